@@ -1,5 +1,9 @@
-//! What a template asks of a fleet, where there is none: refused, since Tera takes what is not there for false in a condition,
-//! and the check would assert less than it seems to. The engine is asked for what is used; the text only says where.
+//! Rejects templates that use names which are known only for a node of a fleet, when the file is
+//! rendered without one. Tera treats a missing name in a condition as false, so the check would
+//! assert less than it seems to.
+//!
+//! The template engine decides which names are used. The text is searched only for the line to
+//! report.
 
 use super::render::{NAMES, first_line_with, variables};
 use crate::model::Fault;
@@ -8,15 +12,16 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-const HINT: &str = "remoor check NODE asks with all that is known";
-/// So many places are looked at for the one that is told.
+const HINT: &str = "run `remoor check NODE`, which knows all values of the node";
+/// Maximum number of occurrences of `node` that are examined to find the line to report.
 const PLACES_MAX: usize = 100;
 
-/// A name that a `set` gives a value to. That may be within a condition, and the engine counts it as known from there on.
+/// A name that is assigned by `set`. The assignment may be inside a condition, but the engine
+/// treats the name as known from there on.
 static SET: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bset(?:_global)?\s+(\w+)").ok());
 static NODE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bnode\b(?:\s*\??\.\s*(\w+))?").ok());
 
-/// Names, and fields of `node`, that have a meaning on a node of a fleet and that `context` lacks.
+/// Faults for names and fields of `node` that exist on a node of a fleet but not in `context`.
 pub(super) fn faults(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fault> {
     let mut used = used(text).unwrap_or_default();
     used.retain(|name| name != "vars" && NAMES.contains(&name.as_str()) && !context.contains_key(name));
@@ -27,15 +32,17 @@ pub(super) fn faults(file: &str, text: &str, context: &Map<String, Value>) -> Ve
     told.chain(field(file, text, context)).collect()
 }
 
-/// A use of `node` that is not one of the fields which are known, each by its name.
+/// The fault for the first use of `node` other than a field, written as `node.NAME`, that `context`
+/// has.
 fn field(file: &str, text: &str, context: &Map<String, Value>) -> Option<Fault> {
     let node = context.get("node").filter(|_| !context.contains_key("peers"))?.as_object()?;
-    // No template: what is wrong with it is told elsewhere.
+    // Not a valid template: rendering reports the fault.
     used(text)?;
     let rest = without(text, |_, field| field.is_some_and(|field| node.contains_key(field)));
-    // It shows all that there is.
+    // `__tera_context` prints all values.
     let dumped = text.contains("__tera_context");
-    // What is no template without the known fields is not understood, and so not taken.
+    // If the text without the known fields is no valid template, its use of `node` is unclear, and
+    // it is rejected.
     if !dumped && used(&rest).is_some_and(|used| !used.contains("node")) {
         return None;
     }
@@ -47,19 +54,20 @@ fn field(file: &str, text: &str, context: &Map<String, Value>) -> Option<Fault> 
         Some(field) if !node.contains_key(field) => format!("`node.{field}` is known only for a node of a fleet"),
         _ => {
             let known: Vec<String> = node.keys().map(|field| format!("`node.{field}`")).collect();
-            format!("of `node` only {} are known without a fleet, and are to be written so", known.join(" and "))
+            format!("without a fleet `node` has only {}, which must be written in this form", known.join(" and "))
         }
     };
     Some(Fault::error(file, line, 1, message).hint(HINT))
 }
 
-/// Where `node` stands, and the field that is named behind it.
+/// Byte offsets of `node` in the text, each with the field name that follows it.
 fn places(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
     let found = NODE.iter().flat_map(move |node| node.captures_iter(text));
     found.map(|found| (found.get(0).map_or(0, |all| all.start()), found.get(1).map(|field| field.as_str())))
 }
 
-/// `text` with `vars`, which is always known and as long, for each `node` that `left_out` says.
+/// Replaces `node` by `vars` at the places that `left_out` selects. `vars` is always known and has
+/// the same length, so that offsets stay valid.
 fn without(text: &str, left_out: impl Fn(usize, Option<&str>) -> bool) -> String {
     let mut out = text.to_owned();
     for (at, _) in places(text).filter(|(at, field)| left_out(*at, *field)) {
@@ -68,7 +76,7 @@ fn without(text: &str, left_out: impl Fn(usize, Option<&str>) -> bool) -> String
     out
 }
 
-/// None: it is no template.
+/// Names that the template uses. None if it is not a valid template.
 fn used(text: &str) -> Option<BTreeSet<String>> {
     let mut used = variables(text)?;
     let set = SET.iter().flat_map(|set| set.captures_iter(text)).filter_map(|found| found.get(1));
@@ -121,7 +129,7 @@ mod tests {
         assert_eq!((line, message.as_str()), (3, "`node.role` is known only for a node of a fleet"));
         let (line, message) = told("{{ node.name }}\n{{ node['name'] }}").unwrap();
         assert!(
-            line == 2 && message.starts_with("of `node` only `node.name` and `node.hostname` are known"),
+            line == 2 && message.starts_with("without a fleet `node` has only `node.name` and `node.hostname`, "),
             "{message}"
         );
         let fleet = json!({"node": {}, "peers": [], "expected": {}});

@@ -1,4 +1,4 @@
-//! Adds a check to the text of a check file, and leaves every other line of it as it is. Pure.
+//! Adds a check to the text of a check file and leaves every other line unchanged. Pure.
 
 use super::header::header;
 use super::masked::masked;
@@ -6,7 +6,7 @@ use super::yaml::{self, Key, Node};
 use crate::model::Fault;
 use serde_json::{Map, Value};
 
-/// A new check: its type, its id, and what it asserts.
+/// A new check: its resource type, its id and its attributes.
 #[derive(Debug, Clone)]
 pub struct Addition {
     pub kind: String,
@@ -15,12 +15,12 @@ pub struct Addition {
 }
 
 impl Addition {
-    /// For people: a password in a URL is left out.
+    /// `type:id` for messages, without the passwords of URLs.
     pub fn label(&self) -> String {
         masked(&format!("{}:{}", self.kind, self.id))
     }
 
-    /// As YAML, below the line of its type.
+    /// The check as YAML lines, to stand below the line of its resource type.
     fn lines(&self, indent: usize) -> String {
         let blank = " ".repeat(indent);
         let mut text = format!("{blank}{}:\n", key(&self.id));
@@ -43,28 +43,29 @@ impl Addition {
     }
 }
 
-/// `text` with `more` in it. Err: a check of that type and id is there already, or the text can't take it as it is written.
+/// Returns `text` with the check `more` added. Err if a check of that type and id exists already,
+/// or if the file cannot be extended as it is written.
 pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>> {
     let refuse = |message: String, hint: &str| vec![Fault::error(file, 0, 0, message).hint(hint)];
     if ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark)) {
-        let message = "it is a template, so nobody can say what is in it".to_owned();
-        return Err(refuse(message, "without --file the check is printed; put it where it belongs"));
+        let message = "the file is a template, so its content is not known before rendering".to_owned();
+        return Err(refuse(message, "run the command without --file to print the check, and insert it by hand"));
     }
     if ["{{", "{%", "{#"].iter().any(|mark| more.lines(0).contains(mark)) {
-        let message = format!("`{}` holds what a template takes for markup", more.label());
+        let message = format!("`{}` contains template markup", more.label());
         return Err(refuse(message, "write it by hand into a file with `template: none` in its `remoor:` block"));
     }
     let before = tree(file, text)?;
     if text.trim_start().starts_with('{') {
         return Err(refuse(
-            "it is JSON, and checks are added to YAML".to_owned(),
-            "without --file the check is printed",
+            "the file is JSON; checks can be added to YAML only".to_owned(),
+            "run the command without --file to print the check",
         ));
     }
     let types = before.pairs();
     let block = types.iter().find(|(key, _)| key.text == more.kind);
     if let Some((id, _)) = block.and_then(|(_, ids)| ids.pairs().iter().find(|(id, _)| id.text == more.id)) {
-        let message = format!("`{}` is there already", more.label());
+        let message = format!("`{}` already exists", more.label());
         return Err(vec![Fault::error(file, id.line, id.column, message)]);
     }
     let added = match block {
@@ -74,22 +75,23 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
             insert(text, kind, ids, after, more)
         }
     };
-    // Whatever was in the file is still there, and the check beside it.
+    // The result must contain everything that was in the file, and the new check.
     let wanted = with(before.value(), more);
     match tree(file, &added) {
         Ok(tree) if tree.value() == wanted => Ok(added),
         _ => Err(refuse(
-            format!("`{}` is written in a way to which nothing can be added", more.kind),
-            "without --file the check is printed; put it where it belongs",
+            format!("`{}` is written in a form that cannot be extended", more.kind),
+            "run the command without --file to print the check, and insert it by hand",
         )),
     }
 }
 
-/// Without a `remoor:` block, whose lines are read apart.
+/// The YAML tree without the `remoor:` block, which is read separately.
 fn tree(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
     yaml::parse(file, &header(file, text)?.1)
 }
 
+/// The value that the file must have after `more` is added.
 fn with(tree: Value, more: &Addition) -> Value {
     let mut types = match tree {
         Value::Object(types) => types,
@@ -105,7 +107,7 @@ fn with(tree: Value, more: &Addition) -> Value {
     Value::Object(types)
 }
 
-/// As the lines of `text` end: new ones end so too.
+/// The line ending of `text`; new lines use the same one.
 fn line_end(text: &str) -> &'static str {
     match text.split_once('\n') {
         Some((first, _)) if first.ends_with('\r') => "\r\n",
@@ -119,7 +121,8 @@ fn append(text: &str, block: &str) -> String {
     format!("{text}{gap}{}", block.replace('\n', end))
 }
 
-/// After the last line of the block of its type. `after`: the line on which the next block begins.
+/// Inserts `more` after the last line of the block of its type. `after` is the line on which the
+/// next block begins.
 fn insert(text: &str, kind: &Key, ids: &Node, after: Option<u32>, more: &Addition) -> String {
     let indent = ids.pairs().first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -135,7 +138,8 @@ fn key(text: &str) -> String {
     scalar(&text.into())
 }
 
-/// Texts that every reader takes for the same text stand bare, the others in double quotes.
+/// Strings that every YAML reader reads as the same string are written plain; other strings in
+/// double quotes.
 fn scalar(value: &Value) -> String {
     const WORDS: [&str; 9] = ["yes", "no", "on", "off", "true", "false", "null", "y", "n"];
     match value {
@@ -232,16 +236,16 @@ mod tests {
                 .join("--\n"),
         );
         expect![[r#"
-            f.yml:2:3: `file:/etc/x` is there already
-            f.yml: `file` is written in a way to which nothing can be added
-              hint: without --file the check is printed; put it where it belongs
-            f.yml: it is JSON, and checks are added to YAML
-              hint: without --file the check is printed
-            f.yml: it is a template, so nobody can say what is in it
-              hint: without --file the check is printed; put it where it belongs
+            f.yml:2:3: `file:/etc/x` already exists
+            f.yml: `file` is written in a form that cannot be extended
+              hint: run the command without --file to print the check, and insert it by hand
+            f.yml: the file is JSON; checks can be added to YAML only
+              hint: run the command without --file to print the check
+            f.yml: the file is a template, so its content is not known before rendering
+              hint: run the command without --file to print the check, and insert it by hand
             f.yml:1:7: unclosed bracket '['
-            f.yml: `file` is written in a way to which nothing can be added
-              hint: without --file the check is printed; put it where it belongs
+            f.yml: `file` is written in a form that cannot be extended
+              hint: run the command without --file to print the check, and insert it by hand
         "#]]
         .assert_eq(
             &[
@@ -261,7 +265,7 @@ mod tests {
     fn no_password_is_told() {
         let more = Addition { kind: "http".into(), id: "http://me:secret@h/".into(), attributes: Vec::new() };
         let told = add("f", "http:\n  http://me:secret@h/: {status: 200}\n", &more).unwrap_err();
-        assert_eq!(told[0].message, "`http:http://me:***@h/` is there already");
+        assert_eq!(told[0].message, "`http:http://me:***@h/` already exists");
     }
 
     #[test]
@@ -279,12 +283,12 @@ mod tests {
         fn any_id_and_value_is_read_back(id in "\\PC{1,12}", value in "[\\PC\n\t\u{7f}\u{85}\u{1b}]{0,12}") {
             let attributes = vec![("stdout", Value::from(vec![value.clone(), "!x".to_owned()])), ("stderr", value.into())];
             let more = Addition { kind: "command".into(), id: id.clone(), attributes };
-            // Markup in an id makes of the file a template, to which nothing more is added.
+            // An id with markup would make the file a template, to which nothing can be added.
             prop_assume!(!["{{", "{%", "{#"].iter().any(|mark| more.lines(0).contains(mark)));
             let once = add("f", "# c\ncommand:\n  a b: {exit-status: 0}\n", &more);
             let text = once.map_err(|faults| TestCaseError::fail(faults[0].to_string()))?;
             let twice = add("f", &text, &more).unwrap_err();
-            prop_assert!(twice[0].message.contains("is there already"), "{}", twice[0]);
+            prop_assert!(twice[0].message.contains("already exists"), "{}", twice[0]);
         }
     }
 }

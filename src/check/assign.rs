@@ -1,11 +1,13 @@
-//! Which matcher takes which element, so that as many as can be have one of their own. Pure; knows neither matchers nor values.
+//! Maximum bipartite matching: pairs as many matchers as possible with an element each. Pure; knows
+//! neither matchers nor values.
 
 use std::collections::VecDeque;
 
-/// A largest pairing: for each matcher the element that is its own, or None.
+/// A maximum matching: for each matcher the index of its element, or None.
 ///
-/// `fits(matcher, element)` is asked at most once for each pair, and for one matcher only until as many elements fit as there are
-/// matchers: so many always leave one for it. What is left to do grows as `matchers`^2.5 at worst, however many elements there are.
+/// `fits(matcher, element)` is called at most once per pair. For one matcher it is called only
+/// until as many elements fit as there are matchers, because then one always remains for it. The
+/// remaining work is at most proportional to `matchers`^2.5, regardless of the number of elements.
 pub(super) fn assign(
     matchers: usize,
     elements: usize,
@@ -26,7 +28,7 @@ pub(super) fn assign(
     pairing.own
 }
 
-/// The algorithm of Hopcroft and Karp: in each round all shortest ways of making room are taken at once.
+/// The algorithm of Hopcroft and Karp: each round augments along all shortest paths at once.
 struct Pairing {
     candidates: Vec<Vec<usize>>,
     own: Vec<Option<usize>>,
@@ -34,7 +36,8 @@ struct Pairing {
 }
 
 impl Pairing {
-    /// How many others would have to move before each matcher; None once no room can be made.
+    /// For each matcher the number of matchers that would have to move first. None if no matcher
+    /// can be added.
     fn levels(&self) -> Option<Vec<usize>> {
         let mut levels: Vec<usize> = self.own.iter().map(|own| if own.is_none() { 0 } else { usize::MAX }).collect();
         let mut queue: VecDeque<usize> = (0..levels.len()).filter(|matcher| levels[*matcher] == 0).collect();
@@ -54,7 +57,8 @@ impl Pairing {
         room.then_some(levels)
     }
 
-    /// Gives `matcher` an element by moving others along a shortest way, if there still is one in this round.
+    /// Gives `matcher` an element by moving others along a shortest augmenting path, if this round
+    /// still has one.
     fn augment(&mut self, matcher: usize, levels: &[usize], next: &mut [usize]) {
         let mut way = vec![matcher];
         while let Some(last) = way.last().copied() {
@@ -85,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// By trying everything, the way that needs no thought.
+    /// Reference implementation: tries all combinations.
     fn most(fits: &[Vec<bool>], taken: &mut BTreeSet<usize>) -> usize {
         let Some((first, rest)) = fits.split_first() else { return 0 };
         let mut best = most(rest, taken);
@@ -112,7 +116,8 @@ mod tests {
         }
     }
 
-    /// Each matcher but the last is content with its own number and the next: the last one's wish moves all of them.
+    /// Each matcher except the last accepts its own index and the next one. The last accepts only
+    /// index 0, so that all others must move.
     #[test]
     fn a_long_chain_of_moves_is_found_and_few_questions_are_asked() {
         const N: usize = 2000;

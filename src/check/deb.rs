@@ -1,7 +1,8 @@
-//! Debian's order of package versions, and constraints on them as control files write them. Pure.
+//! Debian's order of package versions, and version constraints as in control files. Pure.
 //!
-//! The rules are those of the policy manual, section "Version": epoch, then upstream version, then revision, each compared by
-//! turns of other characters and of digits, where `~` comes before everything, the end included.
+//! The rules are in the policy manual, section "Version": the epoch, the upstream version and the
+//! revision are compared in this order. The last two are compared in alternating runs of non-digits
+//! and digits. `~` sorts before everything, even before the end.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,7 +17,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// None: it is no version.
+    /// None if `text` is not a valid version.
     pub fn parse(text: &str) -> Option<Self> {
         let (epoch, rest) = match text.split_once(':') {
             Some((epoch, rest)) => (number(epoch)?, rest),
@@ -44,7 +45,7 @@ impl PartialOrd for Version {
     }
 }
 
-/// By order, not by spelling: `1.0` and `1.0-0` are one version.
+/// Equality follows the order, not the spelling: `1.0` and `1.0-0` are the same version.
 impl PartialEq for Version {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
@@ -59,12 +60,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// dpkg counts epochs in an `int`.
+/// Parses an epoch. dpkg keeps it in an `int`.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|n| text.bytes().all(|b| b.is_ascii_digit()) && *n <= i32::MAX.unsigned_abs().into())
 }
 
-/// Upstream versions, or revisions.
+/// Compares two upstream versions, or two revisions.
 fn part(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     while !a.is_empty() || !b.is_empty() {
@@ -80,12 +81,12 @@ fn part(a: &str, b: &str) -> Ordering {
     Ordering::Equal
 }
 
-/// The bytes at the beginning that are so, and the others.
+/// Splits off the leading bytes for which `is` holds.
 fn head(text: &[u8], is: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|byte| !is(byte)).unwrap_or(text.len()))
 }
 
-/// Letters come before what is no letter, `~` before the end.
+/// Compares runs of non-digits: letters sort before other characters, and `~` before the end.
 fn word(a: &[u8], b: &[u8]) -> Ordering {
     let weight = |byte: Option<&u8>| match byte {
         Some(b'~') => -1,
@@ -97,13 +98,13 @@ fn word(a: &[u8], b: &[u8]) -> Ordering {
     (0..longest).map(|at| weight(a.get(at)).cmp(&weight(b.get(at)))).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// In an order that is the numbers', however long they are: without leading zeros, the longer is the larger.
+/// A sort key that orders numbers of any length: without leading zeros, the longer one is larger.
 fn size(digits: &[u8]) -> (usize, &[u8]) {
     let (_zeros, digits) = head(digits, |byte| *byte == b'0');
     (digits.len(), digits)
 }
 
-/// `>= 1.22, << 2~`: all of it has to hold.
+/// `>= 1.22, << 2~`: all parts must hold.
 #[derive(Debug, Clone)]
 pub(super) struct Constraint(Vec<(Relation, Version)>);
 
@@ -122,7 +123,7 @@ const RELATIONS: [Relation; 5] = [
 ];
 
 impl Constraint {
-    /// Err: what is wrong with it.
+    /// Err: the reason why `text` is not a constraint.
     pub fn parse(text: &str) -> Result<Self, String> {
         let one = |part: &str| {
             let part = part.trim();
@@ -130,13 +131,14 @@ impl Constraint {
             let (relation, version) =
                 found.ok_or_else(|| format!("`{part}` does not begin with one of <<, <=, =, >=, >>"))?;
             let version = version.trim();
-            let version = Version::parse(version).ok_or_else(|| format!("`{version}` is no version of Debian's"))?;
+            let version =
+                Version::parse(version).ok_or_else(|| format!("`{version}` is not a valid Debian version"))?;
             Ok((relation, version))
         };
         text.split(',').map(one).collect::<Result<_, String>>().map(Self)
     }
 
-    /// The first part that `version` does not meet.
+    /// The first part of the constraint that `version` does not satisfy, as text.
     pub fn unmet(&self, version: &Version) -> Option<String> {
         let unmet = self.0.iter().find(|(relation, limit)| !(relation.holds)(version.cmp(limit)));
         unmet.map(|(relation, limit)| format!("{} {limit}", relation.sign))
@@ -153,7 +155,7 @@ mod tests {
         Version::parse(text).unwrap_or_else(|| panic!("{text}"))
     }
 
-    /// From the policy manual and from versions that were in Debian.
+    /// From the policy manual, and versions of packages in Debian.
     #[test]
     fn the_rules_of_the_policy_manual() {
         let ascending: [&[&str]; 6] = [
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(why("1.2"), "`1.2` does not begin with one of <<, <=, =, >=, >>");
         assert_eq!(why(">= 1,"), "`` does not begin with one of <<, <=, =, >=, >>");
         assert_eq!(why("> 1"), "`> 1` does not begin with one of <<, <=, =, >=, >>");
-        assert_eq!(why("= "), "`` is no version of Debian's");
+        assert_eq!(why("= "), "`` is not a valid Debian version");
     }
 
     #[test]
@@ -221,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Where there is a dpkg, it has the last word.
+    /// If dpkg is installed, its answers must be the same.
     #[test]
     fn dpkg_agrees() {
         let texts = [

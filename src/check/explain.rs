@@ -1,47 +1,50 @@
-//! Why a matcher holds or not, in the words and with the parts that goss 0.4.9 writes into `matcher-result`. Pure; decides nothing.
+//! Explains why a matcher holds or not, with the phrases and fields that goss 0.4.9 writes into
+//! `matcher-result`. Pure; does not decide anything.
 
 use super::go_value::{Numeric, text};
 use super::matcher::{Budget, Matcher, document, elements, found, lines, pair};
 use serde_json::{Map, Value, json};
 
-/// One comparison, explained. A part that goss would leave out (`null` there) is empty.
+/// One comparison, explained. A field that goss leaves out (`null`) is empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// As written if it holds, otherwise the part that does not.
+    /// The whole matcher as written if it holds, otherwise the part that does not hold.
     pub expected: Value,
-    /// `to equal`, `not to contain substring`; `matches expectation` if it holds.
+    /// Examples: `to equal`, `not to contain substring`; `matches expectation` if it holds.
     pub message: String,
-    /// Of a list of matchers or patterns: those without an element, those with one (None: goss tells of none), and the elements
-    /// left over.
+    /// For a list of matchers or patterns: those that matched no element. `found` has those that
+    /// matched one (None where goss reports none), `extra` the elements that no matcher took.
     pub missing: Vec<Value>,
     pub found: Option<Vec<Value>>,
     pub extra: Vec<Value>,
-    /// What made `actual` of what was found: `{"to-string": {}}`.
+    /// The conversions that turned the found value into `actual`, such as `{"to-string": {}}`.
     pub transforms: Vec<Value>,
-    /// What was compared, after `transforms`.
+    /// The value that was compared, after `transforms`.
     pub actual: Value,
-    /// What was found, where something may have been made of it; else null.
+    /// The found value before conversion, if the matcher converts values; otherwise null.
     pub untransformed: Value,
 }
 
-/// What goss shows in the place of a text that it reads line by line; what it is called depends on where the text is from.
+/// The text that goss shows instead of a value that it reads line by line. It depends on the source
+/// of the value.
 const READER: &str = "object: *strings.Reader";
 
-/// Missing, found and extra.
+/// The fields `missing`, `found` and `extra`.
 type Parts = (Vec<Value>, Option<Vec<Value>>, Vec<Value>);
 
 impl Matcher {
-    /// Explains `actual` against this, at no more cost than `matches`. What can't be asked of it is explained as goss does it: as if it did not match.
+    /// Explains the result for `actual`; costs no more than `matches`. As in goss, a value that the
+    /// matcher cannot handle is explained as if it did not match.
     pub(in crate::check) fn explain(&self, actual: &Value) -> Explained {
         if self.matches(actual) == Ok(true) {
-            // Of what it read line by line, goss shows nothing then.
+            // goss shows nothing of a value that it reads line by line.
             let shown = if matches!(self, Matcher::Lines(_)) { json!({}) } else { actual.clone() };
             return Explained { actual: shown, ..explained(self.written(), "matches expectation") };
         }
         self.failure(actual, false, &Budget::full(actual))
     }
 
-    /// `negated`: it holds, and should not.
+    /// Explains a failure. `negated` means that the matcher holds but must not.
     fn failure(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
         let holds = |matcher: &&Matcher| matcher.ask(actual, budget) == Ok(true);
         let whole = |message: &str, all: &[Matcher]| Explained {
@@ -72,7 +75,7 @@ impl Matcher {
         }
     }
 
-    /// One that is made of no others, or only of such for its elements.
+    /// Explains a matcher that contains no other matchers, or only matchers for elements.
     fn leaf(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
         let made = self.transformed(actual);
         let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
@@ -89,7 +92,8 @@ impl Matcher {
         }
     }
 
-    /// What is compared, and by which step it was made, if it is another; None if this takes values as they are.
+    /// The value to compare, and the conversion if it changed the value. None if the matcher takes
+    /// values unchanged.
     fn transformed(&self, actual: &Value) -> Option<(Value, Option<Value>)> {
         let (step, value) = match self {
             Matcher::Is(Value::String(_))
@@ -161,7 +165,7 @@ impl Matcher {
         .to_owned()
     }
 
-    /// What a leaf is about: the argument alone.
+    /// The argument of the matcher, without its name.
     fn wanted(&self) -> Value {
         let list = |all: &[Matcher]| all.iter().map(Matcher::marshalled).collect();
         match self {
@@ -209,7 +213,8 @@ impl Matcher {
         }
     }
 
-    /// As goss shows a matcher within another: a wanted number as `{"eq": 5}`, `equal` as its value, and without the paths of JSON.
+    /// As goss shows a nested matcher: an expected number as `{"eq": 5}`, `equal` as its value, and
+    /// without the paths of `gjson`.
     fn marshalled(&self) -> Value {
         match self {
             Matcher::Is(value) if !value.is_number() => value.clone(),
@@ -221,7 +226,7 @@ impl Matcher {
         }
     }
 
-    /// As it stands in a check file.
+    /// The matcher as it is written in a check file.
     pub(in crate::check) fn written(&self) -> Value {
         let list = |all: &[Matcher]| -> Value { all.iter().map(Matcher::written).collect() };
         match self {
@@ -258,7 +263,8 @@ fn explained(expected: Value, message: &str) -> Explained {
     }
 }
 
-/// The first path that does not hold, as a step before what is compared there.
+/// Explains `gjson` by the first path that does not hold. The path is the first entry of
+/// `transforms`.
 fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Budget) -> Explained {
     if negated {
         let all = paths.iter().map(|(_, inner)| inner.marshalled()).collect();
@@ -275,7 +281,8 @@ fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Bu
     let step = json!({"gjson": {"Path": path}});
     let there = found(path);
     let mut inside = inner.failure(there.as_ref().unwrap_or(&Value::Null), false, budget);
-    // goss tells the steps of one matcher only, not those of matchers within it; and none that was not reached.
+    // goss reports the conversions of the outer matcher only, and none for a path that does not
+    // exist.
     let further = inner.transformed(&Value::Null).is_some() && there.is_ok();
     if there.is_err() {
         (inside.missing, inside.found, inside.extra, inside.actual) = Default::default();

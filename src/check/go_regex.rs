@@ -1,6 +1,7 @@
-//! Regular expressions as Go reads them (RE2), put into the words of the crate `regex`. Pure.
+//! Translates regular expressions of Go (RE2) into the syntax of the crate `regex`. Pure.
 //!
-//! The two agree on most; [`go_regex`] says where not. What neither knows (look-around, backreferences) is refused by both.
+//! The two syntaxes agree in most points; [`go_regex`] lists the differences. Both reject
+//! look-around and backreferences.
 
 use super::regex_steps::steps;
 use regex::{Regex, RegexBuilder};
@@ -8,7 +9,7 @@ use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A regular expression that knows how it was written.
+/// A compiled regular expression with its original text.
 #[derive(Debug, Clone)]
 pub(super) struct GoRegex {
     text: String,
@@ -17,19 +18,19 @@ pub(super) struct GoRegex {
 }
 
 impl GoRegex {
-    /// Whether it finds something anywhere in `text`.
+    /// Whether the expression matches anywhere in `text`.
     pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 
-    /// What it costs to look through `text`, in comparisons. A small expression takes a text in one pass. A large one holds many
-    /// of its steps at once at each byte, so that a square of the steps is asked.
+    /// The cost of searching `text`, in comparisons. A small expression needs one pass. A large one
+    /// keeps many of its steps active at each byte, so the cost grows with the square of the steps.
     pub fn cost(&self, text: &str) -> usize {
         let each = self.steps.saturating_mul(self.steps);
         (each.saturating_mul(text.len()) / COST_SHARE).max(text.len() / 1024)
     }
 
-    /// For what is found, not only whether.
+    /// The compiled expression, for callers that need captures.
     pub fn regex(&self) -> &Regex {
         &self.regex
     }
@@ -41,12 +42,13 @@ impl fmt::Display for GoRegex {
     }
 }
 
-/// Longest pattern, in bytes, and most memory that a compiled one may take: `(\w{1000}){1000}` is refused, not tried.
+/// Maximum length of a pattern in bytes, and maximum memory of a compiled one: `(\w{1000}){1000}`
+/// is rejected without compiling it completely.
 const LONGEST: usize = 16 << 10;
 const COMPILED_MAX: usize = 4 << 20;
-/// So many squares of steps are as much work as one comparison: 64 steps over 1 MiB are 16,384.
+/// This number of squared steps costs as much as one comparison: 64 steps over 1 MiB are 16,384.
 const COST_SHARE: usize = 1 << 18;
-/// Groups within groups.
+/// Maximum nesting of groups.
 const DEEPEST: u32 = 100;
 
 const NAMED: [&str; 14] = [
@@ -54,7 +56,7 @@ const NAMED: [&str; 14] = [
     "xdigit",
 ];
 
-/// A pattern of Go, compiled. Err: why not, in a few words.
+/// Compiles a pattern of Go. Err: a short reason.
 ///
 /// | in Go | what becomes of it here |
 /// |---|---|
@@ -67,7 +69,7 @@ const NAMED: [&str; 14] = [
 /// | a count is at most 1000 | refused beyond |
 pub(super) fn go_regex(text: &str) -> Result<GoRegex, String> {
     if text.len() > LONGEST {
-        return Err(format!("a regular expression of {} bytes; at most {LONGEST} are read", text.len()));
+        return Err(format!("the regular expression has {} bytes; the maximum is {LONGEST}", text.len()));
     }
     let mut writer = Writer { rest: text.chars().peekable(), out: String::with_capacity(text.len() * 2) };
     writer.all()?;
@@ -114,7 +116,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// `n}`, `n,}` or `n,m}` after a `{`, taken with it; None, and nothing taken, where it is just a brace.
+    /// Reads `n}`, `n,}` or `n,m}` after a `{`. None, without reading anything, if the `{` is a
+    /// literal brace.
     fn counts(&mut self) -> Result<Option<String>, String> {
         let inside: String = self.rest.clone().take_while(|c| *c != '}').take(16).collect();
         let (least, most) = inside.split_once(',').unwrap_or((&inside, ""));
@@ -130,7 +133,7 @@ impl Writer<'_> {
         Ok(Some(format!("{{{inside}}}")))
     }
 
-    /// After a `(`: a name, or flags, of which the crate knows more.
+    /// Reads a name or flags after a `(`. The crate knows more flags than Go.
     fn group(&mut self) -> Result<(), String> {
         self.out.push('(');
         let mut ahead = self.rest.clone();
@@ -143,10 +146,10 @@ impl Writer<'_> {
             let name: String = ahead.skip(flags.len() + 1).take_while(|c| *c != '>').collect();
             let closed = self.rest.clone().nth(flags.len() + 2 + name.chars().count()) == Some('>');
             if !closed || name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(format!("`{name}` is no name of a group"));
+                return Err(format!("`{name}` is not a valid group name"));
             }
             self.rest.nth(flags.len() + 2 + name.len());
-            // The crate knows no name that begins with a digit, and none twice.
+            // The crate accepts no name that begins with a digit, and no name twice.
             let written = format!("?P<{name}>");
             if !name.starts_with(|c: char| c.is_ascii_digit()) && !self.out.contains(&written) {
                 self.out.push_str(&written);
@@ -160,7 +163,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// After a `\` outside of a class.
+    /// Reads an escape outside of a class, after its `\`.
     fn escape(&mut self) -> Result<(), String> {
         match self.rest.peek() {
             Some('b') => self.write(r"(?-u:\b)"),
@@ -183,9 +186,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What `\` means in a class and outside alike: `\d`, `\pL`, `\x41`, `\n`, `\.`.
+    /// Reads an escape that means the same inside and outside of a class: `\d`, `\pL`, `\x41`,
+    /// `\n`, `\.`.
     fn character_or_class(&mut self) -> Result<(), String> {
-        let Some(c) = self.rest.next() else { return Err("it ends with `\\`".to_owned()) };
+        let Some(c) = self.rest.next() else { return Err("the expression ends with `\\`".to_owned()) };
         match c {
             'd' => self.out.push_str("[0-9]"),
             'D' => self.out.push_str("[^0-9]"),
@@ -202,7 +206,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// After `\p` or `\P`.
+    /// Reads a Unicode class after `\p` or `\P`.
     fn unicode_class(&mut self, sign: char) {
         let mut negated = sign == 'P';
         let mut name = String::from("{");
@@ -218,7 +222,7 @@ impl Writer<'_> {
         self.out.push('}');
     }
 
-    /// The character that stands behind `\` and `first`.
+    /// The character that an escape means, given the character after the `\`.
     fn character(&mut self, first: char) -> Result<char, String> {
         Ok(match first {
             'a' => '\u{7}',
@@ -233,7 +237,7 @@ impl Writer<'_> {
                     None => self.rest.by_ref().take(2).collect(),
                 };
                 let code = u32::from_str_radix(&digits, 16).ok().filter(|_| !digits.starts_with('+'));
-                code.and_then(char::from_u32).ok_or_else(|| format!("`\\x{{{digits}}}` is no character"))?
+                code.and_then(char::from_u32).ok_or_else(|| format!("`\\x{{{digits}}}` is not a character"))?
             }
             '0'..='7' => {
                 let more = |c: &char| c.is_digit(8);
@@ -243,7 +247,7 @@ impl Writer<'_> {
                     octal = octal * 8 + c.to_digit(8).unwrap_or_default();
                     length += 1;
                 }
-                // In Go `\1` alone would be a backreference, which it does not have either.
+                // In Go, `\1` alone would be a backreference, which Go does not support either.
                 char::from_u32(octal)
                     .filter(|_| first == '0' || length > 1)
                     .ok_or(format!("unknown escape `\\{first}`"))?
@@ -253,7 +257,7 @@ impl Writer<'_> {
         })
     }
 
-    /// After a `[`.
+    /// Reads a class after its `[`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
         self.out.extend(self.rest.next_if_eq(&'^'));
@@ -276,7 +280,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// `-z` after the first character of a range, if there is one.
+    /// Reads the `-z` of a range after its first character, if there is one.
     fn range(&mut self, low: char) -> Result<(), String> {
         let mut ahead = self.rest.clone();
         if ahead.next() != Some('-') || ahead.next().is_none_or(|c| c == ']') {
@@ -286,7 +290,7 @@ impl Writer<'_> {
         let Some(c) = self.rest.next() else { return Err("unclosed character class".to_owned()) };
         let high = self.class_character(c)?;
         if high < low {
-            return Err(format!("`{low}-{high}` is no range"));
+            return Err(format!("`{low}-{high}` is not a valid range"));
         }
         self.out.push('-');
         self.literal(high);
@@ -303,7 +307,8 @@ impl Writer<'_> {
         }
     }
 
-    /// `[:alpha:]` within a class, after its `[`. A `[:` that is not closed by `:]` is two characters.
+    /// Reads `[:alpha:]` within a class, after its `[`. A `[:` without `:]` is two literal
+    /// characters.
     fn named_class(&mut self) -> Result<(), String> {
         let name: String = self.rest.clone().skip(1).take_while(|c| *c != ':' && *c != ']').collect();
         let mut after = self.rest.clone().skip(1 + name.chars().count());
@@ -324,7 +329,7 @@ impl Writer<'_> {
         self.out.push_str(whole);
     }
 
-    /// A character that means itself, whatever it is and wherever it stands.
+    /// Writes a literal character, escaped if needed.
     fn literal(&mut self, c: char) {
         if c.is_ascii_alphanumeric() || !c.is_ascii() {
             self.out.push(c);

@@ -1,10 +1,10 @@
-//! Values as Go prints, reads and compares them, which goss's matchers go by. Pure.
+//! Prints, reads and compares values as Go does, which goss's matchers depend on. Pure.
 
 use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// goss's `to-string`: texts as they are, lists as lines, the rest as Go prints it.
+/// goss's `to-string`: strings unchanged, lists as lines, other values as Go prints them.
 pub(super) fn text(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
@@ -16,7 +16,8 @@ pub(super) fn text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// A value as Go's `%v` prints it: `[a b]`, `map[a:1 b:2]` by key, `<nil>`, and numbers with a fraction as [`float`] does.
+/// A value as Go's `%v` prints it: `[a b]`, `map[a:1 b:2]` sorted by key, `<nil>`, and
+/// floating-point numbers as [`float`] prints them.
 pub(super) fn printed(value: &Value) -> Cow<'_, str> {
     Cow::Owned(match value {
         Value::String(text) => return Cow::Borrowed(text),
@@ -34,7 +35,7 @@ pub(super) fn printed(value: &Value) -> Cow<'_, str> {
     })
 }
 
-/// The fewest digits that mean this number; with an exponent from a million on and below 0.0001.
+/// The shortest digits that identify this number, with an exponent from 1e6 on and below 0.0001.
 pub(super) fn float(number: f64) -> String {
     let scientific = format!("{number:e}");
     match scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?))) {
@@ -46,7 +47,7 @@ pub(super) fn float(number: f64) -> String {
     }
 }
 
-/// With all numbers as floating point, as Go reads JSON.
+/// Converts all numbers to floating point, as Go reads JSON.
 pub(super) fn floats(value: Value) -> Value {
     match value {
         Value::Number(number) => number.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
@@ -56,7 +57,7 @@ pub(super) fn floats(value: Value) -> Value {
     }
 }
 
-/// A number as goss compares it: two whole ones exactly, otherwise as floating point.
+/// A number as goss compares it: two integers exactly, otherwise as floating point.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Numeric {
     Whole(i64),
@@ -68,7 +69,8 @@ impl Numeric {
         number.as_i64().map_or_else(|| Self::Float(number.as_f64().unwrap_or(f64::NAN)), Self::Whole)
     }
 
-    /// goss's `to-numeric`: numbers, and texts that are one; None for all else. A list of texts is its lines.
+    /// goss's `to-numeric`: numbers, and strings that are numbers. A list of strings is joined as
+    /// lines. None for all other values.
     pub fn read(value: &Value) -> Option<Self> {
         match value {
             Value::Number(number) => Some(Self::of(number)),
@@ -80,7 +82,7 @@ impl Numeric {
         }
     }
 
-    /// As JSON; what JSON can't write is its word.
+    /// The number as JSON; infinities and NaN as strings.
     pub fn value(self) -> Value {
         match self {
             Self::Whole(n) => n.into(),
@@ -113,7 +115,8 @@ impl Numeric {
     }
 }
 
-/// A decimal number, `inf` or `nan` as Go reads them, `_` between digits included. None: no number, or too large for one.
+/// Parses a decimal number, `inf` or `nan` as Go does, including `_` between digits. None if it is
+/// not a number or out of range.
 fn parse_float(text: &str) -> Option<f64> {
     let digit = |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).is_some_and(u8::is_ascii_digit);
     let between_digits = |(at, _)| digit(usize::checked_sub(at, 1)) && digit(Some(at + 1));

@@ -1,6 +1,7 @@
-//! What goss's results call types and properties, which is not always what check files call them. Pure.
+//! Names of types and properties in goss's results, which sometimes differ from those in check
+//! files. Pure.
 
-/// `File`, `HTTP`, `KernelParam`.
+/// The name of a resource type in goss's results: `File`, `HTTP`, `KernelParam`.
 pub fn goss_type(kind: &str) -> String {
     match kind {
         "dns" | "http" => kind.to_uppercase(),
@@ -8,7 +9,7 @@ pub fn goss_type(kind: &str) -> String {
     }
 }
 
-/// The property of a type of this name: `linkedto` of a file's `linked-to`.
+/// The name of a property in goss's results: `linkedto` for `linked-to` of a file.
 pub fn goss_property<'a>(kind: &str, property: &'a str) -> &'a str {
     match (kind, property) {
         ("file", "linked-to") => "linkedto",
@@ -19,7 +20,7 @@ pub fn goss_property<'a>(kind: &str, property: &'a str) -> &'a str {
     }
 }
 
-/// The first letter large.
+/// Writes the first letter in upper case.
 pub(super) fn capital(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()

@@ -1,4 +1,4 @@
-//! `any-of` and `all-of`: a group passes or fails by the results of its members. Pure.
+//! `any-of` and `all-of`: the result of a group follows from the results of its members. Pure.
 
 use super::judge::{Detail, Judged, judge};
 use super::load::Check;
@@ -7,26 +7,27 @@ use super::spec::{HOLDS, Kind};
 use crate::model::{CheckResult, CheckState};
 use std::collections::BTreeMap;
 
-/// What became of one check.
+/// The combined result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Holds,
     Fails,
-    /// It has no answer.
+    /// The check could not be answered.
     Open,
-    /// It was not asked.
+    /// The check was skipped.
     Skipped,
 }
 
-/// Fills in the results of the groups among `checks`. `results`: those of each check, in the same order, groups with none. A
-/// group stands behind its members, which `parse` sees to. `waive` has the last word on each.
+/// Fills in the results of the groups among `checks`. `results` has the results of each check in
+/// the same order, and empty lists for groups. `parse` ensures that a group comes after its
+/// members. `waive` is applied last to each result.
 pub(super) fn settle(
     checks: &[Check],
     results: Vec<&mut Vec<Judged>>,
     detail: Detail,
     waive: impl Fn(&Check, &mut CheckResult),
 ) {
-    // Labels are unique within a file, not among the services of a node.
+    // Labels are unique within a file, but not among the services of a node.
     let mut outcomes: BTreeMap<(&str, &str, String), Outcome> = BTreeMap::new();
     for (check, results) in checks.iter().zip(results) {
         let of = |label: String| (check.service.as_str(), check.file.as_str(), label);
@@ -58,7 +59,7 @@ fn asked(check: &Check, members: &[(&str, Outcome)], detail: Detail) -> Vec<Judg
     results
 }
 
-/// None: no member was asked.
+/// The answer for a group; None if all members were skipped.
 fn answer(kind: Kind, members: &[(&str, Outcome)]) -> Option<Answer> {
     let those = |wanted: Outcome| -> Vec<&str> {
         members.iter().filter(|(_, outcome)| *outcome == wanted).map(|(label, _)| *label).collect()
@@ -71,14 +72,14 @@ fn answer(kind: Kind, members: &[(&str, Outcome)]) -> Option<Answer> {
     Some(match kind {
         Kind::AnyOf if !hold.is_empty() => Ok(true.into()),
         Kind::AnyOf if !open.is_empty() => unanswered(&open),
-        Kind::AnyOf => Err(Trouble::Failed(format!("none passes: {}", fail.join(", ")))),
-        _ if !fail.is_empty() => Err(Trouble::Failed(format!("not passed: {}", fail.join(", ")))),
+        Kind::AnyOf => Err(Trouble::Failed(format!("no member passes: {}", fail.join(", ")))),
+        _ if !fail.is_empty() => Err(Trouble::Failed(format!("failing members: {}", fail.join(", ")))),
         _ if !open.is_empty() => unanswered(&open),
         _ => Ok(true.into()),
     })
 }
 
-/// A failure that is waived counts as none.
+/// Combines the results of one check. A waived failure does not count as a failure.
 fn outcome(results: &[Judged]) -> Outcome {
     let any = |state: CheckState| results.iter().any(|judged| judged.result.state == state);
     if any(CheckState::Fail) {
@@ -102,7 +103,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the open members turn out to be, an answer that was given stays; and none is given that could still change.
+        /// A given answer stays the same, whatever the result of the unanswered members would be.
+        /// No answer is given that they could still change.
         #[test]
         fn a_group_answers_when_and_only_when_nothing_can_change_it(
             outcomes in prop::collection::vec(arbitrary_outcome(), 1..6),

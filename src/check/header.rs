@@ -1,4 +1,5 @@
-//! The `remoor:` block at the head of a check file: cut out as text, read before anything is rendered.
+//! The `remoor:` block at the beginning of a check file. It is cut out as text and read before
+//! rendering.
 
 use super::own;
 use super::suggest::did_you_mean;
@@ -14,28 +15,29 @@ pub enum Template {
     Tera,
     /// Go's templates, as goss reads them.
     Go,
-    /// Taken as it stands.
+    /// The text is not rendered.
     None,
 }
 
-/// What a check file says of itself.
+/// The settings of a check file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Header {
     pub service: ServiceName,
-    /// Host groups and the cluster roles `manager` and `worker`; empty: every node that has the service.
+    /// Host groups, and the cluster roles `manager` and `worker`. If empty, the file applies to
+    /// every node that has the service.
     pub roles: Vec<String>,
-    /// A Tera expression; the file applies where it is true.
+    /// A Tera expression; the file applies to nodes for which it is true.
     pub when: Option<String>,
     pub template: Template,
-    /// Defaults of `vars`, below those of the inventory.
+    /// Default values of `vars`; values of the inventory take precedence.
     pub vars: Map<String, Value>,
     pub depends_on: Vec<ServiceName>,
     pub digest: DigestOptions,
-    /// The block itself holds some: certificates and groups.
+    /// The block itself contains checks: certificates or groups.
     pub has_checks: bool,
 }
 
-/// What the file adds to its service's manifest, each as in `ServiceManifest`.
+/// Additions to the manifest of the service; the fields are as in `ServiceManifest`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DigestOptions {
     pub include: Vec<String>,
@@ -47,10 +49,12 @@ pub struct DigestOptions {
 const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
 const DIGEST_KEYS: [&str; 4] = ["include", "exclude", "secret", "normalize"];
 
-/// Reads the header and gives the goss text: the file with the block's lines blank, so that line numbers stay. A block with
-/// checks in it stays where it is, for `parse`; goss passes it over.
+/// Reads the header and returns it with the goss text. The lines of the block are blank in that
+/// text, so that line numbers stay valid. A block that contains checks is not removed, because
+/// `parse` reads them and goss ignores the block.
 ///
-/// A file without the block is plain goss: its service is named by the file, its roles are all, and it is not a template.
+/// A file without the block is plain goss: the service has the name of the file, all roles apply,
+/// and the file is not a template.
 pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
     let Some((start, end)) = block(text) else {
         let stem = file.rsplit('/').next().unwrap_or(file).split('.').next().unwrap_or(file);
@@ -95,7 +99,7 @@ pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
     Ok((header, rest))
 }
 
-/// Whether a file begins with a `remoor:` block; without one it is plain goss.
+/// Whether a file begins with a `remoor:` block. A file without one is plain goss.
 pub fn has_header(text: &str) -> bool {
     block(text).is_some()
 }
@@ -104,7 +108,8 @@ fn line_number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
 
-/// Lines of the block, from the one with `remoor:` up to the first that begins another; comments may precede it.
+/// The lines of the block as a range of indexes, from the `remoor:` line to before the next block.
+/// Comments may precede the block.
 fn block(text: &str) -> Option<(usize, usize)> {
     let skip = |line: &str| line.trim().is_empty() || line.starts_with('#') || line.trim_end() == "---";
     let mut lines = text.lines().enumerate().skip_while(|(_, line)| skip(line));
@@ -146,13 +151,13 @@ impl Reader<'_> {
                     Value::Null => {}
                     _ => self.wrong(key, node, "a map"),
                 },
-                // Read with the other checks, by `parse`.
+                // `parse` reads these together with the other checks.
                 name if own::KEYS.contains(&name) => header.has_checks = true,
                 _ => self.unknown(key, &[&KEYS[..], &own::KEYS].concat()),
             }
         }
         if header.service.as_str().is_empty() && self.faults.is_empty() {
-            self.faults.push(key.fault(self.file, "`remoor` names no service").hint("write `service: NAME`"));
+            self.faults.push(key.fault(self.file, "`remoor` does not name a service").hint("write `service: NAME`"));
         }
         header
     }
@@ -207,20 +212,20 @@ impl Reader<'_> {
         }
     }
 
-    /// Absolute paths or globs, as `files` of `remoor.yml` takes them.
+    /// Absolute paths or globs, as in `files` of `remoor.yml`.
     fn paths(&mut self, key: &Key, node: &Node) -> Vec<String> {
         let paths = self.texts(key, node);
         for path in &paths {
             if !path.starts_with('/') {
-                self.faults.push(node.fault(self.file, format!("`{path}` is no absolute path")));
+                self.faults.push(node.fault(self.file, format!("`{path}` is not an absolute path")));
             } else if let Err(error) = globset::Glob::new(path) {
-                self.faults.push(node.fault(self.file, format!("`{path}` is no glob: {}", error.kind())));
+                self.faults.push(node.fault(self.file, format!("`{path}` is not a valid glob: {}", error.kind())));
             }
         }
         paths
     }
 
-    /// Regular expressions of lines; each fault where its pattern stands.
+    /// Regular expressions for lines; each fault has the position of its pattern.
     fn patterns(&mut self, key: &Key, node: &Node) -> Vec<String> {
         let patterns = self.texts(key, node);
         let Yaml::List(items) = &node.yaml else { return patterns };
@@ -304,13 +309,13 @@ mod tests {
         "#]]
         .assert_eq(&faults("{% set a = 1 %}\nremoor: {service: a}\n"));
         expect![[r#"
-            checks/x.yml:1:1: `remoor` names no service
+            checks/x.yml:1:1: `remoor` does not name a service
               hint: write `service: NAME`
         "#]]
         .assert_eq(&faults("remoor: {roles: [a]}\n"));
         expect![[r#"
-            checks/x.yml:1:54: `yes` is true or false to some readers of YAML and a word to others
-              hint: write `true`, or "yes" if you mean the word
+            checks/x.yml:1:54: `yes` is a boolean for some YAML readers and a string for others
+              hint: write `true`, or "yes" for the string
         "#]]
         .assert_eq(&faults("remoor: {service: a, template: go, any-of: [], when: yes}\n"));
     }

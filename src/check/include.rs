@@ -1,4 +1,5 @@
-//! `gossfile:` of a check file: which other files it includes. Reads the entries only; whoever loads files follows them.
+//! `gossfile:` of a check file: the list of included files. This module only reads the entries; the
+//! caller loads the files.
 
 use super::suggest::did_you_mean;
 use super::yaml::{Key, Node, Yaml};
@@ -11,12 +12,12 @@ const KEYS: [&str; 4] = ["file", "skip", "title", "meta"];
 pub struct Include {
     /// A path or glob, relative to the file that includes.
     pub pattern: String,
-    /// Where it stands in the rendered text.
+    /// Position in the rendered text.
     pub line: u32,
     pub column: u32,
 }
 
-/// The entries that are not skipped, in their order.
+/// The entries that are not skipped, in the order of the file.
 pub(super) fn read(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Vec<Include> {
     let entries: &[(Key, Node)] = match &node.yaml {
         Yaml::Map(entries) => entries,
@@ -56,7 +57,7 @@ fn entry(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> Option<
         }
     }
     if include.pattern.is_empty() {
-        faults.push(key.fault(file, "`gossfile` names no file"));
+        faults.push(key.fault(file, "`gossfile` does not name a file"));
     }
     (!skip && !include.pattern.is_empty()).then_some(include)
 }

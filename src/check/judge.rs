@@ -1,4 +1,5 @@
-//! Answers of a probe against the assertions of its check. Pure; decides also what may be shown of a secret.
+//! Compares the answers of a probe with the assertions of its check, and decides what may be shown
+//! of a secret. Pure.
 
 use super::explain::Explained;
 use super::load::{Assertion, Check};
@@ -9,25 +10,26 @@ use super::spec::Kind;
 use crate::model::{CheckResult, CheckState, SECRET, Sha256};
 use serde_json::Value;
 
-/// How much is to be told of each assertion.
+/// The amount of detail per assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// The result: for agents and managers, which keep no values.
+    /// Only the result, for agents and managers, which keep no values.
     Results,
-    /// The value too, beside what was wanted of it.
+    /// Also the found value and the expected one.
     Full,
 }
 
-/// One assertion that was judged.
+/// The result of one assertion.
 pub(super) struct Judged {
     pub result: CheckResult,
-    /// None: there was no value, or nobody asked.
+    /// None if there was no value, or if [`Detail::Results`] was requested.
     pub explained: Option<Explained>,
-    /// Hash of the whole value of what does not hold, unless it is hidden.
+    /// Hash of the complete value if the assertion does not hold and the value is not hidden.
     pub seen: Option<Sha256>,
 }
 
-/// One per assertion. What was not answered is `Unknown`; `took_ms` is left at 0.
+/// Returns one result per assertion. An assertion without an answer is `Unknown`. `took_ms` stays
+/// 0.
 pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Judged> {
     let judge = Judge { check, secret: check.meta.secret || is_private(check, answers) };
     let mut shut = check.skip;
@@ -39,7 +41,7 @@ pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Jud
             continue;
         }
         let answer = answers.get(assertion.property).cloned();
-        let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("there is no answer".to_owned())));
+        let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("the probe returned no answer".to_owned())));
         let found_false = answer == Ok(Value::Bool(false));
         let explained = match (&answer, detail) {
             (Ok(value), Detail::Full) => Some(judge.explain(assertion, value)),
@@ -60,12 +62,13 @@ pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Jud
     all
 }
 
-/// A file that only its owner may read: not even its hash goes into a report, whether or not somebody thought of saying so.
+/// Whether this is a file that only its owner may read. Not even its hash goes into a report, even
+/// if the check is not marked as secret.
 fn is_private(check: &Check, answers: &Answers) -> bool {
     check.kind == Kind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
 }
 
-/// What goss shows in the place of a text that it reads line by line.
+/// The text that goss shows instead of a value that it reads line by line.
 fn reader(kind: Kind, property: &str) -> &'static str {
     match (kind, property) {
         (Kind::File, _) => "object: *os.File",
@@ -75,8 +78,9 @@ fn reader(kind: Kind, property: &str) -> &'static str {
     }
 }
 
-/// Which patterns are not met, what a list has beside what it should consist of, and what is at a path: the column of what was
-/// expected has all of them. Else nothing. `hushed`: no word of the value.
+/// Explains which patterns are not met, which extra elements a list has, or what is at a path. The
+/// result lists all expected values, so this message adds the difference. Empty for other matchers.
+/// With `hushed`, the message quotes nothing of the value.
 fn unmet(matcher: &Matcher, value: &Value, hushed: bool) -> String {
     match matcher {
         Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}
@@ -101,7 +105,8 @@ fn unmet(matcher: &Matcher, value: &Value, hushed: bool) -> String {
     short(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
 }
 
-/// Properties that tell nothing of what is secret; all others are hidden, those of a type to come too.
+/// Properties that reveal nothing of a secret. All others are hidden, including those of resource
+/// types that are added later.
 const PLAIN: [&str; 20] = [
     "exists",
     "mode",
@@ -143,7 +148,8 @@ impl Judge<'_> {
 
     fn explain(&self, assertion: &Assertion, value: &Value) -> Explained {
         if !self.hides(assertion) {
-            // At once: of a thousand files of 16 MiB, all would be held until the last has answered.
+            // The value is cut immediately: otherwise the contents of a thousand files of 16 MiB
+            // would be kept until the last check has answered.
             let mut told = assertion.matcher.explain(value);
             if matches!(assertion.matcher, Matcher::Lines(_)) && told.actual.is_string() {
                 told.actual = reader(self.check.kind, assertion.property).into();
@@ -162,7 +168,8 @@ impl Judge<'_> {
         }
     }
 
-    /// A command that ended otherwise than wanted has often said why.
+    /// Adds the first line of stderr to an unexpected exit status, because it often gives the
+    /// reason.
     fn explain_status(&self, answers: &Answers, all: &mut [Judged]) {
         let said = match answers.get("stderr") {
             Some(Ok(Value::String(text))) => text.lines().find(|line| !line.trim().is_empty()),
@@ -197,13 +204,14 @@ impl Judge<'_> {
         }
     }
 
-    /// Of a file's content a result holds no word, as agents and managers keep it: nobody need have said that there is a password
-    /// in it. goss's forms show it on the machine itself ([`Detail::Full`]), unless it is secret.
+    /// The contents of a file never appear in results that agents and managers keep, because a file
+    /// may contain a password even if the check is not marked as secret. goss's output formats show
+    /// contents on the machine itself ([`Detail::Full`]), unless the check is secret.
     fn is_content(&self, assertion: &Assertion) -> bool {
         assertion.stream && self.check.kind == Kind::File
     }
 
-    /// Whether values of this property would tell something of a secret.
+    /// Whether values of this property could reveal something of a secret.
     fn hides(&self, assertion: &Assertion) -> bool {
         self.secret && (assertion.stream || !PLAIN.contains(&assertion.property))
     }

@@ -1,6 +1,8 @@
-//! Ends what a command left running outside its process group: found by a mark in the environment, which children inherit.
+//! Kills processes that a command left running outside its process group. They are found by a mark
+//! in the environment, which child processes inherit.
 //!
-//! Whatever clears its environment, or runs as somebody into whose environment this process may not look, is not found.
+//! A process is not found if it clears its environment, or if this process may not read its
+//! environment because it runs as another user.
 
 use crate::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -10,15 +12,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NAME: &str = "REMOOR_CHECK";
-/// Longest search: what starts others faster than they are ended is left to itself.
+/// Maximum duration of the search. Processes that start others faster than they can be killed are
+/// left running.
 const SEARCH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The mark of one command and of all that it starts.
+/// The mark of one command and of all processes that it starts.
 pub(super) struct Mark(String);
 
 impl Mark {
-    /// Puts a mark of its own into the environment of `command`.
+    /// Puts a new random mark into the environment of `command`.
     pub fn put(command: &mut Command) -> Result<Self, String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|e| e.to_string())?;
@@ -27,7 +30,7 @@ impl Mark {
         Ok(Self(format!("{NAME}={mark}")))
     }
 
-    /// Kills all that carry the mark, until none is left. False: some may be.
+    /// Kills all processes with this mark until none is left. Returns false if some may still run.
     pub fn end_all(&self) -> bool {
         let deadline = Instant::now() + SEARCH;
         while self.kill_each() {
@@ -39,12 +42,13 @@ impl Mark {
         true
     }
 
-    /// True: there was one.
+    /// Kills each process with this mark once. Returns true if there was one.
     fn kill_each(&self) -> bool {
         let Ok(entries) = fs::read_dir("/proc") else { return false };
         let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid)).fold(false, |_, pid| {
-            // Gone meanwhile, or its number another's: the mark is looked for again through what holds the number.
+            // The process may have ended, and its id may belong to another process. The mark is
+            // therefore checked again after opening the pidfd, which pins the process.
             if let Ok(held) = pidfd_open(pid, PidfdFlags::empty())
                 && self.is_on(pid)
             {

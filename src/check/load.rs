@@ -1,5 +1,5 @@
-//! Rendered goss text into checks, strictly: whatever is not understood is a fault with its place and a hint. What is asserted of
-//! an attribute is read in `load_matcher`.
+//! Loads checks from rendered goss text, strictly: everything that is not understood is a fault
+//! with its position and a hint. The matchers of asserted attributes are read in `load_matcher`.
 
 use super::include::{self, Include};
 use super::masked::{MASK, masked};
@@ -13,35 +13,36 @@ use crate::model::{Fault, ServiceName};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Of `matching`: its content is read line by line, as contents and output are.
+/// An attribute of `matching`: the content is read line by line, as file contents and output are.
 const AS_READER: &str = "as-reader";
 
-/// Properties that are true or false, so that nothing else can ever match them.
+/// Properties that are true or false. An expected string, number or list could never match them,
+/// and is a fault.
 const BOOLEAN: [&str; 7] = ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
-/// Longest timeout that a check may ask for.
+/// Maximum timeout that a check may request.
 const MAX_TIMEOUT_MS: u64 = 600_000;
 
 /// One resource of a check file, ready to be run.
 #[derive(Debug, Clone)]
 pub struct Check {
     pub service: ServiceName,
-    /// Where it stands in the rendered text.
+    /// Position in the rendered text.
     pub file: String,
     pub line: u32,
     pub kind: Kind,
-    /// As written, without the passwords of URLs.
+    /// The id as written, without the passwords of URLs.
     pub id: String,
     pub title: Option<String>,
     pub meta: Meta,
-    /// `meta` as it is written, what is not remoor's included.
+    /// `meta` as written, including keys that are not remoor's.
     pub annotations: Map<String, Value>,
     pub(super) skip: bool,
-    /// The id, unless the name attribute says otherwise.
+    /// The value of the name attribute; the id if it is not given.
     pub(super) name: String,
     pub(super) arguments: BTreeMap<&'static str, Value>,
-    /// In the order of the table.
+    /// In the order of the attributes in [`Spec`].
     pub(super) assertions: Vec<Assertion>,
-    /// Labels of the checks of the same file that a group is about.
+    /// The labels of a group's members, which are checks of the same file.
     pub(super) members: Vec<String>,
 }
 
@@ -53,12 +54,12 @@ pub(super) struct Assertion {
 }
 
 impl Check {
-    /// The path of a file that this check calls secret.
+    /// The path of a file check that is marked as secret.
     pub fn secret_file(&self) -> Option<&str> {
         (self.kind == Kind::File && self.meta.secret).then_some(self.name.as_str())
     }
 
-    /// The words of `meta.tags`: a list of texts, or one.
+    /// The tags in `meta.tags`, which is a list of strings or one string.
     pub fn tags(&self) -> Vec<&str> {
         match self.annotations.get("tags") {
             Some(Value::String(one)) => vec![one],
@@ -67,35 +68,38 @@ impl Check {
         }
     }
 
-    /// Labels of the checks that a group is about; of any other check none.
+    /// The labels of a group's members; empty for all other checks.
     pub fn members(&self) -> &[String] {
         &self.members
     }
 
-    /// `type:id`, as in results.
+    /// `type:id`, which identifies the check in results.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind, self.id)
     }
 }
 
-/// What one file holds.
+/// The contents of one check file.
 #[derive(Debug, Clone, Default)]
 pub struct Loaded {
     pub checks: Vec<Check>,
     pub includes: Vec<Include>,
-    /// Line and column of a `remoor` block, which nobody has read if it is still here after rendering.
+    /// Line and column of a `remoor` block that is still present after rendering, so that its
+    /// settings were not read.
     pub header: Option<(u32, u32)>,
 }
 
-/// The checks of one file after rendering; a file of a fleet includes no other. Lines and columns of the faults are those of `rendered`.
+/// The checks of one file after rendering. A check file of a fleet may not include others. Lines
+/// and columns of faults refer to `rendered`.
 ///
-/// Of a `remoor:` block only the checks and groups in it are read; the rest is `header`'s.
+/// Only the checks and groups of a `remoor:` block are read here; `header` reads the rest.
 pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {
     let loaded = load(file, service, rendered)?;
     match loaded.includes.first() {
         None => Ok(loaded.checks),
         Some(include) => {
-            let fault = Fault::error(file, include.line, include.column, "a check file of a fleet includes no other");
+            let fault =
+                Fault::error(file, include.line, include.column, "a check file of a fleet may not include other files");
             Err(vec![
                 fault.hint(
                     "put the file into `checks` with a `remoor:` block; `remoor check --file` follows `gossfile`",
@@ -105,7 +109,7 @@ pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Ch
     }
 }
 
-/// The same with `gossfile`, whose files are not looked at.
+/// Like [`parse`], but accepts `gossfile`. The included files are not read.
 pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<Loaded, Vec<Fault>> {
     let tree = yaml::parse(file, rendered)?;
     let mut loader = Loader { file, service, faults: Vec::new(), loaded: Loaded::default() };
@@ -122,7 +126,7 @@ pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<Loaded,
     if loader.faults.is_empty() { Ok(loader.loaded) } else { Err(loader.faults) }
 }
 
-/// Reads one file; `load_matcher` has the half of it that reads matchers.
+/// Reads one file. The methods that read matchers are in `load_matcher`.
 pub(super) struct Loader<'a> {
     pub file: &'a str,
     service: &'a ServiceName,
@@ -139,7 +143,7 @@ impl Loader<'_> {
             return;
         }
         if OWN.iter().any(|spec| spec.name == name) {
-            let fault = key.fault(self.file, format!("`{name}` is no resource type of goss"));
+            let fault = key.fault(self.file, format!("`{name}` is not a resource type of goss"));
             self.faults.push(fault.hint("put it in the `remoor:` block"));
             return;
         }
@@ -148,8 +152,8 @@ impl Loader<'_> {
             return;
         }
         if name == WINDOWS {
-            let fault = key.fault(self.file, format!("resource type `{name}` is Windows'"));
-            self.faults.push(fault.hint("leave it out"));
+            let fault = key.fault(self.file, format!("resource type `{name}` exists only on Windows"));
+            self.faults.push(fault.hint("remove it"));
             return;
         }
         let Some(spec) = SPECS.iter().find(|spec| spec.name == name) else {
@@ -173,14 +177,17 @@ impl Loader<'_> {
             self.faults.push(node.fault(self.file, format!("`{label}` is {}, not a map of attributes", node.kind())));
             return;
         };
-        // Each is known by its label: two that look the same are none. Two of the same text have been refused.
+        // A check is identified by its label, so two checks may not have the same label. The YAML
+        // reader has already rejected duplicate ids; two URLs may still differ only in their
+        // password.
         let is_same = |other: &Check| other.kind == check.kind && other.id == check.id;
         if check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
-            let fault = id.fault(self.file, format!("`{label}` is there already, with another password"));
-            self.faults.push(fault.hint(format!("give it a name, and the id as `{}`", spec.name_attribute)));
+            let fault = id.fault(self.file, format!("`{label}` already exists with another password"));
+            self.faults.push(fault.hint(format!("choose another id, and write the URL as `{}`", spec.name_attribute)));
         }
         let before = self.faults.len();
-        // `meta` comes first, since some attributes change what it says; so does what says how `matches` is read.
+        // `meta` is read first because some attributes change its values. `as-reader` is read
+        // before `matches` because it decides how `matches` is read.
         let early = |key: &Key| key.text == "meta" || key.text == AS_READER;
         let (first, then): (Vec<_>, Vec<_>) = attributes.iter().partition(|(key, _)| early(key));
         for (key, node) in first.into_iter().chain(then) {
@@ -200,14 +207,14 @@ impl Loader<'_> {
         self.loaded.checks.push(check);
     }
 
-    /// A check that asserts nothing yet.
+    /// A check without assertions.
     pub fn check(&self, spec: &'static Spec, id: &Key) -> Check {
         Check {
             service: self.service.clone(),
             file: self.file.to_owned(),
             line: id.line,
             kind: spec.kind,
-            // Shown everywhere, and part of what history keeps.
+            // The id is shown in many places and stored in the history.
             id: masked(&id.text),
             title: None,
             meta: Meta::default(),
@@ -271,7 +278,7 @@ impl Loader<'_> {
                 }
                 if check.assertions.iter().any(|assertion| assertion.property == name) {
                     self.faults
-                        .push(key.fault(self.file, format!("`{name}` is there twice, under an old and a new name")));
+                        .push(key.fault(self.file, format!("`{name}` is given twice, under its old and its new name")));
                 } else if let Some(matcher) = self.asserted(name, stream, node) {
                     check.assertions.push(Assertion { property: name, stream, matcher });
                 }
@@ -289,7 +296,8 @@ impl Loader<'_> {
                 self.known_attribute(check, name, Use::Text, key, node);
             }
             Use::Retries | Use::Delay if says_retry(check, if use_ == Use::Delay { "delay" } else { "count" }) => {
-                self.faults.push(key.fault(self.file, format!("`{name}` and `retry` of `meta.remoor` say the same")));
+                self.faults
+                    .push(key.fault(self.file, format!("`{name}` and `retry` of `meta.remoor` set the same value")));
             }
             Use::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
             Use::Delay => check.meta.retry_delay = meta::retry_delay(self.file, key, node, &mut self.faults),
@@ -318,7 +326,7 @@ impl Loader<'_> {
     }
 }
 
-/// Whether `retry` of `meta.remoor`, which is read before, has this key.
+/// Whether `retry` of `meta.remoor` has this key. `meta` is read before the other attributes.
 fn says_retry(check: &Check, key: &str) -> bool {
     let own = check.annotations.get("remoor").and_then(|own| own.get("retry"));
     own.is_some_and(|retry| retry.get(key).is_some())

@@ -1,4 +1,4 @@
-//! The half of loading that reads matchers: a value of a check file into what it asserts, with goss's words and the faults of each.
+//! Reads the matchers of a check file, with goss's names, and reports faults.
 
 use super::gjson;
 use super::go_regex::go_regex;
@@ -36,12 +36,13 @@ const KNOWN: [&str; 21] = [
 ];
 
 impl Loader<'_> {
-    /// The value of an asserted attribute; `stream`: a list is one of line patterns. None after a fault.
+    /// Reads the value of an asserted attribute. With `stream`, a list contains line patterns. None
+    /// after a fault.
     pub fn asserted(&mut self, name: &str, stream: bool, node: &Node) -> Option<Matcher> {
         match &node.yaml {
             Yaml::List(items) if items.is_empty() => {
                 let fault = node.fault(self.file, format!("an empty list for `{name}` asserts nothing"));
-                self.faults.push(fault.hint("leave it out, or write `have-len: 0` or `consist-of: []` for none"));
+                self.faults.push(fault.hint("remove it, or write `have-len: 0` or `consist-of: []` for an empty list"));
                 None
             }
             Yaml::List(items) if stream => self.patterns(items).map(Matcher::Lines),
@@ -64,7 +65,7 @@ impl Loader<'_> {
             Yaml::Map(pairs) => match &pairs[..] {
                 [(key, node)] => self.named(key, node),
                 _ => {
-                    let fault = node.fault(self.file, "a matcher is a map of one key");
+                    let fault = node.fault(self.file, "a matcher is a map with one key");
                     self.faults.push(fault.hint("combine several with `and: [...]`"));
                     None
                 }
@@ -79,11 +80,11 @@ impl Loader<'_> {
             "contain-substring" => self.text(key, node).map(Matcher::ContainSubstring),
             "match-regexp" => {
                 let text = self.text(key, node)?;
-                self.checked(node, go_regex(&text).map(Matcher::MatchRegexp), "no regular expression")
+                self.checked(node, go_regex(&text).map(Matcher::MatchRegexp), "not a valid regular expression")
             }
             "semver-constraint" => {
                 let text = self.text(key, node)?;
-                self.checked(node, SemverRange::parse(&text).map(Matcher::Semver), "no range of versions")
+                self.checked(node, SemverRange::parse(&text).map(Matcher::Semver), "not a valid version range")
             }
             "have-len" => match &node.yaml {
                 Yaml::Number(n) if n.as_i64().is_some() => n.as_i64().map(Matcher::HaveLen),
@@ -161,17 +162,17 @@ impl Loader<'_> {
         }
         match (path, result) {
             (Some((node, path)), Some(result)) => {
-                self.checked(node, Xml::new(path, result).map(Matcher::Xml), "no XPath")
+                self.checked(node, Xml::new(path, result).map(Matcher::Xml), "not a valid XPath")
             }
             _ => {
                 let fault = key.fault(self.file, "`xml` takes `xpath` and `result`");
-                self.faults.push(fault.hint("`result: \"\"` asks whether there is such a node"));
+                self.faults.push(fault.hint("`result: \"\"` checks whether the node exists"));
                 None
             }
         }
     }
 
-    /// A list that asserts something; only `consist-of` may be empty.
+    /// Reads a list of matchers; only `consist-of` may be empty.
     fn list(&mut self, key: &Key, node: &Node) -> Option<Vec<Matcher>> {
         match &node.yaml {
             Yaml::List(items) if items.is_empty() && key.text != "consist-of" => self.nothing(key, node),

@@ -1,6 +1,7 @@
-//! The characters to which HTML and XML give a meaning.
+//! Escapes the characters that have a meaning in HTML and XML.
 
-/// How such a character is written in a text or an attribute, as Go's `html` does; None: as itself.
+/// The entity for a character in a text or an attribute, as in Go's `html` package. None if the
+/// character needs no escape.
 pub fn entity(c: char) -> Option<&'static str> {
     Some(match c {
         '&' => "&amp;",
@@ -12,7 +13,7 @@ pub fn entity(c: char) -> Option<&'static str> {
     })
 }
 
-/// `text` with each of them written so.
+/// `text` with these characters escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,9 +1,9 @@
-//! Passwords in URLs, which nobody is to see: `http://me:***@host/`. Pure.
+//! Hides the passwords in URLs: `http://me:***@host/`. Pure.
 
-/// What is shown in the place of a password.
+/// The text that replaces a password.
 pub(super) const MASK: &str = "***";
 
-/// `text` without the passwords of the URLs in it; users stay.
+/// `text` with the passwords of all URLs replaced. User names stay.
 pub(super) fn masked(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find("://") {
@@ -21,8 +21,8 @@ pub(super) fn masked(text: &str) -> String {
     out + rest
 }
 
-/// Where the password is in what stands behind `://`, which may be any text of a command: only `user:password@` without a blank
-/// in it has one.
+/// The position of the password in the text after `://`. The text may come from any command line,
+/// so only `user:password@` without white space is a password.
 fn password(after: &str) -> Option<(usize, usize)> {
     let word = &after[..after.find(char::is_whitespace).unwrap_or(after.len())];
     let url = &word[..word.find(['"', '\'', '`']).unwrap_or(word.len())];
@@ -33,7 +33,7 @@ fn password(after: &str) -> Option<(usize, usize)> {
         Some(at) => at + 1,
         None => 0,
     };
-    // What looks like a port and is no number is the beginning of a password, if there is an end of one.
+    // A port that is not a number is the beginning of a password, if an `@` follows.
     let port = authority[host..].split_once(':')?.1;
     if authority[host..].starts_with('[') || port.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -58,13 +58,13 @@ mod tests {
             ("http://me:secret@[::1]:80/", "http://me:***@[::1]:80/"),
             ("tcp:80 a@b:c", "tcp:80 a@b:c"),
             ("http://h://me:p@h", "http://h://me:***@h"),
-            // Of a command only what is one.
+            // In a command, only URLs are changed.
             ("curl -s http://localhost:8080 -u me@x", "curl -s http://localhost:8080 -u me@x"),
             ("curl 'http://localhost:8080','me@x'", "curl 'http://localhost:8080','me@x'"),
             ("curl \"http://me:pw@h:80\"\t'b@c'", "curl \"http://me:***@h:80\"\t'b@c'"),
             ("a http://h:80/?q=me@x http://me:pw@h", "a http://h:80/?q=me@x http://me:***@h"),
             ("`http://me:secret word@h` is none", "`http://me:secret word@h` is none"),
-            // With signs that end an authority.
+            // Passwords with characters that would end the authority.
             ("http://me:hunt/er2@h/", "http://me:***@h/"),
             ("http://me:hunt?er#2@h:80/", "http://me:***@h:80/"),
             ("http://me@work:hunt/er2@h/", "http://me@work:***@h/"),

@@ -1,7 +1,8 @@
-//! goss's matchers: whether a value found is the one wanted. Pure; knows nothing of resources.
+//! goss's matchers: decide whether a found value is the expected one. Pure; knows nothing of
+//! resource types.
 //!
-//! What each converts first and what it refuses is goss 0.4.9's; `tests/goss/matching` holds the two together, and
-//! `docs/checks.md` lists where remoor is stricter.
+//! The conversions and errors of each matcher are those of goss 0.4.9. The recorded answers in
+//! `tests/goss/matching` ensure this, and `docs/reference/checks.md` lists where remoor is stricter.
 
 use super::assign::assign;
 use super::gjson;
@@ -18,36 +19,38 @@ use std::fmt;
 /// What a value is compared with.
 #[derive(Debug, Clone)]
 pub(super) enum Matcher {
-    /// A string, number or boolean. What is found becomes a text for a string, and a number for a number.
+    /// A string, number or boolean. The found value is converted to a string for a string, and to a
+    /// number for a number.
     Is(Value),
-    /// The same, in lists and maps too, without conversion: 5 is not 5.0.
+    /// Equality without conversion, also of lists and maps: 5 is not 5.0.
     Equal(Value),
     HavePrefix(String),
     HaveSuffix(String),
     ContainSubstring(String),
     MatchRegexp(GoRegex),
-    /// Bytes of a text, elements of a list or map.
+    /// Length of a string in bytes, or number of elements of a list or map.
     HaveLen(i64),
     HaveKey(Box<Matcher>),
     ContainElement(Box<Matcher>),
-    /// A list as it stands: as `ContainElements`, but a text has no elements for it.
+    /// A plain list in a check file. Like `ContainElements`, but a string is not split into lines.
     List(Vec<Matcher>),
-    /// Each matcher takes an element of its own; elements may be left over. The elements of a text are its lines.
+    /// Each matcher needs an element of its own; other elements may remain. A string is split into
+    /// lines.
     ContainElements(Vec<Matcher>),
-    /// As `List`, and nothing is left over.
+    /// Like `List`, but no element may remain.
     ConsistOf(Vec<Matcher>),
     Not(Box<Matcher>),
     And(Vec<Matcher>),
     Or(Vec<Matcher>),
     Compare(Comparison, Number),
     Semver(SemverRange),
-    /// All of it, by path.
+    /// A matcher per path of a JSON text; all must hold.
     Gjson(Vec<(String, Matcher)>),
-    /// What an XPath finds, as a text.
+    /// The text that an XPath finds in XML.
     Xml(Xml),
-    /// `have-patterns`: of any value, as a text.
+    /// `have-patterns`: line patterns for any value, converted to a string.
     Patterns(Patterns),
-    /// A list for contents, output or a body, which goss reads line by line.
+    /// Line patterns for file contents, output or a body, which goss reads line by line.
     Lines(Patterns),
 }
 
@@ -70,17 +73,18 @@ impl Comparison {
     }
 }
 
-/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too;
-/// a regular expression has a price of its own.
-/// 10,000 elements against 200 matchers are 2 million.
+/// Maximum cost of one `matches`. A comparison costs 1, and 1 more per KiB of text. Each value that
+/// a JSON path visits costs 1. Regular expressions have a cost of their own. 10,000 elements
+/// against 200 matchers cost 2 million.
 const MOST: u64 = 6_000_000;
 
-/// What is left of it for one value, and of which kind that is.
+/// The remaining budget for one value, and properties of that value.
 pub(super) struct Budget {
     left: Cell<u64>,
-    /// A list is found whole: as the machine's lists are texts, their lines may be a number. A list in JSON never is.
+    /// The found value is a list from the machine. Such lists contain strings, so their lines may
+    /// be read as a number. A list within JSON is never read as a number.
     list: bool,
-    /// Errors quote nothing of the value.
+    /// Errors must not quote the value.
     hushed: bool,
 }
 
@@ -89,7 +93,7 @@ impl Budget {
         Self { left: Cell::new(MOST), list: actual.is_array(), hushed: false }
     }
 
-    /// Whether so much is left; if not, nothing is.
+    /// Checks that `cost` remains. If not, the whole budget is used up.
     fn afford(&self, cost: usize) -> Result<(), String> {
         if self.left.get() <= cost as u64 {
             self.left.set(0);
@@ -97,32 +101,33 @@ impl Budget {
         self.spend(0)
     }
 
-    /// Once it is used up, everything is an error.
+    /// Spends `cost`. Once the budget is used up, every call is an error.
     fn spend(&self, cost: usize) -> Result<(), String> {
         let left = self.left.get().checked_sub(cost as u64);
         self.left.set(left.unwrap_or(0));
-        left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too much to be compared".to_owned())
+        left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too much to compare".to_owned())
     }
 }
 
 impl Matcher {
-    /// Err: the value is of a kind that this can't be asked of; that is a failure, and `not` does not turn it into a pass.
+    /// Whether the matcher holds for `actual`. Err if the matcher cannot handle this kind of value.
+    /// That counts as a failure, and `not` does not turn it into a pass.
     ///
-    /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
+    /// The cost is bounded: more than a few million comparisons are an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
         self.asked(actual, false)
     }
 
-    /// The same. `hushed`: an error quotes nothing of the value.
+    /// Like [`Matcher::matches`]. With `hushed`, an error quotes nothing of the value.
     pub(super) fn asked(&self, actual: &Value, hushed: bool) -> Result<bool, String> {
         let budget = Budget { hushed, ..Budget::full(actual) };
         let answer = self.ask(actual, &budget)?;
-        // Elements that could no longer be compared were taken for unlike ones.
+        // Elements beyond the budget were treated as not matching, so the answer is not reliable.
         budget.spend(0)?;
         Ok(answer)
     }
 
-    /// What is at the path of an `xml` that does not hold.
+    /// The text at the path of an `xml` matcher that does not hold.
     pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
         let Matcher::Xml(xml) = self else { return None };
         let budget = Budget::full(actual);
@@ -140,7 +145,9 @@ impl Matcher {
             Matcher::Is(Value::String(wanted)) => read()? == *wanted,
             Matcher::Is(Value::Number(wanted)) => numeric(actual, budget)? == Numeric::of(wanted),
             Matcher::Is(wanted) => wanted == actual,
-            Matcher::Equal(Value::Null) if actual.is_null() => return Err("there is nothing to be equal to".to_owned()),
+            Matcher::Equal(Value::Null) if actual.is_null() => {
+                return Err("`equal` cannot compare nothing with nothing".to_owned());
+            }
             Matcher::Equal(wanted) => wanted == actual,
             Matcher::HavePrefix(part) => read()?.starts_with(part),
             Matcher::HaveSuffix(part) => read()?.ends_with(part),
@@ -205,13 +212,14 @@ impl Matcher {
                 }
             }
             Matcher::Semver(range) => match range.holds(actual) {
-                Err(_) if budget.hushed => return Err(format!("{} is no version", kind(actual))),
+                Err(_) if budget.hushed => return Err(format!("{} is not a version", kind(actual))),
                 answer => answer?,
             },
             Matcher::Gjson(paths) => {
                 let document = document(actual)?;
                 let mut all = true;
-                // goss asks in an order of its own each time; so an error anywhere is one.
+                // goss evaluates the paths in random order, so an error at any path makes the whole
+                // result an error.
                 for (path, matcher) in paths {
                     all &= matcher.ask(&found(&document, path, budget)?, budget)?;
                 }
@@ -227,8 +235,8 @@ impl Matcher {
     }
 }
 
-/// Of each matcher, the number of the element that is its own. What can't be asked of an element does not match it. Err: too many,
-/// which is told before the first is compared.
+/// For each matcher the index of its element. A matcher that cannot handle an element does not
+/// match it. Err if there are too many pairs, before any comparison.
 pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) -> Result<Vec<Option<usize>>, String> {
     budget.afford(matchers.len().saturating_mul(elements.len()))?;
     Ok(assign(matchers.len(), elements.len(), |matcher, element| {
@@ -243,7 +251,7 @@ fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {
     })
 }
 
-/// goss's `to-array`: a text becomes its lines, what stands behind the last newline included.
+/// goss's `to-array`: splits a string into lines, including the text after the last newline.
 pub(super) fn lines(value: &Value) -> Cow<'_, Value> {
     match value {
         Value::String(text) => Cow::Owned(text.split('\n').map(Value::from).collect()),
@@ -251,7 +259,7 @@ pub(super) fn lines(value: &Value) -> Cow<'_, Value> {
     }
 }
 
-/// The elements of a list, the values of a map.
+/// The elements of a list or the values of a map.
 pub(super) fn elements(value: &Value) -> Result<Cow<'_, [Value]>, String> {
     match value {
         Value::Array(items) => Ok(Cow::Borrowed(items)),
@@ -260,17 +268,17 @@ pub(super) fn elements(value: &Value) -> Result<Cow<'_, [Value]>, String> {
     }
 }
 
-/// The JSON in a text.
+/// Parses a string as JSON.
 pub(super) fn document(value: &Value) -> Result<Value, String> {
     serde_json::from_str(plain_text(value)?).map_err(|e| format!("not JSON: {e}"))
 }
 
-/// A text that is one already.
+/// The value as a string, without conversion.
 fn plain_text(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| format!("{} is not text", kind(value)))
 }
 
-/// What is at a path of it.
+/// The value at a gjson path of a document.
 pub(super) fn found(document: &Value, path: &str, budget: &Budget) -> Result<Value, String> {
     gjson::get(document, path, &|cost| budget.spend(cost))?.ok_or_else(|| format!("nothing at `{path}`"))
 }
@@ -295,7 +303,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value for people, of bounded length.
+/// A value for messages, of bounded length.
 pub(super) fn short(value: &Value) -> String {
     const LONGEST: usize = 200;
     let text = match value {

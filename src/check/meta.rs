@@ -1,4 +1,4 @@
-//! What `meta.remoor` of a resource says: how much it matters and how patient to be.
+//! Reads `meta.remoor` of a resource: severity, reaction, retries and waivers.
 
 use super::spec::{SPECS, Spec};
 use super::suggest::did_you_mean;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use std::time::Duration;
 
-/// Bounds of `retry`, so that one check can't hold up a run for long.
+/// Limits of `retry`, so that one check cannot delay a run for long.
 const MAX_RETRIES: u64 = 20;
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
@@ -17,20 +17,21 @@ const MAX_DELAY: Duration = Duration::from_secs(60);
 pub struct Meta {
     pub severity: Severity,
     pub on_fail: OnFail,
-    /// A periodic check counts as failed only after failing so long (`Patience`).
+    /// A periodic check counts as failed only after it has failed for this long (see
+    /// `FailureThreshold`).
     pub fail_for: Duration,
-    /// Further tries after the first, and the wait before each.
+    /// Number of retries, and the delay before each.
     pub retries: u32,
     pub retry_delay: Duration,
-    /// No content in any result.
+    /// Results must not contain any content.
     pub secret: bool,
     pub waiver: Option<Waiver>,
 }
 
-/// A failure that somebody accepts for a while.
+/// A failure that is accepted until a given time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiver {
-    /// The first moment at which it no longer counts.
+    /// The time at which the waiver expires.
     pub until: Wall,
     pub reason: String,
 }
@@ -55,7 +56,8 @@ fn default_on_fail(severity: Severity) -> OnFail {
 
 const KEYS: [&str; 6] = ["severity", "on-fail", "for", "retry", "secret", "waiver"];
 
-/// Reads `meta`; keys beside `remoor` are the user's own, and those that only `spec` takes the caller's.
+/// Reads `meta`. Keys other than `remoor` belong to the user. Keys that only this `spec` accepts
+/// are left to the caller.
 pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>) -> Meta {
     let mut meta = Meta::default();
     let Yaml::Map(pairs) = &node.yaml else {
@@ -94,27 +96,27 @@ pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>
     meta
 }
 
-/// Those of the keys of `meta.remoor` that only `spec` takes.
+/// The entries of `meta.remoor` that only this `spec` accepts.
 pub(super) fn extensions<'n>(node: &'n Node, spec: &Spec) -> Vec<(&'n Key, &'n Node)> {
     let own = node.pairs().iter().find(|(key, _)| key.text == "remoor").map_or(&[][..], |(_, own)| own.pairs());
     let known = |key: &Key| spec.extensions().iter().any(|(name, _)| *name == key.text);
     own.iter().filter(|(key, _)| known(key)).map(|(key, node)| (key, node)).collect()
 }
 
-/// Further tries, bounded.
+/// Reads a number of retries within the limit.
 pub(super) fn retries(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> u32 {
     match &node.yaml {
         Yaml::Number(n) if n.as_u64().is_some_and(|n| n <= MAX_RETRIES) => {
             n.as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
         }
         _ => {
-            faults.push(node.fault(file, format!("`{}` is no number up to {MAX_RETRIES}", key.text)));
+            faults.push(node.fault(file, format!("`{}` is not a number up to {MAX_RETRIES}", key.text)));
             0
         }
     }
 }
 
-/// The wait before each further try, bounded.
+/// Reads a retry delay within the limit.
 pub(super) fn retry_delay(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> Duration {
     let delay = Reader { file, faults }.duration(key, node);
     if delay > MAX_DELAY {
@@ -142,7 +144,7 @@ impl Reader<'_> {
     fn unknown(&mut self, key: &Key, known: &[&str]) {
         let takes = |spec: &&Spec| spec.extensions().iter().any(|(name, _)| *name == key.text);
         let hint = match SPECS.iter().find(takes) {
-            Some(other) => format!("it is for a `{}`", other.name),
+            Some(other) => format!("it is available only for `{}`", other.name),
             None => {
                 did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")))
             }
@@ -157,7 +159,7 @@ impl Reader<'_> {
     fn word<T: Copy>(&mut self, key: &Key, node: &Node, words: &[(&str, T)]) -> Option<T> {
         let known = || words.iter().map(|(word, _)| *word);
         let Yaml::Text(text) = &node.yaml else {
-            self.wrong(key, node, "a word");
+            self.wrong(key, node, "a string");
             return None;
         };
         let found = words.iter().find(|(word, _)| word == text).map(|(_, value)| *value);
@@ -176,7 +178,7 @@ impl Reader<'_> {
             _ => None,
         };
         parsed.unwrap_or_else(|| {
-            let fault = node.fault(self.file, format!("`{}` is no duration", key.text));
+            let fault = node.fault(self.file, format!("`{}` is not a duration", key.text));
             self.faults.push(fault.hint("write it as 500ms, 10s, 5m or 1h"));
             Duration::ZERO
         })
@@ -199,13 +201,13 @@ impl Reader<'_> {
                 ("until", Yaml::Text(text)) => match moment(text) {
                     Some(moment) => until = Some(moment),
                     None => {
-                        let fault = node.fault(self.file, format!("`{text}` is no date"));
+                        let fault = node.fault(self.file, format!("`{text}` is not a date"));
                         self.faults.push(fault.hint("write 2026-12-31, or a time as in RFC 3339"));
                         return None;
                     }
                 },
                 ("reason", Yaml::Text(text)) if !text.trim().is_empty() => reason = Some(text.clone()),
-                ("until" | "reason", _) => self.wrong(key, node, "a text"),
+                ("until" | "reason", _) => self.wrong(key, node, "a string"),
                 _ => self.unknown(key, &["until", "reason"]),
             }
         }
@@ -231,7 +233,7 @@ fn duration(text: &str) -> Option<Duration> {
     text[..digits].parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_millis)
 }
 
-/// The end of a day in UTC, or a moment.
+/// Reads a date as the end of that day in UTC, or a time as in RFC 3339.
 fn moment(text: &str) -> Option<Wall> {
     let ms = match text.parse::<Date>() {
         Ok(day) if text.len() == 10 => {

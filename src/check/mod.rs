@@ -1,7 +1,7 @@
 //! Check files: goss's format, read strictly, rendered for one node, and run.
 //!
-//! `header`, `applies`, `render` and `parse` are pure and run on the manager and on the node alike; `run` asks the machine.
-//! What a failing check leads to is not decided here.
+//! `header`, `applies`, `render` and `parse` are pure and run on managers and nodes alike. `run`
+//! examines the machine. This module does not decide what follows from a failing check.
 
 mod absent;
 mod amend;

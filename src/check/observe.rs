@@ -1,4 +1,5 @@
-//! What this machine has of one resource, as the attributes of a check that it passes now.
+//! Reads the current state of one resource of this machine, as the attributes of a check that
+//! passes now.
 
 use super::load::{Assertion, Check};
 use super::masked::masked;
@@ -12,21 +13,21 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest wait for what has no timeout of its own.
+/// Timeout for resources without a timeout of their own.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Most lines of output, and their longest, that a check is made of.
+/// Maximum number and length of output lines that become patterns of a check.
 const LINES_MAX: usize = 100;
 const LINE_MAX: usize = 500;
 
-/// Attributes that are written, by type; of a type that is not here all that are asserted. What changes by itself, as the
-/// size of a file, is left to those who want it.
+/// Attributes that are written, by resource type. For other types, all asserted attributes are
+/// written. Attributes that change by themselves, such as the size of a file, are left out.
 const WRITTEN: [(&str, &[&str]); 2] =
     [("file", &["exists", "mode", "owner", "group", "filetype", "linked-to"]), ("http", &["status"])];
 
-/// Why nothing can be said of a resource; nothing was written.
+/// Why the state of a resource could not be read. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObserveError {
-    /// The type or the id is none.
+    /// The resource type or the id is not valid.
     #[error("{0}")]
     Wrong(String),
     /// The machine gave no answer.
@@ -34,7 +35,8 @@ pub enum ObserveError {
     NoAnswer { check: String, property: String, why: String },
 }
 
-/// The attributes of resource `id` of the type `kind`, in the order of the table. Blocks as the check would. A command is run.
+/// The attributes of resource `id` of the type `kind`, in the order of the attributes in `spec`.
+/// Blocks as long as the check would. A `command` is executed.
 pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, ObserveError> {
     let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != Kind::Matching) else {
         let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
@@ -65,11 +67,12 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
             Some(Ok(Value::Array(items))) if items.is_empty() => {}
             Some(Ok(Value::String(text))) if stream => out.extend(patterns(text).map(|all| (property, all))),
             Some(Ok(value)) => out.push((property, value.clone())),
-            // What it certainly has not: the target of a file that is no link.
+            // A property that the resource does not have, such as the target of a file that is not
+            // a link.
             Some(Err(Trouble::Failed(_))) if number > 0 => {}
             Some(Err(Trouble::Failed(why) | Trouble::Unknown(why))) => return Err(no_answer(why)),
             None if number > 0 => {}
-            None => return Err(no_answer("there is no answer")),
+            None => return Err(no_answer("the probe returned no answer")),
         }
         if spec.gated && number == 0 && out.iter().any(|(_, value)| *value == Value::Bool(false)) {
             break;
@@ -101,7 +104,8 @@ fn asked(kind: Kind, id: &str, properties: &[(&'static str, bool)]) -> Check {
     }
 }
 
-/// The lines of an output as patterns that mean themselves; no output is an empty text. None: no line is fit for one.
+/// The lines of an output as literal patterns. Empty output becomes an empty string. None if no
+/// line is suitable.
 fn patterns(text: &str) -> Option<Value> {
     if text.is_empty() {
         return Some("".into());

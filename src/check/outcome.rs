@@ -1,4 +1,5 @@
-//! One assertion answered in full: for reports that tell what was found, when, and where it was asked for.
+//! The complete result of one assertion, for reports: the found value, the time, and the position
+//! in the check file.
 
 use super::explain::Explained;
 use super::judge::Judged;
@@ -9,29 +10,31 @@ use crate::model::{CheckResult, Sha256};
 use serde_json::{Map, Value};
 use std::time::{Duration, SystemTime};
 
-/// Longest text and list that a report keeps of what was found.
+/// Maximum length of strings and lists that a report keeps of a found value.
 const TEXT_MAX: usize = 16 << 10;
 const LIST_MAX: usize = 1000;
 
-/// The answer to one assertion, with what its check says of itself.
+/// The result of one assertion, with the properties of its check.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub result: CheckResult,
-    /// Name of the resource type, as in the file.
+    /// The resource type, as in check files.
     pub kind: String,
-    /// As goss tells it: with the name behind it, where that is another.
+    /// The id as goss prints it, followed by the name if that is different.
     pub id: String,
     pub title: Option<String>,
-    /// `meta` as it is written.
+    /// `meta` as written.
     pub annotations: Map<String, Value>,
-    /// Where the check stands, in the rendered text.
+    /// Position of the check in the rendered text.
     pub file: String,
     pub line: u32,
-    /// None: there was no value. Never the content of a secret.
+    /// None if there was no value. Never contains the content of a secret.
     pub explained: Option<Explained>,
-    /// Hash of all that was found, where it does not hold and is no secret: what else is here of it may be cut.
+    /// Hash of the complete found value, if the assertion does not hold and the value is no secret.
+    /// The other fields may be cut.
     pub seen: Option<Sha256>,
-    /// When the check was asked. All its properties are answered at once: the time that this took stands at the first.
+    /// Time at which the check was started. All properties of a check are answered together, so
+    /// `took` is set only for the first.
     pub started: SystemTime,
     pub took: Duration,
 }
@@ -55,14 +58,15 @@ impl Outcome {
     }
 }
 
-/// Of a command it is never the line that is run, and what goss does not know has the id alone.
+/// The id as goss prints it. For a command it never contains the command line. Resource types that
+/// goss does not know have the id alone.
 fn goss_id(check: &Check) -> String {
     let name = masked(&check.name);
     let known = check.kind != Kind::Command && SPECS.iter().any(|spec| spec.kind == check.kind);
     if known && name != check.id { format!("{}: {name}", check.id) } else { check.id.clone() }
 }
 
-/// Values of bounded length, so that a report of many large files stays small.
+/// Cuts all values, so that a report of many large files stays small.
 pub(super) fn bounded(mut explained: Explained) -> Explained {
     let lists = [&mut explained.missing, &mut explained.extra, &mut explained.transforms];
     for list in lists.into_iter().chain(&mut explained.found) {

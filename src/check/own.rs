@@ -1,4 +1,5 @@
-//! Checks that only remoor knows: certificates and groups, in the `remoor:` block, which goss passes over.
+//! Checks that goss does not have: certificates and groups, in the `remoor:` block, which goss
+//! ignores.
 
 use super::load::{Assertion, Check, Loader};
 use super::masked::masked;
@@ -10,18 +11,19 @@ use crate::model::{Fault, OnFail, Severity};
 use serde_json::{Number, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The keys of the block that hold checks.
+/// The keys of the block that contain checks.
 pub(super) const KEYS: [&str; 3] = ["cert", "any-of", "all-of"];
 
-/// A group as it is written, before its members are looked for.
+/// A group as written, before its members are looked up.
 struct Group {
     check: Check,
-    /// Where each member is named.
+    /// The YAML nodes that name the members, for the positions of faults.
     places: Vec<Node>,
 }
 
 impl Loader<'_> {
-    /// The checks of the block that stand for themselves. What else is in it is the header's.
+    /// Loads the certificate checks of the block. Groups are loaded by [`Loader::groups`], other
+    /// keys by `header`.
     pub fn own_types(&mut self, block: &Node) {
         for (_, resources) in block.pairs().iter().filter(|(key, _)| key.text == "cert") {
             if !matches!(resources.yaml, Yaml::Map(_)) {
@@ -34,8 +36,8 @@ impl Loader<'_> {
         }
     }
 
-    /// The groups of the block; comes last, since their members have to be known. They stand behind all other checks, and a
-    /// group behind those that it is about.
+    /// Loads the groups of the block. Must be called last, because the members must be known.
+    /// Groups are appended after all other checks, and each group after its members.
     pub fn groups(&mut self, block: &Node) {
         let mut groups = Vec::new();
         for (key, node) in block.pairs() {
@@ -73,11 +75,11 @@ impl Loader<'_> {
             _ => {}
         }
         if check.meta.retries > 0 {
-            let fault = id.fault(self.file, format!("`{}:{}` has nothing to try again", spec.name, id.text));
-            self.faults.push(fault.hint("put `retry` at its members"));
+            let fault = id.fault(self.file, format!("`{}:{}` is a group and cannot be retried", spec.name, id.text));
+            self.faults.push(fault.hint("set `retry` on its members"));
         }
         let Some(places) = places else {
-            let fault = id.fault(self.file, format!("`{}:{}` names no checks", spec.name, id.text));
+            let fault = id.fault(self.file, format!("`{}:{}` does not name any checks", spec.name, id.text));
             self.faults.push(fault.hint("write a list: [\"port:tcp:80\", \"process:nginx\"]"));
             return None;
         };
@@ -87,7 +89,7 @@ impl Loader<'_> {
         Some(Group { check, places })
     }
 
-    /// A list of one text at least, none of them twice.
+    /// Reads a list of at least one label, without duplicates.
     fn members(&mut self, node: &Node) -> Option<Vec<Node>> {
         let Yaml::List(items) = &node.yaml else { return None };
         let mut seen = BTreeSet::new();
@@ -126,14 +128,16 @@ impl Loader<'_> {
         }
     }
 
-    /// Appends the groups, each after those that it is about; what is left then are groups that are about themselves.
+    /// Appends the groups, each after its members (a topological sort). Groups that remain contain
+    /// themselves, and are faults.
     fn in_order(&mut self, groups: Vec<Group>) {
         let asked = groups.iter().filter(|group| !group.check.skip);
         let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();
         let labels: Vec<String> = groups.iter().map(|group| group.check.label()).collect();
         let mut same: BTreeMap<&str, usize> = BTreeMap::new();
         labels.iter().for_each(|label| *same.entry(label).or_default() += 1);
-        // For how many others a group waits, and who waits for one of a label.
+        // For each group the number of groups it waits for, and for each label the groups that wait
+        // for it.
         let mut waits = vec![0; groups.len()];
         let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, group) in groups.iter().enumerate() {
@@ -164,26 +168,26 @@ impl Loader<'_> {
             ready = next;
         }
         for group in groups.into_iter().flatten() {
-            let message = format!("`{}` is about itself", group.check.label());
+            let message = format!("`{}` contains itself", group.check.label());
             let fault = Fault::error(self.file, group.check.line, 1, message);
-            self.faults.push(fault.hint("a group may name groups, but not in a circle"));
+            self.faults.push(fault.hint("groups may contain groups, but not in a cycle"));
         }
     }
 }
 
-/// A member is told, and only its group counts.
+/// A member of a group is still reported, but only the group's own severity and reaction count.
 fn counts_no_more(check: &mut Check) {
     check.meta.severity = Severity::Info;
     check.meta.on_fail = OnFail::None;
 }
 
-/// `node` with each text that is a length of time as a number of days: `30d`, `12h`, `2w`.
+/// Converts each duration in `node`, such as `30d`, `12h` or `2w`, to a number of days.
 pub(super) fn in_days(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Option<Node> {
     let yaml = match &node.yaml {
         Yaml::Text(text) => match days(text) {
             Some(days) => Yaml::Number(days),
             None => {
-                let fault = node.fault(file, format!("`{text}` is no number of days"));
+                let fault = node.fault(file, format!("`{text}` is not a number of days"));
                 faults.push(fault.hint("write it as 30d, 12h or 2w"));
                 return None;
             }

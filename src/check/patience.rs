@@ -1,19 +1,21 @@
-//! `for` of periodic checks: a failure counts only once it has lasted. Not for examinations, which can't wait.
+//! `for` of periodic checks: a failure counts only after it has lasted for this long. Not used for
+//! examinations, which cannot wait.
 
 use super::load::Check;
 use crate::model::{CheckResult, CheckState, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Since when each assertion has been failing, from one periodic run to the next.
+/// Keeps the time since when each assertion has been failing, from one periodic run to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Patience {
     since: BTreeMap<(String, String, String), Now>,
 }
 
 impl Patience {
-    /// Turns failures that are younger than their check's `for` into passes that say so. `results` are those of `checks` at `now`.
-    /// An unknown answer neither starts nor ends a failure.
+    /// Turns failures that are younger than the `for` of their check into passes with a message.
+    /// `results` are those of `checks` at `now`. An unknown result neither starts nor ends a
+    /// failure.
     pub fn settle(&mut self, checks: &[Check], results: &mut [CheckResult], now: Now) {
         let patient: BTreeMap<(&str, String), Duration> = checks
             .iter()
@@ -31,7 +33,11 @@ impl Patience {
                     let lasted = Duration::from_millis(now.since(since));
                     if lasted < *wanted {
                         result.state = CheckState::Pass;
-                        result.message = format!("fails for {} s of {} s", lasted.as_secs(), wanted.as_secs());
+                        result.message = format!(
+                            "has failed for {} s; counts as a failure after {} s",
+                            lasted.as_secs(),
+                            wanted.as_secs()
+                        );
                     }
                 }
                 CheckState::Unknown => {}

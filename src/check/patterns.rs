@@ -1,15 +1,15 @@
-//! goss's line patterns, for contents, output and bodies: `foo`, `!foo`, `/re/`, `!/re/`.
+//! goss's line patterns for file contents, output and bodies: `foo`, `!foo`, `/re/`, `!/re/`.
 
 use super::go_regex::{GoRegex, go_regex};
 use std::fmt;
 
-/// A list of patterns: each plain one must match some line, each negated one no line.
+/// A list of patterns. Each pattern must match some line; each negated pattern must match no line.
 #[derive(Debug, Clone)]
 pub(super) struct Patterns(Vec<Pattern>);
 
 #[derive(Debug, Clone)]
 struct Pattern {
-    /// As written.
+    /// The pattern as written.
     text: String,
     negated: bool,
     test: Test,
@@ -22,7 +22,7 @@ enum Test {
 }
 
 impl Patterns {
-    /// Err: number of the faulty pattern, and why.
+    /// Err: the index of the faulty pattern, and the reason.
     pub fn parse(patterns: &[String]) -> Result<Self, (usize, String)> {
         let parsed: Result<Vec<Pattern>, _> =
             patterns.iter().enumerate().map(|(number, text)| Pattern::parse(text).map_err(|e| (number, e))).collect();
@@ -35,7 +35,8 @@ impl Patterns {
         self.0.iter().filter(unmet).map(|pattern| pattern.text.as_str()).collect()
     }
 
-    /// Those that it satisfies, in the order of the lines that do; then those that forbid one.
+    /// The patterns that `text` satisfies, in the order of the matching lines; negated patterns
+    /// come last.
     pub fn met(&self, text: &str) -> Vec<&str> {
         let mut all = Vec::new();
         for pattern in &self.0 {
@@ -48,12 +49,12 @@ impl Patterns {
         all.into_iter().map(|(_, written)| written).collect()
     }
 
-    /// All, as written.
+    /// All patterns, as written.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|pattern| pattern.text.as_str())
     }
 
-    /// What it costs to look through `text` for all, in comparisons.
+    /// The cost of searching `text` for all patterns, in comparisons.
     pub fn cost(&self, text: &str) -> usize {
         let each = |pattern: &Pattern| match &pattern.test {
             Test::Contains(_) => 0,
@@ -82,7 +83,8 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// The number of the first line that is like it. A carriage return before the end of a line, also of the last, is none of it.
+    /// The index of the first line that the pattern matches. A carriage return at the end of a
+    /// line, including the last, is not part of the line.
     fn line(&self, text: &str) -> Option<usize> {
         let mut lines = text.split_terminator('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
         lines.position(|line| self.test.holds(line))

@@ -1,8 +1,9 @@
-//! How much work a regular expression may be, told from how it is written. Pure.
+//! Estimates from its text how much work a regular expression may cause. Pure.
 
-/// About how many steps a pattern may take for each byte of a text: its characters and classes, each as often as it is repeated.
+/// Approximate number of steps of a pattern for each byte of a text: its characters and classes,
+/// each counted as often as it is repeated.
 pub(super) fn steps(pattern: &str) -> usize {
-    // Of each group that is open, with that of the whole first.
+    // The steps of each open group; the first entry is the whole pattern.
     let mut groups = vec![1_usize];
     let mut last = 0_usize;
     let mut chars = pattern.chars().peekable();

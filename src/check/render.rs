@@ -1,4 +1,5 @@
-//! Tera over a check file's text, and whether the file concerns a node at all. No clock, no files, no environment.
+//! Renders a check file with Tera or Go templates, and decides whether the file applies to a node.
+//! Uses no clock, no files and no environment.
 
 use super::absent;
 use super::go_template::{self, Outside};
@@ -13,17 +14,18 @@ use tera::{Context, Error, ErrorKind, Tera};
 pub(super) const NAMES: [&str; 4] = ["node", "vars", "peers", "expected"];
 const WHEN: &str = "when";
 
-/// Whether a check file concerns a node, and if not, why.
+/// Whether a check file applies to a node, and if not, the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applies {
     Yes,
-    /// Its `roles` name neither the node's group nor its cluster role.
+    /// `roles` contains neither the node's group nor its cluster role.
     OtherRole,
-    /// Its `when` is false.
+    /// `when` is false.
     WhenFalse,
 }
 
-/// `cluster_role` is `manager` or `worker`; `context` as for `render`. Err: `when` can't be evaluated.
+/// Whether the file applies to a node. `cluster_role` is `manager` or `worker`; `context` is as for
+/// [`render`]. Err if `when` cannot be evaluated.
 pub fn applies(
     file: &str,
     header: &Header,
@@ -50,9 +52,12 @@ pub fn applies(
     Ok(if rendered == "true" { Applies::Yes } else { Applies::WhenFalse })
 }
 
-/// The goss text for one node. `context` holds `node`, `vars`, `peers` and `expected`; the header's `vars` fill in what `vars` lacks.
-/// A Go template sees `vars` only, no environment and no files.
-/// An undefined name is a fault, except in the condition of an `if` one level below a defined one, which Tera takes for false.
+/// Renders the goss text for one node. `context` contains `node`, `vars`, `peers` and `expected`;
+/// the header's `vars` supply defaults for `vars`. A Go template sees only `vars`, no environment
+/// and no files.
+///
+/// An undefined name is a fault. The exception is an undefined field of a defined value in the
+/// condition of an `if`, which Tera takes for false.
 pub fn render(
     file: &str,
     header: &Header,
@@ -62,7 +67,7 @@ pub fn render(
     match header.template {
         Template::None => Ok(goss_text.to_owned()),
         Template::Go => {
-            let read = |_: &str| Err("a check file of a fleet reads no files".to_owned());
+            let read = |_: &str| Err("a check file of a fleet cannot read files".to_owned());
             let outside = Outside { env: &BTreeMap::new(), read: &read };
             go_template::render(file, goss_text, &merged_vars(header, context), &outside).map_err(|fault| vec![fault])
         }
@@ -78,7 +83,7 @@ pub fn render(
     }
 }
 
-/// The header's variables under those of the context.
+/// The header's variables, overridden by those of the context.
 pub fn merged_vars(header: &Header, context: &Map<String, Value>) -> Map<String, Value> {
     let mut vars = header.vars.clone();
     if let Some(Value::Object(given)) = context.get("vars") {
@@ -102,7 +107,8 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
     tera.render(name, &values)
 }
 
-/// Names of no meaning that rendering did not stumble over, since Tera takes them for false in a condition.
+/// Faults for unknown names that rendering did not report, because Tera takes them for false in a
+/// condition.
 fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
     let used = variables(text).unwrap_or_default();
     let set: BTreeSet<&str> = text.split("{%").skip(1).filter_map(set_name).collect();
@@ -116,20 +122,21 @@ fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
         .collect()
 }
 
-/// None: it is no template.
+/// Names that a template uses. None if it is not a valid template.
 pub(super) fn variables(text: &str) -> Option<BTreeSet<String>> {
     let mut tera = Tera::new();
     tera.add_raw_template(WHEN, text).ok()?;
     Some(tera.get_template_variables(WHEN).ok()?.into_iter().map(str::to_owned).collect())
 }
 
+/// The first line, from 1, that contains `name` as a whole word; 1 if there is none.
 pub(super) fn first_line_with(text: &str, name: &str) -> u32 {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let line = text.lines().position(|line| line.split(|c| !word(c)).any(|part| part == name)).unwrap_or(0);
     u32::try_from(line + 1).unwrap_or(u32::MAX)
 }
 
-/// The name that a tag beginning with this text gives a value to.
+/// The name that a `set` tag assigns. `tag` is the text after its `{%`.
 fn set_name(tag: &str) -> Option<&str> {
     let mut words =
         tag.trim_start_matches('-').split(|c: char| c.is_whitespace() || c == '=').filter(|w| !w.is_empty());
@@ -157,7 +164,7 @@ fn fault(file: &str, text: &str, error: &Error) -> Fault {
     }
 }
 
-/// Of an error that has its place only in its text: a first line, then `--> name:line:column`.
+/// Reads the position from an error's text: the message, then a line `--> name:line:column`.
 fn plain_fault(file: &str, text: &str) -> Fault {
     let message = text.lines().next().unwrap_or_default();
     let message = message.strip_prefix("error: ").unwrap_or(message);

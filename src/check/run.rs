@@ -1,4 +1,4 @@
-//! Runs checks: in parallel, each guarded, with one answer per assertion.
+//! Runs checks in parallel, protected against panics, with one result per assertion.
 
 use super::groups;
 use super::judge::{Detail, Judged, judge};
@@ -15,30 +15,33 @@ use std::time::{Duration, Instant, SystemTime};
 
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Longest wait of a check that names no timeout; where goss's default is shorter, that holds.
+    /// Timeout of checks without a timeout of their own. A shorter default of goss takes
+    /// precedence.
     pub timeout: Duration,
-    /// Checks at once, at least 1.
+    /// Maximum number of checks at the same time, at least 1.
     pub parallelism: usize,
-    /// For waivers.
+    /// The current time, for waivers and certificates.
     pub now: Wall,
 }
 
 impl RunOptions {
-    /// Ten seconds, eight at once.
+    /// Defaults: a timeout of ten seconds and eight checks at the same time.
     pub fn at(now: Wall) -> Self {
         Self { timeout: Duration::from_secs(10), parallelism: 8, now }
     }
 }
 
-/// Runs all `checks` and gives one result per assertion, in their order. Blocks until the last has answered or timed out.
+/// Runs all `checks` and returns one result per assertion, in their order. Blocks until the last
+/// check has answered or timed out.
 ///
-/// What errs, panics or times out is `Unknown`. Tries a check again as its `retry` says. `for` is not counted here: see `Patience`.
+/// A check that fails to answer, panics or times out is `Unknown`. Checks are retried as their
+/// `retry` says. `for` is not applied here; see `FailureThreshold`.
 pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
     let all = answers(checks, options, Detail::Results);
     all.into_iter().flat_map(|answer| answer.judged).map(|judged| judged.result).collect()
 }
 
-/// The same with everything that is to be told of each assertion.
+/// Like [`run`], with all details of each assertion.
 pub fn run_in_full(checks: &[Check], options: &RunOptions) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for (check, answer) in checks.iter().zip(answers(checks, options, Detail::Full)) {
@@ -51,14 +54,14 @@ pub fn run_in_full(checks: &[Check], options: &RunOptions) -> Vec<Outcome> {
     outcomes
 }
 
-/// What one check answered at its last try.
+/// The results of one check at its last attempt.
 struct Answer {
     judged: Vec<Judged>,
     started: SystemTime,
     took: Duration,
 }
 
-/// One answer a check, in their order.
+/// One answer per check, in their order.
 fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer> {
     let world = World::new(checks, options.timeout);
     let next = AtomicUsize::new(0);
@@ -74,7 +77,7 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
     let mut all: Vec<(usize, Answer)> = thread::scope(|scope| {
         let started: Vec<_> = (1..threads(checks, options.parallelism)).map(|_| scope.spawn(work)).collect();
         let mut all = work();
-        // A worker can't panic: what it runs is guarded.
+        // A worker cannot panic, because panics of checks are caught.
         all.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()));
         all
     });
@@ -85,18 +88,20 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
     all
 }
 
-/// How many threads are of use: one for each check that waits for others, and for what the machine knows by itself no more than
-/// there are processors, but two where files are read from a disk. Each costs memory, and a start.
+/// Number of threads to use. Checks that wait for other programs or machines need one thread each.
+/// Checks of local state need at most one per processor, but at least two because files are read
+/// from disk. Each thread costs memory and start-up time.
 fn threads(checks: &[Check], parallelism: usize) -> usize {
     let waiting = checks.iter().filter(|check| waits(check)).count();
-    // What is asked once for all of its kind: one thread waits for it, and another has all the rest.
+    // Services and packages are each queried once for all checks: one thread waits for the answer
+    // while another runs the rest.
     let shared = usize::from(checks.iter().any(|check| matches!(check.kind, Kind::Service | Kind::Package)));
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let own = (checks.len() - waiting).min(processors.max(2)) + shared;
     own.max(waiting).clamp(1, parallelism.max(1))
 }
 
-/// For a program, for somebody else's answer, or for a time to pass.
+/// Whether a check waits for a program, for another machine, or for a retry delay.
 fn waits(check: &Check) -> bool {
     let for_others = match check.kind {
         Kind::Addr | Kind::Cert | Kind::Command | Kind::Dns | Kind::Http | Kind::Mount => true,
@@ -138,7 +143,7 @@ fn once(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> A
     Answer { judged, started: wall, took }
 }
 
-/// A panic becomes an error with its message.
+/// Turns a panic into an error with its message.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic: Box<dyn Any + Send>| {
         let text =

@@ -1,16 +1,19 @@
-//! `semver-constraint`: ranges of versions in the words that goss reads. Pure; versions themselves are the crate `semver`'s.
+//! `semver-constraint`: ranges of versions in goss's syntax. Pure; versions are parsed and compared
+//! by the crate `semver`.
 
 use semver::Version;
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// `>=1.2.0 <2.0.0 || 3.x`: parts joined by ` || `, each a list of comparisons that must all hold.
+/// `>=1.2.0 <2.0.0 || 3.x`: alternatives separated by ` || `, each a list of comparisons that must
+/// all hold.
 ///
-/// By precedence alone, as goss does it: `2.0.0-rc.1` is below `2.0.0`, and what stands behind a `+` counts for nothing.
+/// Versions are compared by precedence alone, as in goss: `2.0.0-rc.1` is below `2.0.0`, and build
+/// metadata after a `+` is ignored.
 #[derive(Debug, Clone)]
 pub(super) struct SemverRange {
-    /// As written.
+    /// The range as written.
     text: String,
     any: Vec<Vec<Bound>>,
 }
@@ -32,10 +35,10 @@ enum Operator {
 }
 
 impl SemverRange {
-    /// Err: what is wrong with it. Also refused is what goss takes for something else than it says: `!=1.x` never holds
-    /// there, and `1.x.x` is `1.0.x`.
+    /// Err: the reason why `text` is not a range. Ranges that goss interprets differently from what
+    /// they say are also rejected: in goss, `!=1.x` never holds, and `1.x.x` is `1.0.x`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // An operator may stand apart from its version.
+        // White space may separate an operator from its version.
         let mut words: Vec<String> = Vec::new();
         for word in text.split(' ').filter(|word| !word.is_empty()) {
             match words.last_mut().filter(|last| last.ends_with(['<', '>', '='])) {
@@ -54,7 +57,8 @@ impl SemverRange {
         Ok(Self { text: text.to_owned(), any: any? })
     }
 
-    /// Whether a version, or each of a list of at least one, is in the range. Err: it is no version.
+    /// Whether a version, or each of a non-empty list of versions, is in the range. Err if a value
+    /// is not a version.
     pub fn holds(&self, found: &Value) -> Result<bool, String> {
         let versions = match found {
             Value::Array(items) if !items.is_empty() => &items[..],
@@ -73,15 +77,15 @@ impl fmt::Display for SemverRange {
 }
 
 fn read(value: &Value) -> Result<Version, String> {
-    let text = value.as_str().ok_or_else(|| format!("{value} is no version"))?;
+    let text = value.as_str().ok_or_else(|| format!("{value} is not a version"))?;
     version(text)
 }
 
 fn version(text: &str) -> Result<Version, String> {
-    Version::parse(text).map_err(|e| format!("`{text}` is no version like 1.2.3: {e}"))
+    Version::parse(text).map_err(|e| format!("`{text}` is not a version like 1.2.3: {e}"))
 }
 
-/// One comparison; with an `x` for the last number or the last but one it is two.
+/// Parses one comparison. With an `x` as last component it becomes two.
 fn bounds(word: &str) -> Result<Vec<Bound>, String> {
     let at = word.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("`{word}` has no version"))?;
     let (operator, rest) = word.split_at(at);
@@ -92,7 +96,7 @@ fn bounds(word: &str) -> Result<Vec<Bound>, String> {
         ">=" => Operator::GreaterOrEqual,
         "<" => Operator::Less,
         "<=" => Operator::LessOrEqual,
-        unknown => return Err(format!("`{unknown}` is no comparison; there are = != > >= < <=")),
+        unknown => return Err(format!("`{unknown}` is not a comparison operator; known: = != > >= < <=")),
     };
     let Some(numbers) = rest.strip_suffix(".x") else {
         return Ok(vec![Bound { operator, version: version(rest)? }]);
@@ -101,7 +105,7 @@ fn bounds(word: &str) -> Result<Vec<Bound>, String> {
     let (from, to) = match numbers.as_deref() {
         Ok([major]) => ((*major, 0), (major.checked_add(1), 0)),
         Ok([major, minor]) => ((*major, *minor), (Some(*major), minor.saturating_add(1))),
-        _ => return Err(format!("`{rest}` is no version; write 1.2.3, 1.2.x or 1.x")),
+        _ => return Err(format!("`{rest}` is not a version; write 1.2.3, 1.2.x or 1.x")),
     };
     let from = Version::new(from.0, from.1, 0);
     let to = Version::new(to.0.ok_or_else(|| format!("`{rest}` is too large"))?, to.1, 0);

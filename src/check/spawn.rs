@@ -1,4 +1,5 @@
-//! Runs a program for a check: with a deadline, a cap on its output, and nothing left over afterwards.
+//! Runs a program for a check, with a timeout and limited output. No process is left running
+//! afterwards.
 
 use super::leftover::Mark;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -10,36 +11,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest output kept of each stream.
+/// Maximum number of bytes kept of each output stream.
 pub(super) const MAX_OUTPUT: usize = 1 << 20;
-/// What a program has left in the background may hold its output open so long after its end.
+/// After a program has ended, its background processes may keep its output open for this long.
 const LINGER: Duration = Duration::from_millis(200);
-/// Longest wait for a killed program to be gone.
+/// Maximum wait for a killed program to end.
 const REAP: Duration = Duration::from_secs(2);
 const PAUSE: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(10));
 
-/// The process is about to end.
+/// Set when this process is about to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Ends, for good, whatever programs checks have started in this process, and lets none begin: for a process that was told to
-/// end, since programs in groups of their own do not hear of it. Returns at once; they are gone a moment later.
+/// Stops all programs that checks have started in this process, and prevents new ones. For a
+/// process that was told to end: its signal does not reach programs in process groups of their own.
+/// Returns immediately; the programs end a moment later.
 pub fn end_programs() {
     ENDING.store(true, Ordering::Relaxed);
 }
 
 #[derive(Debug)]
 pub(super) struct Output {
-    /// As a shell reports it: 128 plus the signal, if one ended it.
+    /// The exit status as a shell reports it: 128 plus the signal number if a signal ended the
+    /// program.
     pub status: i32,
     pub stdout: Stream,
     pub stderr: Stream,
 }
 
-/// What a program wrote.
+/// The output of a program on one stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub bytes: Vec<u8>,
-    /// More than `MAX_OUTPUT` came; the rest is gone.
+    /// The program wrote more than `MAX_OUTPUT`; the rest was discarded.
     pub truncated: bool,
 }
 
@@ -49,8 +52,8 @@ impl Stream {
     }
 }
 
-/// Runs `command` to its end. Err: why there is no result, for people. However it ends, its process group is dead; where there
-/// is no result, so is what left the group.
+/// Runs `command` until it ends. Err: why there is no result, for messages. On return, its process
+/// group has been killed. After an error, processes that left the group have been killed, too.
 pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, String> {
     let deadline = Instant::now() + timeout;
     let program = command.get_program().to_string_lossy().into_owned();
@@ -93,7 +96,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, St
     }
 }
 
-/// A program and all that it started; killed when this goes out of scope, on every way out.
+/// A program with its process group. Killed when this value is dropped.
 struct Group {
     pid: Pid,
     program: String,
@@ -103,15 +106,17 @@ struct Group {
 }
 
 impl Group {
-    /// Leaves the ended program unreaped, so that its number still names this group.
+    /// Whether the program has ended. It is not reaped, so that its process id still identifies the
+    /// group.
     fn has_ended(&self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
     }
 
-    /// Once it has ended: ends the rest of the group too. What took itself out of the group may stay.
+    /// Kills the rest of the group after the program has ended. Processes that left the group may
+    /// continue to run.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // Fails if nothing of the group is left.
+        // Fails if no process of the group is left.
         let _ = kill_process_group(self.pid, Signal::KILL);
         self.reaped = true;
         self.child.wait()
@@ -138,11 +143,11 @@ fn no_waiting<T: AsFd>(pipe: &T) -> io::Result<()> {
     rustix::io::ioctl_fionbio(pipe, true).map_err(io::Error::from)
 }
 
-/// Reads what is there; closes the pipe at its end. True if anything came.
+/// Reads the available output and closes the pipe at its end. Returns true if anything was read.
 fn drain(pipe: &mut Option<impl Read>, stream: &mut Stream) -> bool {
     let mut moved = false;
     let mut buffer = [0; 16 << 10];
-    // Bounded, so that a program that writes without end does not keep the deadline from being looked at.
+    // Bounded, so that the deadline is checked even if a program writes without end.
     for _ in 0..64 {
         let Some(open) = pipe else { break };
         match open.read(&mut buffer) {
@@ -208,7 +213,8 @@ mod tests {
     #[test]
     fn a_timeout_leaves_no_process_that_took_itself_out_of_the_group() {
         let mark = format!("86397.{}", std::process::id());
-        // In a session of its own, once with its parent and once adopted by init; all of them started before the deadline.
+        // Processes in sessions of their own, one with its parent and one adopted by init. All
+        // start before the deadline.
         let text = format!("setsid sh -c 'sleep {mark} & sleep {mark}' & (setsid sleep {mark} &); sleep {mark}");
         assert!(sh(&text, Duration::from_secs(1)).is_err());
         assert!(!exists(&mark));

@@ -1,8 +1,9 @@
-//! Which resource types there are and which attributes each has: the one table that loading goes by.
+//! The table of resource types and their attributes, which loading uses.
 //!
-//! A new type gets a line in `Kind`, a row in `SPECS` and a probe; one that goss does not know, a row in `OWN`.
+//! A new type needs a variant in `ResourceKind`, an entry in `SPECS` and a probe. A type that goss
+//! does not have gets an entry in `EXTENSION_SPECS` instead.
 
-/// A resource type that can be run.
+/// A resource type of check files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Addr,
@@ -20,35 +21,36 @@ pub enum Kind {
     Process,
     Service,
     User,
-    /// Of the `remoor:` block: a certificate, in a file or as a server shows it.
+    /// Only in the `remoor:` block: a certificate in a file or presented by a server.
     Cert,
-    /// Of the `remoor:` block: groups of checks.
+    /// Only in the `remoor:` block: groups of checks.
     AnyOf,
     AllOf,
 }
 
-/// What an attribute is.
+/// How an attribute is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Asserted, and has to be there.
+    /// Asserted and required.
     Required,
     /// Asserted.
     Assert,
-    /// Asserted; a list is one of line patterns.
+    /// Asserted; a list contains line patterns.
     Stream,
-    /// Asserted; a number of days that may be written as `30d`.
+    /// Asserted: a number of days, which may be written as `30d`.
     Days,
-    /// A string that is an argument and is asserted to hold.
+    /// A string argument; the assertion is that it holds.
     Holds,
     /// Arguments: a string, a list of strings, milliseconds, true or false.
     Text,
     Texts,
     Millis,
     Flag,
-    /// As `retry` of `meta.remoor`: further tries, and the wait before each, as a number of milliseconds or `2s`.
+    /// As `retry` of `meta.remoor`: the number of retries, and the delay before each in
+    /// milliseconds or as `2s`.
     Retries,
     Delay,
-    /// An argument: whatever it is.
+    /// An argument with any value.
     Value,
 }
 
@@ -57,12 +59,12 @@ pub(super) struct Spec {
     pub name: &'static str,
     /// The attribute whose default is the id; empty if there is none.
     pub name_attribute: &'static str,
-    /// If the first assertion does not hold or finds `false`, the others are skipped.
+    /// If the first assertion does not hold, or finds `false`, the others are skipped.
     pub gated: bool,
     pub attributes: &'static [(&'static str, Use)],
 }
 
-/// Assertions in the order in which they are answered.
+/// The resource types of goss. Assertions are reported in the order of their attributes here.
 pub(super) const SPECS: [Spec; 15] = [
     Spec {
         kind: Kind::Addr,
@@ -235,7 +237,7 @@ pub(super) const SPECS: [Spec; 15] = [
     },
 ];
 
-/// Checks of the `remoor:` block, which goss passes over.
+/// Resource types of the `remoor:` block, which goss ignores.
 pub(super) const OWN: [Spec; 3] = [
     Spec {
         kind: Kind::Cert,
@@ -259,10 +261,10 @@ const fn group(kind: Kind, name: &'static str) -> Spec {
     Spec { kind, name, name_attribute: "", gated: false, attributes: &[(HOLDS, Use::Required)] }
 }
 
-/// What is asserted of a group.
+/// The property that groups assert.
 pub(super) const HOLDS: &str = "holds";
 
-/// A type of goss that only Windows has something for.
+/// A resource type of goss that exists only on Windows.
 pub(super) const WINDOWS: &str = "registry";
 
 /// Attributes of every resource.
@@ -273,14 +275,15 @@ impl Kind {
         SPECS.iter().chain(&OWN).find(|spec| spec.kind == self).expect("every kind has a row")
     }
 
-    /// Whether it is about other checks and asks nothing itself.
+    /// Whether this is a group, which is evaluated from the results of other checks.
     pub(super) fn is_group(self) -> bool {
         matches!(self, Kind::AnyOf | Kind::AllOf)
     }
 }
 
 impl Spec {
-    /// What `meta.remoor` of this type takes beside the keys that all take: what goss has no attribute for.
+    /// Keys that `meta.remoor` accepts for this type only, in addition to the common ones: features
+    /// that goss has no attribute for.
     pub fn extensions(&self) -> &'static [(&'static str, Use)] {
         match self.kind {
             Kind::Process => &[("user", Use::Text), ("args", Use::Text), ("count", Use::Assert)],
@@ -289,7 +292,7 @@ impl Spec {
         }
     }
 
-    /// Place of an assertion in the order of answers.
+    /// Position of a property in the order of results.
     pub fn place(&self, property: &str) -> Option<usize> {
         self.attributes.iter().chain(self.extensions()).position(|(name, _)| *name == property)
     }
@@ -301,7 +304,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// The name in use for a former spelling.
+/// The current name of an attribute that has an older spelling.
 pub(super) fn current_name(attribute: &str) -> &str {
     match attribute {
         "contains" => "contents",

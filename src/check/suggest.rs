@@ -1,6 +1,6 @@
-//! The known word that a mistyped one is nearest to.
+//! Finds the known word nearest to a mistyped one.
 
-/// `did you mean ...`, if one of `known` is near enough to `word` to be meant.
+/// `did you mean ...`, if one of `known` is similar enough to `word`.
 pub(super) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let allowed = 1 + word.chars().count() / 4;
     known
@@ -11,7 +11,7 @@ pub(super) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| format!("did you mean `{candidate}`?"))
 }
 
-/// Edits between two words; two neighbours exchanged count as one.
+/// Edit distance of two words; a transposition of neighbours counts as one edit.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

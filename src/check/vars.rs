@@ -6,8 +6,8 @@ use crate::model::Fault;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// The map that `text` is; an empty text is an empty map. Strict as check files are: what two readers of YAML take for
-/// different values is a fault.
+/// Parses `text` as a map; an empty text is an empty map. Strict as for check files: values that
+/// YAML readers interpret differently are faults.
 pub fn vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let tree = yaml::parse(file, text)?;
     match (&tree.yaml, tree.value()) {
@@ -17,7 +17,8 @@ pub fn vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     }
 }
 
-/// The same as goss's templates see them: numbers of JSON are floating point, so that a million prints as `1e+06`.
+/// Like [`vars`], but as goss's templates see the values: numbers in JSON are floating point, so
+/// that a million prints as `1e+06`.
 pub fn go_vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let vars = vars(file, text)?;
     match serde_json::from_str::<IgnoredAny>(text) {

@@ -1,4 +1,5 @@
-//! YAML into one tree in which every node knows its place. Refuses what YAML 1.1 and 1.2 read differently.
+//! Parses YAML into a tree whose nodes have their positions. Rejects values that YAML 1.1 and 1.2
+//! read differently.
 
 use super::masked::masked;
 use crate::model::Fault;
@@ -37,7 +38,7 @@ impl Node {
         Fault::error(file, self.line, self.column, message)
     }
 
-    /// The entries of a map; of anything else none.
+    /// The entries of a map; empty for other values.
     pub fn pairs(&self) -> &[(Key, Node)] {
         match &self.yaml {
             Yaml::Map(pairs) => pairs,
@@ -45,7 +46,7 @@ impl Node {
         }
     }
 
-    /// What it is, for messages.
+    /// The kind of value, for messages.
     pub fn kind(&self) -> &'static str {
         match self.yaml {
             Yaml::Null => "nothing",
@@ -57,7 +58,7 @@ impl Node {
         }
     }
 
-    /// Without the places.
+    /// The value without positions.
     pub fn value(&self) -> Value {
         match &self.yaml {
             Yaml::Null => Value::Null,
@@ -76,11 +77,12 @@ impl Key {
     }
 }
 
-/// Deepest nesting; several times that of real check files, and well within the stack: the 64 that the crate allows overflow one of
-/// 2 MiB in a debug build. It bounds matchers within each other, too.
+/// Maximum nesting, which also limits nested matchers. It is several times that of real check
+/// files. A larger limit is not safe: the crate's own limit of 64 overflows a stack of 2 MiB in a
+/// debug build.
 const DEPTH_MAX: usize = 32;
 
-/// The one document of `text`. An empty document is `Null`.
+/// Parses the single document of `text`. An empty document is `Null`.
 pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
@@ -94,19 +96,20 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
     if faults.is_empty() { Ok(node) } else { Err(faults) }
 }
 
-/// As YAML counts them: a carriage return alone ends one, too.
+/// Splits into lines as YAML does: a carriage return alone also ends a line.
 fn lines(text: &str) -> Vec<&str> {
     text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r')).collect()
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
     let full = error.without_snippet().to_string();
-    // The place is told apart, and the crate's own options mean nothing to the reader.
+    // The position is reported separately, and the names of the crate's options mean nothing to the
+    // user.
     let message = full.split(" at line ").next().unwrap_or(&full);
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
     let (line, column) = error.location().map_or((0, 0), |at| (small(at.line()), small(at.column())));
     let text = message.to_lowercase();
-    // A key that is quoted may be a URL.
+    // The message may quote a key that is a URL with a password.
     let fault = Fault::error(file, line, column, masked(message));
     if text.contains("escape") {
         fault.hint("write regular expressions in single quotes: '\\.' keeps its backslash")
@@ -121,7 +124,7 @@ fn small(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Words and numbers that another reader of the same file takes for something else.
+/// Finds plain words and numbers that another YAML reader interprets differently.
 fn ambiguous(file: &str, lines: &[&str], node: &Node, faults: &mut Vec<Fault>) {
     match &node.yaml {
         Yaml::List(items) => items.iter().for_each(|item| ambiguous(file, lines, item, faults)),
@@ -129,8 +132,8 @@ fn ambiguous(file: &str, lines: &[&str], node: &Node, faults: &mut Vec<Fault>) {
         Yaml::Text(text) if is_old_boolean(text) && is_plain(lines, node) => {
             let meant = matches!(text.to_ascii_lowercase().as_str(), "yes" | "on");
             faults.push(
-                node.fault(file, format!("`{text}` is true or false to some readers of YAML and a word to others"))
-                    .hint(format!("write `{meant}`, or \"{text}\" if you mean the word")),
+                node.fault(file, format!("`{text}` is a boolean for some YAML readers and a string for others"))
+                    .hint(format!("write `{meant}`, or \"{text}\" for the string")),
             );
         }
         Yaml::Number(_) => {
@@ -138,7 +141,7 @@ fn ambiguous(file: &str, lines: &[&str], node: &Node, faults: &mut Vec<Fault>) {
             let digits = token.strip_prefix("0o").or_else(|| token.strip_prefix('0')).unwrap_or_default();
             if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
                 faults.push(
-                    node.fault(file, format!("`{token}` is octal to some readers of YAML and decimal to others"))
+                    node.fault(file, format!("`{token}` is octal for some YAML readers and decimal for others"))
                         .hint(format!("write \"0{digits}\" in quotes")),
                 );
             }
@@ -151,7 +154,7 @@ fn is_old_boolean(text: &str) -> bool {
     ["yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// The text from the node's place to the end of the word.
+/// The text from the node's position to the end of the token.
 fn plain_token<'a>(lines: &[&'a str], node: &Node) -> &'a str {
     let Some(line) = (node.line as usize).checked_sub(1).and_then(|n| lines.get(n)) else { return "" };
     let start = line.char_indices().nth((node.column as usize).saturating_sub(1)).map_or(line.len(), |(at, _)| at);
@@ -255,19 +258,19 @@ mod tests {
     #[test]
     fn what_readers_disagree_on_is_refused() {
         expect![[r#"
-            f.yml:1:11: `0644` is octal to some readers of YAML and decimal to others
+            f.yml:1:11: `0644` is octal for some YAML readers and decimal for others
               hint: write "0644" in quotes
-            f.yml:1:21: `0o17` is octal to some readers of YAML and decimal to others
+            f.yml:1:21: `0o17` is octal for some YAML readers and decimal for others
               hint: write "017" in quotes
-            f.yml:1:27: `yes` is true or false to some readers of YAML and a word to others
-              hint: write `true`, or "yes" if you mean the word
-            f.yml:1:36: `off` is true or false to some readers of YAML and a word to others
-              hint: write `false`, or "off" if you mean the word
-            f.yml:2:4: `On` is true or false to some readers of YAML and a word to others
-              hint: write `true`, or "On" if you mean the word
+            f.yml:1:27: `yes` is a boolean for some YAML readers and a string for others
+              hint: write `true`, or "yes" for the string
+            f.yml:1:36: `off` is a boolean for some YAML readers and a string for others
+              hint: write `false`, or "off" for the string
+            f.yml:2:4: `On` is a boolean for some YAML readers and a string for others
+              hint: write `true`, or "On" for the string
         "#]]
         .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
-        // Found by fuzzing: where lines end in another way, the words stand elsewhere.
+        // Found by fuzzing: other line endings change the position of the words.
         for text in ["# old\rmode: 0644\n", "# old\r\nmode: 0644\r\n", "# old\rx: 1\r\nmode: 0644"] {
             assert!(faults(text).contains("`0644` is octal"), "{text:?}");
         }

@@ -1,8 +1,9 @@
-//! gjson's path language, as goss asks JSON by it: `a.b`, `list.#.name`, `list.#(age>45)#.last`, `a|@reverse`, `[a,b]`.
+//! gjson's path language, which goss uses for JSON: `a.b`, `list.#.name`, `list.#(age>45)#.last`,
+//! `a|@reverse`, `[a,b]`.
 //!
-//! Written for values that are read already: the one crate for it had its last release in 2022, looks into text that it does not
-//! validate, and lacks `@keys`, `@values`, `@fromstr`, `@group` and `@dig`. Pure, and bounded by what it may
-//! spend: a path may double what it finds at each step.
+//! Works on parsed values. The only crate for gjson had its last release in 2022, searches in text
+//! that it does not validate, and lacks `@keys`, `@values`, `@fromstr`, `@group` and `@dig`. Pure.
+//! The cost is limited by a budget, because each step of a path may double the value.
 
 mod modifier;
 mod query;
@@ -13,41 +14,42 @@ use query::Query;
 use scan::Step;
 use serde_json::{Map, Value};
 
-/// Nothing there is `Ok(None)`; too much of it is an error.
+/// `Ok(None)` if there is nothing at the path. Err if the budget is used up.
 type Found = Result<Option<Value>, String>;
 
-/// Longest path, in bytes.
+/// Maximum length of a path in bytes.
 const LONGEST: usize = 4096;
-/// Paths within paths and behind `|`.
+/// Maximum nesting of paths, including those after a `|`.
 const DEEPEST: usize = 50;
 
-/// What is at `path`, with its numbers as floating point, as goss has them; None if there is nothing.
+/// The value at `path`, with numbers as floating point as in goss. None if there is nothing.
 ///
-/// `spend` is told of each value that is looked at or copied, a text counting one more for each 64 bytes; its error ends it.
+/// `spend` is called for each value that is visited or copied, with an extra cost of one per 64
+/// bytes of text. Its error ends the search.
 pub(super) fn get(document: &Value, path: &str, spend: &dyn Fn(usize) -> Result<(), String>) -> Found {
     Ok(Walk { spend }.get(Some(document), path, 0)?.map(floats))
 }
 
-/// Why `path` is none that is known here; for loading, so that it is told before anything is asked.
+/// The reason why `path` is not supported, for faults while a file is loaded.
 pub(super) fn refusal(path: &str) -> Option<String> {
     let has = |modifier: &str| {
         path.match_indices(modifier)
             .any(|(at, _)| !path[at + modifier.len()..].starts_with(|c: char| c.is_alphanumeric()))
     };
     if path.len() > LONGEST {
-        Some(format!("a gjson path of {} bytes; at most {LONGEST} are read", path.len()))
+        Some(format!("the gjson path has {} bytes; the maximum is {LONGEST}", path.len()))
     } else if path.starts_with("..") {
-        Some("gjson's `..`, for JSON lines, is not known here".to_owned())
+        Some("gjson's `..` for JSON lines is not supported".to_owned())
     } else if has("@tostr") {
-        Some("gjson's `@tostr` is not known here: it depends on the spaces of the document".to_owned())
+        Some("gjson's `@tostr` is not supported, because it depends on the white space of the document".to_owned())
     } else if path.contains("@join:") {
-        Some("gjson's `@join` with an argument is not known here".to_owned())
+        Some("gjson's `@join` with an argument is not supported".to_owned())
     } else {
         None
     }
 }
 
-/// One question, with what is told of its cost.
+/// One evaluation of a path, with the callback for its cost.
 struct Walk<'a> {
     spend: &'a dyn Fn(usize) -> Result<(), String>,
 }
@@ -80,12 +82,12 @@ impl Walk<'_> {
         }
     }
 
-    /// `depth` counts the paths that this one is a part of.
+    /// The value at `path` of `json`. `depth` is the nesting of this path in others.
     fn get(&self, json: Option<&Value>, path: &str, depth: usize) -> Found {
         if depth > DEEPEST {
-            return Err("a gjson path is nested too deep".to_owned());
+            return Err("the gjson path is nested too deeply".to_owned());
         }
-        // One character alone is a name.
+        // A single character is always a name.
         if path.len() > 1 {
             let (made, rest) = match path.as_bytes()[0] {
                 b'@' => match scan::modifier(path) {
@@ -122,7 +124,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Follows names and numbers. What stands behind a `|` is not followed but handed back in `pipe`.
+    /// Follows names and indexes. The path after a `|` is not followed but returned in `pipe`.
     fn descend(&self, json: &Value, path: &str, pipe: &mut Option<String>, depth: usize) -> Found {
         self.spend(1)?;
         match json {
@@ -185,7 +187,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `[a,b]` and `{a,"name":b}`; what is not there is left out.
+    /// `[a,b]` and `{a,"name":b}`; paths without a value are left out.
     fn select(
         &self,
         json: Option<&Value>,
@@ -237,7 +239,7 @@ mod tests {
         bounded(&document(), path).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// Each of these was put to goss 0.4.9, and answered alike.
+    /// Each of these has the same answer in goss 0.4.9.
     #[test]
     fn each_part_of_the_language() {
         let cases = [

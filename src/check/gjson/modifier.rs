@@ -1,4 +1,4 @@
-//! `@reverse`, `@keys` and their like: what is made of what was found.
+//! The modifiers `@reverse`, `@keys` and others, which transform a found value.
 
 use super::scan::Call;
 use super::{Found, Walk};
@@ -41,7 +41,7 @@ impl Walk<'_> {
         }))
     }
 
-    /// What is at `path` of `value` and of everything in it.
+    /// The values at `path` of `value` and of everything within it.
     fn dig(&self, value: &Value, path: &str, all: &mut Vec<Value>, depth: usize) -> Result<(), String> {
         all.extend(self.get(Some(value), path, depth)?);
         match value {
@@ -62,7 +62,7 @@ fn flatten(items: Vec<Value>, deep: bool, flat: &mut Vec<Value>) {
     }
 }
 
-/// The maps of a list as one; of the same key the last value, at the place of the first.
+/// Merges the maps of a list. For equal keys, the last value is used at the position of the first.
 fn joined(items: Vec<Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for item in items {
@@ -73,7 +73,7 @@ fn joined(items: Vec<Value>) -> Map<String, Value> {
     all
 }
 
-/// `{"id": [1, 2], "name": ["a", "b"]}` as a list of maps.
+/// Converts `{"id": [1, 2], "name": ["a", "b"]}` to a list of maps.
 fn group(map: Map<String, Value>) -> Value {
     let mut all: Vec<Map<String, Value>> = Vec::new();
     for (key, value) in map {

@@ -1,14 +1,15 @@
-//! `#(name=="x")` and `#(age>45)#`: the first element of a list, or all, that a comparison holds for.
+//! Queries `#(name=="x")` and `#(age>45)#`: the first element of a list, or all elements, for which
+//! a comparison holds.
 
 use super::scan::{self, Step, is_like};
 use super::{Found, Walk};
 use serde_json::Value;
 
-/// A query with what follows it.
+/// A query and the path after it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Query<'a> {
     path: &'a str,
-    /// Empty: it is enough that there is something at `path`.
+    /// Empty if it is enough that `path` exists.
     operator: &'a str,
     value: String,
     all: bool,
@@ -16,7 +17,7 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// None: not closed, which finds nothing.
+    /// None if the query is not closed; it then finds nothing.
     pub fn parse(path: &'a str) -> Option<Self> {
         let body = path.strip_prefix('#')?;
         let end = scan::balanced(body);
@@ -57,7 +58,7 @@ impl<'a> Query<'a> {
                 _ => Some(text.as_str().cmp(wanted)),
             },
             Value::Number(number) => number.as_f64().and_then(|n| n.partial_cmp(&wanted.parse().unwrap_or(0.0))),
-            // As gjson has it: `true` is not below itself, nor `false` above.
+            // As in gjson: `true` is not less than itself, and `false` is not greater.
             Value::Bool(flag) => {
                 let (word, opposite) = if *flag { ("true", "false") } else { ("false", "true") };
                 return match (self.operator, flag) {
@@ -117,7 +118,7 @@ impl Walk<'_> {
     }
 }
 
-/// Where the comparison begins, outside of brackets and quotes.
+/// The offset of the comparison operator, outside of brackets and quotes.
 fn comparison_at(inside: &str) -> Option<usize> {
     let mut at = 0;
     while let Some(c) = inside[at..].chars().next() {
@@ -155,7 +156,7 @@ fn unquoted(text: &str) -> String {
     }
 }
 
-/// What a value is for `~true` and `~false`; None if neither.
+/// The truth of a value for `~true` and `~false`; None if neither applies.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),

@@ -1,4 +1,4 @@
-//! A path, cut into its parts: what gjson takes for a name, an argument, a list of selectors. Looks at no JSON.
+//! Splits a path into its parts: names, arguments, selectors. Does not use any JSON document.
 
 use serde_json::Value;
 use std::borrow::Cow;
@@ -7,13 +7,13 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     End,
-    /// Goes on inside what was found.
+    /// Continues within the found value.
     Into(&'a str),
-    /// Is asked of what was found, also if that is nothing.
+    /// Is applied to the found value, even if there is none.
     Pipe(&'a str),
 }
 
-/// Names that work on what stands before them. A name with `@` that is not here is a key.
+/// The modifiers. A name with `@` that is not in this list is a key.
 pub(super) const MODIFIERS: [&str; 12] =
     ["this", "ugly", "pretty", "valid", "reverse", "flatten", "keys", "values", "join", "fromstr", "group", "dig"];
 
@@ -32,7 +32,7 @@ pub(super) struct Selector<'a> {
 }
 
 impl Selector<'_> {
-    /// The key of what it selects: the name given, else the last part of the path.
+    /// The key of the selected value: the given name, or the last component of the path.
     pub fn key(&self) -> String {
         if !self.name.is_empty() {
             return serde_json::from_str(self.name).unwrap_or_else(|_| self.name.to_owned());
@@ -44,7 +44,7 @@ impl Selector<'_> {
     }
 }
 
-/// A name of a map, without its backslashes, and whether it has wildcards.
+/// Reads a key without its backslashes, and whether it contains wildcards.
 pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, Step<'_>) {
     let mut plain = String::new();
     let (mut escaped, mut wild, mut start) = (false, false, 0);
@@ -61,7 +61,7 @@ pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, Step<'_>) {
             '\\' => {
                 escaped = true;
                 plain.push_str(&path[start..at]);
-                // The next one is taken as it is.
+                // The next character is literal.
                 start = chars.next().map_or(path.len(), |(at, _)| at);
             }
             _ => {}
@@ -74,7 +74,7 @@ pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, Step<'_>) {
     (Cow::Owned(plain), wild, step)
 }
 
-/// A number of a list, or `#`.
+/// Reads a list index, or `#`.
 pub(super) fn index(path: &str) -> (&str, Step<'_>) {
     match path.find(['.', '|']) {
         Some(at) => (&path[..at], next(path, at)),
@@ -82,7 +82,7 @@ pub(super) fn index(path: &str) -> (&str, Step<'_>) {
     }
 }
 
-/// What comes behind the `.` or `|` at `at`: before a modifier or a selection a dot is a pipe.
+/// The step after the `.` or `|` at `at`. Before a modifier or a selection, a dot acts as a pipe.
 fn next(path: &str, at: usize) -> Step<'_> {
     let rest = &path[at + 1..];
     let works = rest.strip_prefix('@').map_or(rest.starts_with(['[', '{']), |rest| {
@@ -91,7 +91,7 @@ fn next(path: &str, at: usize) -> Step<'_> {
     if path[at..].starts_with('|') || works { Step::Pipe(rest) } else { Step::Into(rest) }
 }
 
-/// What stands before and behind the first `|` that is in no query.
+/// Splits at the first `|` that is not within a query.
 pub(super) fn split_pipe(path: &str) -> (&str, Option<&str>) {
     let mut at = 0;
     if path.starts_with('{') {
@@ -110,7 +110,7 @@ pub(super) fn split_pipe(path: &str) -> (&str, Option<&str>) {
     (path, None)
 }
 
-/// `@name`, `@name:argument`, and what follows; None if there is no such modifier.
+/// Reads `@name` or `@name:argument`, and returns the rest. None if there is no such modifier.
 pub(super) fn modifier(path: &str) -> Option<(Call<'_>, &str)> {
     let body = path.strip_prefix('@')?;
     let end = body.find([':', '|', '.']).unwrap_or(body.len());
@@ -130,7 +130,7 @@ pub(super) fn modifier(path: &str) -> Option<(Call<'_>, &str)> {
     Some((Call { name, argument: &rest[..end] }, &rest[end..]))
 }
 
-/// `!` and a value as JSON, and what follows.
+/// Reads `!` and a JSON value, and returns the rest.
 pub(super) fn literal(path: &str) -> Option<(Value, &str)> {
     let body = path.strip_prefix('!')?;
     let end = match body.as_bytes().first()? {
@@ -142,7 +142,7 @@ pub(super) fn literal(path: &str) -> Option<(Value, &str)> {
     Some((value, &body[end..]))
 }
 
-/// The paths of `[...]` or `{...}`, and what follows; None if it is not closed.
+/// Reads the paths of `[...]` or `{...}`, and returns the rest. None if the bracket is not closed.
 pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
     let mut all = Vec::new();
     let (mut depth, mut start, mut colon, mut modifier) = (1, 1, None, false);
@@ -171,7 +171,8 @@ pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
     None
 }
 
-/// Bytes up to where the bracket or quote that `text` begins with is closed; all of it if it is not. At least 1.
+/// Length in bytes up to the end of the bracket or quote that `text` begins with; the whole length
+/// if it is not closed. At least 1.
 pub(super) fn balanced(text: &str) -> usize {
     let mut depth = 0usize;
     let mut quoted = false;
@@ -191,7 +192,8 @@ pub(super) fn balanced(text: &str) -> usize {
     text.len().max(1)
 }
 
-/// Whether `pattern`, in which `*` is any text, `?` any character and `\` takes their meaning away, fits all of `text`.
+/// Whether `pattern` matches all of `text`. `*` is any text, `?` any character, and `\` makes the
+/// next character literal.
 pub(super) fn is_like(text: &str, pattern: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut parts: Vec<Part> = Vec::new();
@@ -204,7 +206,7 @@ pub(super) fn is_like(text: &str, pattern: &str) -> bool {
             c => Part::Is(c),
         });
     }
-    // Where to go on, should the text after the last `*` not fit.
+    // The position to retry from if the text after the last `*` does not match.
     let (mut at, mut part, mut again) = (0, 0, None);
     while at < text.len() {
         match parts.get(part) {

@@ -1,21 +1,22 @@
-//! How much a template may do: work, length of its output, size and depth of a value. What is spent does not come back.
+//! Limits of a template: work, length of the output, size and depth of values. Spent budget is
+//! never returned.
 
 use crate::check::regex_steps::steps;
 use serde_json::Value;
 
-/// All values that are made together, about bytes; each step counts too.
+/// Maximum total work, roughly the bytes of all values that are created. Each step also counts.
 const WORK_MAX: usize = 64 << 20;
 const OUTPUT_MAX: usize = 4 << 20;
-/// Longest text and list that a function may make.
+/// Maximum length of a string and of a list that a function may create.
 pub(super) const TEXT_MAX: usize = 1 << 20;
 pub(super) const LIST_MAX: usize = 10_000;
-/// Deepest value, so that no walk over one is long.
+/// Maximum depth of a value, so that no recursion over it is deep.
 const VALUE_DEPTH_MAX: usize = 40;
-/// What a value weighs beside its text.
+/// Fixed cost of a value, in addition to its text.
 const VALUE: usize = 64;
-/// What a regular expression costs to be understood, and a file to be opened.
+/// Cost of compiling a regular expression or of opening a file.
 const CALL: usize = 16 << 10;
-/// So many steps of a regular expression are as much work as one byte of a value.
+/// This number of steps of a regular expression costs as much as one byte of a value.
 const REGEX_SHARE: usize = 32;
 
 #[derive(Debug)]
@@ -28,13 +29,13 @@ impl Budget {
         Self { left: WORK_MAX }
     }
 
-    /// Before a value is kept, or a step is done.
+    /// Spends the cost of a value; called before it is stored.
     pub fn spend(&mut self, value: &Value) -> Result<(), String> {
         let weight = weight(value, 0).ok_or_else(|| format!("a value is nested more than {VALUE_DEPTH_MAX} deep"))?;
         self.work(weight)
     }
 
-    /// Before a function looks at its arguments.
+    /// Spends the cost of a function call; called before the function reads its arguments.
     pub fn ask(&mut self, name: &str, arguments: &[&Value]) -> Result<(), String> {
         for value in arguments {
             self.work(weight(value, 0).unwrap_or(WORK_MAX) / 8)?;
@@ -46,7 +47,7 @@ impl Budget {
                 [Value::String(regex), Value::String(text), ..],
             ) => {
                 let once = steps(regex).saturating_mul(text.len()) / REGEX_SHARE;
-                // All matches: each may have to look at all that is left.
+                // Replacing all matches may scan the rest of the text once per match.
                 let times = if name == "regexReplaceAll" { 1 + text.len() / 64 } else { 1 };
                 self.work(CALL.saturating_add(once.saturating_mul(times)))
             }
@@ -55,7 +56,8 @@ impl Budget {
     }
 
     pub fn work(&mut self, weight: usize) -> Result<(), String> {
-        self.left = self.left.checked_sub(weight.max(1)).ok_or("the template does too much: does it repeat itself?")?;
+        self.left =
+            self.left.checked_sub(weight.max(1)).ok_or("the template needs too much work; does it repeat itself?")?;
         Ok(())
     }
 
@@ -70,7 +72,7 @@ impl Budget {
     }
 }
 
-/// None: it is too deep.
+/// The cost of a value. None if it is too deep.
 fn weight(value: &Value, depth: usize) -> Option<usize> {
     if depth > VALUE_DEPTH_MAX {
         return None;
@@ -88,7 +90,7 @@ fn weight(value: &Value, depth: usize) -> Option<usize> {
     )
 }
 
-/// A text that a function is about to make, of so many parts of such length.
+/// Checks that a string of `parts` parts of `length` bytes is not too long, before it is created.
 pub(super) fn fits(parts: usize, length: usize) -> Result<(), String> {
     match parts.checked_mul(length) {
         Some(whole) if whole <= TEXT_MAX => Ok(()),

@@ -1,4 +1,4 @@
-//! Carries a program out. Everything it makes goes through the budget.
+//! Executes a parsed template. Everything that it creates is charged to the budget.
 
 use super::budget::Budget;
 use super::functions::{self, Call};
@@ -9,7 +9,7 @@ use crate::check::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::rc::Rc;
 
-/// Deepest chain of blocks and templates that call each other.
+/// Maximum nesting of blocks and of templates that call each other.
 const DEPTH_MAX: usize = 120;
 
 pub(super) fn run(program: &Program, vars: &Map<String, Value>, outside: &Outside) -> Result<String, Trouble> {
@@ -35,12 +35,12 @@ struct Machine<'a> {
     outside: &'a Outside<'a>,
     budget: Budget,
     out: String,
-    /// In scope, the innermost last; the first is `$`.
+    /// The variables in scope, innermost last. The first is `$`.
     variables: Vec<(String, Rc<Value>)>,
     depth: usize,
 }
 
-/// What to do after a block.
+/// How execution continues after a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -51,7 +51,9 @@ enum Flow {
 impl Machine<'_> {
     fn deeper<T>(&mut self, at: Place, work: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
         if self.depth >= DEPTH_MAX {
-            return Err(at.trouble(format!("more than {DEPTH_MAX} deep; does a template call itself?")));
+            return Err(at.trouble(format!(
+                "blocks or templates are nested more than {DEPTH_MAX} deep; does a template call itself?"
+            )));
         }
         self.depth += 1;
         let done = work(self);
@@ -59,7 +61,7 @@ impl Machine<'_> {
         done
     }
 
-    /// Variables that a block declares are gone after it.
+    /// Executes a block; its variables are removed afterwards.
     fn scoped<T>(&mut self, at: Place, work: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
         let scope = self.variables.len();
         let done = self.deeper(at, work);
@@ -114,7 +116,7 @@ impl Machine<'_> {
                 let program = self.program;
                 let Some(body) = program.templates.get(name) else {
                     let hint = did_you_mean(name, program.templates.keys().map(String::as_str));
-                    return Err(Trouble { hint, ..at.trouble(format!("no template is called `{name}`")) });
+                    return Err(Trouble { hint, ..at.trouble(format!("there is no template `{name}`")) });
                 };
                 let outer = std::mem::replace(&mut self.variables, vec![(String::new(), data.clone())]);
                 let done = self.deeper(*at, |machine| machine.nodes(body, &data));
@@ -138,7 +140,7 @@ impl Machine<'_> {
             Value::Array(items) => items.len(),
             Value::Object(map) => map.len(),
             Value::Number(n) if !n.is_f64() => n.as_i64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
-            other => return Err(over.at.trouble(format!("`range` over {}", kind(other)))),
+            other => return Err(over.at.trouble(format!("`range` cannot iterate over {}", kind(other)))),
         };
         let mut keys: Vec<&String> = match &*value {
             Value::Object(map) => map.keys().collect(),
@@ -183,7 +185,7 @@ impl Machine<'_> {
         match &pipeline.variables[..] {
             [] => {}
             [one] => self.set(one, value.clone(), pipeline.declares),
-            _ => return Err(pipeline.at.trouble("two variables are set by `range` only")),
+            _ => return Err(pipeline.at.trouble("only `range` sets two variables")),
         }
         Ok(value)
     }
@@ -205,7 +207,7 @@ impl Machine<'_> {
                 return Err(more.at.trouble("only a function takes arguments"));
             }
             if matches!(first.base, Base::Nil) {
-                return Err(first.at.trouble("`nil` alone is no value"));
+                return Err(first.at.trouble("`nil` alone is not a value"));
             }
             return self.operand(first, dot);
         };
@@ -223,7 +225,8 @@ impl Machine<'_> {
         self.fields(value, first)
     }
 
-    /// The first argument that decides, or the last; those after it are not looked at.
+    /// `and` and `or`: the first argument that decides the result, or the last one. Later arguments
+    /// are not evaluated.
     fn choose(
         &mut self,
         wanted: bool,
@@ -265,7 +268,7 @@ impl Machine<'_> {
             Base::Literal(value) => Rc::new(value.clone()),
             Base::Nil => Rc::new(Value::Null),
             Base::Function(name) if matches!(name.as_str(), "and" | "or") => {
-                return Err(operand.at.trouble(format!("{name}: put it and its arguments into parentheses")));
+                return Err(operand.at.trouble(format!("{name}: write it and its arguments in parentheses")));
             }
             Base::Function(name) => self.call(operand.at, name, &[])?,
             Base::Group(inner) => self.deeper(operand.at, |machine| machine.pipeline(inner, dot))?,
@@ -280,11 +283,10 @@ impl Machine<'_> {
         let mut value = &*base;
         for name in &operand.fields {
             let Value::Object(map) = value else {
-                return Err(operand.at.trouble(format!("`.{name}` of {}", kind(value))));
+                return Err(operand.at.trouble(format!("`.{name}`: {} has no fields", kind(value))));
             };
             value = map.get(name).ok_or_else(|| {
-                let trouble =
-                    operand.at.trouble(format!("nothing is called `{name}` in `{}`", shown_path(operand, name)));
+                let trouble = operand.at.trouble(format!("`{}` has no field `{name}`", shown_path(operand, name)));
                 let near = did_you_mean(name, map.keys().map(String::as_str));
                 trouble.hint(near.unwrap_or_else(|| "variables come from --vars and --vars-inline".to_owned()))
             })?;
@@ -294,7 +296,7 @@ impl Machine<'_> {
     }
 }
 
-/// The operand as it is written, up to the field that is not there.
+/// The operand as written, up to the missing field.
 fn shown_path(operand: &Operand, missing: &str) -> String {
     let base = match &operand.base {
         Base::Variable(name) => format!("${name}"),

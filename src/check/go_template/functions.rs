@@ -1,5 +1,5 @@
-//! Functions of Go and of goss, and the table of all that are known. Each is pure, but for the environment and files that are
-//! handed in.
+//! The functions of Go and goss, and the table of all known functions. All are pure, except for the
+//! environment and files that the caller provides.
 
 use super::words::{equal, is_true, kind, order, printed, shown};
 use super::{Outside, Place, Trouble, printf, sprig};
@@ -9,7 +9,7 @@ use crate::check::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 
-/// One call.
+/// One function call.
 pub(super) struct Call<'a> {
     pub name: &'a str,
     pub arguments: &'a [&'a Value],
@@ -52,9 +52,11 @@ pub(super) fn is_known(name: &str) -> bool {
 pub(super) fn unknown(at: Place, name: &str) -> Trouble {
     let near = did_you_mean(name, OWN.into_iter().chain(sprig::NAMES));
     let trouble = at.trouble(format!("unknown function `{name}`"));
-    trouble.hint(near.unwrap_or_else(|| {
-        "those of Go and goss are known and the usual ones of sprig; docs/checks.md lists them".to_owned()
-    }))
+    trouble.hint(
+        near.unwrap_or_else(|| {
+            "see docs/reference/checks.md for the supported functions of Go, goss and sprig".to_owned()
+        }),
+    )
 }
 
 impl<'a> Call<'a> {
@@ -62,16 +64,16 @@ impl<'a> Call<'a> {
         let found = self.arguments.len();
         match (least..=most).contains(&found) {
             true => Ok(()),
-            false if least == most => Err(format!("takes {least} arguments and gets {found}")),
-            false if most == usize::MAX => Err(format!("takes at least {least} arguments and gets {found}")),
-            false => Err(format!("takes {least} to {most} arguments and gets {found}")),
+            false if least == most => Err(format!("takes {least} arguments, got {found}")),
+            false if most == usize::MAX => Err(format!("takes at least {least} arguments, got {found}")),
+            false => Err(format!("takes {least} to {most} arguments, got {found}")),
         }
     }
 
     pub fn text(&self, at: usize) -> Result<&'a str, String> {
         match self.arguments.get(at) {
             Some(Value::String(text)) => Ok(text),
-            Some(other) => Err(format!("argument {} is {}, not a text", at + 1, kind(other))),
+            Some(other) => Err(format!("argument {} is {}, not a string", at + 1, kind(other))),
             None => Err(format!("argument {} is missing", at + 1)),
         }
     }
@@ -157,7 +159,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
     }
 }
 
-/// An element of a list, a value of a map; nothing where the map has no such key.
+/// An element of a list or a value of a map; null if the map does not have the key.
 fn index(value: &Value, key: &Value) -> Result<Value, String> {
     match (value, key) {
         (Value::Array(items), Value::Number(n)) => {
@@ -167,7 +169,7 @@ fn index(value: &Value, key: &Value) -> Result<Value, String> {
                 .ok_or_else(|| format!("{n} is out of range, the list has {}", items.len()))
         }
         (Value::Object(map), Value::String(key)) => Ok(map.get(key).cloned().unwrap_or(Value::Null)),
-        _ => Err(format!("{} has no element by {}", kind(value), kind(key))),
+        _ => Err(format!("{} cannot be indexed by {}", kind(value), kind(key))),
     }
 }
 
@@ -177,14 +179,17 @@ fn slice(call: &Call) -> Result<Value, String> {
         None => Ok(default),
         Some(value) => {
             let n = value.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= items.len());
-            n.ok_or_else(|| format!("{} is no place in a list of {}", shown(value), items.len()))
+            n.ok_or_else(|| format!("{} is not a position in a list of {} elements", shown(value), items.len()))
         }
     };
     let (from, to) = (bound(1, 0)?, bound(2, items.len())?);
-    items.get(from..to).map(|part| part.to_vec().into()).ok_or_else(|| format!("{from} comes after {to}"))
+    items
+        .get(from..to)
+        .map(|part| part.to_vec().into())
+        .ok_or_else(|| format!("the start {from} is after the end {to}"))
 }
 
-/// Blanks stand between two that are both no texts.
+/// Adds a space between two operands if neither is a string.
 fn print(all: &[&Value]) -> String {
     let mut out = String::new();
     for (number, value) in all.iter().enumerate() {
@@ -196,7 +201,7 @@ fn print(all: &[&Value]) -> String {
     out
 }
 
-/// Groups of the first match: by name where some are named, else by number.
+/// The capture groups of the first match: by name if any group is named, otherwise by number.
 fn find(pattern: &str, text: &str) -> Result<Value, String> {
     let regex = go_regex(pattern)?;
     let regex = regex.regex();

@@ -1,21 +1,21 @@
-//! The text of a template into texts and the words of its actions, each with its place.
+//! Splits a template into text and the tokens of its actions, each with its position.
 
 use super::{Place, Trouble};
 use serde_json::{Number, Value};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
-    /// Outside of actions.
+    /// Text outside of actions.
     Text(String),
     Open,
     Close,
     /// A keyword or the name of a function.
     Word(String),
-    /// `.name`; empty: the dot alone.
+    /// `.name`; empty for the dot alone.
     Field(String),
-    /// `$name`, without the sign; empty: `$`.
+    /// `$name`, without the `$`; empty for `$` alone.
     Variable(String),
-    /// A text, a number or a character.
+    /// A string, a number or a character.
     Literal(Value),
     Pipe,
     Left,
@@ -29,7 +29,7 @@ pub(super) enum Token {
 pub(super) struct Lexeme {
     pub token: Token,
     pub at: Place,
-    /// White space stands before it, so that it is no continuation of what precedes it.
+    /// White space precedes the token, so that it does not continue the previous one.
     pub apart: bool,
 }
 
@@ -91,28 +91,28 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// True: what follows is trimmed.
+    /// Skips a comment. Returns true if the text after it is trimmed.
     fn comment(&mut self, open: Place) -> Result<bool, Trouble> {
-        let Some(end) = self.rest.find("*/") else { return Err(open.trouble("the comment does not end")) };
+        let Some(end) = self.rest.find("*/") else { return Err(open.trouble("the comment is not closed")) };
         self.take(end + 2);
         let trims = self.trims_right();
         if trims {
             self.take(self.rest.find('-').map_or(0, |at| at + 1));
         }
         if !self.rest.starts_with("}}") {
-            return Err(open.trouble("a comment has to end with `*/}}`"));
+            return Err(open.trouble("a comment must end with `*/}}`"));
         }
         self.take(2);
         Ok(trims)
     }
 
-    /// White space and `-}}` come next.
+    /// Whether white space and `-}}` follow.
     fn trims_right(&self) -> bool {
         let inner = self.rest.trim_start_matches(is_space);
         inner.len() < self.rest.len() && inner.starts_with("-}}")
     }
 
-    /// Up to the end of an action. True: what follows is trimmed.
+    /// Reads tokens up to the end of an action. Returns true if the text after it is trimmed.
     fn action(&mut self, open: Place) -> Result<bool, Trouble> {
         loop {
             let trims = self.trims_right();
@@ -158,7 +158,7 @@ impl<'a> Lexer<'a> {
                 let name = word(self.rest);
                 Ok((name.len(), Token::Word(name.to_owned())))
             }
-            other => Err(at.trouble(format!("`{}` has no meaning here", other.escape_debug()))),
+            other => Err(at.trouble(format!("`{}` is not expected here", other.escape_debug()))),
         }?;
         self.take(length);
         Ok(token)
@@ -176,14 +176,14 @@ impl<'a> Lexer<'a> {
             before = c;
         }
         let text = &self.rest[..end];
-        let number = number(text).ok_or_else(|| at.trouble(format!("`{text}` is no number")))?;
+        let number = number(text).ok_or_else(|| at.trouble(format!("`{text}` is not a number")))?;
         Ok((end, Token::Literal(Value::Number(number))))
     }
 
     fn quoted(&self, quote: char, at: Place) -> Result<(usize, Token), Trouble> {
         let inner = &self.rest[1..];
         if quote == '`' {
-            let end = inner.find('`').ok_or_else(|| at.trouble("the text does not end"))?;
+            let end = inner.find('`').ok_or_else(|| at.trouble("the string is not closed"))?;
             return Ok((end + 2, Token::Literal(inner[..end].into())));
         }
         let mut escaped = false;
@@ -193,15 +193,17 @@ impl<'a> Lexer<'a> {
             ends
         });
         let Some((end, _)) = end.filter(|(_, c)| *c == quote) else {
-            return Err(at.trouble("the text does not end").hint("a text over several lines stands between `"));
+            return Err(at
+                .trouble("the string is not closed")
+                .hint("a string over several lines is written between backquotes"));
         };
         let text = unescape(&inner[..end]).ok_or_else(|| {
-            at.trouble("unknown escape in a text")
-                .hint("write regular expressions between `: there \\ stands for itself")
+            at.trouble("unknown escape in a string")
+                .hint("write regular expressions between backquotes, where \\ is literal")
         })?;
         let value = match (quote, text.chars().next()) {
             ('\'', Some(c)) if c.len_utf8() == text.len() => u32::from(c).into(),
-            ('\'', _) => return Err(at.trouble("one character stands between '; a text stands between \"")),
+            ('\'', _) => return Err(at.trouble("single quotes hold one character; write a string in double quotes")),
             _ => text.into(),
         };
         Ok((end + 2, Token::Literal(value)))
@@ -238,7 +240,8 @@ fn number(text: &str) -> Option<Number> {
     (radix == 10).then(|| plain.parse::<f64>().ok()).flatten().and_then(Number::from_f64)
 }
 
-/// Go's escapes. Bytes that are no text by themselves are not known.
+/// Replaces Go's escapes. Escapes for bytes that are not valid UTF-8 by themselves are not
+/// supported.
 fn unescape(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();

@@ -1,10 +1,13 @@
-//! Go templates, as far as goss's files need them: a small interpreter without side effects, each fault with its place.
+//! Go templates, as far as goss files need them: a small interpreter without side effects whose
+//! faults have positions.
 //!
-//! Knows `if`, `else if`, `with`, `range`, `break`, `continue`, `define`, `template`, `block`, variables, pipelines, comments and
-//! trimming, the functions of Go and goss, and some of sprig's. A missing key is a fault. Time, depth, memory and output are
-//! bounded. What reaches out, the environment and files, is handed in.
+//! Supports `if`, `else if`, `with`, `range`, `break`, `continue`, `define`, `template`, `block`,
+//! variables, pipelines, comments and trimming, the functions of Go and goss, and some functions of
+//! sprig. A missing key is a fault. Time, depth, memory and output are limited. The caller provides
+//! the environment and the files.
 //!
-//! Stricter than Go: a `printf` that does not fit its arguments is a fault and not a text that says so.
+//! Stricter than Go: a `printf` whose format does not fit its arguments is a fault. Go would print
+//! a message as part of the text.
 
 mod budget;
 mod exec;
@@ -23,14 +26,14 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// What templates may ask for beside their variables.
+/// External data that templates may read in addition to their variables.
 pub struct Outside<'a> {
     pub env: &'a BTreeMap<String, String>,
-    /// The text of a file, or why it can't be had; bounds its length.
+    /// Reads a file, or returns the reason for failure. The callback limits the length.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
 }
 
-/// Why a template has no result, and where, counted from 1.
+/// Why a template failed, with line and column from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trouble {
     line: u32,
@@ -39,7 +42,7 @@ struct Trouble {
     hint: Option<String>,
 }
 
-/// Where something stands: line and column from 1.
+/// A position: line and column from 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Place {
     line: u32,
@@ -58,7 +61,7 @@ impl Trouble {
     }
 }
 
-/// `text` with its markup carried out. `vars` is `.Vars`, and the environment `.Env`.
+/// Renders a template. `vars` is available as `.Vars` and the environment as `.Env`.
 pub fn render(file: &str, text: &str, vars: &Map<String, Value>, outside: &Outside) -> Result<String, Fault> {
     let done = parse::parse(text).and_then(|program| exec::run(&program, vars, outside));
     done.map_err(|trouble| {

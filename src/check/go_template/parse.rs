@@ -1,4 +1,5 @@
-//! Words into a program: what is printed, repeated and chosen. Refuses unknown functions and variables before anything is run.
+//! Parses tokens into a program. Rejects unknown functions and variables before anything is
+//! executed.
 
 use super::lex::{Lexeme, Token, lex};
 use super::tree::{Base, Node, Operand, Pipeline, Program};
@@ -7,7 +8,7 @@ use crate::check::suggest::did_you_mean;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Deepest nesting of blocks and parentheses.
+/// Maximum nesting of blocks and parentheses.
 const DEPTH_MAX: usize = 60;
 
 pub(super) fn parse(text: &str) -> Result<Program, Trouble> {
@@ -21,7 +22,7 @@ pub(super) fn parse(text: &str) -> Result<Program, Trouble> {
     };
     let (body, end) = parser.body()?;
     match end {
-        Some((at, word)) => Err(at.trouble(format!("`{word}` belongs to no `if`, `range` or `with`"))),
+        Some((at, word)) => Err(at.trouble(format!("`{word}` without an `if`, `range` or `with`"))),
         None => Ok(Program { body, templates: parser.templates }),
     }
 }
@@ -29,14 +30,14 @@ pub(super) fn parse(text: &str) -> Result<Program, Trouble> {
 struct Parser {
     lexemes: Vec<Lexeme>,
     next: usize,
-    /// Those in scope.
+    /// The variables in scope.
     variables: Vec<String>,
     depth: usize,
     loops: usize,
     templates: BTreeMap<String, Vec<Node>>,
 }
 
-/// `end` or `else`, after which the parser stands.
+/// The `end` or `else` that the parser has just read, with its position.
 type End = Option<(Place, String)>;
 
 impl Parser {
@@ -106,7 +107,7 @@ impl Parser {
                     self.close()?;
                     nodes.push(Node::Template { at, name, with });
                 }
-                "define" if self.depth > 0 => return Err(at.trouble("`define` stands within nothing else")),
+                "define" if self.depth > 0 => return Err(at.trouble("`define` must not be inside a block")),
                 "define" => {
                     let name = self.name(at)?;
                     self.close()?;
@@ -122,7 +123,7 @@ impl Parser {
                 "break" | "continue" => {
                     self.close()?;
                     if self.loops == 0 {
-                        return Err(at.trouble(format!("`{word}` stands in no `range`")));
+                        return Err(at.trouble(format!("`{word}` is not inside a `range`")));
                     }
                     nodes.push(if word == "break" { Node::Break } else { Node::Continue });
                 }
@@ -136,23 +137,24 @@ impl Parser {
         Ok((nodes, None))
     }
 
-    /// What stands up to `else` or `end`; true: up to `else`. Variables declared in it are gone afterwards.
+    /// Parses up to `else` or `end`; returns true for `else`. Variables declared in the block are
+    /// removed afterwards.
     fn block(&mut self, at: Place) -> Result<(Vec<Node>, bool), Trouble> {
         let scope = self.variables.len();
         let (body, end) = self.body()?;
         self.variables.truncate(scope);
         match end {
             Some((_, word)) => Ok((body, word == "else")),
-            None => Err(at.trouble("it has no `{{ end }}`")),
+            None => Err(at.trouble("the block has no `{{ end }}`")),
         }
     }
 
-    /// After `else`, up to `end`.
+    /// Parses the part between `else` and `end`.
     fn otherwise(&mut self, at: Place) -> Result<Vec<Node>, Trouble> {
         self.close()?;
         match self.block(at)? {
             (body, false) => Ok(body),
-            (_, true) => Err(at.trouble("it has two `else`")),
+            (_, true) => Err(at.trouble("the block has two `else`")),
         }
     }
 
@@ -209,7 +211,7 @@ impl Parser {
         match block? {
             (_, true) => Err(at.trouble("`define` has no `else`")),
             (body, false) => {
-                // As in Go, one of blanks only is none.
+                // As in Go, a template of white space only counts as not defined.
                 let is_none = |body: &[Node]| {
                     body.iter().all(|node| matches!(node, Node::Text(text) if text.trim_ascii().is_empty()))
                 };
@@ -228,7 +230,7 @@ impl Parser {
     fn name(&mut self, at: Place) -> Result<String, Trouble> {
         match self.take() {
             Some(Lexeme { token: Token::Literal(Value::String(name)), .. }) => Ok(name),
-            _ => Err(at.trouble("the name of a template, a text, is expected")),
+            _ => Err(at.trouble("a template name in quotes is expected")),
         }
     }
 
@@ -251,7 +253,7 @@ impl Parser {
         Ok(Pipeline { at, variables, declares, commands })
     }
 
-    /// `$x :=`, `$x =` or `$i, $x :=`, if that comes next.
+    /// Parses `$x :=`, `$x =` or `$i, $x :=`, if present.
     fn declaration(&mut self) -> Result<(Vec<String>, bool), Trouble> {
         let token = |at: usize| self.lexemes.get(at).map(|lexeme| &lexeme.token);
         let Some(Token::Variable(first)) = token(self.next) else { return Ok((Vec::new(), false)) };
@@ -279,7 +281,7 @@ impl Parser {
         let trouble = at.trouble(format!("unknown variable `${name}`"));
         match did_you_mean(name, known) {
             Some(hint) => trouble.hint(hint.replacen('`', "`$", 1)),
-            None => trouble.hint("it is declared by `{{ $name := ... }}`, and known up to the `end` of that block"),
+            None => trouble.hint("declare it with `{{ $name := ... }}`; it is valid until the `end` of that block"),
         }
     }
 
@@ -294,7 +296,7 @@ impl Parser {
         }
     }
 
-    /// None: what comes next is no operand.
+    /// Parses an operand. None if the next token does not begin one.
     fn operand(&mut self) -> Result<Option<Operand>, Trouble> {
         let Some(Lexeme { token, at, .. }) = self.peek().cloned() else { return Ok(None) };
         let mut fields = Vec::new();

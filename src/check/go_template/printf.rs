@@ -1,11 +1,12 @@
-//! `printf` by Go's verbs: `%s %d %v %q %t %x %X %o %b %c %f %e %g %%`, with flags, width and precision.
+//! `printf` with Go's verbs `%s %d %v %q %t %x %X %o %b %c %f %e %g %%`, with flags, width and
+//! precision.
 
 use super::budget::fits;
 use super::words::{kind, quoted, shown};
 use crate::check::go_value;
 use serde_json::Value;
 
-/// Widest field.
+/// Maximum width of a field.
 const WIDTH_MAX: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ struct Form {
     precision: Option<usize>,
 }
 
-/// Err: what does not fit, where Go would print a text that says so.
+/// Err: why the format does not fit the arguments. Go would print a message as part of the text.
 pub(super) fn printf(format: &str, arguments: &[&Value]) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = arguments.iter();
@@ -35,14 +36,14 @@ pub(super) fn printf(format: &str, arguments: &[&Value]) -> Result<String, Strin
                 '+' => form.plus = true,
                 '0' => form.zero = true,
                 '#' => form.sharp = true,
-                _ => return Err("the flag ` ` is not known here".to_owned()),
+                _ => return Err("the flag ` ` is not supported".to_owned()),
             }
         }
         form.width = digits(&mut chars)?.unwrap_or(0);
         if chars.next_if_eq(&'.').is_some() {
             form.precision = Some(digits(&mut chars)?.unwrap_or(0));
         }
-        let verb = chars.next().ok_or("a `%` stands at the end; `%%` prints one")?;
+        let verb = chars.next().ok_or("the format ends with `%`; write `%%` for a percent sign")?;
         if verb == '%' {
             out.push('%');
             continue;
@@ -54,7 +55,7 @@ pub(super) fn printf(format: &str, arguments: &[&Value]) -> Result<String, Strin
     }
     match rest.len() {
         0 => Ok(out),
-        more => Err(format!("{more} arguments more than `{format}` prints")),
+        more => Err(format!("`{format}` leaves {more} arguments unused")),
     }
 }
 
@@ -67,11 +68,11 @@ fn digits(chars: &mut std::iter::Peekable<std::str::Chars>) -> Result<Option<usi
         return Ok(None);
     }
     let number = text.parse().ok().filter(|n| *n <= WIDTH_MAX);
-    number.map(Some).ok_or_else(|| format!("a field wider than {WIDTH_MAX}"))
+    number.map(Some).ok_or_else(|| format!("the field is wider than {WIDTH_MAX}"))
 }
 
 fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
-    let wrong = || format!("`%{verb}` of {}", kind(value));
+    let wrong = || format!("`%{verb}` cannot print {}", kind(value));
     if let (Value::Array(items), false) = (value, verb == 'v') {
         let parts: Result<Vec<String>, String> = items.iter().map(|item| one(form, verb, item)).collect();
         return Ok(format!("[{}]", parts?.join(" ")));
@@ -92,7 +93,7 @@ fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
     };
     Ok(match (verb, value, whole, float) {
         (_, Value::Number(_), ..) if form.precision.is_some() && !"feg".contains(verb) => {
-            return Err(format!("a precision of `%{verb}` is known for texts only"));
+            return Err(format!("a precision of `%{verb}` is supported for strings only"));
         }
         ('v', Value::String(text), ..) => cut(text),
         ('v', _, Some(_), _) => signed(shown(value)),
@@ -112,11 +113,11 @@ fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
         ('e', _, _, Some(n)) => signed(exponent(n, form.precision.unwrap_or(6))),
         ('g', _, _, Some(n)) if form.precision.is_none() => signed(go_value::float(n)),
         _ if "sqxXtdobcfeg".contains(verb) => return Err(wrong()),
-        _ => return Err(format!("`%{verb}` is not known here; known: %s %d %v %q %t %x %X %o %b %c %f %e %g %%")),
+        _ => return Err(format!("`%{verb}` is not supported; supported: %s %d %v %q %t %x %X %o %b %c %f %e %g %%")),
     })
 }
 
-/// With two digits at least in the exponent.
+/// Scientific notation with at least two digits in the exponent.
 fn exponent(n: f64, precision: usize) -> String {
     let text = format!("{n:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));

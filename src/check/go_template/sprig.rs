@@ -1,4 +1,4 @@
-//! Those functions of sprig that suites of goss use. Each makes a bounded value.
+//! The functions of sprig that goss files use. The size of each result is limited.
 
 use super::budget::{LIST_MAX, TEXT_MAX, fits};
 use super::functions::Call;
@@ -90,8 +90,8 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
         "atoi" => Ok(call.text(0)?.parse::<i64>().unwrap_or(0).into()),
         "b64enc" => Ok(STANDARD.encode(call.text(0)?).into()),
         "b64dec" => {
-            let bytes = STANDARD.decode(call.text(0)?).map_err(|_| "it is no base64")?;
-            String::from_utf8(bytes).map(Value::from).map_err(|_| "what is in it is no text".to_owned())
+            let bytes = STANDARD.decode(call.text(0)?).map_err(|_| "the argument is not base64")?;
+            String::from_utf8(bytes).map(Value::from).map_err(|_| "the decoded bytes are not UTF-8".to_owned())
         }
         "cat" => Ok(all.iter().filter(|v| !v.is_null()).map(|v| shown(v)).collect::<Vec<_>>().join(" ").into()),
         "coalesce" => Ok(all.iter().find(|value| is_true(value)).map_or(Value::Null, |value| (*value).clone())),
@@ -137,7 +137,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             Ok(out.into_owned().into())
         }
         "repeat" => {
-            let count = usize::try_from(number(call, 0)?).map_err(|_| "it can't be repeated less than never")?;
+            let count = usize::try_from(number(call, 0)?).map_err(|_| "the count must not be negative")?;
             let text = call.text(1)?;
             fits(count, text.len().max(1))?;
             Ok(text.repeat(count).into())
@@ -159,7 +159,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             let (from, to) = (usize::try_from(whole(all[0])).unwrap_or(0), usize::try_from(whole(all[1])));
             let text = call.text(2)?;
             let to = to.unwrap_or(text.len()).min(text.len());
-            text.get(from..to).map(Value::from).ok_or_else(|| format!("{from} to {to} is no part of it"))
+            text.get(from..to).map(Value::from).ok_or_else(|| format!("{from} to {to} is not a range of the string"))
         }
         "ternary" => match all[2] {
             Value::Bool(yes) => Ok(all[usize::from(!yes)].clone()),
@@ -183,7 +183,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             count if count.unsigned_abs() > LIST_MAX as u64 => Err(format!("more than {LIST_MAX} elements")),
             count => Ok((0..count.abs()).map(|n| Value::from(n * count.signum())).collect()),
         },
-        other => Err(format!("`{other}` is not known")),
+        other => Err(format!("unknown function `{other}`")),
     }
 }
 
@@ -200,10 +200,10 @@ fn arithmetic(call: &Call) -> Result<Value, String> {
         _ => Some(a.min(b)),
     };
     let result = if call.name == "add1" { first.checked_add(1) } else { numbers.try_fold(first, step) };
-    result.map(Value::from).ok_or_else(|| "the result is no number".to_owned())
+    result.map(Value::from).ok_or_else(|| "the result is not a valid integer".to_owned())
 }
 
-/// An argument that sprig does not cast: of a text it makes none.
+/// A numeric argument where sprig does not convert strings.
 fn number(call: &Call, at: usize) -> Result<i64, String> {
     match call.any(at) {
         value @ Value::Number(_) => Ok(whole(value)),
@@ -211,7 +211,8 @@ fn number(call: &Call, at: usize) -> Result<i64, String> {
     }
 }
 
-/// As sprig casts: a text that is no number is 0, a broken number loses its fraction.
+/// Converts to an integer as sprig does: a string that is not a number is 0, and fractions are cut
+/// off.
 fn whole(value: &Value) -> i64 {
     match value {
         Value::Bool(b) => i64::from(*b),
@@ -221,7 +222,8 @@ fn whole(value: &Value) -> i64 {
     }
 }
 
-/// As Go reads a whole number whose base its text tells, `0x10`, `0b11`, `0o17` and `017`; zeros behind a point count for nothing.
+/// Parses an integer as Go does, with the base given by the prefix: `0x10`, `0b11`, `0o17` and
+/// `017`. Zeros after a decimal point are ignored.
 fn whole_text(text: &str) -> Option<i64> {
     let text = text
         .split_once('.')
@@ -235,7 +237,7 @@ fn whole_text(text: &str) -> Option<i64> {
     let based = [("0x", 16), ("0b", 2), ("0o", 8)].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
     let (prefix, base) = based.unwrap_or(if lower.len() > 1 && lower.starts_with('0') { ("0", 8) } else { ("", 10) });
     let rest = &lower[prefix.len()..];
-    // `_` stands between digits, or behind what tells the base.
+    // `_` may be between digits or after the base prefix.
     let apart =
         |rest: &str| !rest.ends_with('_') && !rest.contains("__") && (!prefix.is_empty() || !rest.starts_with('_'));
     let is_digits = rest.bytes().all(|b| b == b'_' || char::from(b).is_digit(base));
@@ -305,17 +307,17 @@ fn trunc(count: i64, text: &str) -> Result<Value, String> {
         true => text.get(text.len().saturating_sub(length)..),
         false => text.get(..length.min(text.len())),
     };
-    part.map(Value::from).ok_or_else(|| "it would end within a character".to_owned())
+    part.map(Value::from).ok_or_else(|| "the result would end within a character".to_owned())
 }
 
-/// With sorted keys and without characters that mean something in HTML, as Go writes it.
+/// JSON as Go writes it: with sorted keys, and with the special characters of HTML escaped.
 fn json(value: &Value) -> Result<Value, String> {
     let text = sorted_json(value);
     let safe = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     Ok(safe.into())
 }
 
-/// Go's JSON has an exponent from 1e21 on and below 1e-6.
+/// A number in Go's JSON, which has an exponent from 1e21 on and below 1e-6.
 fn json_number(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {

@@ -1,4 +1,5 @@
-//! Templates and what becomes of them: as goss answers, faults with their place, and bombs that end.
+//! Templates and their results: the recorded answers of goss, faults with positions, and templates
+//! that would never end.
 
 use super::*;
 use expect_test::expect;
@@ -16,7 +17,7 @@ struct Recorded {
 #[derive(Deserialize)]
 struct Case {
     template: String,
-    /// None: goss refuses it.
+    /// None if goss rejects the template.
     output: Option<String>,
 }
 
@@ -47,7 +48,7 @@ fn every_template_means_what_goss_makes_of_it() {
     }
 }
 
-/// Where goss is installed: the record is its word still.
+/// If goss is installed, its answers must still be the recorded ones.
 #[test]
 fn what_is_recorded_is_what_goss_answers() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,32 +91,32 @@ fn faults_have_their_place_and_a_hint() {
         "{{ . ; }}",
     ];
     expect![[r#"
-        t.yml:2:6: nothing is called `nam` in `.Vars`
+        t.yml:2:6: `.Vars` has no field `nam`
           hint: did you mean `name`?
-        t.yml:3:4: it has no `{{ end }}`
+        t.yml:3:4: the block has no `{{ end }}`
         t.yml:1:6: unknown function `toUper`
           hint: did you mean `toUpper`?
         t.yml:1:6: unknown variable `$nmae`
-          hint: it is declared by `{{ $name := ... }}`, and known up to the `end` of that block
+          hint: declare it with `{{ $name := ... }}`; it is valid until the `end` of that block
         t.yml:1:20: unknown variable `$nmae`
           hint: did you mean `$name`?
-        t.yml:1:4: unknown escape in a text
-          hint: write regular expressions between `: there \ stands for itself
-        t.yml:1:4: no template is called `x`
-        t.yml:2:10: `.Vars` of a whole number
-        t.yml:1:4: printf: `%d` of a text
+        t.yml:1:4: unknown escape in a string
+          hint: write regular expressions between backquotes, where \ is literal
+        t.yml:1:4: there is no template `x`
+        t.yml:2:10: `.Vars`: an integer has no fields
+        t.yml:1:4: printf: `%d` cannot print a string
         t.yml:1:4: printf: there is no argument for `%s`
-        t.yml:1:4: printf: 1 arguments more than `%s` prints
+        t.yml:1:4: printf: `%s` leaves 1 arguments unused
         t.yml:1:4: fail: need a name
         t.yml:1:4: readFile: /etc/x: not there
-        t.yml:1:4: `.x` of a text
-        t.yml:1:4: `/` has no meaning here
-        t.yml:1:6: `;` has no meaning here
+        t.yml:1:4: `.x`: a string has no fields
+        t.yml:1:4: `/` is not expected here
+        t.yml:1:6: `;` is not expected here
     "#]]
     .assert_eq(&all.map(told).map(|line| line + "\n").concat());
 }
 
-/// What goss 0.4.9 makes of `--vars` in JSON, whatever the file is called: all numbers are floating point.
+/// goss 0.4.9 reads all numbers of `--vars` in JSON as floating point, whatever the file is called.
 #[test]
 fn numbers_of_json_are_printed_as_go_prints_them() {
     let json = r#"{"i": 5, "m": 1000000, "f": 1.5, "big": 123456789012345678, "l": [1, 2000000], "o": {"a": 3000000}}"#;

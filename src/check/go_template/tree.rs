@@ -1,4 +1,4 @@
-//! A template as it is carried out: texts, what is printed, and blocks.
+//! The parsed form of a template: text, printed values and blocks.
 
 use super::Place;
 use serde_json::Value;
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Program {
     pub body: Vec<Node>,
-    /// Those of `define` and `block`.
+    /// The templates of `define` and `block`.
     pub templates: BTreeMap<String, Vec<Node>>,
 }
 
 #[derive(Debug)]
 pub(super) enum Node {
     Text(String),
-    /// Printed, unless it only sets a variable.
+    /// Prints a value, unless it only sets a variable.
     Print(Pipeline),
     If {
         arms: Vec<(Pipeline, Vec<Node>)>,
@@ -39,13 +39,13 @@ pub(super) enum Node {
     Continue,
 }
 
-/// Commands, each of which gets the result of the one before as its last argument.
+/// A list of commands. The result of each is the last argument of the next.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub at: Place,
-    /// Variables that get the result; two in a `range`.
+    /// Variables that receive the result; two in a `range`.
     pub variables: Vec<String>,
-    /// They are new, and not those of before.
+    /// The variables are declared here, not assigned.
     pub declares: bool,
     pub commands: Vec<Vec<Operand>>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Pipeline {
 pub(super) struct Operand {
     pub at: Place,
     pub base: Base,
-    /// Keys below it, outermost first.
+    /// Field names after the base, outermost first.
     pub fields: Vec<String>,
 }
 

@@ -1,22 +1,23 @@
-//! Values as Go's templates print and compare them. Numbers are whole or not, as they were written.
+//! Prints and compares values as Go's templates do. Integers and floating-point numbers stay
+//! different types, as written.
 
 use crate::check::go_value;
 use serde_json::{Number, Value};
 
-/// What Go calls the kind of a value, for messages.
+/// The kind of a value, for messages.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",
-        Value::Number(n) if n.is_f64() => "a broken number",
-        Value::Number(_) => "a whole number",
-        Value::String(_) => "a text",
+        Value::Number(n) if n.is_f64() => "a floating-point number",
+        Value::Number(_) => "an integer",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "a map",
     }
 }
 
-/// Not empty, not zero, not false, not nothing.
+/// Whether a value is true in a condition: not empty, zero, false or null.
 pub(super) fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -28,7 +29,7 @@ pub(super) fn is_true(value: &Value) -> bool {
     }
 }
 
-/// As `{{ value }}` prints it.
+/// A value as `{{ value }}` prints it.
 pub(super) fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
@@ -36,12 +37,12 @@ pub(super) fn printed(value: &Value) -> String {
     }
 }
 
-/// As `%v` prints it.
+/// A value as `%v` prints it.
 pub(super) fn shown(value: &Value) -> String {
     go_value::printed(value).into_owned()
 }
 
-/// Within double quotes, as `%q`.
+/// A string in double quotes, as `%q` prints it.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -65,7 +66,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// Whether two are equal; Err: Go does not compare such.
+/// Whether two values are equal. Err if Go does not compare such types.
 pub(super) fn equal(a: &Value, b: &Value) -> Result<bool, String> {
     match (a, b) {
         (Value::Null, _) | (_, Value::Null) => Ok(a == b),
@@ -76,6 +77,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> Result<bool, String> {
     }
 }
 
+/// The order of two values. Err if Go does not order such types.
 pub(super) fn order(a: &Value, b: &Value) -> Result<std::cmp::Ordering, String> {
     let found = match (a, b) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

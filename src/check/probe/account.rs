@@ -1,4 +1,4 @@
-//! `user` and `group`: what the local files say.
+//! `user` and `group`: accounts in this machine's local files.
 
 use super::{Answer, Answers, Ask, failed};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! `addr`: whether a TCP connection can be made; of UDP, which knows none, whether there is a way.
+//! `addr`: whether a TCP connection can be made. For UDP, which has no connections, whether there
+//! is a route.
 
 use super::resolve::resolve;
 use super::{Answer, Answers, Ask, Trouble, failed, unknown};
@@ -10,24 +11,26 @@ use std::time::{Duration, Instant};
 
 const DEFAULT_MS: u64 = 500;
 
-/// Err: what is wrong with the name, or with the address to ask from.
+/// Err: the reason why the address, or the local address, is not valid.
 pub(super) fn validate(name: &str, local: Option<&str>) -> Result<(), String> {
     let (network, address) = split(name);
     if !matches!(network, "tcp" | "udp") || !is_host_and_port(address) {
-        return Err(format!("`{name}` is no address; write tcp://HOST:PORT or udp://HOST:PORT"));
+        return Err(format!("`{name}` is not an address; write tcp://HOST:PORT or udp://HOST:PORT"));
     }
     match local {
-        Some(local) if local.parse::<IpAddr>().is_err() => Err(format!("`local-address: {local}` is no IP address")),
+        Some(local) if local.parse::<IpAddr>().is_err() => {
+            Err(format!("`local-address: {local}` is not an IP address"))
+        }
         _ => Ok(()),
     }
 }
 
-/// As goss: without a scheme it is TCP.
+/// Splits off the scheme. As in goss, the default is TCP.
 fn split(name: &str) -> (&str, &str) {
     name.split_once("://").unwrap_or(("tcp", name))
 }
 
-/// `HOST:PORT` with a number.
+/// Whether this is `HOST:PORT` with a numeric port.
 pub(super) fn is_host_and_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
@@ -61,7 +64,8 @@ fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Durat
     Ok(false.into())
 }
 
-/// Nothing is sent: that the kernel would know where to send it is all that can be known.
+/// Whether the kernel has a route to the address. Nothing is sent, because UDP gives no other
+/// reliable answer.
 fn way(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, Trouble> {
     let any = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let from = local.unwrap_or(any);
@@ -72,7 +76,7 @@ fn way(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, Trouble> {
     Ok(socket.connect(address).is_ok())
 }
 
-/// `TcpStream::connect_timeout` can't be told from where.
+/// Connects from a given local address, which `TcpStream::connect_timeout` does not support.
 fn connect_from(address: SocketAddr, local: IpAddr, timeout: Duration) -> Result<bool, Trouble> {
     if local.is_ipv4() != address.is_ipv4() {
         return Ok(false);

@@ -1,4 +1,5 @@
-//! `cert`: a certificate in a file, or the one that a server shows. Whether it is to be trusted is not asked here.
+//! `cert`: a certificate in a file, or the one that a server presents. Its trust chain is not
+//! checked here.
 
 use super::addr::is_host_and_port;
 use super::read::content;
@@ -23,13 +24,15 @@ use x509_parser::prelude::FromDer;
 const DEFAULT_MS: u64 = 5000;
 const DAY_MS: i64 = 86_400_000;
 
-/// Err: what is wrong with the name.
+/// Err: the reason why the name or the server name is not valid.
 pub(super) fn validate(name: &str, server_name: Option<&str>) -> Result<(), String> {
     if !name.starts_with('/') && !is_host_and_port(name) {
-        return Err(format!("`{name}` is no certificate; write a path, or HOST:PORT"));
+        return Err(format!("`{name}` does not name a certificate; write a path, or HOST:PORT"));
     }
     match server_name {
-        Some(server) if ServerName::try_from(server).is_err() => Err(format!("`server-name: {server}` is no name")),
+        Some(server) if ServerName::try_from(server).is_err() => {
+            Err(format!("`server-name: {server}` is not a valid name"))
+        }
         _ => Ok(()),
     }
 }
@@ -49,19 +52,19 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     }
 }
 
-/// The first of a file of PEM, or the one of DER.
+/// The first certificate of a PEM file, or the one of a DER file.
 fn in_file(ask: &Ask, path: &Path) -> Result<CertificateDer<'static>, Trouble> {
     let bytes = content(ask, path)?;
     match CertificateDer::pem_slice_iter(&bytes).next() {
         Some(Ok(der)) => Ok(der),
-        Some(Err(why)) => Err(failed(format!("no certificate: {why}"))),
+        Some(Err(why)) => Err(failed(format!("not a certificate: {why}"))),
         None => Ok(bytes.into()),
     }
 }
 
 fn answers(der: &[u8], now: Wall) -> Result<Answers, Trouble> {
-    let (_, cert) = X509Certificate::from_der(der).map_err(|why| failed(format!("no certificate: {why}")))?;
-    let names = cert.subject_alternative_name().map_err(|why| failed(format!("its names: {why}")))?;
+    let (_, cert) = X509Certificate::from_der(der).map_err(|why| failed(format!("not a certificate: {why}")))?;
+    let names = cert.subject_alternative_name().map_err(|why| failed(format!("cannot read its names: {why}")))?;
     let names = names.into_iter().flat_map(|extension| &extension.value.general_names);
     let dns_names: Value = names
         .filter_map(|name| match name {
@@ -77,11 +80,12 @@ fn answers(der: &[u8], now: Wall) -> Result<Answers, Trouble> {
     ]))
 }
 
-/// Days from `now` to a moment in seconds, two digits behind the point, rounded down; negative: it is over.
+/// Days from `now` to `until_s` (Unix time in seconds), rounded down to two decimal places.
+/// Negative if that time has passed.
 fn days_left(until_s: i64, now: Wall) -> f64 {
     let left_ms = until_s.saturating_mul(1000).saturating_sub(i64::try_from(now.0).unwrap_or(i64::MAX));
     let hundredths = left_ms.div_euclid(DAY_MS / 100);
-    // Exact: a certificate's years are four digits.
+    // `i32` is enough: years in certificates have four digits.
     i32::try_from(hundredths).map_or(f64::from(i32::MAX), f64::from) / 100.0
 }
 
@@ -93,11 +97,11 @@ fn shown_by(address: &str, server_name: Option<&str>, timeout: Duration) -> Resu
     let (config, seen) = config()?;
     let mut tls = ClientConnection::new(Arc::new(config), name).map_err(unknown)?;
     let handshake = tls.complete_io(&mut Until { stream, until });
-    // A server that wants a certificate of us has shown its own before it says so.
+    // A server that requires a client certificate presents its own before it reports the error.
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (shown, handshake) {
         (Some(der), _) => Ok(der),
-        (None, Ok(_)) => Err(failed("the server shows no certificate")),
+        (None, Ok(_)) => Err(failed("the server presents no certificate")),
         (None, Err(e)) => match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(tls) => Err(failed(tls)),
             None => Err(unknown(e)),
@@ -118,7 +122,7 @@ fn connect(address: &str, until: Instant) -> Result<TcpStream, Trouble> {
     Err(last)
 }
 
-/// What the server shows is put into the second.
+/// The TLS configuration, and the cell into which the verifier puts the server's certificate.
 fn config() -> Result<(ClientConfig, Seen), Trouble> {
     let provider = Arc::new(ring::default_provider());
     let seen = Seen::default();
@@ -134,7 +138,8 @@ fn config() -> Result<(ClientConfig, Seen), Trouble> {
 
 type Seen = Arc<Mutex<Option<CertificateDer<'static>>>>;
 
-/// Takes whoever it is: nothing is sent to him, and an expired certificate is what such a check looks for.
+/// Accepts any certificate. No data is sent to the server, and expired certificates are what such a
+/// check looks for.
 #[derive(Debug)]
 struct Anybody {
     provider: Arc<CryptoProvider>,
@@ -177,7 +182,8 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// A connection with one deadline over all, so that a server that says a byte a second does not hold us.
+/// A connection with one deadline for all reads and writes, so that a slow server cannot delay the
+/// check.
 struct Until {
     stream: TcpStream,
     until: Instant,
@@ -190,10 +196,10 @@ impl Until {
     }
 }
 
-/// A socket says of its timeout that it would block.
+/// A socket reports its timeout as `WouldBlock`.
 fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no handshake in time"),
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"),
         _ => error,
     }
 }

@@ -1,5 +1,5 @@
-//! `dns`: what a name resolves to. Without `server` this machine's resolver is asked, hosts file and all; with one, that server
-//! and nobody else.
+//! `dns`: what a name resolves to. Without `server`, this machine's resolver is asked, including
+//! the hosts file. With `server`, only that server is asked.
 
 use super::resolve::resolve;
 use super::{Answers, Ask, Trouble, failed, unknown};
@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 const DEFAULT_MS: u64 = 500;
-/// A datagram may get lost: the question is put so often, at even distances.
+/// Number of times a query is sent by UDP, at equal intervals, because datagrams may be lost.
 const TRIES: u32 = 3;
 const TYPES: [(&str, TYPE); 9] = [
     ("A", TYPE::A),
@@ -24,28 +24,28 @@ const TYPES: [(&str, TYPE); 9] = [
     ("TXT", TYPE::TXT),
 ];
 
-/// Err: what is wrong with the name.
+/// Err: the reason why the name is not valid.
 pub(super) fn validate(name: &str, server: Option<&str>) -> Result<(), String> {
     let (wanted, host) = split(name)?;
     match wanted {
-        Some(TYPE::PTR) if host.parse::<IpAddr>().is_err() => Err(format!("`{name}`: of an IP address only")),
+        Some(TYPE::PTR) if host.parse::<IpAddr>().is_err() => Err(format!("`{name}`: PTR needs an IP address")),
         Some(TYPE::A | TYPE::AAAA) | None => Ok(()),
         Some(_) if server.is_none() => Err(format!("`{name}` needs a `server`")),
         Some(_) => Ok(()),
     }?;
     if host.is_empty() || Name::new(host).is_err() {
-        return Err(format!("`{host}` is no name"));
+        return Err(format!("`{host}` is not a valid name"));
     }
     Ok(())
 }
 
-/// `MX:example.org`, or the name alone.
+/// Splits off the record type: `MX:example.org`, or a name alone.
 fn split(name: &str) -> Result<(Option<TYPE>, &str), String> {
     match name.split_once(':') {
         Some((prefix, host)) if !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_uppercase()) => {
             let known = TYPES.iter().find(|(name, _)| *name == prefix);
             let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
-            let unknown = || format!("`{name}`: unknown type of record; known: {}", names.join(", "));
+            let unknown = || format!("`{name}`: unknown record type; known: {}", names.join(", "));
             known.map(|(_, kind)| (Some(*kind), host)).ok_or_else(unknown)
         }
         _ => Ok((None, name)),
@@ -63,7 +63,7 @@ pub(super) fn ask(ask: &Ask) -> Answers {
             addrs.sort();
             addrs.dedup();
             let resolvable = !addrs.is_empty();
-            let addrs = if resolvable { Ok(addrs.into()) } else { Err(failed("it does not resolve")) };
+            let addrs = if resolvable { Ok(addrs.into()) } else { Err(failed("the name does not resolve")) };
             Answers::from([("resolvable", Ok(resolvable.into())), ("addrs", addrs)])
         }
         Err(trouble) => Answers::from([("resolvable", Err(trouble.clone())), ("addrs", Err(trouble))]),
@@ -83,12 +83,14 @@ fn of_this_machine(wanted: Option<TYPE>, host: &str, timeout: Duration) -> Resul
 
 fn of_server(wanted: Option<TYPE>, host: &str, server: &str, timeout: Duration) -> Result<Vec<String>, Trouble> {
     let until = Instant::now() + timeout;
-    let server = *resolve(&with_port(server), timeout)?.first().ok_or_else(|| unknown("there is no such server"))?;
+    let server = *resolve(&with_port(server), timeout)?
+        .first()
+        .ok_or_else(|| unknown("the name of the server does not exist"))?;
     match wanted {
         Some(kind) => records(kind, host, server, until),
         None => {
             let (v4, v6) = (records(TYPE::A, host, server, until), records(TYPE::AAAA, host, server, until));
-            // One of the two is enough.
+            // Addresses of one family are enough if the query for the other fails.
             match (v4, v6) {
                 (Ok(v4), Ok(v6)) => Ok(v4.into_iter().chain(v6).collect()),
                 (Ok(some), Err(_)) | (Err(_), Ok(some)) if !some.is_empty() => Ok(some),
@@ -98,7 +100,8 @@ fn of_server(wanted: Option<TYPE>, host: &str, server: &str, timeout: Duration) 
     }
 }
 
-/// `192.0.2.1`, `192.0.2.1:5353`, `::1`, `[::1]:5353` or a name: as `HOST:PORT`, by default port 53.
+/// Converts `192.0.2.1`, `192.0.2.1:5353`, `::1`, `[::1]:5353` or a name to `HOST:PORT`. The
+/// default port is 53.
 fn with_port(server: &str) -> String {
     let has_port = server.parse::<IpAddr>().is_err() && super::addr::is_host_and_port(server);
     match server.parse::<Ipv6Addr>() {
@@ -127,20 +130,20 @@ fn records(kind: TYPE, host: &str, server: SocketAddr, until: Instant) -> Result
     if Packet::parse(&bytes).is_ok_and(|packet| packet.has_flags(PacketFlag::TRUNCATION)) {
         bytes = by_tcp(&query, server, until).map_err(|e| no_answer(server, &e))?;
     }
-    let packet = Packet::parse(&bytes).map_err(|e| unknown(format!("{server} answers what can't be read: {e:?}")))?;
+    let packet = Packet::parse(&bytes).map_err(|e| unknown(format!("cannot read the answer of {server}: {e:?}")))?;
     if !is_ours(&packet) {
-        return Err(unknown(format!("{server} answers another question")));
+        return Err(unknown(format!("{server} answered another query")));
     }
     match packet.rcode() {
         RCODE::NoError | RCODE::NameError => {}
-        other => return Err(unknown(format!("{server} answers {other:?}"))),
+        other => return Err(unknown(format!("{server} answered {other:?}"))),
     }
     Ok(packet.answers.iter().flat_map(|record| texts(kind, &record.rdata)).collect())
 }
 
 fn no_answer(server: SocketAddr, error: &io::Error) -> Trouble {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => unknown(format!("{server} does not answer in time")),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => unknown(format!("{server} did not answer in time")),
         _ => unknown(format!("{server}: {error}")),
     }
 }
@@ -150,7 +153,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// The first datagram from `server` that is an answer.
+/// Sends the query by UDP. Returns the first datagram from `server` that `fits`.
 fn by_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8]) -> bool) -> io::Result<Vec<u8>> {
     let any = if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -173,7 +176,7 @@ fn by_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8])
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// For an answer that is too large for a datagram.
+/// Sends the query by TCP, for an answer that is too large for a datagram.
 fn by_tcp(query: &[u8], server: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&server, left(until)?)?;
     let length = u16::try_from(query.len()).map_err(io::Error::other)?;
@@ -195,7 +198,8 @@ fn by_tcp(query: &[u8], server: SocketAddr, until: Instant) -> io::Result<Vec<u8
     exactly(u16::from_be_bytes(length).into())
 }
 
-/// In the spelling of goss; nothing of other types, such as the aliases on the way to an address.
+/// The record as goss prints it. Records of other types, such as the CNAME records before an
+/// address, are skipped.
 fn texts(kind: TYPE, data: &RData) -> Vec<String> {
     match (kind, data) {
         (TYPE::A, RData::A(a)) => vec![Ipv4Addr::from(a.address).to_string()],
@@ -221,13 +225,14 @@ fn texts(kind: TYPE, data: &RData) -> Vec<String> {
     }
 }
 
-/// With the dot at its end.
+/// The name with a dot at its end.
 fn full(name: &Name) -> String {
     let labels: String = name.as_bytes().map(|label| escaped(label, b". '@;()\"\\") + ".").collect();
     if labels.is_empty() { ".".to_owned() } else { labels }
 }
 
-/// As zone files have it: `special` behind a backslash, what is no printed character as `\004`.
+/// Escapes as zone files do: a backslash before each byte of `special`, and other non-printable
+/// bytes as `\004`.
 fn escaped(bytes: &[u8], special: &[u8]) -> String {
     let one = |byte: &u8| match byte {
         byte if special.contains(byte) => format!("\\{}", char::from(*byte)),
@@ -237,6 +242,7 @@ fn escaped(bytes: &[u8], special: &[u8]) -> String {
     bytes.iter().map(one).collect()
 }
 
+/// The name for a reverse lookup of an IP address.
 fn reverse(address: &str) -> Result<String, Trouble> {
     Ok(match address.parse::<IpAddr>().map_err(unknown)? {
         IpAddr::V4(v4) => {

@@ -1,4 +1,4 @@
-//! `file`: attributes of the path itself, content of what it leads to.
+//! `file`: the attributes of the path itself, and the content of the file that it leads to.
 
 use super::read::{content_of, filetype};
 use super::{Answer, Answers, Ask, PRIVATE, failed, unknown};
@@ -12,8 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 type Made = fn(&[u8]) -> Value;
 
-/// What is made of the content, each only where it is asked for: of a thousand small files, the other hashes cost more than the
-/// files.
+/// The properties that are computed from the content. Each is computed only if the check asserts
+/// it, because for a thousand small files the hashes cost more than reading the files.
 const CONTENT: [(&str, Made); 4] = [
     ("contents", |bytes| String::from_utf8_lossy(bytes).into()),
     ("md5", |bytes| hex::encode(Md5::digest(bytes)).into()),
@@ -52,13 +52,13 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     if CONTENT.iter().any(|(property, _)| ask.wants(property)) {
         let (content, private) = match content_of(ask, &path, &meta) {
             Ok((bytes, read)) => (Ok(bytes), owners(&read)),
-            // What can't be looked at has none.
+            // A file that cannot be examined is not treated as private.
             Err(why) => {
                 let target = ask.world.servers().resolve(&path).map(|_| fs::metadata(&path));
                 (Err(why), target.is_ok_and(|meta| meta.is_ok_and(|meta| owners(&meta))))
             }
         };
-        // Of what it leads to, since that is whose content it is.
+        // Privacy follows the link's target, because the content comes from there.
         answers.insert(PRIVATE, Ok(private.into()));
         for (property, of) in CONTENT.into_iter().filter(|(property, _)| ask.wants(property)) {
             answers.insert(property, content.as_deref().map(of).map_err(Clone::clone));
@@ -67,12 +67,12 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     answers
 }
 
-/// Nobody but its owner may read it, as `remoor digest` says too.
+/// Whether only its owner may read the file; `remoor digest` uses the same rule.
 fn owners(meta: &Metadata) -> bool {
     !meta.is_symlink() && meta.mode() & 0o044 == 0
 }
 
-/// `~` and `~user` stand for home directories.
+/// Expands `~` and `~user` to home directories.
 fn expand(ask: &Ask) -> Result<PathBuf, String> {
     let name = ask.check.name.as_str();
     let Some(rest) = name.strip_prefix('~') else { return Ok(name.into()) };
@@ -83,7 +83,8 @@ fn expand(ask: &Ask) -> Result<PathBuf, String> {
     home.map(|home| Path::new(&home).join(tail)).ok_or_else(|| format!("there is no user {user}"))
 }
 
-/// As goss takes a path: without `.`, `..`, and a `/` at its end, which would be about what a link leads to. Links are not asked.
+/// Cleans a path as goss does: removes `.`, `..` and a trailing `/`, which would lead to the target
+/// of a link. Links are not resolved.
 fn clean(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,5 @@
-//! `http`: one request. Uses the proxy that the check names and no other, whatever the environment says.
+//! `http`: one request. Only the proxy in the check is used; proxies in the environment are
+//! ignored.
 
 use super::super::goss_names::capital;
 use super::super::masked::masked;
@@ -20,18 +21,18 @@ use ureq::{Agent, Body, Proxy};
 
 const DEFAULT_MS: u64 = 5000;
 
-/// Err: what is wrong with the URL or the arguments.
+/// Err: the reason why the URL or the arguments are not valid.
 pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str>) -> Result<(), String> {
     let shown = masked(name);
     if !name.starts_with("http://") && !name.starts_with("https://") {
-        return Err(format!("`{shown}` is no URL; write http://HOST:PORT/PATH or https://HOST/PATH"));
+        return Err(format!("`{shown}` is not an HTTP URL; write http://HOST:PORT/PATH or https://HOST/PATH"));
     }
     if argument("cert-file").is_some() != argument("key-file").is_some() {
-        return Err(format!("`{shown}`: `cert-file` and `key-file` belong together"));
+        return Err(format!("`{shown}`: `cert-file` and `key-file` must be given together"));
     }
     match argument("proxy") {
         Some(proxy) if !proxy.starts_with("http://") || Proxy::new(proxy).is_err() => {
-            Err(format!("`proxy` of `{shown}` is none; write http://HOST:PORT"))
+            Err(format!("`proxy` of `{shown}` is not valid; write http://HOST:PORT"))
         }
         _ => Ok(()),
     }
@@ -42,7 +43,7 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Ok((status, headers, body)) => {
             Answers::from([("status", Ok(status.into())), ("headers", Ok(headers.into())), ("body", body)])
         }
-        // What is said of a URL may quote it.
+        // An error may quote the URL.
         Err(Trouble::Failed(why)) => Answers::from([("status", Err(failed(masked(&why))))]),
         Err(Trouble::Unknown(why)) => Answers::from([("status", Err(unknown(masked(&why))))]),
     }
@@ -52,7 +53,8 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     let until = Instant::now() + ask.timeout(DEFAULT_MS);
     let agent: Agent = Agent::config_builder()
         .http_status_as_error(false)
-        // Followed here: of credentials ureq takes none along, and of a `Host` whatever there is.
+        // Redirects are followed here, because ureq drops all credentials and keeps any `Host`
+        // header.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown)?)
@@ -82,8 +84,9 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     let mut bytes = Vec::new();
     let read = response.into_body().into_reader().take(MAX_OUTPUT as u64 + 1).read_to_end(&mut bytes);
     let body = match read {
-        // Nothing is unpacked here, and a pattern that is to be in no line is in no packed one.
-        _ if packed => Err(unknown("the body is packed, though nothing else was asked for than it as it is")),
+        // The body is not decompressed. A pattern that must match no line would always hold for a
+        // compressed body.
+        _ if packed => Err(unknown("the server compressed the body, although no encoding was requested")),
         Err(e) => Err(unknown(e)),
         Ok(_) if bytes.len() > MAX_OUTPUT => Err(unknown(format!("more than {MAX_OUTPUT} bytes"))),
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into()),
@@ -91,7 +94,7 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     Ok((status, headers, body))
 }
 
-/// As the check says it.
+/// The first request, as the check describes it.
 fn first(ask: &Ask) -> Result<Hop, Trouble> {
     let mut headers: Vec<(String, String)> = Vec::new();
     let lines = ask.check.arguments.get("request-headers").and_then(Value::as_array);
@@ -119,13 +122,14 @@ fn send(agent: &Agent, hop: &Hop, ask: &Ask, until: Instant) -> Result<Response<
     }
     let body = ask.argument("request-body").filter(|_| hop.body).unwrap_or_default().to_owned();
     let request = request.body(body).map_err(unknown)?;
-    // All requests have the time of one together.
+    // All requests together share one timeout.
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let request = agent.configure_request(request).timeout_global(Some(left)).build();
     agent.run(request).map_err(|e| trouble(&e))
 }
 
-/// Whom to trust: `ca-file` alone, else whom this machine trusts. And who the request is from.
+/// The TLS settings: the trusted CAs are those of `ca-file`, otherwise those of this machine. Also
+/// adds the client certificate.
 fn tls(ask: &Ask) -> Result<TlsConfig, Trouble> {
     let mut tls = TlsConfig::builder();
     if ask.flag("allow-insecure") {
@@ -135,7 +139,7 @@ fn tls(ask: &Ask) -> Result<TlsConfig, Trouble> {
     } else if ask.check.name.starts_with("https://") {
         tls = tls.root_certs(RootCerts::Specific(ask.world.roots().map_err(unknown)?));
     } else {
-        // For where a redirection leads; a machine that trusts nobody can still be asked in the clear.
+        // A redirect may lead to https. A machine without trusted CAs can still use plain HTTP.
         tls = tls.root_certs(RootCerts::Specific(ask.world.roots().unwrap_or_default()));
     }
     if let (Some(cert), Some(key)) = (ask.argument("cert-file"), ask.argument("key-file")) {
@@ -148,7 +152,7 @@ fn client(ask: &Ask, cert: &str, key: &str) -> Result<ClientCert, Trouble> {
     let certs = certificates(ask, cert)?;
     let pem = content(ask, Path::new(key))?;
     let private = PrivateKey::from_pem(&pem).map_err(|e| failed(format!("{key}: {e}")))?;
-    // ureq panics at what does not fit together.
+    // ureq panics if the key does not fit the certificate.
     let chain = certs.iter().map(|cert| cert.der().to_vec().into()).collect();
     let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{key}: {e}")))?;
     CertifiedKey::from_der(chain, der, &rustls::crypto::ring::default_provider())
@@ -156,12 +160,13 @@ fn client(ask: &Ask, cert: &str, key: &str) -> Result<ClientCert, Trouble> {
     Ok(ClientCert::new_with_certs(&certs, private))
 }
 
-/// At least one.
+/// Reads the certificates of a PEM file; at least one.
 fn certificates(ask: &Ask, path: &str) -> Result<Vec<Certificate<'static>>, Trouble> {
     web::certificates(&content(ask, Path::new(path))?).map_err(|e| failed(format!("{path}: {e}")))
 }
 
-/// Nobody listens, or who answers is not who should: that is an answer. Anything else leaves it open.
+/// A refused connection and a certificate that is not valid are failures of the check. After any
+/// other error the result is unknown.
 fn trouble(error: &ureq::Error) -> Trouble {
     match error {
         ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => failed(e),
@@ -170,14 +175,14 @@ fn trouble(error: &ureq::Error) -> Trouble {
             None => unknown(e),
         },
         ureq::Error::Rustls(tls) => failed(tls),
-        // Of a check it begins with http, so it is where a redirection leads.
+        // The URL of the check starts with `http`, so the error is about the target of a redirect.
         ureq::Error::BadUri(_) => failed(error),
         ureq::Error::ConnectionFailed => failed(error),
         _ => unknown(error),
     }
 }
 
-/// In the spelling that checks use: `Content-Type: text/html`.
+/// The headers as lines in the spelling of checks: `Content-Type: text/html`.
 fn lines_of(headers: &HeaderMap) -> String {
     let line = |(name, value): (&ureq::http::HeaderName, &ureq::http::HeaderValue)| {
         let parts: Vec<String> = name.as_str().split('-').map(capital).collect();

@@ -28,13 +28,13 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     Answers::from([
         ("exists", Ok(true.into())),
         ("addrs", Ok(interface.addrs.clone().into())),
-        ("mtu", interface.mtu.map(Into::into).ok_or_else(|| failed("it has none"))),
+        ("mtu", interface.mtu.map(Into::into).ok_or_else(|| failed("the interface has no MTU"))),
     ])
 }
 
-/// All interfaces by name. Blocks, for `limit` at most.
+/// All interfaces by name. Blocks for at most `limit`.
 pub(super) fn list(limit: Duration) -> Result<BTreeMap<String, Interface>, String> {
-    // On a thread of its own, since the caller's may belong to a runtime already.
+    // On a separate thread, because the caller's thread may already belong to a runtime.
     let asked = thread::Builder::new().name("rtnetlink".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         runtime.block_on(async {
@@ -49,7 +49,7 @@ pub(super) fn list(limit: Duration) -> Result<BTreeMap<String, Interface>, Strin
     let thread = asked.map_err(|e| e.to_string())?;
     thread
         .join()
-        .unwrap_or_else(|_| Err("the question to the kernel panicked".to_owned()))
+        .unwrap_or_else(|_| Err("the query to the kernel panicked".to_owned()))
         .map_err(|e| format!("rtnetlink: {e}"))
 }
 
@@ -77,7 +77,7 @@ async fn dump(handle: &Handle) -> Result<BTreeMap<String, Interface>, rtnetlink:
     Ok(named.into_values().collect())
 }
 
-/// At the end of a line between two, `Address` is the other end.
+/// The interface's own address. On a point-to-point link, `Address` is the peer's address.
 fn own(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     let local = attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(ip) => Some(*ip),

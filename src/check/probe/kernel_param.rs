@@ -1,19 +1,19 @@
-//! `kernel-param`: a value below `/proc/sys`, as it stands there.
+//! `kernel-param`: a value below `/proc/sys`, as the kernel gives it.
 
 use super::{Answers, Ask, failed, unknown};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// The kernel gives a page at most.
+/// Maximum length read; the kernel returns at most one page.
 const MAX_VALUE: u64 = 1 << 16;
 
 pub(super) fn ask(ask: &Ask) -> Answers {
     let value = match path(&ask.check.name) {
-        None => Err(unknown("no name of a parameter")),
+        None => Err(unknown("not a valid parameter name")),
         Some(path) => read(&path).map(|value| value.trim_end().into()).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => failed("there is no such parameter"),
-            io::ErrorKind::IsADirectory => failed("it is a group of parameters"),
+            io::ErrorKind::IsADirectory => failed("the name is a group of parameters"),
             _ => unknown(e),
         }),
     };
@@ -26,8 +26,9 @@ fn read(path: &PathBuf) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// As sysctl(8) reads names: the separator that comes first is the separator, and the other one stands for it in a part, so
-/// that both `net.ipv4.conf.eth0/100.mtu` and `net/ipv4/conf/eth0.100/mtu` can be said. None: it is no name.
+/// The path of a parameter. As in sysctl(8), the first separator in a name is the separator, and
+/// the other character then stands for it within a component. Both `net.ipv4.conf.eth0/100.mtu` and
+/// `net/ipv4/conf/eth0.100/mtu` are possible. None if the name is not valid.
 pub(super) fn path(name: &str) -> Option<PathBuf> {
     let turned = |c: char| match c {
         '.' => '/',

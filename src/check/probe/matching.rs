@@ -1,4 +1,4 @@
-//! The type `matching`: asks nothing of the machine and answers what the check itself holds.
+//! `matching`: does not examine the machine; the answer is the value in the check itself.
 
 use super::{Answers, Ask};
 use crate::check::go_value::printed;
@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) fn ask(ask: &Ask) -> Answers {
     let argument = |name: &str| ask.check.arguments.get(name).cloned().unwrap_or_default();
     let content = argument("content");
-    // Read as a stream it is text, as goss prints it.
+    // Read as a stream, the value is text as Go prints it.
     let found = if argument("as-reader") == Value::Bool(true) { printed(&content).into() } else { content };
     Answers::from([("matches", Ok(found))])
 }

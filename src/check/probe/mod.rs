@@ -1,4 +1,5 @@
-//! Asks the machine. Each resource type has its probe, which answers the asserted properties and judges nothing.
+//! Examines the machine. Each resource type has its probe, which returns the asserted properties
+//! and does not compare them.
 
 mod account;
 mod addr;
@@ -29,20 +30,22 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why there is no value.
+/// Why there is no value for a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It is certainly not as wanted: the contents of a directory, the header of a refused connection.
+    /// The property certainly does not have the expected value: the contents of a directory, the
+    /// headers of a refused connection.
     Failed(String),
-    /// It could not be found out.
+    /// The property could not be read.
     Unknown(String),
 }
 
-/// Of a `file`, beside its properties: only its owner may read it, or what it leads to.
+/// An additional answer for a `file`: whether only its owner may read it, or the target of the
+/// link.
 pub(super) const PRIVATE: &str = "private";
 
 pub(super) type Answer = Result<Value, Trouble>;
-/// By property; one that is missing was not found out.
+/// The answers by property. A missing property was not examined.
 pub(super) type Answers = BTreeMap<&'static str, Answer>;
 
 fn unknown(why: impl ToString) -> Trouble {
@@ -53,13 +56,14 @@ fn failed(why: impl ToString) -> Trouble {
     Trouble::Failed(why.to_string())
 }
 
-/// What a probe has to know beside the check.
+/// The input of a probe: the check, and the shared state of the run.
 pub(super) struct Ask<'a> {
     pub check: &'a Check,
     pub world: &'a World,
-    /// Longest wait of a check that names none; where goss's own default is shorter, that holds.
+    /// Timeout of checks without a timeout of their own. A shorter default of goss takes
+    /// precedence.
     pub limit: Duration,
-    /// For what expires.
+    /// The current time, for certificates.
     pub now: Wall,
 }
 
@@ -69,7 +73,7 @@ impl Ask<'_> {
     }
 
     fn timeout(&self, default_ms: u64) -> Duration {
-        // As in goss, 0 is the default.
+        // As in goss, 0 means the default.
         let own = self.check.arguments.get("timeout").and_then(Value::as_u64).filter(|ms| *ms > 0);
         own.map(Duration::from_millis).unwrap_or_else(|| Duration::from_millis(default_ms).min(self.limit))
     }
@@ -87,7 +91,8 @@ fn text<'c>(check: &'c Check, argument: &str) -> Option<&'c str> {
     check.arguments.get(argument).and_then(Value::as_str)
 }
 
-/// Answers the asserted properties. Blocks, for about the check's timeout at most where it waits for others.
+/// Examines the asserted properties. Blocks for at most about the check's timeout if it waits for
+/// other programs or machines.
 pub(super) fn ask(ask: &Ask) -> Answers {
     match ask.check.kind {
         Kind::Addr => addr::ask(ask),
@@ -106,12 +111,12 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Kind::Process => process::ask(ask),
         Kind::Service => service::ask(ask),
         Kind::User => account::user(ask),
-        // By the answers of others: `groups`.
+        // Groups are evaluated in `groups`, from the results of their members.
         Kind::AnyOf | Kind::AllOf => Answers::new(),
     }
 }
 
-/// What can be said of a check's name and arguments while loading.
+/// Validates a check's name and arguments while a file is loaded. Err: the reason.
 pub(super) fn validate(check: &Check) -> Result<(), String> {
     let name = check.name.as_str();
     let argument = |argument: &str| text(check, argument);
@@ -120,8 +125,8 @@ pub(super) fn validate(check: &Check) -> Result<(), String> {
         _ if name.is_empty() => Err(format!("`{shown}` has an empty name")),
         Kind::Port => port::Port::parse(name)
             .map(drop)
-            .ok_or_else(|| format!("`{name}` is no port; write tcp:80, tcp6:80, udp:53")),
-        Kind::Service if !service::is_unit_name(name) => Err(format!("`{name}` is no name of a unit")),
+            .ok_or_else(|| format!("`{name}` is not a port; write tcp:80, tcp6:80, udp:53")),
+        Kind::Service if !service::is_unit_name(name) => Err(format!("`{name}` is not a valid unit name")),
         Kind::File if !name.starts_with('/') && !name.starts_with('~') => {
             Err(format!("the path `{name}` is not absolute"))
         }
@@ -130,7 +135,7 @@ pub(super) fn validate(check: &Check) -> Result<(), String> {
         Kind::Cert => cert::validate(name, argument("server-name")),
         Kind::Dns => dns::validate(name, argument("server")),
         Kind::KernelParam if kernel_param::path(name).is_none() => {
-            Err(format!("`{name}` is no name of a parameter; write net.ipv4.ip_forward"))
+            Err(format!("`{name}` is not a parameter name; write net.ipv4.ip_forward"))
         }
         Kind::Mount if !name.starts_with('/') => Err(format!("the path `{name}` is not absolute")),
         Kind::Package => argument("deb-constraint").map_or(Ok(()), |text| Constraint::parse(text).map(drop)),

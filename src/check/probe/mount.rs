@@ -1,4 +1,4 @@
-//! `mount`: what is mounted where, from `/proc/self/mountinfo`, and how full it is.
+//! `mount`: mounted filesystems, from `/proc/self/mountinfo`, and their usage.
 
 use super::{Answer, Answers, Ask, failed, unknown};
 use crate::files::{Mount, within};
@@ -25,13 +25,13 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     answers
 }
 
-/// Of several at one place the last hides the others.
+/// The filesystem mounted at `point`. The last mount hides earlier ones.
 fn at<'m>(mounts: &'m [Mount], point: &str) -> Option<&'m Mount> {
     let point = if point.len() > 1 { point.trim_end_matches('/') } else { point };
     mounts.iter().rev().find(|mount| mount.point == point)
 }
 
-/// In percent, as goss rounds it: what is reserved for root counts as used.
+/// Usage in percent, rounded as in goss. Blocks reserved for root count as used.
 fn usage(point: &str, timeout: Duration) -> Answer {
     let asked = within(timeout, point, |point| rustix::fs::statvfs(point)).map_err(unknown)?;
     let stat = asked.map_err(unknown)?;

@@ -1,4 +1,4 @@
-//! `package`: what the machine's package manager has installed, all of it in one call.
+//! `package`: packages that the machine's package manager has installed, listed with one call.
 
 use super::super::deb::{Constraint, Version};
 use super::super::spawn::{MAX_OUTPUT, run};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// One that is fully installed.
+/// A package that is completely installed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Package {
     name: String,
@@ -18,7 +18,7 @@ pub struct Package {
     version: String,
 }
 
-/// What is installed here, and by whom.
+/// The installed packages, and their package manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packages {
     manager: Manager,
@@ -47,15 +47,15 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     answers
 }
 
-/// Whether every version that is there is as wanted.
+/// Whether every installed version satisfies the constraint.
 fn holds(constraint: &str, manager: Manager, versions: &[String]) -> Answer {
     if manager != Manager::Dpkg {
-        return Err(unknown("this machine's packages are not Debian's"));
+        return Err(unknown("this machine does not use Debian packages"));
     }
     let constraint = Constraint::parse(constraint).map_err(unknown)?;
     for version in versions {
         let parsed =
-            Version::parse(version).ok_or_else(|| unknown(format!("`{version}` is no version of Debian's")))?;
+            Version::parse(version).ok_or_else(|| unknown(format!("`{version}` is not a valid Debian version")))?;
         if let Some(part) = constraint.unmet(&parsed) {
             return Err(failed(format!("{version} is installed, which is not {part}")));
         }
@@ -64,7 +64,7 @@ fn holds(constraint: &str, manager: Manager, versions: &[String]) -> Answer {
 }
 
 impl Packages {
-    /// Of the package called so, or `NAME:ARCH`, or of all that a pattern names.
+    /// The installed versions of a package. `asked` is its name, `NAME:ARCH`, or a glob pattern.
     fn versions(&self, asked: &str) -> Vec<String> {
         let glob = asked.contains(['*', '?', '[']).then(|| Glob::new(asked).ok()).flatten();
         let glob = glob.map(|glob| glob.compile_matcher());
@@ -76,7 +76,7 @@ impl Packages {
     }
 }
 
-/// What is installed. Blocks, for `limit` at most.
+/// Lists the installed packages. Blocks for at most `limit`.
 pub(super) fn list(limit: Duration) -> Result<Packages, String> {
     let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let manager = Manager::of(&os_release).or_else(Manager::present);
@@ -94,7 +94,7 @@ pub(super) fn list(limit: Duration) -> Result<Packages, String> {
 }
 
 impl Manager {
-    /// By the distribution, since some have another's tools beside their own.
+    /// The package manager of the distribution. Some distributions also have the tools of others.
     fn of(os_release: &str) -> Option<Self> {
         let field = |name: &str| {
             let value = os_release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -120,7 +120,7 @@ impl Manager {
             .find(|manager| is_there(Path::new(manager.command().get_program())))
     }
 
-    /// Lists what is installed, one to a line.
+    /// The command that lists the installed packages, one per line.
     fn command(self) -> Command {
         let (program, arguments): (&str, &[&str]) = match self {
             Manager::Dpkg => ("dpkg-query", &["-W", "-f", "${Status} ${Package} ${Architecture} ${Version}\\n"]),
@@ -142,7 +142,8 @@ impl Manager {
         command
     }
 
-    /// Of a line of its list. None: it is not fully installed, or no package.
+    /// Parses a line of the list. None if the package is not completely installed, or the line is
+    /// no package.
     fn package(self, line: &str) -> Option<Package> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let package = |name: &str, arch: &str, version: &str| Package {
@@ -154,7 +155,7 @@ impl Manager {
             (Manager::Dpkg, [_wanted, "ok", "installed", name, arch, version]) => Some(package(name, arch, version)),
             (Manager::Rpm, [name, arch, version]) => Some(package(name, arch, version)),
             (Manager::Pacman, [name, version]) => Some(package(name, "", version)),
-            // `busybox-1.36.1-r5`: the name may have dashes of its own.
+            // `busybox-1.36.1-r5`: the name may contain dashes.
             (Manager::Apk, [whole]) => {
                 let (rest, _release) = whole.rsplit_once("-r")?;
                 let (name, _) = rest.rsplit_once('-')?;
@@ -245,6 +246,6 @@ mod tests {
         };
         assert_eq!(ask(&["2.1", "1:0"]), Ok(true.into()));
         assert_eq!(ask(&["2.1", "2~rc1"]), Err(failed("2~rc1 is installed, which is not >= 2")));
-        assert_eq!(holds(">= 2", Manager::Rpm, &[]), Err(unknown("this machine's packages are not Debian's")));
+        assert_eq!(holds(">= 2", Manager::Rpm, &[]), Err(unknown("this machine does not use Debian packages")));
     }
 }

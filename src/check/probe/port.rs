@@ -1,4 +1,5 @@
-//! `port`: sockets that listen, from `/proc/net`. A socket that serves both families is listed under the sixth only, as in goss.
+//! `port`: listening sockets, from `/proc/net`. As in goss, a socket for both IP versions is listed
+//! only under IPv6.
 
 use super::{Answers, Ask, unknown};
 use std::fs;
@@ -56,7 +57,7 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     Answers::from([("listening", Ok((!ips.is_empty()).into())), ("ip", Ok(ips.into()))])
 }
 
-/// All listening sockets. A family that the kernel does not have has none.
+/// All listening sockets. A family that the kernel does not support has none.
 pub(super) fn sockets() -> Result<Vec<Socket>, String> {
     let tables = [("tcp", Family::Tcp), ("tcp6", Family::Tcp6), ("udp", Family::Udp), ("udp6", Family::Udp6)];
     let mut out = Vec::new();
@@ -72,7 +73,8 @@ pub(super) fn sockets() -> Result<Vec<Socket>, String> {
 }
 
 fn listening(text: &str, family: Family) -> impl Iterator<Item = Socket> {
-    // TCP: LISTEN; UDP knows no connection, so a bound socket is in the state CLOSE.
+    // The state is LISTEN for TCP. UDP has no connections, and a bound socket is in the state
+    // CLOSE.
     let state = if matches!(family, Family::Tcp | Family::Tcp6) { "0A" } else { "07" };
     text.lines().skip(1).filter_map(move |line| {
         let mut fields = line.split_whitespace();

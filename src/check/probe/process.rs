@@ -1,5 +1,5 @@
-//! `process`: whether a program of that name runs, and how many. The kernel keeps 15 characters of a program's name; the rest
-//! is found in its path.
+//! `process`: whether a program with a given name runs, and how many times. The kernel keeps 15
+//! characters of a program's name; the full name is read from its path.
 
 use super::super::go_regex::{GoRegex, go_regex};
 use super::{Answers, Ask, unknown};
@@ -8,9 +8,9 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Longest name that the kernel keeps of a program.
+/// Maximum length of a name that the kernel keeps.
 const COMM: usize = 15;
-/// So much of one command line is looked at.
+/// Maximum number of bytes read of a command line.
 const MAX_ARGS: u64 = 1 << 16;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,22 +21,22 @@ pub struct Process {
     details: Option<Details>,
 }
 
-/// What only some checks ask for.
+/// Details that are read only if a check needs them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Details {
     uid: u32,
-    /// With blanks between them.
+    /// The arguments, separated by spaces.
     args: String,
 }
 
-/// Which processes of a name are meant, by `meta.remoor`.
+/// Selects processes of one name, as `meta.remoor` says.
 struct Choice<'a> {
-    /// A user's name, or the number of one.
+    /// A user name or uid.
     user: Option<&'a str>,
     args: Option<Args<'a>>,
 }
 
-/// A part of the command line, or `/regular expression/`, as in line patterns.
+/// A substring of the command line, or `/regular expression/` as in line patterns.
 enum Args<'a> {
     Part(&'a str),
     Matching(GoRegex),
@@ -52,7 +52,7 @@ impl<'a> Args<'a> {
 }
 
 impl Choice<'_> {
-    /// `owner`: what a user is called.
+    /// Whether the process is selected. `owner` maps a uid to a user name.
     fn takes(&self, process: &Process, owner: impl Fn(u32) -> String) -> bool {
         let Some(details) = &process.details else { return self.user.is_none() && self.args.is_none() };
         let by = |user: &str| owner(details.uid) == user || details.uid.to_string() == user;
@@ -66,7 +66,7 @@ impl Choice<'_> {
 
 impl Process {
     fn is_called(&self, name: &str) -> bool {
-        // In full, whatever its length: of its own threads the kernel keeps more.
+        // Kernel threads may have longer names, which are compared in full.
         if self.comm == name || name.len() <= COMM {
             return self.comm == name;
         }
@@ -76,11 +76,13 @@ impl Process {
     }
 }
 
-/// Err: what is wrong with `args`.
+/// Err: the reason why `args` is not valid.
 pub(super) fn validate(args: Option<&str>) -> Result<(), String> {
     match args {
         Some("") => Err("`args` is empty".to_owned()),
-        Some(args) => Args::parse(args).map(drop).map_err(|why| format!("`args`: no regular expression: {why}")),
+        Some(args) => {
+            Args::parse(args).map(drop).map_err(|why| format!("`args`: not a valid regular expression: {why}"))
+        }
         None => Ok(()),
     }
 }
@@ -100,7 +102,7 @@ pub(super) fn ask(ask: &Ask) -> Answers {
     }
 }
 
-/// All processes but those that have ended and were not yet waited for. `details`: with user and command line.
+/// All processes except zombies. With `details`, includes user and command line.
 pub(super) fn list(details: bool) -> Result<Vec<Process>, String> {
     let entries = fs::read_dir("/proc").map_err(|e| format!("/proc: {e}"))?;
     let numbered =
@@ -108,11 +110,11 @@ pub(super) fn list(details: bool) -> Result<Vec<Process>, String> {
     Ok(numbered.filter_map(|entry| read(&entry.path(), details)).collect())
 }
 
-/// None: it is gone.
+/// Reads one process. None if it has ended.
 fn read(dir: &Path, details: bool) -> Option<Process> {
     let stat = fs::read(dir.join("stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name stands in parentheses and may hold any character, parentheses too.
+    // The name is in parentheses and may contain any character, including parentheses.
     let (start, end) = (stat.find('(')?, stat.rfind(')')?);
     let comm = stat.get(start + 1..end)?.to_owned();
     let state = stat.get(end + 1..)?.trim_start().chars().next()?;
@@ -137,10 +139,10 @@ fn read(dir: &Path, details: bool) -> Option<Process> {
     Some(Process { comm, full, details })
 }
 
-/// Empty: it has none, or it is gone.
+/// The command line; empty if the process has none or has ended.
 fn command_line(dir: &Path) -> Vec<u8> {
     let mut line = Vec::new();
-    // What could be read before an error counts.
+    // Bytes that were read before an error are used.
     let _ = File::open(dir.join("cmdline")).and_then(|file| file.take(MAX_ARGS).read_to_end(&mut line));
     line
 }

@@ -1,4 +1,4 @@
-//! Contents of a file for a check: bounded, and never waiting for the other end of a pipe.
+//! Reads file contents for a check: with a limit, and without blocking on a pipe.
 
 use super::{Ask, Trouble, failed, unknown};
 use crate::files::MAX_FILE;
@@ -8,18 +8,20 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A file that moves under the reader is read again so many times.
+/// Number of times a file is read again if it changes while it is read.
 const RETRIES: u32 = 3;
-/// A reader that is left with less room than this asks for the end in another buffer first.
+/// Extra space in the buffer. With less than this, the standard library probes for the end with
+/// another buffer first.
 const END: usize = 64;
 
-/// What `path` leads to, links followed, as one reader saw it: at most `MAX_FILE` bytes.
+/// Reads the file at `path`, following links, in a consistent state. At most `MAX_FILE` bytes.
 pub(super) fn content(ask: &Ask, path: &Path) -> Result<Vec<u8>, Trouble> {
     ask.world.servers().resolve(path).map_err(unknown)?;
     stable(path, None, || ()).map(|(bytes, _)| bytes)
 }
 
-/// The same of a path which itself was `seen` a moment ago; and how the file stood when its last byte was read.
+/// Like [`content`], for a path whose own metadata `seen` was just read. Also returns the file's
+/// metadata after the last byte was read.
 pub(super) fn content_of(ask: &Ask, path: &Path, seen: &Metadata) -> Result<(Vec<u8>, Metadata), Trouble> {
     if seen.is_symlink() {
         ask.world.servers().resolve(path).map_err(unknown)?;
@@ -28,15 +30,15 @@ pub(super) fn content_of(ask: &Ask, path: &Path, seen: &Metadata) -> Result<(Vec
     stable(path, Some(seen), || ())
 }
 
-/// `seen`: what `path` leads to, if somebody has looked. `before_check` runs between the last byte and the look whether the file
-/// is still the same.
+/// Reads a file until it does not change while it is read. `seen` is the metadata of the target, if
+/// known. `before_check` runs after the last byte is read and before the check for changes.
 fn stable(
     path: &Path,
     seen: Option<&Metadata>,
     mut before_check: impl FnMut(),
 ) -> Result<(Vec<u8>, Metadata), Trouble> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    // A device may do something when it is opened, so it is looked at first.
+    // Opening a device may have side effects, so the file type is checked first.
     let look =
         || fs::metadata(path).map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed(e) } else { unknown(e) });
     let target = seen.map_or_else(look, |seen| Ok(seen.clone()))?;
@@ -53,7 +55,7 @@ fn stable(
         if !before.is_file() {
             continue;
         }
-        // Room for all of it and for the end to be seen, else it is read in ever larger parts.
+        // Space for the whole file and its end, otherwise it is read in growing steps.
         let mut bytes = Vec::with_capacity(usize::try_from(before.len().min(MAX_FILE)).unwrap_or(0) + END);
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown)?;
         if bytes.len() as u64 > MAX_FILE {
@@ -65,15 +67,16 @@ fn stable(
             return Ok((bytes, after));
         }
     }
-    Err(unknown("changes while it is read"))
+    Err(unknown("the file changes while it is read"))
 }
 
-/// What a writer changes. The number of bytes read is no part of it, since files of the kernel have another size than content.
+/// Metadata that a writer changes. The number of bytes read is not included, because files of the
+/// kernel have a size that differs from their content.
 fn state(meta: &Metadata) -> (u64, i64, i64) {
     (meta.len(), meta.mtime(), meta.mtime_nsec())
 }
 
-/// goss's words.
+/// The name of a file type in goss.
 pub(super) fn filetype(kind: FileType) -> &'static str {
     if kind.is_file() {
         "file"
@@ -103,7 +106,7 @@ mod tests {
         let path = dir.path().join("log");
         fs::write(&path, "one\n").unwrap();
         let grow = || writeln!(OpenOptions::new().append(true).open(&path).unwrap(), "more").unwrap();
-        assert_eq!(stable(&path, None, grow).map(drop), Err(unknown("changes while it is read")));
+        assert_eq!(stable(&path, None, grow).map(drop), Err(unknown("the file changes while it is read")));
         let mut once = Some(grow);
         let seen = stable(&path, None, || once.take().map_or((), |grow| grow())).unwrap().0;
         assert_eq!(String::from_utf8(seen).unwrap(), fs::read_to_string(&path).unwrap(), "the second reading saw all");

@@ -1,4 +1,5 @@
-//! Names of hosts by this machine's own resolver, with a deadline, which the resolver has not.
+//! Resolves host names with this machine's resolver, and adds a timeout, which the resolver does
+//! not have.
 
 use super::{Trouble, unknown};
 use std::io;
@@ -7,21 +8,21 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// What the resolver says of such a name where it is certain that there is none; glibc's words and musl's. Any other
-/// error leaves it open.
+/// Messages of glibc and musl when a name certainly does not exist. After any other error the
+/// result is unknown.
 const NO_SUCH_NAME: [&str; 4] =
     ["Name or service not known", "No address associated", "Name does not resolve", "Name has no usable address"];
 
-/// The addresses of `HOST:PORT`; none: there is no such name.
+/// The addresses of `HOST:PORT`; empty if the name does not exist.
 pub(super) fn resolve(address: &str, timeout: Duration) -> Result<Vec<SocketAddr>, Trouble> {
     let address = address.to_owned();
-    // A thread that still waits for the resolver ends with it, by the resolver's own bounds.
+    // After a timeout, the thread ends when the resolver gives up by its own limits.
     let (tx, rx) = mpsc::channel();
     thread::Builder::new()
         .name("resolve".to_owned())
         .spawn(move || drop(tx.send(address.to_socket_addrs().map(Iterator::collect::<Vec<_>>))))
         .map_err(unknown)?;
-    let Ok(resolved) = rx.recv_timeout(timeout) else { return Err(unknown("the name is not resolved in time")) };
+    let Ok(resolved) = rx.recv_timeout(timeout) else { return Err(unknown("the name resolution timed out")) };
     resolved.or_else(|error| if is_certain(&error) { Ok(Vec::new()) } else { Err(unknown(error)) })
 }
 

@@ -1,4 +1,4 @@
-//! `service`: what systemd says of its units, all of a run in one call.
+//! `service`: the state of systemd units, queried with one call per run.
 
 use super::super::spawn::run;
 use super::{Answers, Ask, unknown};
@@ -23,14 +23,15 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Ok(unit) => Answers::from([
             ("enabled", Ok(unit.enabled.into())),
             ("running", Ok(unit.running.into())),
-            // systemd has none; goss too answers with none.
+            // systemd has no runlevels; goss also returns an empty list.
             ("runlevels", Ok(Value::Array(Vec::new()))),
         ]),
         Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown(&why)))).into(),
     }
 }
 
-/// Names with wildcards or a leading dash would mean something else to `systemctl`, and templates have no state.
+/// Whether this is a valid unit name. `systemctl` would interpret wildcards and a leading dash
+/// differently, and templates have no state.
 pub(super) fn is_unit_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('-')
@@ -38,7 +39,7 @@ pub(super) fn is_unit_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"@._:\\-+".contains(&b))
 }
 
-/// The state of `units`, by the names asked for.
+/// The state of `units`, by the names that were requested.
 pub(super) fn show(units: &BTreeSet<String>, limit: Duration) -> Result<BTreeMap<String, Unit>, String> {
     if !Path::new("/run/systemd/system").exists() {
         return Err("systemd does not run here".to_owned());
@@ -47,7 +48,8 @@ pub(super) fn show(units: &BTreeSet<String>, limit: Duration) -> Result<BTreeMap
     command.args(["show", "-p", "Id,LoadState,ActiveState,UnitFileState", "--"]).args(units).env("LC_ALL", "C");
     let output = run(&mut command, limit)?;
     let blocks = blocks(&output.stdout.text());
-    // The answers come in the order of the questions; a unit may answer by another name than it was asked for.
+    // systemctl prints the units in the order of the arguments. The printed name may differ from
+    // the requested one.
     if blocks.len() != units.len() {
         return Err(format!(
             "systemctl answered for {} of {} units: {}",
@@ -65,7 +67,7 @@ fn blocks(text: &str) -> Vec<Unit> {
             |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default();
         Unit {
             running: matches!(field("ActiveState"), "active" | "reloading" | "refreshing"),
-            // Those for which `systemctl is-enabled` succeeds.
+            // The states for which `systemctl is-enabled` succeeds.
             enabled: matches!(
                 field("UnitFileState"),
                 "enabled" | "enabled-runtime" | "static" | "alias" | "indirect" | "generated" | "transient"

@@ -1,4 +1,5 @@
-//! What all checks of one run share: each part is looked at once, when the first check asks for it.
+//! State of the machine that all checks of one run share. Each part is read once, when the first
+//! check needs it.
 
 use super::super::load::Check;
 use super::super::spec::Kind;
@@ -15,11 +16,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use ureq::tls::Certificate;
 
-/// One look at the machine. Err of a part: why it can't be had.
+/// A snapshot of the machine, read on demand. A part is Err if it could not be read.
 #[derive(Default)]
 pub struct World {
     asked_units: BTreeSet<String>,
-    /// Some check asks for users or command lines of processes.
+    /// Some check needs the user or command line of processes.
     process_details: bool,
     limit: Duration,
     units: OnceLock<Result<BTreeMap<String, Unit>, String>>,
@@ -34,8 +35,8 @@ pub struct World {
 }
 
 impl World {
-    /// Looks at nothing yet. `checks`: whose units one call to systemd shall cover. `limit`: its longest wait, and the package
-    /// manager's and the kernel's.
+    /// Does not read anything yet. `checks` determines the units of the single call to systemd.
+    /// `limit` is the timeout for systemd, the package manager and the kernel.
     pub fn new<'a>(checks: impl IntoIterator<Item = &'a Check>, limit: Duration) -> Self {
         let mut world = Self { limit, ..Self::default() };
         for check in checks.into_iter().filter(|check| !check.skip) {
@@ -78,12 +79,13 @@ impl World {
         self.packages.get_or_init(|| package::list(self.limit)).as_ref().map_err(Clone::clone)
     }
 
-    /// Whom this machine trusts.
+    /// The CA certificates that this machine trusts.
     pub(super) fn roots(&self) -> Result<Arc<Vec<Certificate<'static>>>, String> {
         self.roots.get_or_init(crate::web::roots).clone()
     }
 
-    /// Whether what files lie on answers, asked once a run. Of the same table as `mounts`, which says why there is none.
+    /// Tells whether the servers of network filesystems respond; each is asked once per run. Uses
+    /// the same table as `mounts`, which reports an error in reading it.
     pub(super) fn servers(&self) -> &Servers {
         self.servers.get_or_init(|| Servers::of(self.mounts().unwrap_or_default().to_vec()))
     }

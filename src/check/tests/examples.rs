@@ -1,4 +1,4 @@
-//! Three check files as people would write them, for both sorts of node.
+//! Three realistic check files, rendered for both roles of node.
 
 use super::*;
 use expect_test::expect;
@@ -94,7 +94,7 @@ fn context(group: &str) -> serde_json::Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Every assertion of the file for a node of `group`.
+/// All assertions of the file for a node of `group`.
 fn assertions(text: &str, group: &str) -> String {
     let (head, goss) = header("x.yml", text).unwrap();
     assert_eq!(applies("x.yml", &head, group, "worker", &context(group)), Ok(Applies::Yes));
@@ -174,7 +174,7 @@ fn nginx() {
     "#]]
     .assert_eq(&assertions(NGINX, "web"));
     let (head, goss) = header("x.yml", NGINX).unwrap();
-    // As CHECKS has it: a manager that renders a check knows no facts of the node, and says so.
+    // A manager that renders a check does not know the facts of the node; using them is a fault.
     for name in ["node.facts.cpus", "node.boot_id"] {
         let asks = goss.replace("worker_processes", &format!("worker_processes {{{{ {name} }}}};"));
         assert!(render("x.yml", &head, &asks, &context("web")).is_err(), "{name}");

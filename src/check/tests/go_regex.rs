@@ -1,9 +1,9 @@
-//! Regular expressions of Go: what they find, and what is none.
+//! Regular expressions of Go: what they match, and which are rejected.
 
 use crate::check::go_regex::go_regex;
 use proptest::prelude::*;
 
-/// Pattern, what it finds something in, and what not.
+/// A pattern, texts that it matches, and texts that it does not match.
 const CASES: &[(&str, &[&str], &[&str])] = &[
     (r"^\d$", &["7"], &["٣", "a"]),
     (r"^\w$", &["a", "_"], &["é", "-"]),

@@ -1,10 +1,11 @@
-//! What remoor takes is a goss file, `remoor:` block and all; where goss is on the PATH. `types` compares what both answer.
+//! Check files of remoor are goss files, including the `remoor:` block. Needs goss on the PATH.
+//! `types` compares the answers of both.
 
 use super::*;
 use std::fs;
 use std::process::{Command, Output};
 
-/// None: there is no goss.
+/// Runs goss; None if it is not installed.
 fn goss(text: &str, arguments: &[&str]) -> Option<Output> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("goss.yaml");
@@ -53,7 +54,7 @@ process:
 #[test]
 fn goss_takes_every_file_of_ours() {
     let Some(rendered) = goss(TEXT, &["render"]) else {
-        eprintln!("SKIPPED: THERE IS NO GOSS ON PATH, SO NOBODY SAID WHETHER IT TAKES OUR FILES");
+        eprintln!("SKIPPED: GOSS IS NOT ON THE PATH, SO IT WAS NOT CHECKED WHETHER IT ACCEPTS THESE FILES");
         return;
     };
     assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));

@@ -1,4 +1,4 @@
-//! What is refused, with which words, at which place.
+//! Faults of check files: messages and positions.
 
 use super::*;
 use crate::check::spec::{SPECS, Use};
@@ -14,7 +14,10 @@ pub(super) fn faults(text: &str) -> String {
 #[test]
 fn a_file_of_a_fleet_includes_no_other() {
     let told = |text: &str| lines(&parse("f.yml", &"s".into(), text).unwrap_err());
-    assert!(told("gossfile:\n  x.yml: {}\n").starts_with("f.yml:2:3: a check file of a fleet includes no other\n"));
+    assert!(
+        told("gossfile:\n  x.yml: {}\n")
+            .starts_with("f.yml:2:3: a check file of a fleet may not include other files\n")
+    );
     assert!(told("gossfile: [x.yml]\n").contains("`gossfile` is a list, not a map of files"));
     assert!(parse("f.yml", &"s".into(), "gossfile: {x.yml: {skip: true}}\n").is_ok());
 }
@@ -40,13 +43,13 @@ fn unknown_words() {
     expect![[r#"
         f.yml:1:35: unknown matcher `have-prefx`
           hint: did you mean `have-prefix`?
-        f.yml:1:58: a matcher is a map of one key
+        f.yml:1:58: a matcher is a map with one key
           hint: combine several with `and: [...]`
     "#]]
     .assert_eq(&faults("file: {/x: {exists: true, owner: {have-prefx: r}, group: {a: 1, b: 2}}}"));
     expect![[r#"
-        f.yml:1:1: resource type `registry` is Windows'
-          hint: leave it out
+        f.yml:1:1: resource type `registry` exists only on Windows
+          hint: remove it
     "#]]
     .assert_eq(&faults("registry: {a: {exists: true}}\n"));
 }
@@ -61,7 +64,7 @@ fn what_is_missing_or_empty() {
     .assert_eq(&faults("file: {/x: {mode: \"0644\"}}\nport: {80: {}}\nservice: {a: {}}\n"));
     expect![[r#"
         f.yml:1:37: an empty list for `contents` asserts nothing
-          hint: leave it out, or write `have-len: 0` or `consist-of: []` for none
+          hint: remove it, or write `have-len: 0` or `consist-of: []` for an empty list
         f.yml:1:53: a value is missing
           hint: an empty text is written ""
         f.yml:1:68: faulty pattern ``: an empty pattern asserts nothing
@@ -76,9 +79,9 @@ fn what_is_missing_or_empty() {
 #[test]
 fn what_yaml_readers_disagree_on() {
     expect![[r#"
-        f.yml:2:16: `yes` is true or false to some readers of YAML and a word to others
-          hint: write `true`, or "yes" if you mean the word
-        f.yml:2:27: `0644` is octal to some readers of YAML and decimal to others
+        f.yml:2:16: `yes` is a boolean for some YAML readers and a string for others
+          hint: write `true`, or "yes" for the string
+        f.yml:2:27: `0644` is octal for some YAML readers and decimal for others
           hint: write "0644" in quotes
     "#]]
     .assert_eq(&faults("file:\n  /x: {exists: yes, mode: 0644}\n"));
@@ -99,7 +102,7 @@ fn wrong_kinds() {
     expect![[r#"
         f.yml:1:21: `exists` is a string, not true or false
         f.yml:2:25: `running` is a number, not true or false
-        f.yml:2:11: `a@` is no name of a unit
+        f.yml:2:11: `a@` is not a valid unit name
     "#]]
     .assert_eq(&faults("file: {/x: {exists: \"true\"}}\nservice: {a@: {running: 1}}\n"));
     expect![[r#"
@@ -114,15 +117,15 @@ fn wrong_kinds() {
     expect![[r#"
         f.yml:1:33: `gt` is a string, not a number
         f.yml:1:46: `timeout` is a string, not a number of milliseconds up to 600000
-        f.yml:1:73: no regular expression: error: unclosed group
+        f.yml:1:73: not a valid regular expression: error: unclosed group
         f.yml:1:88: faulty pattern `/(/`: error: unclosed group
     "#]]
     .assert_eq(&faults(
         "command: {a: {exit-status: {gt: x}, timeout: 1s, stdout: {match-regexp: '('}, stderr: ['/(/']}}",
     ));
     expect![[r#"
-        f.yml:1:8: `tcp-80` is no port; write tcp:80, tcp6:80, udp:53
-        f.yml:2:8: `ftp://x` is no URL; write http://HOST:PORT/PATH or https://HOST/PATH
+        f.yml:1:8: `tcp-80` is not a port; write tcp:80, tcp6:80, udp:53
+        f.yml:2:8: `ftp://x` is not an HTTP URL; write http://HOST:PORT/PATH or https://HOST/PATH
         f.yml:3:8: the path `etc/x` is not absolute
     "#]]
     .assert_eq(&faults(
@@ -138,14 +141,14 @@ fn matchers() {
         f.yml:4:46: `contain-element` is a list, not a string, a number or a matcher
         f.yml:5:44: an empty list for `have-patterns` asserts nothing
         f.yml:6:36: an empty map for `gjson` asserts nothing
-        f.yml:7:37: gjson's `@tostr` is not known here: it depends on the spaces of the document
-        f.yml:8:48: no range of versions: `^` is no comparison; there are = != > >= < <=
-        f.yml:9:48: no range of versions: `!=1.x`: write `<1.0.0 || >=2.0.0`
-        f.yml:10:43: no regular expression: error: look-around, including look-ahead and look-behind, is not supported
+        f.yml:7:37: gjson's `@tostr` is not supported, because it depends on the white space of the document
+        f.yml:8:48: not a valid version range: `^` is not a comparison operator; known: = != > >= < <=
+        f.yml:9:48: not a valid version range: `!=1.x`: write `<1.0.0 || >=2.0.0`
+        f.yml:10:43: not a valid regular expression: error: look-around, including look-ahead and look-behind, is not supported
         f.yml:11:46: a line pattern is a string, this is a number
           hint: write it in quotes
         f.yml:12:28: an empty list for `matches` asserts nothing
-          hint: leave it out, or write `have-len: 0` or `consist-of: []` for none
+          hint: remove it, or write `have-len: 0` or `consist-of: []` for an empty list
         f.yml:13:17: a line pattern is a string, this is a map
           hint: for matchers write `contain-elements: [...]`
         f.yml:14:3: `matching:m` lacks `matches`
@@ -184,9 +187,9 @@ fn matchers() {
 fn xml_takes_a_path_and_a_result() {
     expect![[r#"
         f.yml:2:4: `xml` takes `xpath` and `result`
-          hint: `result: ""` asks whether there is such a node
-        f.yml:3:17: no XPath: it ends where `)` is missing
-        f.yml:4:17: no XPath: the axis `namespace` is unknown here
+          hint: `result: ""` checks whether the node exists
+        f.yml:3:17: not a valid XPath: `)` is missing at the end
+        f.yml:4:17: not a valid XPath: the axis `namespace` is not supported
         f.yml:5:9: `xml` is a list, not a map of `xpath` and `result`
         f.yml:6:30: `result` is a list, not a string
     "#]]
@@ -210,7 +213,7 @@ fn a_retry_is_said_once() {
             "command: {{a: {{exec: x, exit-status: 0, retry_delay: 5, retry_count: 2, meta: {{remoor: {{retry: {own}}}}}}}}}"
         ))
     };
-    let both = |key: &str| format!("`{key}` and `retry` of `meta.remoor` say the same");
+    let both = |key: &str| format!("`{key}` and `retry` of `meta.remoor` set the same value");
     let (delay, count) = (told("{delay: 1s}"), told("{count: 0}"));
     assert!(delay.contains(&both("retry_delay")) && !delay.contains(&both("retry_count")), "{delay}");
     assert!(count.contains(&both("retry_count")) && !count.contains(&both("retry_delay")), "{count}");
@@ -228,9 +231,9 @@ fn the_password_of_a_url_is_in_no_result() {
     assert_eq!((found.len(), found.iter().any(|result| format!("{result:?}").contains("secret"))), (2, false));
     let twice = format!("http: {{'{}': {{status: 200}}, '{}': {{}}}}", url("secret"), url("other"));
     let told = faults(&twice);
-    assert!(told.contains("is there already, with another password") && told.contains("lacks `status`"), "{told}");
+    assert!(told.contains("already exists with another password") && told.contains("lacks `status`"), "{told}");
     assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
-    // Whatever is first: of two that are shown alike one has to have a name.
+    // The order does not matter: if two ids look the same, one must have a name.
     let shown = format!("http: {{'{}': {{status: 200}}, '{}': {{status: 200}}}}", url("secret"), url("***"));
     assert!(faults(&shown).contains("with another password"));
     for text in [
@@ -240,7 +243,7 @@ fn the_password_of_a_url_is_in_no_result() {
         let told = faults(&text);
         assert!(told.contains("http://me:***@") && !told.contains("secret"), "{told}");
     }
-    // A port is no password: these are two.
+    // A port is not a password, so these ids are different.
     let ports = |port| format!("'curl -s http://localhost:{port} -u me@x': {{exit-status: 0}}");
     assert_eq!(checks(&format!("command: {{{}, {}}}", ports(80), ports(81))).len(), 2);
 }
@@ -252,13 +255,13 @@ fn the_extensions() {
           hint: did you mean `severity`?
         f.yml:6:41: unknown severity `bad`
           hint: known: info, warning, critical
-        f.yml:6:51: `for` is no duration
+        f.yml:6:51: `for` is not a duration
           hint: write it as 500ms, 10s, 5m or 1h
-        f.yml:6:73: `count` is no number up to 20
-        f.yml:6:94: `soon` is no date
+        f.yml:6:73: `count` is not a number up to 20
+        f.yml:6:94: `soon` is not a date
           hint: write 2026-12-31, or a time as in RFC 3339
         f.yml:6:101: unknown key `user`
-          hint: it is for a `process`
+          hint: it is available only for `process`
     "#]].assert_eq(&faults(
         "service:\n  a:\n    running: true\n    meta:\n      mine: 1\n      remoor: {severty: info, severity: bad, for: 1 day, retry: {count: 99}, waiver: {until: soon}, user: x}\n"
     ));
@@ -307,7 +310,7 @@ fn the_header_may_stay_and_old_names_are_known() {
     assert_eq!(found[0].assertions[1].property, "contents");
     assert_eq!(found[0].label(), "file:/x");
     expect![[r#"
-        f.yml:1:42: `contents` is there twice, under an old and a new name
+        f.yml:1:42: `contents` is given twice, under its old and its new name
     "#]]
     .assert_eq(&faults("file: {/x: {exists: true, contains: [a], contents: [b]}}"));
 }
@@ -318,14 +321,15 @@ fn nothing_is_no_check() {
     assert!(checks("file:\n").is_empty());
 }
 
-/// `| type | the id is | asserts (required in bold) | arguments |`, of each type of goss.
+/// The table `| type | the id is | asserts (required in bold) | arguments |` of the documentation
+/// matches `SPECS`.
 #[test]
 fn the_table_of_types_in_the_documents_is_this_one() {
-    let (_, document) = include_str!("../../../docs/checks.md").split_once("## Resource types").unwrap();
+    let (_, document) = include_str!("../../../docs/reference/checks.md").split_once("## Resource types").unwrap();
     for spec in &SPECS {
         let row = document.lines().find(|line| line.starts_with(&format!("| `{}` |", spec.name)));
         let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row of {}", spec.name)).split('|').collect();
-        // What stands in brackets explains: a default, a form.
+        // Text in parentheses is explanation.
         let words = |cell: &str| -> Vec<String> {
             let plain: String = cell.split('(').enumerate().fold(String::new(), |out, (at, part)| {
                 out + if at == 0 { part } else { part.split_once(')').unwrap().1 }

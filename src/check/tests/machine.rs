@@ -1,4 +1,4 @@
-//! The types that ask this machine, beyond those of goss's first hour; and files that are no plain files.
+//! Resource types that examine this machine, in addition to those in `run`, and special files.
 
 use super::*;
 use crate::model::CheckState;
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-/// `property state` of each, with what was found or said.
+/// `property state` of each result, with the found value and the message.
 fn found(text: &str) -> Vec<String> {
     results(text).into_iter().map(|r| format!("{} {:?} {}{}", r.property, r.state, r.found, r.message)).collect()
 }
@@ -30,7 +30,7 @@ fn mounts() {
     );
     assert_eq!(answers("mount: {/no/such: {exists: false, opts: [rw]}}"), ["exists Pass", "opts Skip"]);
     assert_eq!(answers("mount: {/no/such: {exists: true}}"), ["exists Fail"]);
-    // Two that ask the same filesystem at once both get an answer.
+    // Checks that query the same filesystem at the same time all get an answer.
     let many: String =
         (0..16).map(|n| format!("m{n}: {{mountpoint: /, exists: true, usage: {{le: 100}}}}, ")).collect();
     assert!(results(&format!("mount: {{{many}}}")).iter().all(|result| result.state == CheckState::Pass));
@@ -42,7 +42,7 @@ fn kernel_parameters() {
     assert_eq!(answers("kernel-param: {x: {name: kernel/ostype, value: Hurd}}"), ["value Fail"]);
     assert_eq!(answers("kernel-param: {kernel.pid_max: {value: {gt: 300}}}"), ["value Pass"]);
     assert_eq!(answers("kernel-param: {no.such.thing: {value: '1'}}"), ["value Fail there is no such parameter"]);
-    assert_eq!(answers("kernel-param: {net.ipv4: {value: '1'}}"), ["value Fail it is a group of parameters"]);
+    assert_eq!(answers("kernel-param: {net.ipv4: {value: '1'}}"), ["value Fail the name is a group of parameters"]);
 }
 
 #[test]
@@ -77,7 +77,8 @@ fn processes_of_a_user_with_arguments() {
     let name = format!("rt-{}", std::process::id());
     let program = dir.path().join(&name);
     fs::copy("/bin/sleep", &program).unwrap();
-    // A process that another test has just begun may hold the copy open for writing until it is another program.
+    // A child process that another test has just started may hold the copy open for writing until
+    // it calls `exec`.
     let start = |seconds: &str| loop {
         match Command::new(&program).arg(seconds).stdout(Stdio::null()).spawn() {
             Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
@@ -119,7 +120,7 @@ fn what_is_no_plain_file_has_no_contents() {
         (at("d"), "directory", "Fail a directory has no contents to compare"),
         (at("loop"), "symlink", "Unknown Too many levels of symbolic links (os error 40)"),
         (at("dangling"), "symlink", "Fail No such file or directory (os error 2)"),
-        // Of the kernel, and not readable from its beginning, by root neither.
+        // A file of the kernel that even root cannot read from its beginning.
         ("/proc/self/mem".to_owned(), "file", "Unknown Input/output error (os error 5)"),
     ];
     for (path, filetype, why) in table {

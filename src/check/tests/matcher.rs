@@ -1,4 +1,4 @@
-//! What each matcher holds for, and the laws between them.
+//! When each matcher holds, and the laws between matchers.
 
 use super::super::matcher::Matcher;
 use super::*;
@@ -7,7 +7,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A matcher as it would stand in a check file.
+/// Loads a matcher as written in a check file.
 fn matcher(written: &Value) -> Matcher {
     let text = format!("matching: {{m: {{content: 1, matches: {written}}}}}");
     checks(&text).remove(0).assertions.remove(0).matcher
@@ -55,7 +55,8 @@ fn what_cannot_be_asked_fails_also_below_not() {
     assert!(ask(json!({"gjson": {"a": {"not": {"lt": 4}}}}), json!("{\"a\": [\"5\"]}")).is_err());
 }
 
-/// At the limit it ends at once, beyond it is an error, also where elements that are not compared would let it pass.
+/// A number of comparisons within the limit succeeds. More is an error, even if skipping elements
+/// would let it pass.
 #[test]
 fn many_elements_and_many_matchers() {
     let elements: Vec<Value> = (0..10_000).map(|n| json!(format!("element {n}"))).collect();
@@ -67,7 +68,8 @@ fn many_elements_and_many_matchers() {
     assert!(ask(json!({"not": {"contain-elements": all}}), json!(elements)).is_err());
 }
 
-/// Asked anew for each part, an explanation would take as often as long; it costs no more than the answer.
+/// An explanation must not evaluate each part again with a new budget; it costs no more than the
+/// answer.
 #[test]
 fn what_is_too_much_is_explained_in_time_too() {
     let elements: Vec<Value> = (0..10_000).map(|n| json!(n)).collect();
@@ -76,16 +78,18 @@ fn what_is_too_much_is_explained_in_time_too() {
     let all = json!({"and": vec![json!({"not": many}); 20]});
     assert!(ask(all.clone(), json!(elements)).is_err());
     assert_eq!(matcher(&all).explain(&json!(elements)).message, "not to contain elements matching");
-    // A large regular expression is refused before it is asked; a small one may look through a large text.
+    // A large regular expression is rejected before it is executed. A small one may search a large
+    // text.
     let large = "(a{1,60}){1,60}b";
     let (long, longest) = (json!("a".repeat(200_000)), json!("a".repeat(4 << 20)));
     for written in [json!({"match-regexp": large}), json!({"have-patterns": [format!("/{large}/")]})] {
-        assert_eq!(ask(written, long.clone()), Err("too much to be compared".to_owned()));
+        assert_eq!(ask(written, long.clone()), Err("too much to compare".to_owned()));
     }
     assert!(ok(json!({"have-patterns": ["/^a+$/", "!/b/"]}), longest));
 }
 
-/// `message`, `missing`, `found`, `extra`, `transforms` and `expected` as goss 0.4.9 prints them.
+/// The explanations have the fields of goss 0.4.9: `message`, `missing`, `found`, `extra`,
+/// `transforms` and `expected`.
 #[test]
 fn a_failure_is_explained() {
     let told = |written: Value, actual: Value| {
@@ -171,7 +175,7 @@ fn arbitrary_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Anything that a check file may ask for.
+/// Any matcher that a check file may contain.
 fn arbitrary_matcher() -> impl Strategy<Value = Value> {
     let text = "[abc1]{1,2}";
     let leaf = prop_oneof![

@@ -1,4 +1,5 @@
-//! goss 0.4.9 and remoor over the same assertions: `tests/goss/matching`, one assertion a line, with goss's recorded answers.
+//! Compares goss 0.4.9 and remoor on the same assertions: `tests/goss/matching` has one assertion
+//! per line, and goss's recorded answers.
 
 use super::*;
 use crate::check::probe::{Ask, World, ask};
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What remoor answers otherwise than goss, and why. `docs/checks.md` has the same list for its users.
+/// Assertions that remoor answers differently from goss, with remoor's result and the reason.
+/// `docs/reference/checks.md` has the same list for users.
 const DEPARTURES: &[(&str, &str, &str)] = &[
     ("empty-list", "error", "asserts nothing"),
     ("empty-reader", "error", "asserts nothing"),
@@ -20,7 +22,7 @@ const DEPARTURES: &[(&str, &str, &str)] = &[
     ("empty-have-patterns", "error", "asserts nothing"),
     ("empty-gjson", "error", "asserts nothing"),
     ("empty-pattern", "error", "asserts nothing"),
-    ("empty-pattern-not", "error", "asserts that there are no lines, and does not say so"),
+    ("empty-pattern-not", "error", "asserts that there are no lines, which is not obvious"),
     ("empty-regex-pattern", "error", "asserts nothing"),
     ("pattern-slash", "fail", "goss takes all of \\ / ! from the beginning of a plain pattern"),
     ("pattern-escape", "fail", "the same"),
@@ -31,16 +33,16 @@ const DEPARTURES: &[(&str, &str, &str)] = &[
     ("date", "pass", "goss compares a time, printed with hours and zone"),
     ("over-63-bits", "pass", "goss has no number of this size"),
     ("list-of-one-number", "pass", "goss does it for lists that come from the machine only"),
-    ("hexadecimal-fraction", "error", "nobody writes them"),
+    ("hexadecimal-fraction", "error", "nobody writes such numbers"),
     ("length-with-fraction", "error", "goss takes 2.7 for 2"),
     ("semver-two-x", "error", "goss takes 1.x.x for 1.0.x"),
     ("semver-not-x", "error", "in goss it never holds"),
     ("semver-x-in-pre-release", "pass", "goss takes any x for a wildcard"),
-    ("gjson-lines", "error", "not known here"),
-    ("gjson-tostr", "error", "not known here"),
-    ("gjson-join", "error", "not known here"),
+    ("gjson-lines", "error", "not supported"),
+    ("gjson-tostr", "error", "not supported"),
+    ("gjson-join", "error", "not supported"),
     ("gjson-twice", "fail", "goss takes the first of two equal keys, remoor the last"),
-    ("gjson-half-a-character", "error", "it is no text"),
+    ("gjson-half-a-character", "error", "not a valid string"),
     ("regex-class-of-rust", "pass", "the crate knows more classes"),
 ];
 
@@ -55,7 +57,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// By id, each as a check file of its own.
+/// The assertions by id, each as a check file of its own.
 fn assertions() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for file in files() {
@@ -77,7 +79,7 @@ fn recorded() -> Map<String, Value> {
     answers
 }
 
-/// In goss's words: what could not be read or asked is `error`.
+/// remoor's answer in goss's terms: an assertion that cannot be loaded or evaluated is `error`.
 fn answer(text: &str) -> Value {
     let Ok(checks) = parse("f.yml", &"s".into(), text) else { return told("error") };
     let world = World::new(&checks, Duration::ZERO);
@@ -113,7 +115,7 @@ fn told(result: &str) -> Value {
     serde_json::json!({"result": result})
 }
 
-/// Without the differences between 5 and 5.0, and between nothing and an empty list.
+/// Removes the differences between 5 and 5.0, and between null and an empty list.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Number(n) => n.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
@@ -131,7 +133,7 @@ fn each_answer_is_that_of_goss() {
     let (assertions, recorded) = (assertions(), recorded());
     assert!(
         assertions.keys().eq(recorded.keys().collect::<std::collections::BTreeSet<_>>()),
-        "record the answers anew"
+        "record the answers again"
     );
     assert!(assertions.len() >= 300);
     let mut differ = String::new();
@@ -156,7 +158,7 @@ fn the_recorded_answers_are_those_of_the_goss_on_path() {
     let recorded = recorded();
     for file in files() {
         let Ok(output) = Command::new("goss").arg("-g").arg(&file).args(["validate", "-f", "json"]).output() else {
-            eprintln!("SKIPPED: THERE IS NO GOSS ON PATH, SO THE RECORDED ANSWERS WERE NOT COMPARED WITH IT");
+            eprintln!("SKIPPED: GOSS IS NOT ON THE PATH, SO THE RECORDED ANSWERS WERE NOT COMPARED WITH IT");
             return;
         };
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Whole check files: loaded, rendered, run.
+//! Tests that load, render and run complete check files.
 
 mod examples;
 mod go_regex;
@@ -30,14 +30,14 @@ fn results(text: &str) -> Vec<CheckResult> {
     super::run(&checks(text), &RunOptions::at(Wall(0)))
 }
 
-/// `property state` of each result, and the message where there is one.
+/// `property state` of each result, and its message if there is one.
 fn answers(text: &str) -> Vec<String> {
     let line = |r: CheckResult| format!("{} {:?} {}", r.property, r.state, r.message).trim_end().to_owned();
     results(text).into_iter().map(line).collect()
 }
 
-/// Asks until the answers are so. A listener that a test has closed lives on for a moment in a child that another test is just
-/// about to start.
+/// Repeats `ask` until the answers satisfy `are_so`. A listener that a test has closed may stay
+/// open for a moment in a child process that another test is starting.
 fn in_the_end(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -49,7 +49,7 @@ fn in_the_end(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool)
     }
 }
 
-/// A child that does not outlive its test, however that ends.
+/// A child process that is killed when the test ends, even after a panic.
 struct Ended(std::process::Child);
 
 impl Drop for Ended {

@@ -1,4 +1,4 @@
-//! `dns`, against a name server of the test and this machine's own resolver.
+//! `dns`, with a name server in the test and with this machine's resolver.
 
 use super::*;
 use simple_dns::rdata::{A, CAA, CNAME, MX, NS, PTR, RData, SRV, TXT};
@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 
-/// A name server; ends with this.
+/// A name server that stops when this is dropped.
 struct NameServer {
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
@@ -15,7 +15,7 @@ struct NameServer {
 
 impl Drop for NameServer {
     fn drop(&mut self) {
-        // It may wait for a question by TCP that nobody put.
+        // The server may be waiting for a query by TCP that no test sends.
         drop(TcpStream::connect(self.address));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"end", self.address).unwrap();
@@ -44,7 +44,7 @@ fn name_server() -> NameServer {
                 "large.test" => {
                     udp.send_to(&answer(query, PacketFlag::TRUNCATION), from).unwrap();
                     let (mut stream, _) = tcp.accept().unwrap();
-                    // Err: nobody asks any more.
+                    // Err if the client has closed the connection.
                     let _ = by_tcp(&mut stream);
                 }
                 _ => drop(udp.send_to(&answer(query, PacketFlag::empty()), from).unwrap()),
@@ -132,7 +132,7 @@ fn names_by_a_server() {
     assert_eq!(ask("A:a.test", "resolvable: true, addrs: [192.0.2.3]"), ["resolvable Pass", "addrs Fail"]);
     assert_eq!(ask("gone.test", "resolvable: false, addrs: [x]"), ["resolvable Pass", "addrs Skip"]);
     assert_eq!(ask("AAAA:a.test", "resolvable: false"), ["resolvable Pass"], "the name is there, the record is not");
-    let broken = format!("resolvable Unknown {} answers ServerFailure", server.address);
+    let broken = format!("resolvable Unknown {} answered ServerFailure", server.address);
     assert_eq!(ask("broken.test", "resolvable: false"), [broken]);
 }
 
@@ -143,7 +143,7 @@ fn a_name_server_that_does_not_answer_well_is_unknown() {
         let rest = format!("server: '{}', timeout: {timeout}, resolvable: false", server.address);
         answers(&format!("dns: {{'{name}': {{{rest}}}}}"))
     };
-    let silent = format!("resolvable Unknown {} does not answer in time", server.address);
+    let silent = format!("resolvable Unknown {} did not answer in time", server.address);
     assert_eq!(ask("A:silent.test", 150)[0], silent);
     assert_eq!(ask("A:garbage.test", 150)[0], silent);
     assert_eq!(ask("A:lost.test", 3000), ["resolvable Fail"], "the question is put again");

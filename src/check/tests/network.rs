@@ -1,4 +1,4 @@
-//! The types that ask others, against servers of the test on this machine.
+//! Resource types that use the network, with servers in the test.
 
 use super::*;
 use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Signed by itself and so its own authority; good until the first of January 2001.
+/// A self-signed certificate, which is its own CA. It expires on 1 January 2001.
 fn certificate(names: &[&str]) -> CertifiedKey<KeyPair> {
     let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
     params.not_before = date_time_ymd(1999, 1, 1);
@@ -22,7 +22,7 @@ fn certificate(names: &[&str]) -> CertifiedKey<KeyPair> {
     CertifiedKey { cert: params.self_signed(&signing_key).unwrap(), signing_key }
 }
 
-/// The same, good now.
+/// A self-signed certificate that is valid now.
 fn fresh(name: &str) -> CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed([name.to_owned()]).unwrap()
 }
@@ -34,7 +34,8 @@ fn pem(dir: &Path, name: &str, key: &CertifiedKey<KeyPair>) -> (String, String) 
     (cert.display().to_string(), private.display().to_string())
 }
 
-/// Answers `count` connections by TLS with 204 to each request; with `client`, only those that show this certificate.
+/// Answers each request of `count` TLS connections with 204. With `client`, only clients with this
+/// certificate are accepted.
 fn https(count: usize, key: &CertifiedKey<KeyPair>, client: Option<&CertifiedKey<KeyPair>>) -> (u16, JoinHandle<()>) {
     let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -63,7 +64,7 @@ fn https(count: usize, key: &CertifiedKey<KeyPair>, client: Option<&CertifiedKey
             while !request.ends_with(b"\r\n\r\n") && tls.read(&mut byte).unwrap_or(0) == 1 {
                 request.push(byte[0]);
             }
-            // A client that does not trust us has gone.
+            // A client that does not trust the server has closed the connection.
             let _ = tls.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
             tls.conn.send_close_notify();
             let _ = tls.flush();
@@ -96,7 +97,7 @@ fn https_trusts_whom_the_check_names() {
     let empty = dir.path().join("empty.pem");
     fs::write(&empty, "nothing\n").unwrap();
     let found = ask("localhost", &format!(", ca-file: {}", empty.display()));
-    assert!(found[0].ends_with("empty.pem: there is no certificate in it"), "{found:?}");
+    assert!(found[0].ends_with("empty.pem: it contains no certificate"), "{found:?}");
 }
 
 #[test]
@@ -116,8 +117,8 @@ fn https_shows_the_certificate_that_the_check_names() {
     assert!(unfit[0].starts_with("status Fail") && unfit[0].contains("client.pem and"), "{unfit:?}");
 }
 
-/// Says `texts`, one to each part of a connection that ends with an empty line, and gives what it heard. The first without waiting
-/// if `at_once`.
+/// A server that sends one of `texts` after each empty line from the client, and returns everything
+/// it received. With `at_once`, it sends without waiting.
 fn plain(texts: &'static [&'static str], at_once: bool) -> (u16, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -140,7 +141,7 @@ fn plain(texts: &'static [&'static str], at_once: bool) -> (u16, JoinHandle<Stri
 
 #[test]
 fn http_by_the_proxy_that_the_check_names() {
-    // Nobody listens at the target: whoever gets an answer has asked the proxy.
+    // No server listens at the target, so an answer can come only from the proxy.
     let text = |proxy: &str| format!("http: {{'http://127.0.0.1:1/x': {{status: 204{proxy}}}}}");
     let (port, proxy) =
         plain(&["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"], false);
@@ -195,7 +196,7 @@ fn certificates_in_files() {
     let key = certificate(&["a.test", "b.test"]);
     let (path, private) = pem(dir.path(), "a", &key);
     let ask = |path: &str, rest: &str| answers(&format!("remoor: {{cert: {{'{path}': {{{rest}}}}}}}"));
-    // The clock of these runs stands at the beginning of 1970: 11323 days are left.
+    // These runs use the beginning of 1970 as current time: 11323 days are left.
     assert_eq!(
         ask(&path, "not-after: {gt: 11322d}, subject: {contain-substring: CN=a.test}, dns-names: [b.test]"),
         ["not-after Pass", "subject Pass", "dns-names Pass"]
@@ -217,9 +218,9 @@ fn certificates_in_files() {
     let none = ask(&dir.path().join("none").display().to_string(), "not-after: {gt: 1d}, subject: x");
     let why = "Fail No such file or directory (os error 2)";
     assert_eq!(none, [format!("not-after {why}"), format!("subject {why}")]);
-    assert!(ask(&private, "not-after: {gt: 1d}")[0].starts_with("not-after Fail no certificate"));
+    assert!(ask(&private, "not-after: {gt: 1d}")[0].starts_with("not-after Fail not a certificate"));
     fs::write(&der, &key.cert.der()[..99]).unwrap();
-    assert!(ask(&der.display().to_string(), "not-after: {gt: 1d}")[0].starts_with("not-after Fail no certificate"));
+    assert!(ask(&der.display().to_string(), "not-after: {gt: 1d}")[0].starts_with("not-after Fail not a certificate"));
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn certificates_that_servers_show() {
     let ask = |port: u16, rest: &str| answers(&format!("remoor: {{cert: {{'localhost:{port}': {{{rest}}}}}}}"));
     assert_eq!(ask(port, "not-after: {gt: 1d}, dns-names: [a.test]"), ["not-after Pass", "dns-names Pass"]);
     thread.join().unwrap();
-    // It shows its own before it asks for ours.
+    // The server presents its certificate before it requests the client's.
     let (port, thread) = https(1, &certificate(&["a.test"]), Some(&fresh("client")));
     assert_eq!(ask(port, "dns-names: [a.test]"), ["dns-names Pass"]);
     thread.join().unwrap();
@@ -240,5 +241,5 @@ fn certificates_that_servers_show() {
     thread.join().unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let found = ask(silent.local_addr().unwrap().port(), "dns-names: [a.test], timeout: 200");
-    assert_eq!(found, ["dns-names Unknown no handshake in time"]);
+    assert_eq!(found, ["dns-names Unknown the TLS handshake timed out"]);
 }

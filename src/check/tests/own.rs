@@ -1,4 +1,4 @@
-//! Checks of the `remoor:` block: loaded, refused, and groups by the results of their members.
+//! Checks of the `remoor:` block: loading, faults, and groups with the results of their members.
 
 use super::load::faults;
 use super::*;
@@ -12,7 +12,7 @@ const CHECKS: &str = "command:
   idle: {exec: 'true', exit-status: 0, skip: true}
 ";
 
-/// `label state message` of each group, for groups over the four commands.
+/// `label state message` of each group over the four commands.
 fn groups(text: &str) -> Vec<String> {
     let text = format!("remoor:\n  service: s\n{text}{CHECKS}");
     let group = |r: &CheckResult| r.check.contains("-of:");
@@ -38,11 +38,11 @@ fn groups_are_as_their_members() {
     );
     expect![[r#"
         any-of:one Pass
-        any-of:none Fail none passes: command:no
+        any-of:none Fail no member passes: command:no
         any-of:open Unknown no answer: command:hangs
         any-of:idle Skip
         all-of:both Pass
-        all-of:not Fail not passed: command:no
+        all-of:not Fail failing members: command:no
         all-of:open Unknown no answer: command:hangs
         all-of:off Skip
         any-of:far Pass
@@ -73,7 +73,7 @@ fn a_waived_group_is_none_that_fails() {
     let found = groups(&format!(
         "  all-of:\n    a: {{checks: [command:no], {waiver}}}\n    b: [all-of:a]\n    c: [command:no]\n"
     ));
-    assert_eq!(found, ["all-of:a Waived waived: known", "all-of:c Fail not passed: command:no", "all-of:b Pass"]);
+    assert_eq!(found, ["all-of:a Waived waived: known", "all-of:c Fail failing members: command:no", "all-of:b Pass"]);
 }
 
 #[test]
@@ -99,22 +99,22 @@ fn what_is_refused() {
     "#]]
     .assert_eq(&refused("  any-of:\n    a: [command:yess, port:80]\n"));
     expect![[r#"
-        f.yml:3:1: `any-of:a` is about itself
-          hint: a group may name groups, but not in a circle
-        f.yml:4:1: `any-of:b` is about itself
-          hint: a group may name groups, but not in a circle
+        f.yml:3:1: `any-of:a` contains itself
+          hint: groups may contain groups, but not in a cycle
+        f.yml:4:1: `any-of:b` contains itself
+          hint: groups may contain groups, but not in a cycle
     "#]]
     .assert_eq(&refused("  any-of:\n    a: ['any-of:b']\n    b: [command:yes, 'any-of:a']\n"));
     expect![[r#"
-        f.yml:3:5: `any-of:a` names no checks
+        f.yml:3:5: `any-of:a` does not name any checks
           hint: write a list: ["port:tcp:80", "process:nginx"]
         f.yml:4:22: `command:yes` is named twice
         f.yml:5:9: unknown key `check` of a group
           hint: known: checks, title, meta, skip
-        f.yml:5:5: `any-of:c` names no checks
+        f.yml:5:5: `any-of:c` does not name any checks
           hint: write a list: ["port:tcp:80", "process:nginx"]
-        f.yml:6:5: `any-of:d` has nothing to try again
-          hint: put `retry` at its members
+        f.yml:6:5: `any-of:d` is a group and cannot be retried
+          hint: set `retry` on its members
         f.yml:7:9: a member is `type:id`, this is a map
         f.yml:8:11: `all-of` is a list, not a map of groups
     "#]]
@@ -129,18 +129,18 @@ fn what_is_refused() {
 ",
     ));
     expect![[r#"
-        f.yml:2:31: `30` is no number of days
+        f.yml:2:31: `30` is not a number of days
           hint: write it as 30d, 12h or 2w
         f.yml:2:43: unknown attribute `not-aftr` of cert
           hint: did you mean `not-after`?
-        f.yml:2:39: `a` is no certificate; write a path, or HOST:PORT
+        f.yml:2:39: `a` does not name a certificate; write a path, or HOST:PORT
         f.yml:2:58: `cert:/b` asserts nothing
     "#]]
     .assert_eq(&faults(
         "remoor:\n  cert: {/a: {not-after: {gt: '30'}}, a: {not-aftr: 1d}, /b: {}}\ncommand: {yes: {exec: 'true', exit-status: 0}}\n",
     ));
     expect![[r#"
-        f.yml:1:1: `cert` is no resource type of goss
+        f.yml:1:1: `cert` is not a resource type of goss
           hint: put it in the `remoor:` block
     "#]]
     .assert_eq(&faults("cert: {/a: {not-after: {gt: 1d}}}"));
@@ -158,7 +158,8 @@ fn the_block_stays_where_it_holds_checks() {
 
 #[test]
 fn the_example_in_the_documents_is_taken() {
-    let (_, section) = include_str!("../../../docs/checks.md").split_once("## Certificates and groups").unwrap();
+    let document = include_str!("../../../docs/reference/checks.md");
+    let (_, section) = document.split_once("## Certificates and groups").unwrap();
     let block = section.split("```").nth(1).unwrap().trim_start_matches("yaml\n");
     let rest = "port: {tcp:80: {listening: true}, tcp:443: {listening: true}}\nprocess: {nginx: {running: true}}\n";
     let (head, goss) = header("x.yml", &format!("{block}{rest}")).unwrap();

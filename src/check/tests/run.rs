@@ -1,4 +1,4 @@
-//! Each resource type against this machine, in passing and in failing form.
+//! Each resource type on this machine, with passing and failing assertions.
 
 use super::*;
 use crate::model::{CheckState, Now, OnFail, Severity};
@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A fresh directory with `f` (two lines, mode 0640), `link` to it, a directory, a pipe, and a link to itself.
+/// A new directory with `f` (two lines, mode 0640), a link to it, a directory, a pipe, and a link
+/// to itself.
 fn place() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
@@ -83,10 +84,10 @@ fn of_the_content_of_a_file_a_result_holds_no_word() {
             "<a>&hunter2;</a>",
             "{xml: {xpath: /, result: x}}",
             "1 lines",
-            "not XML, behind byte 3: an entity that is unknown here",
+            "not XML after byte 3: an entity that is not supported",
         ),
         ("hunter2", "{gt: 5}", "1 lines", "a string is not a number"),
-        ("hunter2", "{semver-constraint: '>1.0.0'}", "1 lines", "a string is no version"),
+        ("hunter2", "{semver-constraint: '>1.0.0'}", "1 lines", "a string is not a version"),
         ("{\"a\": \"hunter2\"}", "{gjson: {a: {lt: 5}}}", "1 lines", "a string is not a number"),
     ] {
         assert_eq!(asked(content, matcher), (found.to_owned(), message.to_owned()), "{matcher}");
@@ -185,7 +186,7 @@ fn processes() {
         Ended(Command::new(&long).arg("86000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let found = (ask(&name), ask(&format!("{name}x")), ask(&name[..15]));
     child.0.kill().unwrap();
-    // Ended and not yet waited for: no longer running.
+    // A zombie process does not count as running.
     let deadline = Instant::now() + Duration::from_secs(60);
     while ask(&name) != ["running Fail"] {
         assert!(Instant::now() < deadline);
@@ -199,7 +200,7 @@ fn services() {
         answers("service: {no-such-unit-anywhere: {running: false, enabled: false}, other-none: {running: true}}");
     if Path::new("/run/systemd/system").exists() {
         assert_eq!(found, ["enabled Pass", "running Pass", "running Fail"]);
-        // Three names, one of them twice under another spelling, and systemd's own word on each.
+        // Three names, two of them for the same unit. The answers must be those of systemctl.
         let units = ["dbus", "dbus.service", "systemd-journald"];
         for unit in units {
             let says = |what: &str| Command::new("systemctl").args([what, "--quiet", unit]).status().unwrap().success();
@@ -368,7 +369,7 @@ fn nothing_of_a_secret_is_told() {
         assert!(!told.contains("hunter") && told.contains("Fail"), "{told}");
         assert!(!told.contains(&crate::model::Sha256::of(b"hunter2\n").to_string()), "{told}");
     }
-    // Nobody said that it is one, but only its owner may read it.
+    // The check is not marked as secret, but only the owner may read the file.
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let told =
         format!("{:?}", results(&format!("file: {{{}: {{exists: true, sha256: ab, contents: [x]}}}}", key.display())));
@@ -395,5 +396,5 @@ fn a_periodic_failure_counts_once_it_has_lasted() {
     assert_eq!(at(9_999, None).0, CheckState::Pass);
     assert_eq!(at(10_000, None).0, CheckState::Fail);
     assert_eq!(at(11_000, Some(CheckState::Pass)).0, CheckState::Pass);
-    assert_eq!(at(12_000, None).0, CheckState::Pass, "it begins anew");
+    assert_eq!(at(12_000, None).0, CheckState::Pass, "the time starts again");
 }

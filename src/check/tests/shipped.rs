@@ -1,5 +1,6 @@
-//! The check files that are shipped for what nobody provisions: what they ask, what a failure leads to, what holds for their
-//! matchers, and that goss takes them, where it is on the PATH.
+//! The check files that remoor ships for services it does not set up. Tests their contents, the
+//! reactions to failures and the values that their matchers accept. If goss is on the PATH, it must
+//! accept the files.
 
 use super::*;
 use crate::model::OnFail;
@@ -13,7 +14,7 @@ const SHIPPED: [(&str, &str); 3] = [
     ("sshd", include_str!("../../../checks/sshd.yml")),
 ];
 
-/// The file as the node w1.example gets it, with these variables over the file's own.
+/// The file as rendered for the node w1.example, with these variables over the file's own.
 fn rendered(name: &str, vars: Value) -> String {
     let text = SHIPPED.iter().find(|(file, _)| *file == name).expect(name).1;
     let (head, goss) = header(name, text).unwrap_or_else(|faults| panic!("{}", lines(&faults)));
@@ -25,7 +26,7 @@ fn rendered(name: &str, vars: Value) -> String {
     render(name, &head, &goss, &context).unwrap_or_else(|faults| panic!("{}", lines(&faults)))
 }
 
-/// Whether what is wanted of a property of one check holds for a value.
+/// Whether the assertion for a property of one check holds for a value.
 fn holds(text: &str, label: &str, property: &str, value: &str) -> bool {
     let checks = checks(text);
     let check = checks.iter().find(|check| check.label() == label).expect(label);
@@ -99,7 +100,7 @@ fn sshd_has_to_let_the_managers_in() {
         ("maxsessions 10", true, true),
         ("maxsessions 0", false, false),
     ] {
-        // `sshd -T` has a line for each setting.
+        // `sshd -T` prints a line for each setting.
         let methods = if line.starts_with("authenticationmethods") { "" } else { "authenticationmethods any\n" };
         let text = format!("port 22\n{line}\n{methods}usedns no\n");
         let lets = [&root, &other].map(|file| holds(file, "command:config", "stdout", &text));
@@ -110,11 +111,12 @@ fn sshd_has_to_let_the_managers_in() {
         exec(&other)
             .is_some_and(|exec| exec.ends_with("-C user=admin,host=127.0.0.1,addr=127.0.0.1,laddr=127.0.0.1,lport=22"))
     );
-    // Where nobody could be asked, it is said, and nothing is told amiss.
+    // If sshd cannot be queried, the output says so and no check fails.
     let wanted = rendered("sshd", json!({"sshd_wanted": ["usedns yes"], "sshd_socket": "no-such.socket"}));
     let exec = |name: &str| checks(&wanted).iter().find(|c| c.label() == name).map(|c| c.name.clone()).expect(name);
     for name in ["command:config", "command:settings", "command:settings-wanted"] {
-        // As with a socket and without the directory; nothing else of it is about this machine.
+        // Simulates a socket unit without the directory. The rest of the command does not depend on
+        // this machine.
         let asked = exec(name).replace("[ ! -d /run/sshd ] && systemctl -q is-active no-such.socket", "true");
         let output = Command::new("sh").arg("-c").arg(asked).output().expect("a shell");
         let told = String::from_utf8(output.stdout).expect("a text");
@@ -125,7 +127,7 @@ fn sshd_has_to_let_the_managers_in() {
             "{name}"
         );
     }
-    // Quotes and the like stay as a site writes them.
+    // Quotes and special characters stay as a site writes them.
     let wanted = rendered("sshd", json!({"sshd_wanted": ["banner 'none'", "/^port \\d+$/"]}));
     let settings = "command:settings-wanted";
     assert!(
@@ -142,7 +144,7 @@ fn a_clock_is_followed_and_right() {
         assert_eq!(holds(&text, "command:synchronised", "stdout", &told), is, "{leap}");
     }
     assert!(!holds(&text, "command:synchronised", "stdout", ""));
-    // The half of the pipe that is not chrony's.
+    // The part of the pipe after chrony's command.
     let checks = checks(&text);
     let offset = checks.iter().find(|check| check.label() == "command:offset").expect("offset");
     let (_, awk) = offset.name.split_once(" | ").expect("a pipe");
@@ -222,10 +224,10 @@ fn goss_takes_them() {
         std::fs::write(&file, text).unwrap();
         let Ok(output) = Command::new("goss").arg("-g").arg(&file).arg("validate").arg("-f").arg("json").output()
         else {
-            eprintln!("SKIPPED: THERE IS NO GOSS ON PATH, SO NOBODY SAID WHETHER IT TAKES THE SHIPPED CHECKS");
+            eprintln!("SKIPPED: GOSS IS NOT ON THE PATH, SO IT WAS NOT CHECKED WHETHER IT ACCEPTS THE SHIPPED CHECKS");
             return;
         };
-        // 78 and the like: it can't be read.
+        // Other exit codes, such as 78, mean that goss cannot read the file.
         let told = String::from_utf8_lossy(&output.stdout);
         assert!(matches!(output.status.code(), Some(0 | 1)) && told.contains("\"test-count\""), "{name}: {output:?}");
     }

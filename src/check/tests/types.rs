@@ -1,7 +1,9 @@
-//! goss 0.4.9 and remoor over the same machine, which the test makes: `tests/goss/types`, with goss's recorded answers.
+//! Compares goss 0.4.9 and remoor on the same machine state, which the test creates:
+//! `tests/goss/types`, with goss's recorded answers.
 //!
-//! What can't be the same everywhere is left out: services (there may be no systemd), packages that are installed, names that a
-//! server would have to know. To record anew: `UPDATE_EXPECT=1 cargo test --lib what_was_recorded`, with goss on PATH.
+//! State that differs between machines is left out: services (systemd may be absent), installed
+//! packages, and names that only a DNS server knows. To record again: `UPDATE_EXPECT=1 cargo test
+//! --lib what_was_recorded`, with goss on the PATH.
 
 use super::*;
 use crate::model::CheckState;
@@ -19,20 +21,26 @@ use std::thread::{self, JoinHandle};
 
 const SUITE: &str = include_str!("../../../tests/goss/types/suite.yaml");
 const ANSWERS: &str = include_str!("../../../tests/goss/types/answers.txt");
-/// Of the answers: what the package of goss calls itself, which Debian's goss can't tell, and how it was asked.
+/// The first line of the recorded answers: the version of the goss package, because Debian's goss
+/// does not print it, and the command.
 const HEADING: &str = "# goss 0.4.9-2: goss -g FILE validate -f json\n";
 
-/// What remoor answers otherwise than goss, and why. `docs/checks.md` has the same for its users.
+/// Assertions that remoor answers differently from goss, with remoor's result and the reason.
+/// `docs/reference/checks.md` has the same list for users.
 const DEPARTURES: &[(&str, CheckState, &str)] = &[
-    ("command:slow exit-status", CheckState::Unknown, "what did not end in time has no answer"),
-    ("file:below-a-file exists", CheckState::Pass, "what can't be there is an error to goss, not absent"),
-    ("file:circle contents", CheckState::Unknown, "links in a circle lead to nothing that could be read"),
-    ("mount:gone-wanted exists", CheckState::Pass, "goss fails where nothing is mounted, whatever was wanted"),
+    ("command:slow exit-status", CheckState::Unknown, "a command that times out has no answer"),
+    (
+        "file:below-a-file exists",
+        CheckState::Pass,
+        "a path that cannot exist is an error in goss, but absent in remoor",
+    ),
+    ("file:circle contents", CheckState::Unknown, "a cycle of links cannot be read"),
+    ("mount:gone-wanted exists", CheckState::Pass, "goss fails if nothing is mounted, whatever is expected"),
     ("mount:proc-usage usage", CheckState::Fail, "a filesystem without a size is not empty"),
     ("process:long running", CheckState::Pass, "goss knows the first 15 characters only"),
 ];
 
-/// What the suite is about, for as long as this lives.
+/// The state that the suite examines; it exists as long as this value.
 struct Machine {
     dir: tempfile::TempDir,
     tcp: TcpListener,
@@ -80,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// The suite, about this machine.
+    /// The suite with the values of this machine.
     fn suite(&self) -> String {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let names = crate::files::Names::load();
@@ -107,7 +115,7 @@ impl Machine {
     }
 }
 
-/// Of at most 15 characters, beyond which the kernel cuts.
+/// A name of at most 15 characters, which is all that the kernel keeps.
 fn short_name() -> String {
     format!("rt{}", std::process::id())
 }
@@ -116,7 +124,7 @@ fn long_name() -> String {
     format!("a-long-name-of-a-program-{}", std::process::id())
 }
 
-/// A web server on the loopback, until it is dropped.
+/// A web server on the loopback interface, until it is dropped.
 struct Server {
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
@@ -138,7 +146,7 @@ impl Drop for Server {
     }
 }
 
-/// Answers one request; false: it was the last.
+/// Answers one request; returns false for the last one.
 fn answer(listener: &TcpListener) -> bool {
     let (stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(&stream);
@@ -180,7 +188,8 @@ fn answer(listener: &TcpListener) -> bool {
     let more = if more.is_empty() { String::new() } else { format!("{more}\r\n") };
     let body_sent = if method == "HEAD" { "" } else { body.as_str() };
     let text = format!("HTTP/1.1 {status}\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-    // Who asked may have gone, as a name that leads to another address first makes of one request two connections.
+    // The client may have closed the connection: a name that first resolves to another address
+    // causes two connections for one request.
     let _ = (&stream).write_all(format!("{text}{body_sent}").as_bytes());
     method != "END"
 }
@@ -207,7 +216,7 @@ fn both_find_the_same() {
     }
     let differ = |(ours, theirs): &(&str, &str)| ours != theirs;
     let (ours, pairs) = (listed(&ours), ANSWERS.strip_prefix(HEADING).expect("the heading"));
-    assert_eq!(ours.lines().count(), pairs.lines().count(), "record the answers anew");
+    assert_eq!(ours.lines().count(), pairs.lines().count(), "record the answers again");
     let differences: Vec<(&str, &str)> = ours.lines().zip(pairs.lines()).filter(differ).collect();
     assert!(differences.is_empty(), "ours, goss's: {differences:#?}");
 }
@@ -218,7 +227,7 @@ fn what_was_recorded_is_what_goss_says() {
     let file = machine.dir.path().join("goss.yaml");
     fs::write(&file, machine.suite()).unwrap();
     let Ok(output) = Command::new("goss").arg("-g").arg(&file).args(["validate", "-f", "json"]).output() else {
-        eprintln!("SKIPPED: THERE IS NO GOSS ON PATH, SO THE RECORDED ANSWERS WERE NOT COMPARED WITH IT");
+        eprintln!("SKIPPED: GOSS IS NOT ON THE PATH, SO THE RECORDED ANSWERS WERE NOT COMPARED WITH IT");
         return;
     };
     let told: Value = serde_json::from_slice(&output.stdout)
@@ -230,7 +239,7 @@ fn what_was_recorded_is_what_goss_says() {
     };
     let line = |r: &Value| {
         let kind = r["resource-type"].as_str().unwrap().to_lowercase().replace("kernelparam", "kernel-param");
-        // Of a check with a name of its own goss tells both.
+        // For a check with a separate name, goss prints both.
         let id = r["resource-id"].as_str().unwrap().split(": ").next().unwrap();
         let property = r["property"].as_str().unwrap();
         (format!("{kind}:{id} {property}"), state(&r["result"]))

@@ -1,10 +1,10 @@
-//! What a path finds in a tree. Pure; every node that is looked at and every text that is made is paid for.
+//! Evaluates a path on a tree. Pure; every visited node and every created text costs budget.
 
 use super::expr::{Axis, Expr, Operator, Start, Step, Test};
 use super::tree::{Kind, Node, Tree};
 use std::collections::BTreeSet;
 
-/// What an expression comes to. Nodes are in the order of the document, none twice.
+/// The value of an expression. Nodes are in document order, without duplicates.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Nodes(Vec<usize>),
@@ -13,7 +13,7 @@ pub(super) enum Value {
     Bool(bool),
 }
 
-/// Where an expression is asked: at which node, which of how many.
+/// The context of an expression: the node, its position, and the number of nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Here {
     pub node: usize,
@@ -79,10 +79,11 @@ impl Eval<'_> {
         })
     }
 
-    /// Of nodes it holds if it does for one of them, or for one pair. No pair is looked for: it costs as much as each side alone.
+    /// Compares two values. For sets of nodes, the comparison holds if it holds for one pair. Pairs
+    /// are not enumerated; the cost is that of each side alone.
     fn compare(&self, operator: Operator, left: Value, right: Value) -> Result<bool, String> {
         let is_equality = matches!(operator, Operator::Equal | Operator::Unlike);
-        // With a truth, nodes are one thing: whether there are any.
+        // Compared with a boolean, a set of nodes is true if it is not empty.
         let beside = |value: Value, other_is_truth: bool| match value {
             Value::Nodes(nodes) if other_is_truth => Value::Bool(!nodes.is_empty()),
             value if other_is_truth && is_equality => Value::Bool(self.is_true(value)),
@@ -98,7 +99,7 @@ impl Eval<'_> {
                     let known: BTreeSet<&str> = left.iter().map(String::as_str).collect();
                     right.iter().any(|text| known.contains(text.as_str()))
                 }
-                // Two are unlike unless all are the same.
+                // Some pair differs unless all texts are equal.
                 _ => match (left.first(), right.first()) {
                     (Some(first), Some(_)) => left.iter().chain(&right).any(|text| text != first),
                     _ => false,
@@ -109,7 +110,8 @@ impl Eval<'_> {
         let least = |numbers: &[f64]| numbers.iter().copied().filter(|n| !n.is_nan()).reduce(f64::min);
         let most = |numbers: &[f64]| numbers.iter().copied().filter(|n| !n.is_nan()).reduce(f64::max);
         Ok(match operator {
-            // One of the sides is a single number or truth: two paths are compared as texts.
+            // One side is a single number or boolean, because two sets of nodes were compared as
+            // texts.
             Operator::Equal => left.iter().any(|a| right.contains(a)),
             Operator::Unlike => left.iter().any(|a| right.iter().any(|b| a != b)),
             Operator::Less => least(&left).zip(most(&right)).is_some_and(|(a, b)| a < b),
@@ -119,7 +121,7 @@ impl Eval<'_> {
         })
     }
 
-    /// Nodes as their texts.
+    /// The value as texts, one per node.
     fn texts(&self, value: Value) -> Result<Vec<String>, String> {
         match value {
             Value::Nodes(nodes) => nodes.into_iter().map(|node| self.value_of(node)).collect(),
@@ -129,7 +131,7 @@ impl Eval<'_> {
         }
     }
 
-    /// The numbers of all nodes, or the one of anything else.
+    /// The value as numbers, one per node.
     fn numbers(&self, value: Value) -> Result<Vec<f64>, String> {
         match value {
             Value::Nodes(nodes) => nodes.into_iter().map(|node| Ok(number_of(&self.value_of(node)?))).collect(),
@@ -155,7 +157,7 @@ impl Eval<'_> {
         Ok(all)
     }
 
-    /// What of `nodes`, in the order in which they are counted, all predicates leave.
+    /// The nodes for which all predicates hold. Positions count in the order of `nodes`.
     fn filtered(&self, mut nodes: Vec<usize>, predicates: &[Expr]) -> Result<Vec<usize>, String> {
         for predicate in predicates {
             let size = nodes.len();
@@ -174,7 +176,7 @@ impl Eval<'_> {
         Ok(nodes)
     }
 
-    /// Goes along an axis, away from `node`.
+    /// Visits the nodes of an axis, the nearest to `node` first.
     fn walk(&self, axis: Axis, node: usize, visit: &mut dyn FnMut(usize) -> Result<(), String>) -> Result<(), String> {
         let tree = self.tree;
         let it = &tree.nodes[node];
@@ -183,7 +185,7 @@ impl Eval<'_> {
         if matches!(axis, Axis::Itself | Axis::AncestorOrSelf | Axis::DescendantOrSelf) {
             visit(node)?;
         }
-        // What is passed over is paid for like what is visited.
+        // Skipped attributes cost as much as visited nodes.
         let but_attributes = |number| if is_attribute(&number) { self.spend(1) } else { visit(number) };
         match axis {
             Axis::Itself => Ok(()),
@@ -192,7 +194,7 @@ impl Eval<'_> {
             Axis::Attribute => tree.attributes(node).try_for_each(visit),
             Axis::Child => tree.children(node).try_for_each(visit),
             Axis::Descendant | Axis::DescendantOrSelf => (node + 1..it.end).try_for_each(but_attributes),
-            // Behind an attribute stands what is in its element.
+            // After an attribute comes the content of its element.
             Axis::Following => (it.end..tree.nodes.len()).try_for_each(but_attributes),
             Axis::Preceding => {
                 let begins = if it.kind == Kind::Attribute { it.parent } else { node };
@@ -220,7 +222,7 @@ impl Eval<'_> {
     pub fn nodes(&self, expr: &Expr, here: Here) -> Result<Vec<usize>, String> {
         match self.eval(expr, here)? {
             Value::Nodes(nodes) => Ok(nodes),
-            _ => Err("nodes are asked for where there are none".to_owned()),
+            _ => Err("a set of nodes is required".to_owned()),
         }
     }
 
@@ -250,7 +252,7 @@ impl Eval<'_> {
         nodes.first().map_or(Ok(String::new()), |node| self.value_of(*node))
     }
 
-    /// The text of a node, and all that is in it is looked at for it.
+    /// The text of a node. The cost includes all nodes within it.
     pub fn value_of(&self, node: usize) -> Result<String, String> {
         self.spend(self.tree.nodes[node].end - node)?;
         let value = self.tree.value(node);
@@ -270,7 +272,7 @@ impl Eval<'_> {
 
 fn fits(test: &Test, axis: Axis, node: &Node) -> bool {
     let named = if axis == Axis::Attribute {
-        // A declaration of a namespace is no attribute to XPath.
+        // A namespace declaration is not an attribute in XPath.
         node.kind == Kind::Attribute && node.name != "xmlns" && node.prefix() != "xmlns"
     } else {
         node.kind == Kind::Element
@@ -297,7 +299,8 @@ fn as_number(value: &Value) -> f64 {
     }
 }
 
-/// Digits with a point and a minus, blanks around them; anything else is no number.
+/// Parses digits with an optional point and minus, surrounded by white space. All other text is
+/// NaN.
 pub(super) fn number_of(text: &str) -> f64 {
     let text = text.trim_matches([' ', '\t', '\n', '\r']);
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -305,7 +308,7 @@ pub(super) fn number_of(text: &str) -> f64 {
     text.parse().ok().filter(|_| known).unwrap_or(f64::NAN)
 }
 
-/// As XPath prints a number: all digits, no exponent.
+/// A number as XPath prints it: all digits, without exponent.
 fn printed(number: f64) -> String {
     match number {
         _ if number.is_infinite() => if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),

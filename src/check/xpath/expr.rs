@@ -1,4 +1,4 @@
-//! What a path of XPath is once it is read: expressions, steps, axes. Nothing is done here.
+//! The parsed form of an XPath: expressions, steps and axes. Contains no logic.
 
 use super::functions::Function;
 use crate::check::go_regex::GoRegex;
@@ -10,7 +10,7 @@ pub(super) enum Expr {
     Binary(Operator, Box<Expr>, Box<Expr>),
     Negative(Box<Expr>),
     Call(Function, Vec<Expr>),
-    /// `matches(text, "regex")`: the expression is read once.
+    /// `matches(text, "regex")`, with the compiled regular expression.
     Matches(Box<Expr>, GoRegex),
     Path(Start, Vec<Step>),
 }
@@ -33,12 +33,12 @@ pub(super) enum Operator {
     Union,
 }
 
-/// Where a path begins.
+/// The start of a path.
 #[derive(Debug, Clone)]
 pub(super) enum Start {
     Root,
     Here,
-    /// At what an expression finds, and of that what these predicates leave.
+    /// The nodes that an expression finds and for which these predicates hold.
     Found(Box<Expr>, Vec<Expr>),
 }
 
@@ -80,10 +80,10 @@ pub(super) const AXES: [(&str, Axis); 12] = [
     ("self", Axis::Itself),
 ];
 
-/// Which nodes of an axis are meant. Prefixes are compared as they are written.
+/// Selects nodes of an axis. Prefixes are compared as written.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
-    /// `*`: elements, or attributes where the axis is theirs.
+    /// `*`: all elements, or all attributes on the attribute axis.
     Any,
     /// `p:*`
     Prefix(String),
@@ -95,7 +95,7 @@ pub(super) enum Test {
 }
 
 impl Expr {
-    /// Whether it finds nodes, and no text, number or truth.
+    /// Whether the result is a set of nodes, not a text, number or boolean.
     pub fn finds_nodes(&self) -> bool {
         matches!(self, Expr::Path(..) | Expr::Binary(Operator::Union, ..))
     }

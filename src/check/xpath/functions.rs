@@ -1,4 +1,5 @@
-//! The functions of XPath 1.0, without `id` and `lang`, and two of its second version that goss has. Pure.
+//! The functions of XPath 1.0 except `id` and `lang`, and two functions of XPath 2.0 that goss has.
+//! Pure.
 
 use super::eval::{Eval, Here, Value, number_of};
 use super::expr::Expr;
@@ -34,7 +35,7 @@ pub(super) enum Function {
     True,
 }
 
-/// With how few and how many arguments each is called.
+/// Name, function, and minimum and maximum number of arguments.
 const ALL: [(&str, Function, usize, usize); 27] = [
     ("boolean", Function::Boolean, 1, 1),
     ("ceiling", Function::Ceiling, 1, 1),
@@ -74,7 +75,7 @@ impl Function {
         ALL.iter().map(|(name, ..)| *name)
     }
 
-    /// Err: it can't be called with these.
+    /// Checks the arguments. Err: the reason why they do not fit.
     pub fn takes(self, arguments: &[Expr]) -> Result<(), String> {
         use Function::{Count, LocalName, Name, NamespaceUri, Sum};
         let Some((name, _, few, many)) = ALL.iter().find(|(_, function, ..)| *function == self) else { return Ok(()) };
@@ -83,7 +84,7 @@ impl Function {
         }
         let of_nodes = matches!(self, Count | Sum | Name | LocalName | NamespaceUri);
         match arguments.first() {
-            Some(first) if of_nodes && !first.finds_nodes() => Err(format!("`{name}` is about nodes: give it a path")),
+            Some(first) if of_nodes && !first.finds_nodes() => Err(format!("`{name}` needs a path that finds nodes")),
             _ => Ok(()),
         }
     }
@@ -93,7 +94,7 @@ impl Eval<'_> {
     pub(super) fn call(&self, function: Function, arguments: &[Expr], here: Here) -> Result<Value, String> {
         let text = |at: usize| self.text(&arguments[at], here);
         let number = |at: usize| self.number(&arguments[at], here);
-        // What a function is about that was given nothing: the node where it stands.
+        // Without an argument, a function applies to the context node.
         let own_text = || match arguments.first() {
             Some(first) => self.text(first, here),
             None => self.value_of(here.node),
@@ -179,7 +180,7 @@ impl Eval<'_> {
     }
 }
 
-/// Halves go up, also below zero.
+/// Rounds half up, also for negative numbers.
 fn round(number: f64) -> f64 {
     if number.is_finite() { (number + 0.5).floor() } else { number }
 }

@@ -1,16 +1,17 @@
-//! A path of XPath, cut into its words and signs. Knows by what stands before whether `*` and `div` are names or operators.
+//! Splits an XPath into tokens. The previous token decides whether `*` and `div` are names or
+//! operators.
 
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
-    /// Of a node: `a`, `p:a`, `p:*`.
+    /// A name test: `a`, `p:a`, `p:*`.
     Name(String),
-    /// A name with `(` behind it.
+    /// A name followed by `(`.
     Call(String),
-    /// `node`, `text`, `comment` or `processing-instruction` with `(` behind it.
+    /// `node`, `text`, `comment` or `processing-instruction`, followed by `(`.
     Kind(&'static str),
-    /// A name with `::` behind it, which is passed over.
+    /// A name followed by `::`, which is consumed.
     Axis(String),
     Text(String),
     Number(f64),
@@ -25,23 +26,24 @@ const OPERATORS: [&str; 9] = ["!=", "<=", ">=", "=", "<", ">", "|", "+", "-"];
 const WORDS: [&str; 4] = ["or", "and", "div", "mod"];
 const KINDS: [&str; 4] = ["node", "text", "comment", "processing-instruction"];
 
-/// Err: a character, or a text without its end.
+/// Err: an unexpected character, or a string that is not closed.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut tokens: Vec<Token> = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
-        // Behind an operand a `*` multiplies and `div` divides; elsewhere both are names.
+        // After an operand, `*` and `div` are operators; elsewhere both are names.
         let behind_operand = !matches!(
             tokens.last(),
             None | Some(Token::Operator(_) | Token::Axis(_) | Token::Sign("@" | "(" | "[" | "," | "/" | "//"))
         );
         let after_dot = rest[first.len_utf8()..].starts_with(|c: char| c.is_ascii_digit());
         let (token, length) = if matches!(first, '"' | '\'') {
-            let end = rest[1..].find(first).ok_or_else(|| format!("a text begins with {first} and does not end"))?;
+            let end =
+                rest[1..].find(first).ok_or_else(|| format!("a string that begins with {first} is not closed"))?;
             (Token::Text(rest[1..=end].to_owned()), end + 2)
         } else if first.is_ascii_digit() || (first == '.' && after_dot) {
             let length = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-            let number = rest[..length].parse().map_err(|_| format!("`{}` is no number", &rest[..length]))?;
+            let number = rest[..length].parse().map_err(|_| format!("`{}` is not a number", &rest[..length]))?;
             (Token::Number(number), length)
         } else if first == '*' {
             (if behind_operand { Token::Operator("*") } else { Token::Sign("*") }, 1)
@@ -50,9 +52,9 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
         } else if first.is_alphabetic() || first == '_' {
             word(rest, behind_operand)
         } else if first == '$' {
-            return Err("variables (`$`) are unknown here".to_owned());
+            return Err("variables (`$`) are not supported".to_owned());
         } else {
-            return Err(format!("`{first}` begins nothing"));
+            return Err(format!("`{first}` is not expected here"));
         };
         tokens.push(token);
         rest = rest[length..].trim_start();

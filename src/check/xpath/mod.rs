@@ -1,7 +1,8 @@
-//! The matcher `xml`, as goss has it since August 2026: what an XPath finds in an XML text, compared with a text.
+//! The matcher `xml`, which goss has since August 2026: compares the result of an XPath on an XML
+//! text with a string.
 //!
-//! XPath 1.0 over a tree of our own. There is no crate for it that is kept, small and bounded; `docs/dependencies.md` says
-//! which there are. Pure, and bounded by what it may spend.
+//! XPath 1.0 on a tree of its own. No crate for it is maintained, small and bounded;
+//! `docs/dependencies.md` lists the existing ones. Pure. The cost is limited by a budget.
 
 mod eval;
 mod expr;
@@ -19,10 +20,10 @@ use expr::Expr;
 use std::fmt;
 use tree::Tree;
 
-/// Most bytes of what a path finds, written as XML.
+/// Maximum number of bytes of the found nodes, written as XML.
 const WRITTEN_MAX: usize = 1 << 20;
 
-/// A path, and what is to be there.
+/// A path and its expected result.
 #[derive(Debug, Clone)]
 pub(super) struct Xml {
     path: String,
@@ -30,11 +31,12 @@ pub(super) struct Xml {
     wanted: String,
 }
 
-/// What may be spent; its error ends the question.
+/// Spends budget; its error ends the evaluation.
 pub(super) type Spend<'a> = &'a dyn Fn(usize) -> Result<(), String>;
 
 impl Xml {
-    /// Err: why `path` is none, or what of it is not known here. `wanted` without a character asks whether there is a node.
+    /// Err: why `path` is not valid, or which part of it is not supported. An empty `wanted` asks
+    /// only whether the path finds a node.
     pub fn new(path: &str, wanted: String) -> Result<Self, String> {
         Ok(Self { path: path.to_owned(), expr: parse::parse(path)?, wanted })
     }
@@ -47,8 +49,9 @@ impl Xml {
         &self.wanted
     }
 
-    /// What is there in the place of what is wanted: nodes as XML, one behind the other, a number as Go prints it. None: it is what is wanted.
-    /// Err: the text is no XML, or too much.
+    /// The found result, if it differs from the expected one: nodes as concatenated XML, a number
+    /// as Go prints it. None if the result is the expected one. Err if the text is not XML or the
+    /// budget is used up.
     pub fn unlike(&self, text: &str, spend: Spend<'_>) -> Result<Option<String>, String> {
         let tree = read(text, spend)?;
         match (self.find(&tree, spend)?, self.wanted.trim()) {
@@ -82,7 +85,7 @@ fn written(tree: &Tree, found: Value, spend: Spend<'_>) -> Result<String, String
                 spend(tree.nodes[node].end - node)?;
                 tree.write(node, &mut out);
                 if out.len() > WRITTEN_MAX {
-                    return Err(format!("what is at the path is longer than {WRITTEN_MAX} bytes"));
+                    return Err(format!("the result at the path is longer than {WRITTEN_MAX} bytes"));
                 }
             }
             out

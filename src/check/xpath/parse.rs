@@ -1,4 +1,5 @@
-//! A path of XPath 1.0, read into what is to be done. Knows no document; what it refuses is told when a check file is loaded.
+//! Parses an XPath 1.0. Knows no document; unsupported paths are reported when a check file is
+//! loaded.
 
 use super::expr::{AXES, Axis, Expr, Operator, Start, Step, Test};
 use super::functions::Function;
@@ -6,22 +7,23 @@ use super::lex::{Token, tokens};
 use crate::check::go_regex::go_regex;
 use crate::check::suggest::did_you_mean;
 
-/// Longest path in bytes.
+/// Maximum length of a path in bytes.
 const LONGEST: usize = 2048;
-/// Parentheses, predicates and arguments within each other, and operators of one path: each is a step down the stack of a thread.
+/// Maximum nesting of parentheses, predicates and arguments, and maximum number of operators of one
+/// path. Each level is a recursion on a thread's stack.
 const DEEPEST: usize = 50;
 const OPERATORS_MAX: usize = 100;
 
-/// Err: why it is no path, or what of it is not known here.
+/// Err: why it is not a valid path, or which part of it is not supported.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {
     if text.len() > LONGEST {
-        return Err(format!("an XPath of {} bytes; at most {LONGEST} are read", text.len()));
+        return Err(format!("the XPath has {} bytes; the maximum is {LONGEST}", text.len()));
     }
     let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0, operators: 0 };
     let expr = parser.expr(0)?;
     match parser.peek() {
         None => Ok(expr),
-        Some(token) => Err(format!("{token} is not expected there")),
+        Some(token) => Err(format!("{token} is not expected here")),
     }
 }
 
@@ -32,7 +34,7 @@ struct Parser {
     operators: usize,
 }
 
-/// Operators from the loosest to the tightest.
+/// Operators from lowest to highest precedence.
 const LEVELS: [&[(&str, Operator)]; 6] = [
     &[("or", Operator::Or)],
     &[("and", Operator::And)],
@@ -53,7 +55,7 @@ impl Parser {
         token
     }
 
-    /// Passes over a sign if it is the next.
+    /// Consumes a sign if it is the next token.
     fn takes(&mut self, sign: &str) -> bool {
         let there = matches!(self.peek(), Some(Token::Sign(found)) if *found == sign);
         self.at += usize::from(there);
@@ -65,8 +67,8 @@ impl Parser {
             return Ok(());
         }
         match self.peek() {
-            None => Err(format!("it ends where `{sign}` is missing")),
-            Some(token) => Err(format!("{token} stands where `{sign}` is missing")),
+            None => Err(format!("`{sign}` is missing at the end")),
+            Some(token) => Err(format!("expected `{sign}`, found {token}")),
         }
     }
 
@@ -113,23 +115,23 @@ impl Parser {
             self.count_operator()?;
             let right = self.path()?;
             if !left.finds_nodes() || !right.finds_nodes() {
-                return Err("`|` is between paths".to_owned());
+                return Err("`|` needs a path on both sides".to_owned());
             }
             left = Expr::Binary(Operator::Union, Box::new(left), Box::new(right));
         }
         Ok(match (signs, negative) {
             (0, _) => left,
-            // A number in any case, also by two signs.
+            // The result is a number, even with two minus signs.
             (_, true) => Expr::Negative(Box::new(left)),
             (_, false) => Expr::Call(Function::Number, vec![left]),
         })
     }
 
-    /// What an expression in parentheses, brackets or among arguments is.
+    /// Parses an expression within parentheses, brackets or arguments.
     fn inner(&mut self) -> Result<Expr, String> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err("an XPath is nested too deep".to_owned());
+            return Err("the XPath is nested too deeply".to_owned());
         }
         let inner = self.expr(0);
         self.depth -= 1;
@@ -138,7 +140,7 @@ impl Parser {
 
     fn path(&mut self) -> Result<Expr, String> {
         let start = match self.peek() {
-            None => return Err("it ends where a path is missing".to_owned()),
+            None => return Err("a path is missing at the end".to_owned()),
             Some(Token::Sign("/")) => {
                 self.at += 1;
                 let steps = if self.begins_a_step() { self.steps()? } else { Vec::new() };
@@ -171,7 +173,7 @@ impl Parser {
             return Ok(start);
         }
         if !start.finds_nodes() {
-            return Err("a path goes on behind what finds no nodes".to_owned());
+            return Err("a path cannot continue after an expression that finds no nodes".to_owned());
         }
         if goes_on {
             steps.extend(self.steps()?);
@@ -207,7 +209,7 @@ impl Parser {
         }
         let Some(function) = Function::named(name) else {
             let near = did_you_mean(name, Function::names()).map(|hint| format!("; {hint}")).unwrap_or_default();
-            return Err(format!("the function `{name}` is unknown here{near}"));
+            return Err(format!("the function `{name}` is not supported{near}"));
         };
         function.takes(&arguments)?;
         Ok(Expr::Call(function, arguments))
@@ -250,7 +252,7 @@ impl Parser {
                 let Some((_, axis)) = AXES.iter().find(|(known, _)| *known == name) else {
                     let near = did_you_mean(&name, AXES.iter().map(|(known, _)| *known));
                     let near = near.map(|hint| format!("; {hint}")).unwrap_or_default();
-                    return Err(format!("the axis `{name}` is unknown here{near}"));
+                    return Err(format!("the axis `{name}` is not supported{near}"));
                 };
                 (*axis, self.test()?)
             }
@@ -258,7 +260,7 @@ impl Parser {
                 self.at -= 1;
                 (Axis::Child, self.test()?)
             }
-            None => return Err("it ends where a name is missing".to_owned()),
+            None => return Err("a name is missing at the end".to_owned()),
         };
         Ok(Step { axis, test, predicates: self.predicates()? })
     }
@@ -286,13 +288,13 @@ impl Parser {
                 self.expect(")")?;
                 test
             }
-            Some(token) => return Err(format!("{token} stands where a name is missing")),
-            None => return Err("it ends where a name is missing".to_owned()),
+            Some(token) => return Err(format!("expected a name, found {token}")),
+            None => return Err("a name is missing at the end".to_owned()),
         })
     }
 }
 
-/// What `//` stands for.
+/// The step that `//` stands for.
 fn anywhere() -> Step {
     Step { axis: Axis::DescendantOrSelf, test: Test::Node, predicates: Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! What paths find, what is refused, and that whatever is asked of whatever text ends soon.
+//! What paths find, which paths are rejected, and that any path on any text ends soon.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn spend(left: &Cell<usize>) -> impl Fn(usize) -> Result<(), String> + '_ {
 
 fn found(text: &str, path: &str) -> Result<String, String> {
     let left = Cell::new(1_000_000);
-    // Wanted is what nothing is.
+    // The expected result is one that no path can have.
     Xml::new(path, "\0".to_owned())?.unlike(text, &spend(&left)).map(Option::unwrap)
 }
 
@@ -34,7 +34,7 @@ fn holds(path: &str, wanted: &str) -> bool {
 #[test]
 fn each_part_of_the_language() {
     for (path, there) in [
-        // Nodes, written as XML one behind the other.
+        // Nodes, written as concatenated XML.
         ("//title", "<title>Harry Potter</title><title>Le seigneur</title>"),
         ("//title/text()", "Harry PotterLe seigneur"),
         ("/order/items/book[1]/@isbn", "<isbn>97814</isbn>"),
@@ -59,7 +59,7 @@ fn each_part_of_the_language() {
         ("//items/following-sibling::*[2]", "<empty/>"),
         ("//items/descendant::price[2]", "<price>18.5</price>"),
         ("//title/ancestor-or-self::book[2]", ""),
-        // Texts, numbers and truths.
+        // Texts, numbers and booleans.
         ("count(//book)", "2"),
         ("count(//@*)", "6"),
         ("sum(//price)", "43.5"),
@@ -91,7 +91,8 @@ fn each_part_of_the_language() {
         ("//title < //price or //title >= //title or //name <= //price or 1 > //name", "false"),
         ("//price <= //book[2]/price and not(//book[1]/price <= //book[2]/price)", "true"),
         ("//price != //price and not(//b:name != //b:name) and not(//name != //price)", "true"),
-        // With a truth, nodes are whether there are any, to each of the six.
+        // Compared with a boolean, a set of nodes is true if it is not empty; for all six
+        // operators.
         (
             "//dvd < true() and true() > //dvd and //title >= true() and //dvd <= false() and not(//dvd >= true())",
             "true",
@@ -104,7 +105,7 @@ fn each_part_of_the_language() {
     }
     assert_eq!(found("<a xmlns='u'><b/></a>", "namespace-uri(/a/b)").as_deref(), Ok("u"));
     assert_eq!(found("<a>\r\n</a>", "string-length(/a)").as_deref(), Ok("1"));
-    // What stands in CDATA is one text with its neighbours, and written as it was.
+    // CDATA is one text with its neighbours, and written as it was.
     let parts = "<a>x&lt;<![CDATA[<y>]]><![CDATA[&]]>z<b/><![CDATA[]]><!--c-->w<![CDATA[v]]></a>";
     for (path, there) in [
         ("count(//text())", "2"),
@@ -135,24 +136,24 @@ fn an_empty_result_asks_for_a_node() {
 #[test]
 fn what_is_no_path_is_told_at_once() {
     let refused = [
-        ("", "it ends where a path is missing"),
-        ("count(//book", "it ends where `)` is missing"),
-        ("COUNT(//book)", "the function `COUNT` is unknown here; did you mean `count`?"),
-        ("string-lenght(a)", "the function `string-lenght` is unknown here; did you mean `string-length`?"),
-        ("id('x')", "the function `id` is unknown here"),
-        ("count(1)", "`count` is about nodes: give it a path"),
+        ("", "a path is missing at the end"),
+        ("count(//book", "`)` is missing at the end"),
+        ("COUNT(//book)", "the function `COUNT` is not supported; did you mean `count`?"),
+        ("string-lenght(a)", "the function `string-lenght` is not supported; did you mean `string-length`?"),
+        ("id('x')", "the function `id` is not supported"),
+        ("count(1)", "`count` needs a path that finds nodes"),
         ("concat('a')", "`concat` does not take 1 arguments"),
-        ("'a", "a text begins with ' and does not end"),
-        ("a b", "`b` is not expected there"),
-        ("a[", "it ends where a path is missing"),
-        ("a/", "it ends where a name is missing"),
-        ("childs::a", "the axis `childs` is unknown here; did you mean `child`?"),
-        ("namespace::a", "the axis `namespace` is unknown here"),
-        ("$a", "variables (`$`) are unknown here"),
-        ("1.2.3", "`1.2.3` is no number"),
-        ("'a'/b", "a path goes on behind what finds no nodes"),
-        ("a | 1", "`|` is between paths"),
-        ("é & €", "`&` begins nothing"),
+        ("'a", "a string that begins with ' is not closed"),
+        ("a b", "`b` is not expected here"),
+        ("a[", "a path is missing at the end"),
+        ("a/", "a name is missing at the end"),
+        ("childs::a", "the axis `childs` is not supported; did you mean `child`?"),
+        ("namespace::a", "the axis `namespace` is not supported"),
+        ("$a", "variables (`$`) are not supported"),
+        ("1.2.3", "`1.2.3` is not a number"),
+        ("'a'/b", "a path cannot continue after an expression that finds no nodes"),
+        ("a | 1", "`|` needs a path on both sides"),
+        ("é & €", "`&` is not expected here"),
         ("matches(a, b)", "`matches` takes a text and a regular expression in quotes"),
     ];
     for (path, why) in refused {
@@ -182,7 +183,7 @@ fn texts_that_are_no_xml_or_too_much() {
         "<p:a/>",
         "<a><b xmlns:p='u'/><p:c/></a>",
         "<![CDATA[x]]><a/>",
-        // Of these the crate's reader says nothing by itself.
+        // The crate's reader alone does not report these.
         "<a/>&#32;",
         "<a/>\u{a0}",
         "<1a/>",
@@ -224,20 +225,20 @@ fn texts_that_are_no_xml_or_too_much() {
     ] {
         assert!(found(text, "/").is_ok(), "{text}: {:?}", found(text, "/"));
     }
-    // No word of it is told: it may be a secret.
+    // Messages quote nothing of the text, because it may be a secret.
     for text in ["<hunter2>", "<a></hunter2>", "</hunter2>", "<a>&hunter2;</a>", "<a b='&hunter2;'/>", "<hunter2:a/>"] {
         assert!(!told(text).contains("hunter2"), "{}", told(text));
     }
-    // Nothing is expanded and nothing fetched.
+    // Entities are not expanded, and nothing is fetched.
     let bomb = "<!DOCTYPE a [<!ENTITY l 'lol'><!ENTITY m '&l;&l;&l;'><!ENTITY x SYSTEM 'file:///etc/passwd'>]>";
-    assert!(told(&format!("{bomb}<a>&m;</a>")).contains("an entity that is unknown here"));
-    assert!(told(&format!("{bomb}<a>&x;</a>")).contains("an entity that is unknown here"));
+    assert!(told(&format!("{bomb}<a>&m;</a>")).contains("an entity that is not supported"));
+    assert!(told(&format!("{bomb}<a>&x;</a>")).contains("an entity that is not supported"));
     assert_eq!(found(&format!("{bomb}<a/>"), "/").as_deref(), Ok("<a/>"));
 
     assert!(told(&"<a>".repeat(100_000)).contains("elements within each other"));
     assert!(told(&format!("<a>{}</a>", "<b/>".repeat(300_000))).contains("more than 200000 nodes"));
     assert!(told(&format!("<a>{}</a>", "b".repeat(5 << 20))).contains("XML of more than"));
-    // A square of the attributes or namespaces would take minutes.
+    // Quadratic cost in the number of attributes or namespaces would take minutes.
     let many: String = (0..150_000).map(|n| format!(" a{n}=''")).collect();
     assert_eq!(found(&format!("<a{many}/>"), "count(/a/@*)").as_deref(), Ok("150000"));
     let many: String = (0..50_000).map(|n| format!(" xmlns:a{n}='u'")).collect();
@@ -259,7 +260,7 @@ fn a_path_that_costs_too_much_ends() {
     ] {
         assert_eq!(found(&wide, path), Err("too much".to_owned()), "{path}");
     }
-    // Two lists against each other are no square, and what is passed over costs, too.
+    // Comparing two sets of nodes does not have quadratic cost. Skipped nodes also cost budget.
     for path in ["//b = //b/text() and not(//b != //b)", "not(//b < //b or //b >= //b)"] {
         assert_eq!(found(&wide, path).as_deref(), Ok("true"), "{path}");
     }
@@ -301,7 +302,7 @@ proptest! {
         let _ = found(&text, "//*");
     }
 
-    /// What is written of a document is read as the same document.
+    /// A written document is read as the same document.
     #[test]
     fn what_is_written_is_read_again(inner in element()) {
         let text = format!("<a>{inner}</a>");
@@ -311,7 +312,7 @@ proptest! {
         prop_assert_eq!(found(&once, "count(//node()|//@*)"), found(&text, "count(//node()|//@*)"));
     }
 
-    /// Any path of names leads to where it was laid.
+    /// A path of names finds the nested elements of these names.
     #[test]
     fn names_are_followed(names in prop::collection::vec("[a-z]{1,3}", 1..6)) {
         let open: String = names.iter().map(|name| format!("<{name}>")).collect();

@@ -1,7 +1,9 @@
-//! An XML text as a flat list of nodes in the order of the document, so that a number is a place and a subtree a range.
+//! An XML document as a flat list of nodes in document order, so that an index is a position and a
+//! subtree is a range.
 //!
-//! Expands nothing but character references and the five names that XML has; fetches nothing. Bounded in bytes, nodes and depth.
-//! What it says of a text that is no XML quotes nothing of it: it may be a secret. A document type is passed over and not proven.
+//! Expands only character references and the five predefined entities, and fetches nothing. Limited
+//! in bytes, nodes and depth. Errors quote nothing of the text, because it may be a secret. A
+//! document type is skipped and not validated.
 
 use super::wellformed::{NO_CHARACTER, NO_ENTITY, NO_NAME, NOT_ENDED, OUTSIDE};
 use super::wellformed::{are_apart, is_char, is_instruction, is_name, predefined, told};
@@ -11,10 +13,11 @@ use quick_xml::{Reader, XmlVersion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Most nodes of one document, attributes included, and elements within elements.
+/// Maximum number of nodes of one document, including attributes.
 const NODES_MAX: usize = 200_000;
-/// Most bytes of one document.
+/// Maximum number of bytes of one document.
 const TEXT_MAX: usize = 4 << 20;
+/// Maximum nesting of elements.
 const DEEPEST: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +33,15 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Node {
     pub kind: Kind,
-    /// As written, with its prefix; of an instruction its target.
+    /// The name as written, with its prefix. For an instruction, its target.
     pub name: String,
-    /// Of an attribute its value; of elements nothing.
+    /// The value of an attribute, or the content of a text, comment or instruction. Empty for
+    /// elements.
     pub text: String,
     pub parent: usize,
-    /// Where what is in it begins: behind its attributes.
+    /// Index of the first node within this one, after its attributes.
     pub inside: usize,
-    /// The first number behind this node and all that is in it.
+    /// Index of the first node after this one and everything within it.
     pub end: usize,
 }
 
@@ -55,21 +59,22 @@ impl Node {
     }
 }
 
-/// Behind each element stand its attributes, behind them what is in it. Number 0 is the root.
+/// Each element is followed by its attributes and then by its content. Index 0 is the root.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub nodes: Vec<Node>,
-    /// Of texts, by their number: the bytes that stood in `<![CDATA[...]]>`, and are written so again.
+    /// For texts, by index: the byte ranges that were in `<![CDATA[...]]>`, and are written so
+    /// again.
     cdata: BTreeMap<usize, Vec<Range<usize>>>,
 }
 
-/// The tree of `text`. Err: why it is none, or that it is too much.
+/// Parses `text`. Err: why it is not XML, or that it is too large.
 pub(super) fn read(text: &str) -> Result<Tree, String> {
     if text.len() > TEXT_MAX {
         return Err(format!("XML of more than {TEXT_MAX} bytes"));
     }
     if let Some(at) = text.char_indices().find(|(_, c)| !is_char(*c)).map(|(at, _)| at) {
-        return Err(format!("not XML, behind byte {at}: {NO_CHARACTER}"));
+        return Err(format!("not XML after byte {at}: {NO_CHARACTER}"));
     }
     let mut reader = Reader::from_str(text);
     reader.config_mut().enable_all_checks(true);
@@ -79,7 +84,7 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
     let (mut is_first, mut has_type) = (true, false);
     loop {
         let byte = reader.buffer_position();
-        let at = |why: String| format!("not XML, behind byte {byte}: {why}");
+        let at = |why: String| format!("not XML after byte {byte}: {why}");
         match reader.read_event().map_err(|e| at(told(&e)))? {
             Event::Start(tag) => growing.element(&tag).map_err(at)?,
             Event::Empty(tag) => {
@@ -110,13 +115,13 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
             }
             Event::Decl(declaration) => {
                 if !is_first {
-                    return Err(at("`<?xml` stands at the beginning or nowhere".to_owned()));
+                    return Err(at("`<?xml` is allowed only at the beginning".to_owned()));
                 }
                 declaration.version().map_err(|_| at("`<?xml` without a version".to_owned()))?;
             }
             Event::DocType(_) => {
                 if has_type || growing.has_element {
-                    return Err(at("a document type is told once, before the outermost element".to_owned()));
+                    return Err(at("a document type is allowed only once, before the outermost element".to_owned()));
                 }
                 has_type = true;
             }
@@ -130,11 +135,11 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
 struct Growing {
     nodes: Vec<Node>,
     cdata: BTreeMap<usize, Vec<Range<usize>>>,
-    /// The root, and the elements that were begun and not ended.
+    /// The root and the elements that are not closed yet.
     open: Vec<usize>,
-    /// Prefixes that are declared there, each as often as it is.
+    /// Prefixes declared in these elements, each with the number of declarations.
     prefixes: BTreeMap<String, usize>,
-    /// The outermost element was begun.
+    /// The outermost element has been opened.
     has_element: bool,
 }
 
@@ -156,7 +161,7 @@ impl Growing {
 
     fn element(&mut self, tag: &BytesStart<'_>) -> Result<(), String> {
         if self.open.len() == 1 && self.has_element {
-            return Err("a second element beside the outermost".to_owned());
+            return Err("a second outermost element".to_owned());
         }
         if self.open.len() > DEEPEST {
             return Err(format!("more than {DEEPEST} elements within each other"));
@@ -166,11 +171,12 @@ impl Growing {
             return Err(NO_NAME.to_owned());
         }
         if !are_apart(tag.attributes_raw()) {
-            return Err("no blank between two attributes".to_owned());
+            return Err("no white space between two attributes".to_owned());
         }
         let element = self.add(Kind::Element, tag.name().as_ref(), String::new())?;
         self.open.push(element);
-        // That none is there twice is asked of a set: the reader's own way costs a square of their number.
+        // Duplicates are found with a set, because the reader's own check costs the square of their
+        // number.
         let mut seen = BTreeSet::new();
         for attribute in tag.attributes().with_checks(false) {
             let attribute = attribute.map_err(|e| e.to_string())?;
@@ -179,7 +185,7 @@ impl Growing {
                 return Err(NO_NAME.to_owned());
             }
             if !seen.insert(key.to_owned()) {
-                return Err("an attribute is there twice".to_owned());
+                return Err("a duplicate attribute".to_owned());
             }
             if attribute.value.contains('<') {
                 return Err("`<` in the value of an attribute".to_owned());
@@ -190,7 +196,7 @@ impl Growing {
             }
             if let Some(prefix) = key.strip_prefix("xmlns:") {
                 if value.is_empty() || matches!(prefix, "xml" | "xmlns") {
-                    return Err("a declaration of a namespace that is none".to_owned());
+                    return Err("a namespace declaration that is not valid".to_owned());
                 }
                 *self.prefixes.entry(prefix.to_owned()).or_default() += 1;
             }
@@ -220,14 +226,14 @@ impl Growing {
         }
     }
 
-    /// What stands beside a text, with nothing but references between them or in `<![CDATA[...]]>`, is one text with it.
+    /// Adds text. Adjacent text, character references and CDATA sections form one text node.
     fn text(&mut self, text: &str, is_cdata: bool) -> Result<(), String> {
         let inside = self.inside();
         if inside == 0 {
             let is_blank = text.bytes().all(|b| b.is_ascii_whitespace());
             return if is_blank && !is_cdata { Ok(()) } else { Err(OUTSIDE.to_owned()) };
         }
-        // No text is without a character.
+        // An empty text creates no node.
         if text.is_empty() {
             return Ok(());
         }
@@ -256,12 +262,12 @@ impl Growing {
 }
 
 impl Tree {
-    /// Numbers of the attributes of an element.
+    /// Indexes of the attributes of an element.
     pub fn attributes(&self, node: usize) -> std::ops::Range<usize> {
         node + 1..self.nodes[node].inside
     }
 
-    /// Numbers of what is directly in a node, attributes left out.
+    /// Indexes of the direct children of a node, without attributes.
     pub fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let end = self.nodes[node].end;
         let first = self.nodes[node].inside;
@@ -269,7 +275,7 @@ impl Tree {
         std::iter::successors(Some(first).filter(|first| *first < end), next)
     }
 
-    /// What XPath calls the value: of an element all texts in it.
+    /// The string value as XPath defines it: for an element, all texts within it.
     pub fn value(&self, node: usize) -> String {
         let it = &self.nodes[node];
         match it.kind {
@@ -280,7 +286,7 @@ impl Tree {
         }
     }
 
-    /// The namespace that counts for a node's prefix; empty if it has none.
+    /// The namespace of a node; empty if it has none.
     pub fn namespace(&self, node: usize) -> &str {
         let it = &self.nodes[node];
         let attribute = match (it.kind, it.prefix()) {
@@ -301,13 +307,13 @@ impl Tree {
         }
     }
 
-    /// How many nodes stand above, with their attributes: what it costs to look a prefix up.
+    /// Number of ancestors with their attributes, which is the cost of looking up a prefix.
     pub fn steps_up(&self, node: usize) -> usize {
         let parent = |number: &usize| Some(self.nodes[*number].parent).filter(|_| *number != 0);
         std::iter::successors(Some(node), parent).map(|number| 1 + self.attributes(number).len()).sum()
     }
 
-    /// A node as XML again, as goss writes it: an attribute as an element of its name.
+    /// Writes a node as XML, as goss does: an attribute becomes an element of its name.
     pub fn write(&self, node: usize, out: &mut String) {
         let it = &self.nodes[node];
         if it.kind == Kind::Attribute {
@@ -315,7 +321,7 @@ impl Tree {
             *out += &format!("<{name}>{}</{name}>", escaped(&it.text));
             return;
         }
-        // Elements whose end is still to be written, the innermost last.
+        // Elements whose end tag must still be written, innermost last.
         let mut open: Vec<usize> = Vec::new();
         for number in node..it.end {
             while let Some(last) = open.last().filter(|last| self.nodes[**last].end <= number) {

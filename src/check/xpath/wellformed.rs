@@ -1,18 +1,18 @@
-//! What is XML and what is not, as far as the reader of the crate does not ask for it. Pure.
+//! Rules of well-formed XML that the reader of the crate does not check. Pure.
 
 use quick_xml::errors::{Error, IllFormedError};
 
-pub(super) const NO_CHARACTER: &str = "a character that XML does not have";
-pub(super) const NO_ENTITY: &str = "an entity that is unknown here";
-pub(super) const NO_NAME: &str = "a name that XML does not have";
-pub(super) const NOT_ENDED: &str = "an element is not ended";
+pub(super) const NO_CHARACTER: &str = "a character that is not allowed in XML";
+pub(super) const NO_ENTITY: &str = "an entity that is not supported";
+pub(super) const NO_NAME: &str = "a name that is not allowed in XML";
+pub(super) const NOT_ENDED: &str = "an element is not closed";
 pub(super) const OUTSIDE: &str = "a text outside of all elements";
 
-/// What is wrong, without the names and entities that the reader quotes.
+/// The reader's error, without the names and entities that it quotes.
 pub(super) fn told(error: &Error) -> String {
     match error {
         Error::IllFormed(IllFormedError::MismatchedEndTag { .. } | IllFormedError::UnmatchedEndTag(_)) => {
-            "an end of another element than the open one".to_owned()
+            "an end tag that does not match the open element".to_owned()
         }
         Error::IllFormed(IllFormedError::MissingEndTag(_)) => NOT_ENDED.to_owned(),
         Error::Escape(_) => NO_ENTITY.to_owned(),
@@ -24,7 +24,7 @@ pub(super) fn is_char(c: char) -> bool {
     !matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// A name with one colon at most, and something on both sides of it.
+/// Whether this is a name with at most one colon and text on both sides of it.
 pub(super) fn is_name(text: &str) -> bool {
     let begins = |c: char| {
         matches!(c, 'A'..='Z' | 'a'..='z' | '_' | '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}'
@@ -40,12 +40,13 @@ pub(super) fn is_name(text: &str) -> bool {
     is_part(prefix) && is_part(local)
 }
 
-/// Of an instruction its target: a name without a colon, and none that XML keeps for itself.
+/// Whether this is a valid target of a processing instruction: a name without a colon that is not
+/// reserved for XML.
 pub(super) fn is_instruction(target: &str) -> bool {
     is_name(target) && !target.contains(':') && !target.eq_ignore_ascii_case("xml")
 }
 
-/// Whether a blank stands behind each value of a tag but the last.
+/// Whether white space follows each attribute value of a tag except the last.
 pub(super) fn are_apart(attributes: &str) -> bool {
     let mut quote = None;
     attributes.bytes().zip(attributes.bytes().skip(1).chain([b' '])).all(|(byte, next)| match quote {
