@@ -1,4 +1,4 @@
-//! What was there before a run: every path is kept once, before its first change, with a manifest that `undo` reads.
+//! Keeps the state of every path once, before its first change, with a manifest that `undo` reads.
 
 mod manifest;
 
@@ -10,49 +10,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Entries of one directory that is about to be removed.
+/// Maximum number of entries in one directory that is about to be removed.
 const TREE_MAX: usize = 20_000;
-/// Bytes that one run copies at most.
+/// Maximum number of bytes that one run copies.
 const COPIED_MAX: u64 = 32 << 30;
-/// So much of a disk stays free at least; a tenth of it where that is less.
+/// Free space in bytes that copies must leave on a disk, or a tenth of the disk if that is less.
 const RESERVE_MAX: u64 = 1 << 30;
-/// Bytes that one run copies without a look at the reserve: configuration is changed on a full disk too.
+/// One run may copy this many bytes without checking free space, because configuration files are
+/// changed on a full disk too.
 const UNASKED_MAX: u64 = 64 << 20;
-/// Files that get another content are copied up to this size, and larger ones get a second name.
+/// A file whose content is replaced is copied if its size in bytes is at most this; a larger one
+/// gets a second hard link.
 const LINKED_MIN: u64 = 1 << 20;
 const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None };
 
-/// The directory that copies go to. Without one, nothing is kept.
+/// The backup directory of a run. Without a directory, nothing is kept.
 #[derive(Debug, Default)]
 pub struct Backup {
     to: Option<(PathBuf, Manifest)>,
-    /// Paths on record; with mode, owner and group, if those are all that was kept.
+    /// Recorded paths. The value is set if only mode, owner and group were kept.
     seen: BTreeMap<PathBuf, Option<Only>>,
-    /// Entries on record: each has the copy of this number.
+    /// Number of recorded entries; it also numbers the copies under `files/`.
     entries: usize,
-    /// Bytes that this run copied.
+    /// Number of bytes that this run has copied.
     copied: u64,
 }
 
-/// Mode, owner and group, where those are all that was kept of a file.
+/// Mode, owner and group of a file of which nothing else was kept.
 type Only = (u32, u32, u32);
 
-/// What is on record of a path, if anything is.
+/// The record of a path, if it has one.
 #[derive(Debug, Default)]
 pub struct Kept(Option<Option<Only>>);
 
-/// What is about to happen to a path.
+/// The change that is about to be made to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is made, or gets other attributes.
+    /// It is created, or its attributes change.
     Stays,
-    /// It gets another content, by rename.
+    /// Its content is replaced by a rename.
     Exchanged,
+    /// It is removed.
     Leaves,
 }
 
 impl Backup {
-    /// Goes on with what the directory already holds: the phases of one attempt may share it.
+    /// Opens the backup directory `dir` and continues what it already holds, because the phases of
+    /// one attempt may share a directory.
     pub fn open(dir: Option<&Path>) -> Result<Self, SafeError> {
         let Some(dir) = dir else { return Ok(Self::default()) };
         let fail = |what| move |source| SafeError::Io { path: dir.to_owned(), what, source };
@@ -73,20 +77,21 @@ impl Backup {
         Ok(backup)
     }
 
-    /// Before `path` is made, or gets other attributes: keeps what is there, of a file its attributes, unless that was done
-    /// before. On disk when this returns.
+    /// Called before `path` is created or its attributes change. Keeps its current state (of a file
+    /// only the attributes) unless that was kept before. The record is on disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
         let entry = self.entry(path, Fate::Stays, 0)?;
         self.record(entry.into_iter().collect())
     }
 
-    /// The same for what is about to get another content, by rename.
+    /// Like `keep`, for a file whose content is about to be replaced by a rename.
     pub fn keep_exchanged(&mut self, path: &Path) -> Result<(), SafeError> {
         let entry = self.entry(path, Fate::Exchanged, 0)?;
         self.record(entry.into_iter().collect())
     }
 
-    /// The same for what is about to be removed; of a directory, with everything in it.
+    /// Like `keep`, for a path that is about to be removed; with `tree`, also for everything in the
+    /// directory.
     pub fn keep_leaving(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
         if self.to.is_none() {
             return Ok(());
@@ -99,19 +104,20 @@ impl Backup {
         self.record(entries)
     }
 
-    /// Moves `path` to `to`, noted before on the disk. If it could not be moved, what lies there may be kept yet. Gives what
-    /// was on record of it before.
+    /// Records the move on disk, then moves `path` to `to`. If the move fails, the path can still
+    /// be kept by another call. Returns the earlier record of the path.
     pub fn park(&mut self, path: &Path, to: &Path) -> Result<Kept, SafeError> {
         let before = Kept(self.seen.get(path).copied());
         if !matches!(before.0, Some(None)) {
             self.record(vec![Entry { path: path.to_owned(), was: Was::Parked { to: to.to_owned() } }])?;
         }
-        safe::rename(path, to, "park it (it is protected, and nothing was removed)")?;
+        safe::rename(path, to, "park it (it is protected; nothing was removed)")?;
         self.seen.insert(path.to_owned(), None);
         Ok(before)
     }
 
-    /// What was parked lies at `path` again: of it is kept what was before.
+    /// Call this when a parked file is at `path` again: restores the record `before` that `park`
+    /// returned.
     pub fn not_parked(&mut self, path: &Path, before: Kept) {
         match before.0 {
             Some(kept) => self.seen.insert(path.to_owned(), kept),
@@ -119,7 +125,7 @@ impl Backup {
         };
     }
 
-    /// Puts entries on record: not before they are on the disk is anything taken for kept.
+    /// Records entries. They count as kept only after the manifest is on disk.
     fn record(&mut self, entries: Vec<Entry>) -> Result<(), SafeError> {
         let Some((_, manifest)) = self.to.as_mut().filter(|_| !entries.is_empty()) else { return Ok(()) };
         manifest.append(&entries)?;
@@ -131,7 +137,7 @@ impl Backup {
         self.entries += entries.len();
         for Entry { path, was } in entries {
             match was {
-                // Not before it was moved.
+                // Counts as kept only after the move; see `park`.
                 Was::Parked { .. } => {}
                 Was::Attributes { mode, uid, gid } => drop(self.seen.insert(path, Some((mode, uid, gid)))),
                 _ => drop(self.seen.insert(path, None)),
@@ -139,7 +145,8 @@ impl Backup {
         }
     }
 
-    /// What is to be put on record of a path, as the one after so many others; None: nothing is.
+    /// Makes the entry to record for a path. `after` is the number of entries that precede it in
+    /// the same call. None: there is nothing to record.
     fn entry(&mut self, path: &Path, fate: Fate, after: usize) -> Result<Option<Entry>, SafeError> {
         let Some(dir) = self.to.as_ref().map(|(dir, _)| dir.clone()) else { return Ok(None) };
         let before = match self.seen.get(path) {
@@ -160,21 +167,22 @@ impl Backup {
                 FileType::RegularFile => {
                     let copy = format!("files/{:06}", self.entries + after);
                     let to = dir.join(&copy);
-                    // By one descriptor, so that the content of one file never gets the owner and mode of another.
+                    // One descriptor for content and attributes, so that a file exchanged meanwhile
+                    // does not lend its owner and mode to the content of another.
                     let (file, stat) = safe::open(path)?;
                     self.keep_content(path, (&file, &stat), &to, fate)?;
                     let (mode, uid, gid) = before.unwrap_or((safe::mode_of(&stat), stat.st_uid, stat.st_gid));
                     Was::File { copy, mode, uid, gid }
                 }
-                // Sockets, pipes and devices are made again by whoever made them.
+                // Not kept: sockets, pipes and devices are recreated by the program that made them.
                 _ => return Ok(None),
             },
         };
         Ok(Some(Entry { path: path.to_owned(), was }))
     }
 
-    /// A file that leaves keeps its content under a second name, which takes no room. Else it is copied, while there is room
-    /// for that on the disk and in the bound of one run.
+    /// Keeps a removed file under a second hard link, which takes no space. Otherwise copies it, if
+    /// the disk and the limit of one run have room for it.
     fn keep_content(
         &mut self,
         path: &Path,
@@ -183,21 +191,23 @@ impl Backup {
         fate: Fate,
     ) -> Result<(), SafeError> {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        // A small one that is exchanged is copied: if that fails, it stays, and some programs want no second name of theirs.
+        // A small file whose content is replaced is copied. If copying fails, the file is not
+        // changed; some programs do not accept a second hard link of their files.
         let linked = fate == Fate::Leaves || size > LINKED_MIN;
-        // With another name besides, whoever writes there would write into what was kept.
+        // A file with several hard links is not linked: a program that writes through another name
+        // would change the kept content.
         if linked && stat.st_nlink == 1 && safe::second_name(&Notes::default(), path, copy).is_ok() {
             let same = |named: Stat| (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
             if safe::look(copy)?.is_some_and(same) {
                 return Ok(());
             }
-            // Another file was put in its place meanwhile.
+            // Another file took its place meanwhile.
             safe::remove(copy, false)?;
         }
         let refuse = |why: String| {
             let what = format!(
-                "is {} MiB, and nothing was changed, since it can't be kept for an undo: {why}; make room there, move \
-                 the file away, or name it in `state` of its service, which is moved aside as a whole",
+                "is {} MiB and was not changed, because it cannot be kept for an undo: {why}; free space there, move \
+                 the file away, or list it in `state` of its service, which is parked as a whole",
                 size >> 20
             );
             SafeError::refused(path, what)
@@ -223,7 +233,7 @@ fn attributes(mode: u32, uid: u32, gid: u32) -> Attributes {
     Attributes { mode: Some(mode), uid: Some(uid), gid: Some(gid) }
 }
 
-/// What `undo` did not get done; what stands in `restored` is done, the rest is as it was.
+/// A partial failure of `undo`: the paths in `restored` were put back, those in `failed` were not.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of the paths could not be restored: {}", failed.len(), failed.join("; "))]
 pub struct UndoError {
@@ -231,12 +241,14 @@ pub struct UndoError {
     pub failed: Vec<String>,
 }
 
-/// Puts back everything that a run kept, and returns the paths it changed. May be repeated.
+/// Puts back everything that a run kept in `backup_dir`, and returns the paths it changed. Can be
+/// repeated.
 pub fn undo(backup_dir: &Path) -> Result<Vec<String>, UndoError> {
     let read = manifest::read(backup_dir);
     let (entries, _) = read.map_err(|e| UndoError { restored: Vec::new(), failed: vec![e.line()] })?;
     let (mut restored, mut failed) = (Vec::new(), Vec::new());
-    // First what appeared goes away, innermost first; then what was there comes back, outermost first.
+    // First remove the paths that the run created, innermost first. Then restore the others,
+    // outermost first.
     for entry in entries.iter().rev().filter(|e| e.was == Was::Absent) {
         note(&entry.path, take_away(&entry.path), &mut restored, &mut failed);
     }
@@ -244,7 +256,8 @@ pub fn undo(backup_dir: &Path) -> Result<Vec<String>, UndoError> {
     for entry in entries.iter().filter(|e| e.was != Was::Absent && !only(e)) {
         note(&entry.path, put_back(backup_dir, entry), &mut restored, &mut failed);
     }
-    // In the end, for what was moved aside after them too. A file whose content was kept has them by that.
+    // Attributes come last, so that files moved back from `park_dir` get theirs too. A file whose
+    // content was kept already has its attributes.
     let whole: BTreeSet<&Path> =
         entries.iter().filter(|e| matches!(e.was, Was::File { .. })).map(|e| e.path.as_path()).collect();
     for entry in entries.iter().filter(|e| only(e) && !whole.contains(e.path.as_path())) {
@@ -265,7 +278,7 @@ fn take_away(path: &Path) -> Result<bool, SafeError> {
     match safe::look(path)? {
         None => Ok(false),
         Some(stat) if safe::kind(&stat) == FileType::Directory => match safe::remove(path, true) {
-            // Somebody else's files are in it by now: it stays.
+            // The directory contains files that the run did not create, so it stays.
             Err(SafeError::Io { source, .. })
                 if source.raw_os_error() == Some(rustix::io::Errno::NOTEMPTY.raw_os_error()) =>
             {
@@ -310,7 +323,10 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
         }
         Was::Attributes { mode, uid, gid } => {
             if !now.is_some_and(|s| safe::kind(&s) == FileType::RegularFile) {
-                return Err(SafeError::refused(path, "only its mode and owner were changed, and the file is gone"));
+                return Err(SafeError::refused(
+                    path,
+                    "its mode and owner cannot be restored, because the file does not exist any more",
+                ));
             }
             if same(*uid, *gid, *mode) {
                 return Ok(false);
@@ -332,7 +348,7 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             if now.is_some_and(|s| !(file(&s) && file(&parked))) {
                 return Err(SafeError::refused(
                     path,
-                    format!("something new is there; what was parked stays at {}", to.display()),
+                    format!("a new file or directory exists there; the parked one stays at {}", to.display()),
                 ));
             }
             safe::rename(to, path, "move it back")?;

@@ -1,8 +1,9 @@
-//! How much one template may make: texts that it prints, and values that it keeps for later.
+//! Limits of the output of one template and of the values that it stores.
 //!
-//! The engine counts steps, and bounds neither what a text grows to nor what is put together by `~` and `+`: thirty steps that
-//! double a text fill the memory. So what is printed is counted as it is printed, and what `set` keeps must be within bounds.
-//! Within one expression a value grows no further than its operators reach.
+//! minijinja limits the number of instructions, but not the size of a text or of the results of `~`
+//! and `+`: thirty instructions that double a text fill the memory. So output is counted while it
+//! is printed, and values stored by `set` must be within limits. Within one expression, a value can
+//! only grow as far as its operators allow.
 
 use super::lint;
 use minijinja::value::ValueKind;
@@ -10,21 +11,23 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 use std::borrow::Cow;
 use std::cell::Cell;
 
-/// Longest text that one template may give, and that it may keep, in bytes.
+/// Maximum length in bytes of the text that a template returns, and of a text that it stores.
 pub const TEXT_MAX: usize = 16 << 20;
-/// All that one template may print, in bytes, what it keeps and does not give among it.
+/// Maximum number of bytes that one template may print, including text that it stores and does not
+/// return.
 const PRINTED_MAX: usize = 4 * TEXT_MAX;
-/// Longest list that a template may keep.
+/// Maximum number of items of a list that a template stores.
 const ITEMS_MAX: usize = 1_000_000;
-/// The filter behind what `set` keeps; no template can name it, for the compiler does not know it.
+/// The filter that checks values stored by `set`. A template cannot use it, because the compiler
+/// does not know its name.
 const KEEP: &str = "remoor_keep";
 
 thread_local! {
-    /// What the template under way has printed, in bytes.
+    /// Number of bytes that the current template has printed.
     static PRINTED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// `f` renders one template, whose prints are counted by themselves.
+/// Runs `f`, which renders one template, with an output counter of its own.
 pub fn counted<T>(f: impl FnOnce() -> T) -> T {
     let around = PRINTED.replace(0);
     let out = f();
@@ -32,26 +35,26 @@ pub fn counted<T>(f: impl FnOnce() -> T) -> T {
     out
 }
 
-/// Counts a text that is about to be printed. Err: it is too much.
+/// Counts a text that is about to be printed. Fails if the template has printed too much.
 pub fn print(text: &str) -> Result<(), Error> {
     let all = PRINTED.get().saturating_add(text.len());
     PRINTED.set(all);
-    within("output", all, PRINTED_MAX)
+    within("the output", all, PRINTED_MAX)
 }
 
-/// A text that a template gives. Err: it is too long.
+/// Returns the text that a template gives. Fails if it is too long.
 pub fn text(out: String) -> Result<String, Error> {
-    within("output", out.len(), TEXT_MAX).map(|()| out)
+    within("the output", out.len(), TEXT_MAX).map(|()| out)
 }
 
-/// A value that an expression gives. Err: it is too large.
+/// Returns the value of an expression. Fails if it is a text or a list that is too large.
 pub fn value(value: Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         within("a text", text.len(), TEXT_MAX)?;
     }
     let list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
     if list && value.len().is_some_and(|len| len > ITEMS_MAX) {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("a list of over {ITEMS_MAX} items")));
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("a list has more than {ITEMS_MAX} items")));
     }
     Ok(value)
 }
@@ -59,16 +62,16 @@ pub fn value(value: Value) -> Result<Value, Error> {
 fn within(what: &str, len: usize, max: usize) -> Result<(), Error> {
     match len <= max {
         true => Ok(()),
-        false => Err(Error::new(ErrorKind::InvalidOperation, format!("over {max} bytes of {what}"))),
+        false => Err(Error::new(ErrorKind::InvalidOperation, format!("{what} is longer than {max} bytes"))),
     }
 }
 
-/// Makes an environment know what `keeping` writes.
+/// Registers the filter that `limit_stored_values` inserts.
 pub fn register(env: &mut Environment<'static>) {
     env.add_filter(KEEP, value);
 }
 
-/// A template in which every `set` that puts values together looks at what it keeps.
+/// Rewrites a template so that each `set` with `~` or `+` checks the size of the value it stores.
 pub fn keeping(template: &str) -> Cow<'_, str> {
     if !template.contains("{%") || !template.contains(['~', '+']) {
         return Cow::Borrowed(template);
@@ -76,10 +79,11 @@ pub fn keeping(template: &str) -> Cow<'_, str> {
     lint::parts(template).iter().map(|part| kept(part).unwrap_or(Cow::Borrowed(part.whole))).collect::<String>().into()
 }
 
-/// A `{% set name = a ~ b %}` as `{% set name = (a ~ b) | remoor_keep %}`; None: it is another part.
+/// Rewrites `{% set name = a ~ b %}` to `{% set name = (a ~ b) | remoor_keep %}`. Returns None if
+/// the part is not such a statement.
 fn kept<'t>(part: &lint::Part<'t>) -> Option<Cow<'t, str>> {
     let (left, right) = part.inner.filter(|_| part.statement() == Some("set"))?.split_once('=')?;
-    // Of a block that is set, the sign stands among the arguments of a filter.
+    // A block `set` has its `=` inside the arguments of a filter.
     let names = left.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "_.,()-+".contains(c));
     if !names || !right.contains(['~', '+']) || !part.whole.ends_with("%}") {
         return None;
@@ -126,25 +130,31 @@ mod tests {
         let ns = "{% set ns = namespace(x='x', l=[1]) %}";
         let start = resident();
         for (text, want) in [
-            ("{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x | length }}", "of a text"),
-            ("{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | length }}", "of a text"),
+            ("{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x | length }}", "a text is longer"),
+            ("{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | length }}", "a text is longer"),
             ("{% for i in range(40) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | join }}", "items"),
             (
                 "{% for i in range(40) %}{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}",
-                "of output",
+                "the output is longer",
             ),
-            ("{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] | join %}{% endfor %}", "a text of over"),
-            ("{% for i in range(40) %}{% set ns.x = ns.x | replace('x', 'xx') %}{% endfor %}", "a text of over"),
-            ("{{ ('x' * 90000000) ~ ('y' * 90000000) }}", "of"),
+            (
+                "{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] | join %}{% endfor %}",
+                "the text would be longer than",
+            ),
+            (
+                "{% for i in range(40) %}{% set ns.x = ns.x | replace('x', 'xx') %}{% endfor %}",
+                "the text would be longer than",
+            ),
+            ("{{ ('x' * 90000000) ~ ('y' * 90000000) }}", "longer"),
         ] {
             let error = expr::render_text(&Scope::default(), &format!("{ns}{text}")).map(|out| out.len()).unwrap_err();
             let told = expr::explain(&error);
-            assert!(told.contains(want) && told.contains("over"), "{text}: {told}");
+            assert!(told.contains(want) && told.contains("than"), "{text}: {told}");
         }
         assert!(resident().saturating_sub(start) < 1 << 20, "{} KiB more at the most", resident() - start);
     }
 
-    /// The most memory that this process ever had, in KiB.
+    /// The peak memory of this process in KiB.
     fn resident() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

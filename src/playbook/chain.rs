@@ -1,15 +1,19 @@
-//! `a.b.c` where `a.b` is undefined: for Ansible that is undefined too, and only who uses it fails. minijinja is either strict,
-//! and fails at the chain, or passes undefined values along everywhere, in comparisons and loops too. So a text that failed
-//! strictly is tried again, as strictly, with its chains written as calls of `STEP`, which passes undefined values along.
+//! Undefined values in chains such as `a.b.c`.
+//!
+//! For Ansible, `a.b.c` is undefined if `a.b` is, and only its use is an error. minijinja either
+//! fails at the chain (strict), or passes undefined values on everywhere, also in comparisons and
+//! loops. So a text that failed in strict mode is rendered again in strict mode, with its chains
+//! rewritten as calls of `STEP`, which passes undefined values on.
 
 use super::lint::{self, quoted, word};
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 
-/// The function of two arguments that stands for one step of a chain.
+/// The name of the template function that evaluates one step of a chain: `STEP(value, key)`.
 pub const STEP: &str = "__step";
 
-/// What `STEP` does: the item or attribute `key` of `value`; undefined where there is none.
+/// Implements `STEP`: returns the item or attribute `key` of `value`, or undefined if it does not
+/// exist.
 pub fn step(value: Value, key: Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => Ok(Value::UNDEFINED),
@@ -17,7 +21,7 @@ pub fn step(value: Value, key: Value) -> Result<Value, Error> {
     }
 }
 
-/// Words that are no values, behind which an expression begins.
+/// Keywords: they are not values, and an expression begins after them.
 const WORDS: [&str; 20] = [
     "and",
     "or",
@@ -41,18 +45,18 @@ const WORDS: [&str; 20] = [
     "filter",
 ];
 
-/// An expression with its chains as calls.
+/// Rewrites the chains of an expression as calls.
 pub fn expression(text: &str) -> String {
     let mut out = Rewritten::default();
     out.all(text);
     out.text
 }
 
-/// A template with the chains of its expressions as calls; all else as it stands.
+/// Rewrites the chains in the expressions of a template as calls. Other text is unchanged.
 pub fn template(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for part in lint::parts(text) {
-        // What is never closed is no markup: the engine says so.
+        // An unclosed `{{` is left unchanged; minijinja reports it.
         let Some(inner) = part.inner.filter(|inner| part.whole.len() > 2 + inner.len()) else {
             out.push_str(part.whole);
             continue;
@@ -64,7 +68,7 @@ pub fn template(text: &str) -> String {
     out
 }
 
-/// What a `set` sets stays a name.
+/// Rewrites only the value of a `set` statement: its target must stay a name.
 fn setting(text: &str) -> String {
     match text.split_once('=') {
         Some((target, value)) => format!("{target}={}", expression(value)),
@@ -72,11 +76,12 @@ fn setting(text: &str) -> String {
     }
 }
 
-/// What is open while a text is read.
+/// An open bracket.
 enum Open {
-    /// Brackets that only hold together, or hold arguments; with where in the result the value begins that they end.
+    /// A bracket that groups or holds arguments. Holds the position in the result at which the
+    /// value begins that the bracket ends.
     Group(usize),
-    /// `value[`: where the value begins, and where the bracket stands.
+    /// `value[`: the positions in the result of the value and of the bracket.
     Index(usize, usize),
 }
 
@@ -84,14 +89,14 @@ enum Open {
 struct Rewritten {
     text: String,
     open: Vec<Open>,
-    /// Where in `text` the value begins that was just read; None: an operator was.
+    /// Position in `text` of the value that was just read; None after an operator.
     value: Option<usize>,
 }
 
 impl Rewritten {
     fn all(&mut self, text: &str) {
         let mut rest = text;
-        // Behind `|` and `is` stands a name that may have points in it.
+        // After `|` and `is` follows a name, which may contain dots.
         let mut named = false;
         while let Some(c) = rest.chars().next() {
             let mut taken = c.len_utf8();
@@ -189,7 +194,7 @@ impl Rewritten {
     }
 }
 
-/// Whether what stands in brackets is a part of a list (`1:2`), not one item of it.
+/// Whether the content of brackets is a slice (`1:2`) and not a single index.
 fn slices(inside: &str) -> bool {
     let mut depth = 0;
     let mut rest = inside;

@@ -1,7 +1,7 @@
-//! Variables as the expressions see them: ordered, shared, and rendered only when somebody asks.
+//! Variables as expressions see them: ordered, shared, and rendered only when they are read.
 //!
-//! A text that came from a playbook or the inventory may be a template; a text that came from the node (facts, registers)
-//! is data and is never rendered. Which it is, is decided here once, when the value comes in.
+//! A text from a playbook or the inventory may be a template. A text from the node (facts,
+//! registers) is data and is never rendered. This is decided here once, when the value comes in.
 
 use super::unknown;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,30 +14,30 @@ use std::sync::Arc;
 pub enum Var {
     /// Null, boolean, number, or a text without markup.
     Plain(Value),
-    /// A text to be rendered whenever it is read.
+    /// A text that is rendered each time it is read.
     Template(Arc<str>),
     List(Arc<Vec<Var>>),
     Map(Arc<VarMap>),
-    /// Check mode can't tell.
+    /// Check mode cannot know the value.
     Unknown,
 }
 
-/// Names to values, in the order they were written.
+/// Variables by name, in the order in which they were written.
 #[derive(Debug, Clone, Default)]
 pub struct VarMap {
     pairs: Vec<(Arc<str>, Var)>,
     index: BTreeMap<Arc<str>, usize>,
-    /// Names that are not in it are UNKNOWN.
+    /// If set, names that the map does not contain are UNKNOWN.
     open: bool,
 }
 
 impl VarMap {
-    /// Values from playbooks and inventories: texts with markup are templates.
+    /// Makes a map of values from playbooks and inventories. Texts with markup are templates.
     pub fn trusted(map: &Map<String, Value>) -> Self {
         Self::from_json(map, true)
     }
 
-    /// Values from the node: never rendered.
+    /// Makes a map of values from the node, which are never rendered.
     pub fn untrusted(map: &Map<String, Value>) -> Self {
         Self::from_json(map, false)
     }
@@ -54,12 +54,12 @@ impl VarMap {
         out
     }
 
-    /// Whether names that it does not have are UNKNOWN.
+    /// Whether names that the map does not contain are UNKNOWN.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// The same with these variables over it.
+    /// Returns the map with these variables added; they replace variables of the same name.
     pub fn over(mut self, shared: &BTreeMap<String, Shared>) -> Self {
         shared.iter().for_each(|(name, value)| self.set(name, value.var().clone()));
         self
@@ -80,7 +80,7 @@ impl VarMap {
         self.index.get(name).map(|&at| &self.pairs[at].1)
     }
 
-    /// The same without these names.
+    /// Returns the map without these names.
     pub fn without(&self, names: &BTreeSet<String>) -> Self {
         let mut out = Self::default();
         self.iter().filter(|(name, _)| !names.contains(&***name)).for_each(|(name, var)| out.set(name, var.clone()));
@@ -108,7 +108,7 @@ impl Var {
     }
 }
 
-/// What an option or a keyword says that is yes or no, in Ansible's words for it; None: it is neither.
+/// Reads a boolean of an option or keyword as Ansible does. None: the value is not a boolean.
 pub fn boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(b) => Some(*b),
@@ -122,7 +122,7 @@ pub fn boolean(value: &Value) -> Option<bool> {
     }
 }
 
-/// The same of a text.
+/// Like `boolean`, for a text.
 pub fn boolean_word(text: &str) -> Option<bool> {
     match text.trim().to_lowercase().as_str() {
         "yes" | "on" | "1" | "true" | "y" | "t" => Some(true),
@@ -131,12 +131,13 @@ pub fn boolean_word(text: &str) -> Option<bool> {
     }
 }
 
-/// A variable that is the same on all hosts and may be large: what is made for each of them shares it. As JSON it is its value.
+/// A variable that is the same on all hosts and may be large; the plans of all hosts share it. Its
+/// JSON form is its value.
 #[derive(Debug, Clone)]
 pub struct Shared(Arc<(Value, Var)>);
 
 impl Shared {
-    /// Of an inventory's value: texts with markup are templates.
+    /// Makes a shared variable of an inventory value. Texts with markup are templates.
     pub fn new(value: Value) -> Self {
         let var = Var::new(&value, true);
         Self(Arc::new((value, var)))
@@ -147,7 +148,7 @@ impl Shared {
         &self.0.0
     }
 
-    /// The value as expressions see it.
+    /// The value in the form that expressions use.
     pub fn var(&self) -> &Var {
         &self.0.1
     }

@@ -1,5 +1,5 @@
-//! Handlers that are due: each runs once a flush, in the order of their definition, and until it has run it is owed, in the
-//! journal too.
+//! Notified handlers. In each flush a handler runs once, in the order of definition. Until a
+//! handler has run it is pending, and the journal records it.
 
 use super::plan::{Handler, Play, Task};
 use super::run::{Flow, Run, Stop, union};
@@ -7,20 +7,21 @@ use super::scope::Scope;
 use super::{compile, data, expr};
 use serde_json::{Value, json};
 
-/// Rounds of handlers that notify handlers; whoever is notified after so many is notified for ever.
+/// Maximum number of rounds in which handlers notify handlers. After that many rounds they are
+/// assumed to notify each other without end.
 const ROUNDS_MAX: usize = 20;
 
-/// Whether handlers are notified.
+/// Whether a task changed something, so that it notifies its handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     No,
-    /// In check mode nobody knows.
+    /// Check mode cannot know it.
     Perhaps,
     Yes,
 }
 
 impl<'a> Run<'a, '_> {
-    /// Notifies for a task, or for one item of it, with the names as `scope` has them.
+    /// Notifies the handlers of a task, or of one item of it. `scope` renders the names.
     pub(super) fn announce(&mut self, task: &Task, scope: &Scope, change: Change) -> Flow {
         if change == Change::No {
             return Ok(());
@@ -38,7 +39,8 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// Brings the journal up to date at the end of a task, without a change too: what was written ahead of it is not owed.
+    /// Brings the journal up to date at the end of a task, also if nothing changed, because the
+    /// handlers that `pending_if_changed` recorded beforehand are then not pending.
     pub(super) fn settle(&mut self, task: &Task) -> Flow {
         if !task.notify.is_empty()
             && let Err(message) = self.write_journal()
@@ -55,13 +57,14 @@ impl<'a> Run<'a, '_> {
         self.broken_off.retain(|n| n != name);
     }
 
-    /// Names that this task will notify if it changes anything, with those that are owed: whoever is killed between the
-    /// change and its end owes them too. None where all of them are in the journal, or there is none.
+    /// The pending handlers if this task changes something. They are recorded before the task runs,
+    /// because the run may be killed between the change and the end of the task. None if the
+    /// journal already contains them all or there is no journal.
     pub(super) fn ahead(&self, task: &Task, scope: &Scope) -> Option<Vec<String>> {
         if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
             return None;
         }
-        // What only the result can name is named when it is there.
+        // Names that depend on the result of the task are added after the task.
         let all = self.owed(&notifies(scope, task).unwrap_or_default());
         (all != self.journaled).then_some(all)
     }
@@ -92,10 +95,10 @@ impl<'a> Run<'a, '_> {
             rounds += 1;
             let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
             self.notified.retain(|name| !names.contains(name));
-            // Of a flush that this one is within.
+            // Pending handlers of the outer flush, if flushes are nested.
             let outer = self.due.clone();
             for (at, i) in due.iter().enumerate() {
-                // Until the last handler that a name means has run, the name is owed.
+                // A name stays pending until the last handler that it refers to has run.
                 let owed = |rest: &[usize]| {
                     let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
                     owed.cloned().collect::<Vec<_>>()
@@ -109,7 +112,7 @@ impl<'a> Run<'a, '_> {
                     self.journal_or_stop()?;
                     return flow;
                 }
-                // What it notified and is yet to run in this round runs once.
+                // A handler that was notified now and still runs in this round runs only once.
                 let to_come = |name: &str| {
                     let mut meant = (0..play.handlers.len()).filter(|i| play.answers(*i, name)).peekable();
                     meant.peek().is_some() && meant.all(|i| due[at + 1..].contains(&i))
@@ -123,7 +126,8 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// A handler whose name holds markup is known by what is written; it is notified by what that comes to.
+    /// Handlers are identified by the written form of their names, which may contain markup.
+    /// Replaces each notified name by that written form.
     fn by_written_names(&mut self, play: &'a Play) {
         for handler in &play.handlers {
             for written in handler.names.iter().filter(|name| data::has_markup(name)) {
@@ -137,8 +141,9 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// After this task, what it notifies waits no longer, whichever run it was notified in. A name that differs from item to
-    /// item can't be told here; it waits for the end of the play.
+    /// After this task, the handlers that it notifies are no longer held back, also if an earlier
+    /// run notified them. A name that differs between items is not known here; its handlers run at
+    /// the end of the play.
     pub(super) fn release(&mut self, play: &'a Play, task: &'a Task) {
         if self.owed.is_empty() || task.notify.is_empty() {
             return;
@@ -149,7 +154,7 @@ impl<'a> Run<'a, '_> {
         self.notified = union([&self.notified, &released]);
     }
 
-    /// One handler that is due.
+    /// Runs one notified handler.
     fn handler(&mut self, play: &'a Play, handler: &'a Handler) -> Flow {
         match handler.task.module.as_str() {
             "meta" => self.meta(play, &handler.task),
@@ -158,9 +163,9 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// A handler of which nobody knows whether it would be notified.
+    /// Reports a handler for which check mode cannot know whether it would be notified.
     fn handler_unknown(&mut self, handler: &'a Handler) {
-        self.say_unknown(&handler.task, true, "whether it is notified depends on what was not run");
+        self.say_unknown(&handler.task, true, "whether it is notified depends on tasks that were not run");
         let mut set = Vec::new();
         compile::names_set_by(&handler.task, &mut set);
         set.iter().for_each(|name| self.frame.forget(name));

@@ -1,16 +1,16 @@
-//! Who a plan needs to be. A run is one process: root for all its tasks, or the login for all. Only commands are run as
-//! others.
+//! The user that a plan needs. A run is one process: root for all its tasks, or the login user for
+//! all. Only commands can run as another user.
 
 use super::plan::{Plan, Task};
 
-/// What is wrong with a plan of which one part is for root and another for the login.
-pub const MIXED: &str = "this task has no `become`, and the run is root by sudo for others: only command, shell, raw and \
-     script are then run as the login; give it or the play `become: true` (or -b), log in as root, or use ansible-playbook for it";
+/// Error for a plan in which some tasks are for root and others for the login user.
+pub const MIXED: &str = "this task has no `become`, but other tasks need root by sudo, and then only command, shell, raw and \
+     script run as the login user; add `become: true` to the task or the play (or use -b), log in as root, or use ansible-playbook";
 
-/// Modules that only run a command, which can be another user's.
+/// Modules that only run a command, which can run as another user.
 pub(super) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 
-/// Modules that touch nothing, as whomever they run.
+/// Modules that do not touch the host, so any user can run them.
 pub(super) const ANYBODY: [&str; 9] =
     ["assert", "debug", "fail", "meta", "set_fact", "include_tasks", "include_vars", "include_role", "pause"];
 
@@ -20,7 +20,8 @@ impl Plan {
         self.find(&|task| task.elevated).is_some()
     }
 
-    /// The first task that changes or reads the host, is not for root, and can't be done by another than who runs the plan.
+    /// The first task that changes or reads the host, is not for root, and cannot run as a user
+    /// other than the one who runs the plan.
     pub fn unelevated(&self) -> Option<&Task> {
         let fits = |task: &Task| [&ANYBODY[..], &COMMANDS].iter().any(|list| list.contains(&task.module.as_str()));
         self.find(&|task| !task.elevated && !fits(task))

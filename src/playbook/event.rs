@@ -1,4 +1,4 @@
-//! What a run says while it goes and when it ends: the executor sends these on as they are.
+//! Events of a run and its result. The executor forwards them unchanged.
 
 use super::plan::Task;
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longest message of a task that is told, in bytes: a result that was registered may be of any size.
+/// Maximum length in bytes of a reported task message: a registered result may be of any size.
 const MSG_MAX: usize = 256 << 10;
 
-/// What is told in the place of what `no_log` hides.
+/// Replaces text that `no_log` hides.
 pub(super) const HIDDEN: &str = "hidden by no_log";
 
-/// Told of each command of a run that begins (true) or has ended, by its process id; each leads a group of its own.
+/// Called with the process id of each command of a run when it begins (true) and when it has ended
+/// (false). Each command leads its own process group.
 type Watcher = dyn Fn(u32, bool) + Send + Sync;
 
-/// Asks a run to end early: after its current task, or at once. Clones are the same one; what was asked stays asked.
+/// A request to end a run early: after its current task, or at once. Clones share the request; it
+/// cannot be withdrawn.
 #[derive(Clone, Default)]
 pub struct Cancel {
     stopped: Arc<AtomicBool>,
@@ -28,24 +30,25 @@ impl Cancel {
     pub fn new() -> Self {
         Self::default()
     }
-    /// With somebody who keeps account of the commands that are running.
+    /// Makes a request whose `children` is called when a command begins and ends.
     pub fn watched(children: impl Fn(u32, bool) + Send + Sync + 'static) -> Self {
         Self { children: Some(Arc::new(children)), ..Self::default() }
     }
-    /// The command in flight goes on to its end, or to its time limit; pauses end; nothing further is begun.
+    /// Ends the run after the current command has ended or reached its time limit. Pauses end, and
+    /// nothing further is started.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }
-    /// The command in flight is ended with its whole process group, nothing further is begun.
+    /// Kills the current command with its process group. Nothing further is started.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         self.stop();
     }
-    /// Nothing further may be begun.
+    /// Whether nothing further may be started.
     pub fn stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
-    /// What is under way is to end too.
+    /// Whether the current command must end too.
     pub fn cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
@@ -67,11 +70,11 @@ impl std::fmt::Debug for Cancel {
     }
 }
 
-/// Which part of a re-setup a run is.
+/// The part of a re-setup that a run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// What is to be gone may be gone already: stopping a unit that is not there is no failure.
+    /// Things to remove may be absent already: stopping a unit that does not exist is no failure.
     Cleanup,
     Provision,
     #[default]
@@ -82,15 +85,17 @@ pub enum Phase {
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     pub run_id: String,
-    /// Asked before each play; the end of each is an event then. None: one play after the other.
+    /// Waited for before each play; then the end of each play is an event too. None: plays run
+    /// without waiting.
     pub gate: Option<super::Gate>,
-    /// Handlers that an earlier run owes.
+    /// Handlers that an earlier run left pending.
     pub pending_handlers: Vec<String>,
-    /// Where owed handlers are kept while a run goes; read at the start, removed when none is owed.
+    /// File that holds the pending handlers during a run. Read at the start; removed when no
+    /// handler is pending. Empty: no journal.
     pub journal: PathBuf,
-    /// Every file is copied here once before its first change, for `undo`.
+    /// Directory to which every path is copied once before its first change, for `undo`.
     pub backup: Option<PathBuf>,
-    /// Longest task without a `timeout` of its own; 0: no limit.
+    /// Maximum duration in milliseconds of a task without its own `timeout`; 0: no limit.
     pub task_timeout_ms: u64,
     pub phase: Phase,
     /// Globs of paths that are never deleted or emptied but moved to `park_dir`.
@@ -98,11 +103,12 @@ pub struct RunOptions {
     pub park_dir: PathBuf,
     /// Globs of files whose content is never shown.
     pub secret: Vec<String>,
-    /// Nothing is changed; the events say what would be.
+    /// Check mode: nothing is changed, and the events report what would change.
     pub check: bool,
-    /// Where systemd is asked.
+    /// Sockets of systemd.
     pub systemd: crate::systemd::Sockets,
-    /// Where this is root by sudo, the number of the user who logged in: commands of tasks without `become` are theirs.
+    /// If the run is root by sudo, the user id of the login user; commands of tasks without
+    /// `become` run as this user.
     pub login: Option<u32>,
 }
 
@@ -113,15 +119,15 @@ pub enum Status {
     Changed,
     Skipped,
     Failed,
-    /// Failed, and `ignore_errors` let it pass.
+    /// Failed, but `ignore_errors` is set.
     Ignored,
-    /// Check mode: a command that was not run, or a handler that would be.
+    /// Check mode: a command that was not run, or a handler that would run.
     WouldRun,
-    /// Check mode: it depends on what was not run.
+    /// Check mode: the result depends on tasks that were not run.
     Unknown,
 }
 
-/// Unit: one item of one task.
+/// An event of a run. One `Task` or `Handler` event reports one item of one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
@@ -132,12 +138,13 @@ pub enum Event {
     },
     Task(Done),
     Handler(Done),
-    /// A line of a running command, at most 16 KiB; so many per task, then one that says so.
+    /// A line of a running command, at most 16 KiB long. Their number per task is limited; one more
+    /// line reports how many were left out.
     Output {
         i: u32,
         line: String,
     },
-    /// A play is through, its handlers too; only where there is a gate.
+    /// A play and its handlers have ended. Only sent if `RunOptions::gate` is set.
     PlayEnd {
         play: u32,
     },
@@ -147,33 +154,36 @@ pub enum Event {
 pub struct Done {
     /// The task's number in the plan.
     pub i: u32,
-    /// How many tasks the run had begun with this one: a task that is included twice has two, its items have one.
+    /// Number of tasks that the run had started, including this one. A task that is included twice
+    /// has two numbers; its items share one.
     #[serde(default)]
     pub turn: u32,
     pub name: String,
     pub module: String,
     pub item: Option<String>,
     pub status: Status,
-    /// Of a failure that was ignored: something was changed all the same.
+    /// Set on an ignored failure that changed something nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
-    /// The last lines of what a command printed.
+    /// The last lines that a command printed.
     pub stdout_tail: String,
-    /// Of contents: unified, at most 256 KiB; of binary and long ones sizes and sums; None for secrets.
+    /// Content difference: a unified diff of at most 256 KiB; sizes and checksums for binary and
+    /// long files; None for secrets.
     pub diff: Option<String>,
-    /// What else differs of the file: mode, owner, group, what it is.
+    /// Other changes of the file: mode, owner, group, type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<AttributeChange>,
-    /// The file that `diff` is of.
+    /// The file that `diff` describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub took_ms: u64,
 }
 
 impl Done {
-    /// Of a task, or one item of it, without anything that a module tells; what is said is hidden by `no_log`.
+    /// Makes the result of a task, or of one item of it, without module-specific values. The
+    /// message is hidden if the task has `no_log`.
     pub fn of(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
         let mut msg = msg.into();
         if msg.len() > MSG_MAX {
@@ -200,7 +210,7 @@ impl Done {
     }
 }
 
-/// One attribute of a file, before and after, as people write it.
+/// A change of one attribute of a file, in the notation users write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttributeChange {
     /// `mode`, `owner`, `group`, `state`, `target`.
@@ -221,28 +231,29 @@ impl std::fmt::Display for AttributeChange {
     }
 }
 
-/// How a run ended. Without a failure and not cancelled: everything was done.
+/// The result of a run. Everything was done if `failure` is None and `cancelled` is false.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     pub ok: u32,
     pub changed: u32,
     pub skipped: u32,
     pub failed: u32,
-    /// Check mode: of so many items it is not known what they would do.
+    /// Check mode: number of items whose effect is not known.
     #[serde(default)]
     pub unknown: u32,
-    /// Check mode: so many commands and handlers were not run. Each is also counted as what it would be (changed, ok,
-    /// unknown).
+    /// Check mode: number of commands and handlers that were not run. Each is also counted by its
+    /// expected status (changed, ok, unknown).
     #[serde(default)]
     pub would_run: u32,
     pub failure: Option<Failure>,
-    /// Notified and not run: the next run is to be given these.
+    /// Handlers that were notified but not run. Pass them to the next run.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
-    /// It failed by a task that ends the play for all hosts (`any_errors_fatal`).
+    /// The failed task ends the play for all hosts (`any_errors_fatal`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
-    /// Those facts of the node that the plan could read, as this run had them: with them the manager renders the same.
+    /// The facts that the plan could read, as this run had them. With them the manager renders the
+    /// same texts.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,
 }
@@ -258,12 +269,12 @@ pub struct Failure {
     pub tail: Vec<String>,
 }
 
-/// Longest line that is passed on, in bytes.
+/// Maximum length in bytes of a line that is passed on.
 const LINE_MAX: usize = 16 << 10;
-/// Lines kept for the tail.
+/// Number of lines kept for the tail.
 const TAIL_LINES: usize = 20;
 
-/// Cuts a stream of bytes into lines of bounded length and keeps the last of them.
+/// Splits a stream of bytes into lines of limited length and keeps the last lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     open: Vec<u8>,
@@ -272,7 +283,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Takes bytes, hands out finished lines.
+    /// Adds bytes and passes each complete line to `emit`.
     pub fn push(&mut self, bytes: &[u8], emit: &mut dyn FnMut(&str)) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {
             let (body, end) = match part.strip_suffix(b"\n") {
@@ -288,7 +299,7 @@ impl Lines {
         }
     }
 
-    /// Hands out the last line if it had no end.
+    /// Passes the last line to `emit` if it did not end with a newline.
     pub fn close(&mut self, emit: &mut dyn FnMut(&str)) {
         if !self.open.is_empty() {
             self.finish(emit);

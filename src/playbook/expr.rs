@@ -1,7 +1,8 @@
-//! Jinja2 expressions and templates by minijinja, set up to answer as Ansible's do.
+//! Jinja2 expressions and templates, evaluated by minijinja and set up to behave as Ansible's do.
 //!
-//! Strict about undefined names, bounded in work and output. Where a chain such as `a.b.c | default(1)` fails, it is tried
-//! again with undefined values passed along it (`chain.rs`), as Ansible does; to use one is still an error.
+//! Evaluation is strict about undefined names and has limits for work and output. If it fails at a
+//! chain such as `a.b.c | default(1)`, it is repeated with undefined values passed along the chain
+//! (`undefined_chain.rs`), as Ansible does. Using an undefined value is still an error.
 
 use super::filters::{self, Undefined};
 use super::scope::Scope;
@@ -14,17 +15,18 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
-/// Instructions per evaluation.
+/// Maximum number of minijinja instructions per evaluation.
 const FUEL: u64 = 2_000_000;
 
 static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Fails));
-/// For texts that `chain` wrote anew.
+/// For texts that `undefined_chain` has rewritten.
 static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Passes));
-/// Says which name is undefined, at the price of rendering every variable in sight: only for what failed already.
+/// Reports the name that is undefined. It renders every visible variable, so it is used only after
+/// a failure.
 static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, Undefined::Fails));
 
 thread_local! {
-    /// The first values that each template under way printed, at most two.
+    /// The first values, at most two, that each template being rendered printed.
     static PRINTED: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -49,7 +51,7 @@ fn environment(named: Named, undefined: Undefined) -> Environment<'static> {
     }
     env.add_function(chain::STEP, chain::step);
     env.set_formatter(|out, _, value| {
-        // Only what an `if` without `else` leaves comes here undefined.
+        // Only an `if` without `else` gives an undefined value here.
         if value.is_undefined() {
             return Ok(());
         }
@@ -72,10 +74,10 @@ fn environment(named: Named, undefined: Undefined) -> Environment<'static> {
     env
 }
 
-/// One line that says what is wrong, without the engine's file names.
+/// Describes an error in one line, without minijinja's file names.
 pub fn explain(error: &Error) -> String {
     if let Some(circle) = circle(error) {
-        return format!("templates include each other without an end: {circle}");
+        return format!("templates include each other endlessly: {circle}");
     }
     let mut text = match (error.kind(), error.detail()) {
         (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
@@ -97,7 +99,8 @@ pub fn explain(error: &Error) -> String {
     text
 }
 
-/// Where one template includes another until the engine gives up: each with the line of its include, once round.
+/// Finds templates that include each other until minijinja gives up. Returns the includes of one
+/// cycle with their lines.
 fn circle(error: &Error) -> Option<String> {
     let mut way: Vec<(&str, usize)> = Vec::new();
     let mut at = Some(error);
@@ -113,7 +116,7 @@ fn circle(error: &Error) -> Option<String> {
     Some(told.join(" -> "))
 }
 
-/// The value of an expression (no braces).
+/// Evaluates an expression (without braces).
 pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
     again_if_undefined(|env, chained| {
         let text = if chained { chain::expression(text) } else { text.to_owned() };
@@ -121,17 +124,18 @@ pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// Tries strictly; where something was undefined, again with chains that may be (`attempt` is told so).
+/// Runs `attempt` in strict mode. If something was undefined, runs it again with `true`, which
+/// means that it must rewrite the chains.
 fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>) -> Result<T, Error> {
     attempt(&STRICT, false).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {
             return Err(e);
         }
-        // Variables in variables that all fail would double the work with each level.
+        // A limit of depth: nested variables that all fail would double the work with each level.
         if super::scope::depth() < 6 {
             match attempt(&CHAIN, true) {
                 Ok(value) => return Ok(value),
-                // It got past what is undefined: what stopped it there is the matter.
+                // The retry passed the undefined value and failed later, so that error is reported.
                 Err(then) if !matches!(then.kind(), ErrorKind::UndefinedError | ErrorKind::SyntaxError) => {
                     return Err(then);
                 }
@@ -142,7 +146,7 @@ fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result
     })
 }
 
-/// A condition (`when`, `changed_when`, `until` ...).
+/// Evaluates a condition (`when`, `changed_when`, `until` ...).
 pub fn truth(scope: &Scope, text: &str) -> Result<bool, Error> {
     let value = match inner_expression(text) {
         Some(_) => native(scope, text)?,
@@ -157,10 +161,11 @@ pub fn truth(scope: &Scope, text: &str) -> Result<bool, Error> {
     })
 }
 
-/// A text of a playbook or inventory with markup. Where nothing but one value is printed, that value with its type.
+/// Renders a text of a playbook or inventory. If it prints a single value, returns that value with
+/// its type.
 pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
     let text = &*escaped(text);
-    // A last line's end belongs to a text, and to nothing else.
+    // A final newline is part of a text value only; values of other types lose it.
     let body = text.strip_suffix('\n').unwrap_or(text);
     let alone = body.starts_with("{{") && body.ends_with("}}");
     if let Some(inner) = inner_expression(body).filter(|_| alone) {
@@ -186,7 +191,8 @@ pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// Backslashes in the quotes inside `{{ }}` doubled, as Ansible does with texts of YAML: what YAML left stands for itself.
+/// Doubles backslashes in quotes inside `{{ }}`, as Ansible does with YAML texts, so that a
+/// backslash that YAML left is literal.
 fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
@@ -204,7 +210,8 @@ fn escaped(text: &str) -> Cow<'_, str> {
             (Some("{{" | "{%"), None) if matches!(c, '\'' | '"') => quote = Some(c),
             (Some(_), Some(open)) if c == open => quote = None,
             (Some(begin), Some(_)) if c == '\\' => {
-                // The pair first: a quote behind a backslash does not end the text.
+                // The character after a backslash is handled with it: an escaped quote does not end
+                // the text.
                 let next = rest[1..].chars().next();
                 let twice = begin == "{{";
                 out.push_str(if twice { "\\\\" } else { "\\" });
@@ -228,17 +235,17 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What stands between the braces if the whole text is one `{{ }}`.
+/// The expression between the braces if the whole text is a single `{{ }}`.
 pub fn inner_expression(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     let inner = inner.strip_prefix('-').unwrap_or(inner);
     let inner = inner.strip_suffix('-').unwrap_or(inner).trim();
-    // `{{ a }} {{ b }}` has the same ends, and is no expression inside.
+    // `{{ a }} {{ b }}` begins and ends in the same way, but its inside is not an expression.
     STRICT.compile_expression_owned(inner.to_owned()).ok()?;
     Some(inner)
 }
 
-/// A template file to text. `parts` are the templates it may include, by the name used in it.
+/// Renders a template file. `parts` are the templates it may include, by the name used in it.
 pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
     again_if_undefined(|base, chained| {
         let written = |text| {
@@ -253,18 +260,19 @@ pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Ar
     })
 }
 
-/// Whether the engine itself has a function of this name.
+/// Whether minijinja has a function of this name.
 pub fn is_function(name: &str) -> bool {
     STRICT.globals().any(|(own, _)| own == name)
 }
 
-/// Names that a template reads and does not set itself; none where it is no template.
+/// Names that a template reads and does not set itself. Empty if the text is not a valid template.
 pub fn names_read(text: &str) -> BTreeSet<String> {
     let Ok(template) = STRICT.template_from_named_str("template", text) else { return BTreeSet::new() };
     template.undeclared_variables(false).into_iter().filter(|name| !is_function(name)).collect()
 }
 
-/// Syntax, filter and test names of an expression; nothing is evaluated. The error's line counts within `text`.
+/// Checks syntax, filter names and test names of an expression without evaluating it. The line of
+/// the error is relative to `text`.
 pub fn check_expression(text: &str) -> Result<(), Error> {
     let (text, markup) = (text.trim(), super::data::has_markup(text));
     if markup {
@@ -274,18 +282,20 @@ pub fn check_expression(text: &str) -> Result<(), Error> {
     filters::check_names(&format!("{{{{ {text} }}}}"))
 }
 
-/// Syntax, filter and test names of a template.
+/// Checks syntax, filter names and test names of a template.
 pub fn check_template(text: &str) -> Result<(), Error> {
     STRICT.template_from_named_str("template", text)?;
     filters::check_names(text)
 }
 
-/// Where in a template the error is that [`check_template`] gave of it: line and column, from 1.
+/// The position in a template of an error that [`check_template`] returned: line and column, from
+/// 1.
 pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
     if let Some(line) = error.line() {
         return (u32::try_from(line).unwrap_or(u32::MAX), 1);
     }
-    // A name has no line: it is that of the markup which is refused for it alone.
+    // Errors of names have no line. The position is that of the first markup that fails with the
+    // same error when checked alone.
     let mut offset = 0;
     for part in lint::parts(template) {
         if filters::check_names(part.whole).is_err_and(|own| own.detail() == error.detail()) {
@@ -296,10 +306,10 @@ pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
     (1, 1)
 }
 
-/// Lists and maps inside of each other.
+/// Maximum nesting depth of lists and maps.
 const NESTED_MAX: usize = 64;
 
-/// A value as JSON; undefined and failing parts are errors. Keys of maps become texts.
+/// Converts a value to JSON. Undefined and failing parts are errors. Keys of maps become texts.
 pub fn to_json(value: &Value) -> Result<serde_json::Value, Error> {
     json_at(value, 0)
 }
@@ -307,7 +317,7 @@ pub fn to_json(value: &Value) -> Result<serde_json::Value, Error> {
 fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
     use serde_json::Value as Json;
     if depth > NESTED_MAX {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("over {NESTED_MAX} lists or maps deep")));
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("lists or maps nested deeper than {NESTED_MAX}")));
     }
     Ok(match value.kind() {
         ValueKind::Undefined => return Err(Error::new(ErrorKind::UndefinedError, "a value is undefined")),
@@ -327,13 +337,14 @@ fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
             }
             Json::Object(out)
         }
-        ValueKind::Number => serde_json::to_value(value)
-            .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("a number can't be told: {e}")))?,
+        ValueKind::Number => serde_json::to_value(value).map_err(|e| {
+            Error::new(ErrorKind::InvalidOperation, format!("a number cannot be converted to JSON: {e}"))
+        })?,
         _ => Json::String(value.to_string()),
     })
 }
 
-/// Renders every text inside `value`.
+/// Renders every text in `value`, also the keys of maps.
 pub fn render_json(scope: &Scope, value: &serde_json::Value) -> Result<serde_json::Value, Error> {
     use serde_json::Value as Json;
     Ok(match value {
@@ -351,7 +362,7 @@ pub fn render_json(scope: &Scope, value: &serde_json::Value) -> Result<serde_jso
     })
 }
 
-/// A rendered text; values that are no text are printed.
+/// Renders a text. A value that is not a text is printed as text.
 pub fn render_text(scope: &Scope, text: &str) -> Result<String, Error> {
     if !super::data::has_markup(text) {
         return Ok(text.to_owned());

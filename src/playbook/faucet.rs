@@ -1,24 +1,25 @@
-//! How much of a command's output is told while it runs: the rest is counted and left out.
+//! Limits the output lines that a running command sends. Lines beyond the limit are counted and
+//! dropped.
 
 use std::time::{Duration, Instant};
 
-/// Output events of one task: lines, bytes, and lines per second.
+/// Limits of one task: lines, bytes, and lines per second.
 const LINES_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
 const PER_SECOND: usize = 2_000;
 
-/// Lets so many lines through, and counts the rest.
+/// Passes a limited number of lines and counts the rest.
 #[derive(Default)]
 pub struct Faucet {
     lines: usize,
     bytes: usize,
     window: Option<(Instant, usize)>,
-    /// Lines that were not let through.
+    /// Number of dropped lines.
     pub dropped: usize,
 }
 
 impl Faucet {
-    /// Whether this line is let through.
+    /// Counts this line and returns whether it is sent.
     pub fn lets(&mut self, line: &str) -> bool {
         let (since, count) =
             self.window.filter(|(since, _)| since.elapsed() < Duration::from_secs(1)).unwrap_or((Instant::now(), 0));

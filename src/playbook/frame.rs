@@ -1,5 +1,5 @@
-//! The variables of a plan in their order of precedence, and what a task makes of them: items, options, environment.
-//! Used by the run and by `rendered`, so that both see the same.
+//! The variables of a plan in their order of precedence, and the items, options and environment
+//! that a task makes of them. The run and `rendered` share this code, so both see the same values.
 
 use super::data::{Var, VarMap, has_markup};
 use super::expr;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What `default(omit)` leaves; an option with this value is left out.
+/// The value of `omit`: an option with this value is left out.
 const OMIT: &str = "__omit_this_option__";
 /// The hosts of a play, or of a batch of it, that have not failed.
 const PLAY_HOSTS: [&str; 3] = ["ansible_play_hosts", "ansible_play_batch", "play_hosts"];
@@ -21,17 +21,18 @@ pub struct Frame<'p> {
     inventory: Arc<VarMap>,
     facts: Arc<VarMap>,
     extra: Arc<VarMap>,
-    /// Of include_vars, which are templates as in any file, and weaker than registers.
+    /// Variables of `include_vars`. They are templates as in any file, and registers take
+    /// precedence over them.
     included: Arc<VarMap>,
     registers: VarMap,
-    /// Layers of the play's files that were chosen.
+    /// Layers of the play's `vars_files` that were selected.
     files: Vec<u32>,
-    /// Of roles that were included for all that follows in the play.
+    /// Variables that included roles export to the rest of the play.
     exports: Exports,
-    /// Items of includes that are open.
+    /// Variables of the open includes: loop items and parameters.
     pub params: Vec<Arc<VarMap>>,
     pub unknown: BTreeSet<String>,
-    /// Of these nobody knows whether they still have the value that a layer gives them.
+    /// Names for which it is not known whether they still have the value from a layer.
     forgotten: BTreeSet<String>,
     plan: &'p Plan,
 }
@@ -57,7 +58,7 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// The run only predicts.
+    /// Sets `ansible_check_mode`.
     pub fn check(&mut self) {
         Arc::make_mut(&mut self.facts).set("ansible_check_mode", Var::Plain(Value::Bool(true)));
     }
@@ -66,14 +67,14 @@ impl<'p> Frame<'p> {
         self.plan
     }
 
-    /// Sets a register or fact: data, never rendered.
+    /// Sets a register or fact. It is data and never rendered.
     pub fn set(&mut self, name: &str, value: &Value) {
         self.unknown.remove(name);
         self.forgotten.remove(name);
         self.registers.set(name, Var::new(value, false));
     }
 
-    /// Sets a fact of the node, which is one of `ansible_facts` too.
+    /// Sets a fact of the node, also in `ansible_facts`.
     pub fn learn(&mut self, name: &str, value: &Value) {
         let facts = Arc::make_mut(&mut self.facts);
         let mut all = match facts.get("ansible_facts") {
@@ -92,19 +93,19 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// From here on only a run can tell the value of `name`, whatever it was before.
+    /// From here on only a real run knows the value of `name`, whatever it was before.
     pub fn forget(&mut self, name: &str) {
         self.unknown.insert(name.to_owned());
         self.forgotten.insert(name.to_owned());
     }
 
-    /// What a role gives to all that follows in the play.
+    /// Adds the variables that a role exports to the rest of the play.
     pub fn export(&mut self, exports: &Exports) {
         self.exports.defaults.extend(&exports.defaults);
         self.exports.vars.extend(&exports.vars);
     }
 
-    /// A play begins: what roles gave to the one before is gone, and its files of variables are chosen.
+    /// Starts a play: drops the exports of the previous play and selects the play's `vars_files`.
     pub fn open_play(&mut self, play: &Play) {
         self.exports = Exports::default();
         self.files.clear();
@@ -113,7 +114,7 @@ impl<'p> Frame<'p> {
             let (found, trace) = traced(|| {
                 file.names.iter().find_map(|name| match expr::render_text(&scope, name) {
                     Ok(name) => file.choices.get(&name).copied(),
-                    // As with any other name that there is no file for.
+                    // A name that cannot be rendered is treated as a file that does not exist.
                     Err(_) => None,
                 })
             });
@@ -125,7 +126,7 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// These hosts failed or were not reached: the variables that name a play's hosts go on without them.
+    /// Removes failed and unreachable hosts from the variables that list the hosts of a play.
     pub fn lose(&mut self, hosts: &BTreeSet<String>) {
         let lost = |var: &Var| matches!(var, Var::Plain(Value::String(name)) if hosts.contains(name));
         for layer in self.layers.iter_mut().filter(|_| !hosts.is_empty()) {
@@ -138,7 +139,7 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// The variables of a file, or all of them as fields of `name`, hold from here on.
+    /// Adds the variables of a file from here on, or all of them as fields of the variable `name`.
     pub fn include(&mut self, layer: u32, name: Option<&str>) {
         let Some(vars) = self.layers.get(layer as usize).cloned() else { return };
         let included = Arc::make_mut(&mut self.included);
@@ -151,7 +152,8 @@ impl<'p> Frame<'p> {
         self.forgotten.retain(|name| !known(name));
     }
 
-    /// Which file of variables a task reads only a run can tell: so it is with what any of them sets.
+    /// Only a real run knows which of its variable files a task reads, so all variables that any of
+    /// them sets are unknown.
     pub fn forget_files(&mut self, task: &Task) {
         let name = task.args.get("name").and_then(Value::as_str);
         self.forget_layers(task.vars_files.values().copied().collect(), name);
@@ -167,7 +169,7 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// The facts are no longer known.
+    /// Drops all facts (`meta: clear_facts`).
     pub fn clear_facts(&mut self) {
         let kept = ["omit", "ansible_check_mode"];
         let names =
@@ -206,7 +208,8 @@ impl<'p> Frame<'p> {
     }
 }
 
-/// Whether all conditions hold; the error carries the line of the one that could not be told.
+/// Whether all conditions hold. An error carries the line of the condition that could not be
+/// evaluated.
 pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<bool, (u32, Error)> {
     for condition in conditions {
         if !expr::truth(scope, &condition.text).map_err(|e| (condition.line, e))? {
@@ -216,7 +219,7 @@ pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<bool, (u32, E
     Ok(true)
 }
 
-/// How an item is called in events.
+/// The label of an item in events.
 pub fn label(scope: &Scope, repeat: &Repeat, item: &Value) -> String {
     let text = match &repeat.label {
         Some(label) => expr::render_text(scope, label).unwrap_or_else(|_| label.clone()),
@@ -225,7 +228,7 @@ pub fn label(scope: &Scope, repeat: &Repeat, item: &Value) -> String {
     text.chars().take(200).collect()
 }
 
-/// A task's options, rendered, but for those that are expressions by themselves.
+/// The rendered options of a task. Options that are expressions themselves are not rendered.
 pub fn args(scope: &Scope, task: &Task) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
     for (name, value) in &task.args {
@@ -250,7 +253,7 @@ pub fn args(scope: &Scope, task: &Task) -> Result<Map<String, Value>, String> {
     Ok(out)
 }
 
-/// The environment of a task's commands.
+/// The rendered `environment` of a task.
 pub fn environment(scope: &Scope, task: &Task) -> Result<Vec<(String, String)>, String> {
     let mut out = Vec::new();
     for value in &task.environment {

@@ -1,14 +1,15 @@
-//! Where a run waits before each of its plays, for the hosts that are to begin it with this one.
+//! A barrier before each play, at which a run waits for the other hosts that start the play with
+//! it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Asked with the index of a play before it begins; blocks until it may, and gives the hosts that failed or were not reached
-/// before. None: it is not to begin at all.
+/// Called with the index of a play before it starts. Blocks until the play may start, and returns
+/// the hosts that failed or were unreachable before it. None: the play must not start.
 type Pass = dyn Fn(u32) -> Option<BTreeSet<String>> + Send + Sync;
 
-/// Clones are the same one.
+/// Clones share the barrier.
 #[derive(Clone)]
 pub struct Gate(Arc<Pass>);
 
@@ -17,7 +18,8 @@ impl Gate {
         Self(Arc::new(pass))
     }
 
-    /// Waits until the play may begin, and gives the hosts lost before it; None: the run ends before it.
+    /// Waits until the play may start, and returns the hosts lost before it. None: the run ends
+    /// before this play.
     pub(super) fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
         (self.0)(play)
     }

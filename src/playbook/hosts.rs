@@ -1,36 +1,38 @@
-//! Which hosts a pattern of `hosts:` or `--limit` means: names, groups, `all`, wildcards, `~regex`, `[0]` and `[1:3]`, with
-//! `!` and `&`. Pure: knows an inventory by its names only, and no variables.
+//! Selects hosts by the patterns of `hosts:` and `--limit`: names, groups, `all`, wildcards,
+//! `~regex`, `[0]` and `[1:3]`, with `!` and `&`. Pure: knows only the names of an inventory, no
+//! variables.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that mean the machine itself where no inventory has them.
+/// Names that refer to the local machine if the inventory does not define them.
 pub const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The names of an inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// All of them, in the order of the inventory.
+    /// All hosts, in the order of the inventory.
     pub hosts: Vec<String>,
-    /// Each group with all its hosts, those of its children too. `all` need not be among them.
+    /// The hosts of each group, including those of its child groups. `all` may be missing.
     pub groups: BTreeMap<String, Vec<String>>,
-    /// Those that a run is about, where that is not all: patterns are read against the whole inventory, and of the hosts that
-    /// they mean only these are left.
+    /// The hosts that a run is limited to, if any. Patterns are evaluated against the whole
+    /// inventory, and the result is reduced to these hosts.
     pub limit: Option<BTreeSet<String>>,
 }
 
-/// What patterns mean.
+/// The hosts that patterns select.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selected {
-    /// Each once, in the order in which the patterns name them.
+    /// Each host once, in the order in which the patterns name them.
     pub hosts: Vec<String>,
-    /// Patterns that fit no host and no group: Ansible warns of them and goes on.
+    /// Patterns that match no host and no group. Ansible warns about them and continues.
     pub unknown: Vec<String>,
 }
 
 impl Hosts {
-    /// The hosts that all `patterns` together mean; each may itself be several, with `,` or `:` between. First what is
-    /// named, then `&`, then `!`, wherever they stand; only `&` and `!`: of all. Err: a pattern that cannot be read.
+    /// Selects hosts by all `patterns` together; each may hold several patterns, separated by `,`
+    /// or `:`. Plain patterns come first, then `&`, then `!`, in whatever order they are written.
+    /// Without a plain pattern, `all` is assumed. Fails if a pattern cannot be parsed.
     pub fn select<S: AsRef<str>>(&self, patterns: &[S]) -> Result<Selected, String> {
         let parts: Vec<String> = patterns.iter().flat_map(|p| split(p.as_ref())).collect();
         let of = |sign: &[char]| parts.iter().filter(|p| p.starts_with(sign)).map(|p| &p[1..]).collect::<Vec<_>>();
@@ -56,10 +58,11 @@ impl Hosts {
         Ok(out)
     }
 
-    /// One pattern without its sign.
+    /// Selects the hosts of one pattern without `&` or `!`, and adds it to `unknown` if it matches
+    /// nothing.
     fn matching(&self, pattern: &str, unknown: &mut Vec<String>) -> Result<Vec<String>, String> {
         if pattern.is_empty() {
-            return Err("a pattern of hosts is empty".into());
+            return Err("a host pattern is empty".into());
         }
         let (name, range) = if pattern.starts_with('~') { (pattern, None) } else { subscript(pattern)? };
         if name == "all" {
@@ -84,7 +87,8 @@ impl Hosts {
     }
 }
 
-/// `web,db` or `web:db:&prod` in parts; a colon inside brackets or of an IPv6 address parts nothing.
+/// Splits `web,db` or `web:db:&prod`. A colon inside brackets or in an IPv6 address does not
+/// separate.
 fn split(pattern: &str) -> Vec<String> {
     let bare = pattern.trim_start_matches(['&', '!']);
     let address = bare.matches(':').count() > 1 && bare.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
@@ -105,18 +109,21 @@ fn split(pattern: &str) -> Vec<String> {
     parts.into_iter().map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect()
 }
 
-/// First and last host that a pattern takes, counted from 0; a negative one from the end.
+/// The first and last host that a pattern selects, counted from 0; a negative number counts from
+/// the end.
 type Range = (i64, Option<i64>);
 
-/// `web[0]`, `web[-1]`, `web[1:3]`, `web[2:]`; brackets with anything else belong to a wildcard.
+/// Parses `web[0]`, `web[-1]`, `web[1:3]`, `web[2:]`. Brackets with other content are part of a
+/// wildcard.
 fn subscript(pattern: &str) -> Result<(&str, Option<Range>), String> {
     let Some((name, inner)) = pattern.strip_suffix(']').and_then(|p| p.rsplit_once('[')).filter(|(n, _)| !n.is_empty())
     else {
         return Ok((pattern, None));
     };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let number =
-        |text: &str| text.parse::<i64>().map_err(|_| format!("`{pattern}`: `{text}` is no place in a list of hosts"));
+    let number = |text: &str| {
+        text.parse::<i64>().map_err(|_| format!("`{pattern}`: `{text}` is not a position in a list of hosts"))
+    };
     if digits(inner.strip_prefix('-').unwrap_or(inner)) {
         let at = number(inner)?;
         return Ok((name, Some((at, Some(at)))));
@@ -137,13 +144,14 @@ fn pick(hosts: Vec<String>, range: Option<Range>, pattern: &str) -> Result<Vec<S
     let from_start = |at: i64| if at < 0 { at + count } else { at };
     let (first, last) = (from_start(first), last.map_or(count - 1, from_start));
     if first == last && !(0..count).contains(&first) {
-        return Err(format!("`{pattern}`: there are {count} hosts"));
+        return Err(format!("`{pattern}`: the position is out of range, there are {count} hosts"));
     }
     let (skip, end) = (usize::try_from(first).unwrap_or(0), usize::try_from(last + 1).unwrap_or(0));
     Ok(hosts.into_iter().take(end).skip(skip).collect())
 }
 
-/// A wildcard against a whole name, or `~regex` against its beginning. Err: it cannot be read.
+/// A regular expression that matches a wildcard against a whole name, or `~regex` against its
+/// beginning. Fails if it cannot be parsed.
 pub fn wildcard(pattern: &str) -> Result<Regex, String> {
     let text = match pattern.strip_prefix('~') {
         Some(regex) => format!("^(?:{regex})"),
@@ -155,7 +163,8 @@ pub fn wildcard(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// `*`, `?`, `[ab]` and `[!ab]` as a regular expression; an open bracket without its end is itself.
+/// Translates `*`, `?`, `[ab]` and `[!ab]` to a regular expression. A bracket that is not closed is
+/// literal.
 fn translated(pattern: &str) -> String {
     let mut out = String::new();
     let mut rest = pattern;
@@ -247,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands there is read or refused, and only hosts that exist come out, each once.
+        /// Any pattern is either parsed or rejected, and selects only existing hosts, each once.
         #[test]
         fn nothing_but_known_hosts_comes_out(pattern in "[wd1-3a~!&*?,:\\[\\]^(.-]{0,12}") {
             let inventory = inventory();

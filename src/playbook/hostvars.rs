@@ -1,7 +1,8 @@
-//! `hostvars`: the variables of each host, as that host has them.
+//! `hostvars`: the variables of each host, as seen from that host.
 //!
-//! Another host's are those of the inventory. The own host's are what holds at this moment: facts, and what tasks have set
-//! and registered, over its inventory. Of plays, roles and tasks there is nothing in either, as in Ansible.
+//! For another host these are the variables of the inventory. For the host itself, current facts,
+//! set variables and registers are added. As in Ansible, variables of plays, roles and tasks are in
+//! neither.
 
 use super::data::{Var, VarMap};
 use super::scope::{Scope, unknown_now};
@@ -9,12 +10,13 @@ use minijinja::Value;
 use minijinja::value::{Enumerator, Object};
 use std::sync::Arc;
 
-/// The name under which expressions find all of it.
+/// The name of this variable in expressions.
 pub const NAME: &str = "hostvars";
-/// What is the same on every host, and templates among the variables of one may name.
+/// Variables that are the same on every host; templates in the variables of a host may read them.
 const COMMON: [&str; 5] = ["ansible_check_mode", "ansible_version", "groups", NAME, "omit"];
 
-/// What expressions see as `hostvars`: `all` is what the inventory says, `scope` that of the expression.
+/// Makes the value of `hostvars`. `all` holds the variables of the inventory by host; `scope` is
+/// that of the expression.
 pub fn value(scope: &Scope, all: &Arc<VarMap>) -> Value {
     Value::from_object(Hosts { scope: scope.clone(), all: all.clone() })
 }
@@ -59,9 +61,9 @@ impl Object for Hosts {
 /// The variables of one host.
 #[derive(Debug)]
 struct Vars {
-    /// Those that it has.
+    /// The host's own variables.
     vars: Scope,
-    /// What templates among them see.
+    /// The scope in which templates among them are rendered.
     within: Scope,
 }
 
@@ -70,7 +72,7 @@ impl Object for Vars {
         self.get_value_by_str(key.as_str()?)
     }
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
-        // As in Ansible, and there is no end to it otherwise.
+        // Not nested, as in Ansible; otherwise it would have no end.
         if name == NAME {
             return None;
         }

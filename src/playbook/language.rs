@@ -1,17 +1,18 @@
-//! Every word of the language and whether it means what it means to Ansible. `docs/playbooks.md` lists them; a test holds the
-//! two together. What the words do stands elsewhere.
+//! Every word of the playbook language, and whether it has the same meaning as in Ansible.
+//! `docs/reference/playbooks.md` lists them, and a test compares the two. The words are implemented
+//! elsewhere.
 
 use super::compile::spec;
 use super::{facts, filters};
 
-/// What a word is.
+/// The kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     PlayKeyword,
     BlockKeyword,
     TaskKeyword,
     Module,
-    /// Of the module in `Word::of`.
+    /// An option of the module in `Word::module`.
     Option,
     Filter,
     Test,
@@ -21,14 +22,14 @@ pub enum Kind {
     Fact,
 }
 
-/// How a word relates to Ansible's.
+/// How a word compares to Ansible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is part of the language. Of keywords, modules and options the document says whether anything differs.
+    /// Supported. For keywords, modules and options, the document states any difference.
     Known,
-    /// It is part of the language and does this otherwise.
+    /// Supported, with this difference.
     Differs(&'static str),
-    /// It is refused at compile time, for this reason.
+    /// Rejected at compile time, for this reason.
     Refused(&'static str),
 }
 
@@ -37,15 +38,15 @@ pub enum State {
 pub struct Word {
     pub kind: Kind,
     pub name: &'static str,
-    /// The module whose option it is; empty for all others.
+    /// The module of an option; empty for other kinds.
     pub of: &'static str,
     pub state: State,
 }
 
-/// What refused keywords and modules are for.
+/// The alternative for rejected keywords and modules.
 const ELSEWHERE: &str = "use provisioner kind: ansible";
 
-/// Every word that is known or refused by name.
+/// Lists every word that is supported or rejected by name.
 pub fn words() -> Vec<Word> {
     let mut out = Vec::new();
     let mut put = |kind, name, of, state| out.push(Word { kind, name, of, state });
@@ -91,11 +92,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn document() -> String {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/playbooks.md");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/playbooks.md");
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// The rows of the tables below a heading: name, and what is said of it.
+    /// The rows of the tables below a heading: name and description.
     fn rows<'d>(document: &'d str, heading: &str) -> Vec<(&'d str, &'d str)> {
         let from = document.find(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading `{heading}`"));
         let body = &document[from + 4..];
@@ -112,7 +113,8 @@ mod tests {
         }
     }
 
-    /// What the tables lack and what they have too much. Where `exact`, what is said of a word is the code's.
+    /// Reports words that the tables lack and rows for words that do not exist. If `exact`, the
+    /// description must be that of the code.
     fn compare(document: &str, heading: &str, kind: Kind, exact: bool, faults: &mut Vec<String>) {
         let rows = rows(document, heading);
         let words: Vec<Word> = words().into_iter().filter(|w| w.kind == kind).collect();
@@ -161,7 +163,7 @@ mod tests {
             compare(&document, heading, kind, exact, &mut faults);
         }
         compare(&document, "Modules", Kind::Module, false, &mut faults);
-        // The options of a module stand in its row.
+        // The row of a module lists its options.
         for (module, said) in rows(&document, "Modules").into_iter().filter(|(_, said)| !said.starts_with("refused")) {
             let (said, refused) = said.split_once("; refused:").unwrap_or((said, ""));
             let named: BTreeSet<&str> = said.split('`').skip(1).step_by(2).collect();
@@ -177,7 +179,7 @@ mod tests {
                 faults.push(format!("Modules: the row of `{module}` names `{option}`, which is none of its options"));
             }
         }
-        assert!(faults.is_empty(), "docs/playbooks.md\n{}", faults.join("\n"));
+        assert!(faults.is_empty(), "docs/reference/playbooks.md\n{}", faults.join("\n"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the language means when a plan is run: roles, includes, variables by precedence, blocks, loops, handlers, meta. Each
-//! table was run by ansible-core 2.19 with the same outcome, where a comment does not say otherwise.
+//! Tests the language by running plans: roles, includes, precedence of variables, blocks, loops,
+//! handlers, meta. Each table was verified with ansible-core 2.19, unless a comment says otherwise.
 
 use super::tests::{Ran, go, options, plan};
 use super::*;
@@ -37,7 +37,8 @@ fn variables_have_ansibles_precedence() {
         "include_params",
         "extra",
     ];
-    // Each level sets one name for itself and one for each level above, so that every name is set by all levels up to its own.
+    // Each level sets one name for itself and one for each level above, so that each name is set by
+    // all levels up to its own.
     let vars = |level: &str| {
         let at = levels.iter().position(|l| *l == level).unwrap();
         let pairs: Vec<String> = (at..levels.len()).map(|k| format!("l{k}: {level}")).collect();
@@ -124,7 +125,7 @@ fn roles_bring_what_they_need_and_run_once() {
     let order = order(&ran);
     assert_eq!(&order[..6], want, "{order:?}");
     assert!(order.contains(&"late included".to_owned()), "{order:?}");
-    // The play's own handler of that name is the later one.
+    // The play's own handler with this name is defined later.
     assert_eq!(&order[order.len() - 2..], ["restart", "shared"]);
 }
 
@@ -215,7 +216,7 @@ fn a_file_for_another_system_may_hold_what_is_not_known_here() {
         ])
     };
     assert_eq!(order(&files("Other", "ansible_system").good()), ["before", "include_tasks os-Linux.yml", "here"]);
-    // What can be told before the first task is refused before it.
+    // An include that is known before the first task is rejected before it.
     for (system, early) in [("Linux", "ansible_system"), ("Other", "ansible_system | replace('Linux', 'other')")] {
         let failure = files(system, early).end.failure.unwrap();
         assert_eq!(failure.task, "before the first task");

@@ -1,5 +1,6 @@
-//! Reads templates without rendering them: which filters and tests they name, which templates they include, which words
-//! could be variables. A scanner, not a parser: it errs on the side of finding too much.
+//! Scans templates without rendering them, for filters, tests, included templates and words that
+//! could be variables. It is a scanner, not a parser: when in doubt, it reports too much rather
+//! than too little.
 
 use std::collections::BTreeSet;
 
@@ -16,23 +17,23 @@ enum Token<'a> {
     Sign(char),
 }
 
-/// A piece of a template; all of them, one behind the other, are the template.
+/// A part of a template. All parts in order are the whole template.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part<'a> {
     pub whole: &'a str,
-    /// What stands inside of `{{ }}` or `{% %}`; None: text, a comment, or what is raw.
+    /// The text inside `{{ }}` or `{% %}`. None: plain text, a comment, or raw text.
     pub inner: Option<&'a str>,
 }
 
 impl<'a> Part<'a> {
-    /// The first word of a `{% %}`.
+    /// The first word of a `{% %}` statement.
     pub fn statement(&self) -> Option<&'a str> {
         let inner = self.inner.filter(|_| self.whole.starts_with("{%"))?.trim_start_matches(['-', '+']).trim_start();
         Some(&inner[..word(inner)])
     }
 }
 
-/// A template by its markup. What is never closed reaches to the end.
+/// Splits a template into parts. Unclosed markup extends to the end.
 pub fn parts(template: &str) -> Vec<Part<'_>> {
     let mut out = Vec::new();
     let mut rest = template;
@@ -64,7 +65,7 @@ pub fn parts(template: &str) -> Vec<Part<'_>> {
     out
 }
 
-/// Where markup ends that a text begins with; what stands in quotes does not end it.
+/// The position of the `end` of the markup at the start of a text. Quoted text does not end it.
 fn closed(markup: &str, end: &str) -> Option<usize> {
     let mut at = 2;
     while let Some(c) = markup[at..].chars().next() {
@@ -77,7 +78,7 @@ fn closed(markup: &str, end: &str) -> Option<usize> {
     None
 }
 
-/// Length of the text in quotes that `rest` begins with, the quotes among it.
+/// Length of the quoted text that `rest` begins with, including its quotes.
 pub fn quoted(rest: &str) -> usize {
     let quote = rest.chars().next();
     let mut escaped = false;
@@ -97,7 +98,7 @@ pub fn word(rest: &str) -> usize {
     rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len())
 }
 
-/// Tokens inside `{{ }}` and `{% %}`, comments and raw blocks left out.
+/// Tokens inside `{{ }}` and `{% %}`, without comments and raw blocks.
 fn tokens(template: &str) -> Vec<Token<'_>> {
     let mut out = Vec::new();
     for inner in parts(template).into_iter().filter_map(|part| part.inner) {
@@ -124,20 +125,20 @@ fn section<'a>(mut rest: &'a str, out: &mut Vec<Token<'a>>) {
     }
 }
 
-/// Whether a template says anywhere in its markup what holds where a value is undefined.
+/// Whether a template handles an undefined value anywhere in its markup.
 pub fn lenient(template: &str) -> bool {
     let tokens = tokens(template);
     tokens.windows(2).any(|pair| match pair {
         [Token::Sign('|'), Token::Word(filter)] => matches!(*filter, "default" | "d" | "ternary"),
         [Token::Sign('.'), Token::Word(filter)] => *filter == "default",
         [Token::Word("is" | "not"), Token::Word(test)] => matches!(*test, "defined" | "undefined"),
-        // By name, as an argument of `select` and its like.
+        // The name of a test as an argument of `select` and similar filters.
         [_, Token::Text(test)] => matches!(*test, "defined" | "undefined"),
         _ => false,
     })
 }
 
-/// Names behind `|` and `is`.
+/// The filters (after `|`) and tests (after `is`) that a template names.
 pub fn filters_and_tests(template: &str) -> Vec<(Kind, String)> {
     let tokens = tokens(template);
     let mut out = Vec::new();
@@ -159,7 +160,7 @@ pub fn filters_and_tests(template: &str) -> Vec<(Kind, String)> {
     out
 }
 
-/// Names of the methods that are called on values: `.name(`.
+/// Names of the methods that a template calls on values: `.name(`.
 pub fn methods(template: &str) -> BTreeSet<String> {
     let tokens = tokens(template);
     let mut out = BTreeSet::new();
@@ -169,7 +170,8 @@ pub fn methods(template: &str) -> BTreeSet<String> {
         else {
             continue;
         };
-        // A filter's or a test's name may have dots too; and blocks of a template are called by their names.
+        // Not methods: the names of filters and tests may contain dots too, and blocks of a
+        // template are called as `self.name()`.
         let mut first = at - 1;
         while first >= 2 && tokens[first - 1] == Token::Sign('.') && matches!(tokens[first], Token::Word(_)) {
             first -= 2;
@@ -183,12 +185,12 @@ pub fn methods(template: &str) -> BTreeSet<String> {
     out
 }
 
-/// Whether a text is formatted by Python's operator `%`.
+/// Whether a template formats a literal text with Python's `%` operator.
 pub fn formats_by_percent(template: &str) -> bool {
     tokens(template).windows(2).any(|pair| matches!(pair, [Token::Text(_), Token::Sign('%')]))
 }
 
-/// Names of templates that this one includes, imports or extends by a fixed name.
+/// Names of the templates that this one includes, imports or extends with a literal name.
 pub fn includes(template: &str) -> BTreeSet<String> {
     let tokens = tokens(template);
     let pairs = tokens.windows(2).filter_map(|pair| match pair {
@@ -198,15 +200,15 @@ pub fn includes(template: &str) -> BTreeSet<String> {
     pairs.collect()
 }
 
-/// One call of `lookup`, `query` or `q` by a fixed name.
+/// A call of `lookup`, `query` or `q` with a literal name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lookup {
     pub name: String,
-    /// What it is given by place, if that is fixed too; None where something in it is computed.
+    /// The positional arguments, if all are literal; None if an argument is computed.
     pub terms: Option<Vec<String>>,
 }
 
-/// Lookups that a template names.
+/// The lookups that a template calls with a literal name.
 pub fn lookups(template: &str) -> Vec<Lookup> {
     let tokens = tokens(template);
     let mut out = Vec::new();
@@ -217,9 +219,9 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
         loop {
             match rest {
                 [Token::Sign(')'), ..] => break,
-                // By name, as `rstrip=false`: those say how, not what.
+                // Keyword arguments such as `rstrip=false` are options, not terms.
                 [Token::Sign(','), Token::Word(_), Token::Sign('='), _, after @ ..] => rest = after,
-                // A list of them.
+                // A list of literal texts.
                 [Token::Sign(','), Token::Sign('['), after @ ..] if closes(after).is_some() => {
                     let (list, after) = after.split_at(closes(after).unwrap_or_default());
                     let texts =
@@ -244,7 +246,7 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
     out
 }
 
-/// Where a list ends that holds nothing but fixed texts.
+/// The position at which a list of literal texts ends; None if it holds anything else.
 fn closes(tokens: &[Token]) -> Option<usize> {
     let end = tokens.iter().position(|token| *token == Token::Sign(']'))?;
     let fixed = |(i, token): (usize, &Token)| match i % 2 {
@@ -254,22 +256,25 @@ fn closes(tokens: &[Token]) -> Option<usize> {
     tokens[..end].iter().enumerate().all(fixed).then_some(end)
 }
 
-/// One place in a template where a variable is read.
+/// One read of a variable in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// In bytes.
+    /// Offset in bytes.
     pub offset: usize,
-    /// Something is said for the case that it is undefined: `default`, `is defined`, a condition around it that names it.
+    /// The undefined case is handled: by `default`, `is defined`, or an enclosing condition that
+    /// names the variable.
     pub guarded: bool,
-    /// Inside of `if`, `for` or a macro, or beside an `and`, `or`, `if`: it may never be read.
+    /// Inside `if`, `for` or a macro, or in an expression with `and`, `or` or `if`: it may never be
+    /// read.
     pub conditional: bool,
 }
 
-/// Where a template reads the variable `name`. Fields and arguments of that name are others.
+/// Finds where a template reads the variable `name`. Fields and arguments of the same name are not
+/// counted.
 pub fn uses(template: &str, name: &str) -> Vec<Use> {
     let tokens = tokens(template);
     let mut out = Vec::new();
-    // Words of the headers that are open, outermost first.
+    // Words of the open block statements, outermost first.
     let mut open: Vec<BTreeSet<&str>> = Vec::new();
     for section in tokens.split(|token| *token == Token::Sign(';')) {
         let words = || section.iter().filter_map(|t| if let Token::Word(w) = t { Some(*w) } else { None });
@@ -305,8 +310,9 @@ pub fn uses(template: &str, name: &str) -> Vec<Use> {
     out
 }
 
-/// Whether a template gives `name` a value anywhere: `set`, `for`, `macro`, or an import under that name. An engine that
-/// knows no scope of an `if` sees it where a reader of the text does not.
+/// Whether a template assigns `name` anywhere: by `set`, `for`, `macro`, or an import under that
+/// name. A template engine without a scope for `if` sees such a name where a reader of the text
+/// would not expect it.
 pub fn sets(template: &str, name: &str) -> bool {
     let tokens = tokens(template);
     let mut sections = tokens.split(|token| *token == Token::Sign(';'));
@@ -317,7 +323,7 @@ pub fn sets(template: &str, name: &str) -> bool {
     })
 }
 
-/// What a template reads as `name.field.field`, with where it stands.
+/// Paths `name.field.field` that a template reads, with their offsets in bytes.
 pub fn paths(template: &str) -> Vec<(String, usize)> {
     let tokens = tokens(template);
     let mut out: Vec<(String, usize)> = Vec::new();
@@ -338,8 +344,8 @@ pub fn paths(template: &str) -> Vec<(String, usize)> {
     out
 }
 
-/// What a template reads from `ansible_facts`, with where it stands: outside of `if` and `for`, where nothing beside it asks
-/// whether it is there.
+/// Facts that a template reads from `ansible_facts`, with their offsets in bytes. Only reads
+/// outside `if` and `for`, in expressions that do not test whether the fact exists.
 pub fn facts_read(template: &str) -> Vec<(String, usize)> {
     let tokens = tokens(template);
     let mut out = Vec::new();
@@ -378,7 +384,7 @@ pub fn facts_read(template: &str) -> Vec<(String, usize)> {
     out
 }
 
-/// Line and column, from 1, of a byte of a text.
+/// Line and column, from 1, of a byte offset in a text.
 pub fn place(text: &str, offset: usize) -> (u32, u32) {
     let before = &text[..offset.min(text.len())];
     let line = before.matches('\n').count() + 1;
@@ -386,7 +392,7 @@ pub fn place(text: &str, offset: usize) -> (u32, u32) {
     (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
 }
 
-/// Every word that could name a variable, in markup or not.
+/// Adds every word of a text that could name a variable, in markup or not.
 pub fn words(text: &str, out: &mut BTreeSet<String>) {
     for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
         if word.starts_with(|c: char| c.is_alphabetic() || c == '_') && !out.contains(word) {

@@ -1,5 +1,5 @@
-//! What a task's loop goes over: each kind of loop as Ansible has it, bounded. Where files are looked for, only those of the
-//! plan are found.
+//! Items of loops: each kind of loop as in Ansible, with a maximum number of items. Loops over
+//! files only find files of the plan.
 
 use super::compile::join;
 use super::data::{Var, VarMap};
@@ -10,7 +10,7 @@ use super::scope::Scope;
 use minijinja::ErrorKind;
 use serde_json::{Map, Value, json};
 
-/// Items of one loop.
+/// Maximum number of items of one loop.
 const ITEMS_MAX: usize = 10_000;
 
 /// The items of a loop.
@@ -29,10 +29,10 @@ pub fn items(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
 }
 
 fn too_many(count: usize) -> String {
-    format!("a loop over {count} items, at most {ITEMS_MAX}")
+    format!("a loop has {count} items, but the maximum is {ITEMS_MAX}")
 }
 
-/// The variables of one item.
+/// The variables that a loop sets for one item.
 pub fn item_layer(repeat: &Repeat, items: &[Value], index: usize) -> VarMap {
     let mut layer = VarMap::default();
     let item = items.get(index).unwrap_or(&Value::Null);
@@ -93,7 +93,7 @@ fn plain(kind: RepeatKind, value: Value) -> Result<Vec<Value>, String> {
     })
 }
 
-/// A list as it is, anything else as a list of one.
+/// Returns a list unchanged, and any other value as a list of one.
 fn listed(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
@@ -101,7 +101,7 @@ fn listed(value: Value) -> Vec<Value> {
     }
 }
 
-/// One level of lists opened.
+/// Flattens one level of lists.
 fn flat(items: Vec<Value>) -> Vec<Value> {
     items.into_iter().flat_map(listed).collect()
 }
@@ -129,7 +129,8 @@ fn nested(lists: Vec<Vec<Value>>) -> Result<Vec<Value>, String> {
     Ok(out.into_iter().map(Value::Array).collect())
 }
 
-/// `[list, 'a.b', {skip_missing: true}]`: each element, without its list, with each of that list.
+/// Evaluates `[list, 'a.b', {skip_missing: true}]`: pairs of each element, without its list `a.b`,
+/// and each item of that list.
 fn subelements(terms: &[Value]) -> Result<Vec<Value>, String> {
     let (Some(elements), Some(key)) = (terms.first(), terms.get(1).and_then(Value::as_str)) else {
         return Err("`with_subelements` takes a list and the name of a list in each of its elements".into());
@@ -152,7 +153,7 @@ fn subelements(terms: &[Value]) -> Result<Vec<Value>, String> {
         match found {
             Some(Value::Array(inner)) => out.extend(inner.into_iter().map(|item| json!([rest, item]))),
             None if lenient => {}
-            Some(_) => return Err(format!("`{key}` is no list in {element}")),
+            Some(_) => return Err(format!("`{key}` is not a list in {element}")),
             None => return Err(format!("`{key}` is not in {element}")),
         }
         if out.len() > ITEMS_MAX {
@@ -171,7 +172,7 @@ fn sequences(terms: &[Value]) -> Result<Vec<Value>, String> {
     Ok(out)
 }
 
-/// `start=1 end=5 stride=2 format=x%02d`, `count=3`, or short `1-5/2:x%02d`.
+/// Parses `start=1 end=5 stride=2 format=x%02d`, `count=3`, or the short form `1-5/2:x%02d`.
 fn sequence(text: &str, out: &mut Vec<Value>) -> Result<(), String> {
     let mut options: Map<String, Value> = Map::new();
     if text.contains('=') {
@@ -200,7 +201,7 @@ fn sequence(text: &str, out: &mut Vec<Value>) -> Result<(), String> {
             }
             None => digits.parse(),
         };
-        parsed.map(|n| Some(sign * n)).map_err(|_| format!("`{text}` is no number"))
+        parsed.map(|n| Some(sign * n)).map_err(|_| format!("`{text}` is not a number"))
     };
     let (start, stride) = (number("start")?.unwrap_or(1), number("stride")?.unwrap_or(1));
     let end = match (number("count")?, number("end")?) {
@@ -211,7 +212,7 @@ fn sequence(text: &str, out: &mut Vec<Value>) -> Result<(), String> {
         (None, Some(end)) => end,
     };
     if stride > 0 && end < start || stride < 0 && end > start {
-        return Err("its stride leads away from its end".into());
+        return Err("its stride does not lead from its start to its end".into());
     }
     let format = options.get("format").and_then(Value::as_str).unwrap_or("%d");
     let mut at = start;
@@ -225,9 +226,9 @@ fn sequence(text: &str, out: &mut Vec<Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// `%d`, `%x`, `%X`, `%o` with a width, in the midst of a text.
+/// Formats a number by a text with one `%d`, `%x`, `%X` or `%o`, optionally with a width.
 fn printed(format: &str, number: i64) -> Result<String, String> {
-    let wrong = || format!("format `{format}` is not known");
+    let wrong = || format!("format `{format}` is not supported");
     let (before, rest) = format.split_once('%').ok_or_else(wrong)?;
     let end = rest.find(|c: char| c.is_ascii_alphabetic()).filter(|_| !rest.contains('%')).ok_or_else(wrong)?;
     let (width, after) = (&rest[..end], &rest[end + 1..]);
@@ -257,7 +258,7 @@ fn file_glob(patterns: &[Value], repeat: &Repeat) -> Result<Vec<Value>, String> 
             return Err(format!("`with_fileglob` takes patterns, found {pattern}"));
         };
         if text.starts_with('/') {
-            return Err(format!("`{text}` lies outside the fleet directory"));
+            return Err(format!("`{text}` is outside the fleet directory"));
         }
         let (folder, name) = text.rsplit_once('/').unwrap_or(("", text));
         let fits = hosts::wildcard(name)?;
@@ -286,10 +287,10 @@ fn first_found(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
             return Ok(vec![json!(path)]);
         }
     }
-    if skip { Ok(Vec::new()) } else { Err(format!("none of the files is there: {}", names.join(", "))) }
+    if skip { Ok(Vec::new()) } else { Err(format!("none of the files exists: {}", names.join(", "))) }
 }
 
-/// Names in the order in which they are tried; what is undefined is left out.
+/// Collects the names in the order in which they are tried. Undefined names are left out.
 fn terms(scope: &Scope, value: &Value, names: &mut Vec<String>, skip: &mut bool) -> Result<(), String> {
     let value = match value {
         Value::String(_) => match expr::render_json(scope, value) {
@@ -327,7 +328,7 @@ fn terms(scope: &Scope, value: &Value, names: &mut Vec<String>, skip: &mut bool)
                 expr::render_json(scope, map.get("skip").unwrap_or(&Value::Null)).map_err(|e| expr::explain(&e))?;
             *skip = asked == true || matches!(asked.as_str(), Some("yes" | "true" | "True" | "on"));
         }
-        other => return Err(format!("a file is named by a text, found {other}")),
+        other => return Err(format!("a file name must be a text, found {other}")),
     }
     Ok(())
 }
@@ -372,12 +373,12 @@ mod tests {
             (
                 Sequence,
                 json!("start=3 end=1"),
-                json!("`with_sequence` start=3 end=1: its stride leads away from its end"),
+                json!("`with_sequence` start=3 end=1: its stride does not lead from its start to its end"),
             ),
             (
                 Sequence,
                 json!("end=99999999"),
-                json!("`with_sequence` end=99999999: a loop over 10001 items, at most 10000"),
+                json!("`with_sequence` end=99999999: a loop has 10001 items, but the maximum is 10000"),
             ),
             (FileGlob, json!("*.conf"), json!(["r/files/a.conf", "r/files/b.conf"])),
             (FileGlob, json!(["sub/*", "[b].conf"]), json!(["r/files/sub/c.conf", "r/files/b.conf"])),
@@ -386,7 +387,7 @@ mod tests {
             (FirstFound, json!(["{{ nowhere }}.conf", "b.conf"]), json!(["r/files/b.conf"])),
             (FirstFound, json!([{"files": "x,c.conf", "paths": ["sub"]}]), json!(["r/files/sub/c.conf"])),
             (FirstFound, json!([{"files": ["x"], "skip": true}]), json!([])),
-            (FirstFound, json!(["x"]), json!("none of the files is there: x")),
+            (FirstFound, json!(["x"]), json!("none of the files exists: x")),
         ];
         for (kind, terms, want) in table {
             check(kind, terms, want);

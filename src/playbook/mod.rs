@@ -1,10 +1,11 @@
-//! Playbooks in the part of Ansible's language that real ones use: compiled on the manager, run on the node.
+//! Playbooks: a subset of Ansible's language, compiled on the manager and run on the node.
 //!
 //! ```text
 //! files ──compile──> Plan ──(sent in one session)──> run ──> Events, RunEnd
-//!   yaml, lint, args        rendered: what it makes      modules: what changes
+//!   yaml, lint, args        rendered: predicted files    modules: changes
 //! ```
-//! `compile` and `rendered` are pure. `run` blocks, touches only this machine, and knows nothing of SSH or attempts.
+//! `compile` and `rendered` are pure. `run` blocks, changes only this machine, and knows nothing of
+//! SSH or attempts.
 
 mod backup;
 mod bounds;
@@ -22,7 +23,7 @@ mod frame;
 mod gate;
 mod hosts;
 mod hostvars;
-pub mod language; // every word with its state, for the document
+pub mod language; // public, although only its own test uses it: it compares the document
 mod lint;
 mod loops;
 mod modules;
@@ -32,7 +33,7 @@ mod notes;
 mod opened;
 mod owner;
 mod plan;
-pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
+pub mod process; // public because managers run ansible-playbook with it
 mod pyregex;
 mod python;
 mod pyyaml;

@@ -1,18 +1,19 @@
-//! "Did you mean": the nearest of a few known names. Not for names of hosts or files.
+//! "Did you mean": the nearest of a few known names. Not used for names of hosts or files.
 
-/// The known name nearest to `word`, if it is near enough to be a slip of the pen.
+/// The known name nearest to `word`, if it is near enough to be a typing error.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = 1 + word.chars().count() / 4;
     known
         .into_iter()
         .map(|name| (distance(word, name), name))
         .filter(|(d, _)| *d <= limit)
-        // Of two as near, the one that has all the letters typed: `taks` is `tasks` rather than `tags`.
+        // If two are equally near, prefer the one that contains all typed letters: `taks` is
+        // `tasks` rather than `tags`.
         .min_by_key(|(d, name)| (*d, word.chars().filter(|c| !name.contains(*c)).count(), *name))
         .map(|(_, name)| name)
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) from `a` to `b`.
+/// Number of edits (insert, delete, replace, swap of neighbours) from `a` to `b`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = vec![0; b.len() + 1];

@@ -1,8 +1,9 @@
-//! The name of what a run is making beside its place, before it is made: a run that is killed in between leaves it there, and
-//! the next one takes it away.
+//! Temporary files of a run. Their paths are noted on disk before they are created. If the run is
+//! killed, the next run removes them.
 //!
-//! Not synced: a power cut may leave such a file, a killed process does not. Which names these are, `safe` decides. Beside
-//! its notes a run has room for what need not lie beside its place: a directory where nobody else can put anything.
+//! Notes are not synced: a power failure may leave such a file, a killed process does not. `safe`
+//! chooses the names. For files that need not be next to their destination, a run has a private
+//! directory.
 
 use super::safe::{self, SafeError};
 use super::tree;
@@ -16,28 +17,29 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What all names begin with that are noted: nothing else is ever taken away.
+/// The prefix of all names that are noted. Nothing else is ever removed.
 pub const PREFIX: &str = ".remoor-";
-/// A note: this many bytes, in hexadecimal, then the path, then a line break.
+/// A note is the length of the path as this many hexadecimal digits, then the path and a newline.
 const HEAD: usize = 8;
-/// No path is longer.
+/// The maximum length of a path in bytes.
 const PATH_MAX: usize = 4_096;
-/// A file of notes holds so many: of what is just made, and of what is longer in the making and uses it.
+/// Number of notes in a file: one for the file being made, and one for a longer operation that
+/// makes such files.
 const PLACES: usize = 2;
 const PLACE: usize = HEAD + PATH_MAX + 1;
-/// Notes of processes that live and have the same number, in containers.
+/// Maximum number of live processes with the same process id (in containers).
 const NAMES_MAX: u32 = 100;
 
-/// The notes of one process; by default nothing is noted.
+/// The notes of one process. By default nothing is noted.
 #[derive(Debug, Default)]
 pub struct Notes {
     dir: PathBuf,
-    /// Locked as long as this process lives, made with the first note.
+    /// The file of notes, created with the first note and locked while this process lives.
     own: RefCell<Option<(PathBuf, File)>>,
 }
 
 impl Notes {
-    /// Takes away what killed runs have noted in `dir`, and keeps the notes of this one there.
+    /// Removes what killed runs have noted in `dir`, and keeps the notes of this run there.
     pub fn open(dir: &Path) -> Self {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -45,7 +47,7 @@ impl Notes {
                 continue;
             }
             let file = OpenOptions::new().read(true).open(&path);
-            // Of one that lives it is locked.
+            // The file of a live process is locked.
             if let Some(file) = file.ok().filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok())
                 && (0..PLACES).all(|at| noted(&file, at).is_none_or(|left| take_away(&left).is_ok()))
                 && vacated(&room_of(&path)).is_ok()
@@ -56,12 +58,13 @@ impl Notes {
         Self { dir: dir.to_owned(), own: RefCell::default() }
     }
 
-    /// `path` is about to be made. What was noted before has its name by now, or is gone.
+    /// Notes that `path` is about to be created. This replaces the previous note, whose file has
+    /// its final name or was removed.
     pub fn note(&self, path: &Path) -> io::Result<()> {
         self.note_at(0, path)
     }
 
-    /// The same of what stays while other things are made; one at a time.
+    /// Like `note`, for a file that exists while others are created. Only one at a time.
     pub fn note_long(&self, path: &Path) -> io::Result<()> {
         self.note_at(1, path)
     }
@@ -82,8 +85,9 @@ impl Notes {
         file.write_all_at(&line, (at * PLACE) as u64)
     }
 
-    /// A new directory for what this run makes on its way, below the notes; gone when it is dropped, and taken away by the
-    /// next run where this one is killed. Where nothing is noted, among the temporary ones.
+    /// Creates a private temporary directory below the notes. It is removed when it is dropped, or
+    /// by the next run if this one is killed. Without notes, it is in the system's temporary
+    /// directory.
     pub fn room(&self) -> io::Result<TempDir> {
         let make = tempfile::Builder::new().prefix(PREFIX).clone();
         if self.dir.as_os_str().is_empty() {
@@ -122,12 +126,12 @@ impl Drop for Notes {
     }
 }
 
-/// The directory of a run, by the file with its notes.
+/// The private directory of a run, derived from its file of notes.
 fn room_of(notes: &Path) -> PathBuf {
     notes.with_extension("room")
 }
 
-/// Nothing there is fine.
+/// Removes the private directory; it may be absent.
 fn vacated(room: &Path) -> Result<(), SafeError> {
     match safe::look(room)? {
         Some(_) => tree::remove(room),
@@ -135,7 +139,7 @@ fn vacated(room: &Path) -> Result<(), SafeError> {
     }
 }
 
-/// None for what is no note, or a part of one.
+/// Reads the note at position `at`. None: no note, or an incomplete one.
 fn noted(file: &File, at: usize) -> Option<PathBuf> {
     let mut bytes = vec![0; PLACE];
     let length = file.read_at(&mut bytes, (at * PLACE) as u64).ok()?;
@@ -144,7 +148,7 @@ fn noted(file: &File, at: usize) -> Option<PathBuf> {
     (bytes[end] == b'\n').then(|| PathBuf::from(OsStr::from_bytes(&bytes[HEAD..end])))
 }
 
-/// Nothing there is fine.
+/// Removes a noted path; it may be absent.
 fn take_away(path: &Path) -> Result<(), SafeError> {
     let ours = path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()));
     match safe::look(path) {
@@ -163,7 +167,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path().canonicalize().unwrap();
         let (notes, at) = (d.join("notes"), |name: &str| d.join(name));
-        // As killed: the notes stay, their locks go.
+        // Simulates a killed process: its notes stay, its locks are released.
         let killed = |name: &str, path: &Path| {
             let run = Notes::open(&at("elsewhere"));
             run.note(path).unwrap();

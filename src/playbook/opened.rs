@@ -1,6 +1,7 @@
-//! What a run opens on its way: task files and roles that are chosen on the node, and files of variables.
+//! Dynamic includes: task files and roles that are selected on the node, and files of variables.
 //!
-//! Only what the plan holds can be chosen. In check mode, what depends on something that was not run is not opened.
+//! Only files and roles in the plan can be selected. In check mode, an include that depends on
+//! tasks that were not run is not opened.
 
 use super::event::{Done, Status};
 use super::frame::{self, Frame};
@@ -14,20 +15,20 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Includes inside includes.
+/// Maximum nesting depth of includes.
 const INCLUDES_MAX: usize = 30;
 
-/// What comes of one item of an include.
+/// The result of selecting one item of an include.
 enum Chosen<'a> {
-    /// With the name that it has there.
+    /// The steps to run, with the name that they have in `choices`.
     Steps(String, &'a [Step]),
     Skipped,
     Unknown(&'static str),
 }
 
 impl<'a> Run<'a, '_> {
-    /// An include is a task of its own, and so is each item of one with a loop. What they mean is chosen before anything of it
-    /// runs, as Ansible does.
+    /// Runs an include. Each item of its loop is a task of its own. As in Ansible, all items are
+    /// selected before the first included task runs.
     pub(super) fn include(
         &mut self,
         play: &'a Play,
@@ -37,7 +38,7 @@ impl<'a> Run<'a, '_> {
     ) -> Flow {
         self.turn += 1;
         if self.depth >= INCLUDES_MAX {
-            return self.broken(task, task.place.line, "includes are nested too deep", handler);
+            return self.broken(task, task.place.line, "includes are nested too deeply", handler);
         }
         let scope = self.frame.scope(play, task);
         let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
@@ -45,7 +46,7 @@ impl<'a> Run<'a, '_> {
             None => Vec::new(),
             Some(repeat) => match traced(|| frame::items(&scope, repeat)) {
                 (_, trace) if trace.unknown && !skips() => {
-                    self.include_unknown(task, choices, "what it loops over depends on what was not run", handler);
+                    self.include_unknown(task, choices, "its loop depends on tasks that were not run", handler);
                     return Ok(());
                 }
                 (Ok(items), trace) if !trace.unknown => items,
@@ -110,7 +111,8 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// An include, or one item of it, of which cannot be told what it means: as any task that fails.
+    /// Fails the include, or one item of it, as any failed task, because its target cannot be
+    /// determined.
     fn not_opened(
         &mut self,
         task: &'a Task,
@@ -125,12 +127,12 @@ impl<'a> Run<'a, '_> {
         flow
     }
 
-    /// What `include_vars` reads, with which everything that follows is rendered.
+    /// Runs `include_vars`: its variables hold for everything that follows.
     pub(super) fn include_vars(&mut self, task: &Task, args: &Map<String, Value>) -> Answer {
         let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
         let Some(layer) = task.vars_files.get(name) else {
             let known = task.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(format!("`{name}` is not among the files of this plan: {known}"));
+            return Err(format!("`{name}` is not a file of this plan; its files are: {known}"));
         };
         self.frame.include(*layer, args.get("name").and_then(Value::as_str));
         let mut outcome = Outcome::ok("");
@@ -140,7 +142,8 @@ impl<'a> Run<'a, '_> {
         Ok(outcome)
     }
 
-    /// An include of which nobody knows what it would run.
+    /// Reports an include whose target is unknown in check mode; everything it could set becomes
+    /// unknown.
     fn include_unknown(&mut self, task: &Task, choices: &Choices, why: &str, handler: bool) {
         self.say_unknown(task, handler, why);
         let mut set = Vec::new();
@@ -148,7 +151,7 @@ impl<'a> Run<'a, '_> {
         set.iter().for_each(|name| self.frame.forget(name));
     }
 
-    /// Reports a task as a whole as UNKNOWN.
+    /// Reports a whole task as UNKNOWN.
     pub(super) fn say_unknown(&mut self, task: &Task, handler: bool, why: &str) {
         if let Some(would) = self.ground.node.would_mut() {
             would.blur();
@@ -158,7 +161,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// Which steps an include means with these variables; the error has its line.
+/// Selects the steps of an include with these variables. An error has its line.
 fn chosen<'a>(
     task: &Task,
     scope: &Scope,
@@ -168,12 +171,12 @@ fn chosen<'a>(
     match unknown::all_hold(scope, &task.when) {
         Ok(Some(true)) => {}
         Ok(Some(false)) => return Ok(Chosen::Skipped),
-        Ok(None) => return Ok(Chosen::Unknown("its condition depends on what was not run")),
+        Ok(None) => return Ok(Chosen::Unknown("its condition depends on tasks that were not run")),
         Err((line, e)) => return Err((line, expr::explain(&e))),
     }
     let (args, trace) = traced(|| frame::args(scope, task));
     if trace.unknown {
-        return Ok(Chosen::Unknown("which file it means depends on what was not run"));
+        return Ok(Chosen::Unknown("the name of its file depends on tasks that were not run"));
     }
     let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
     let plain = name.strip_prefix("./").unwrap_or(&name);
@@ -181,17 +184,18 @@ fn chosen<'a>(
         return Ok(Chosen::Steps(name, steps));
     }
     let message = match refused.get(&name).or(refused.get(plain)) {
-        Some(why) => format!("`{name}` can't be run: {why}"),
+        Some(why) => format!("`{name}` cannot be run: {why}"),
         None => {
             let known = choices.keys().cloned().collect::<Vec<_>>().join(", ");
-            format!("`{name}` is not among what this plan holds: {known}")
+            format!("`{name}` is not in this plan; it holds: {known}")
         }
     };
     Err((task.place.line, message))
 }
 
-/// An include that, as far as can be told before the first task, will mean what no plan can hold: its place and the reason.
-/// Names that tasks set are not known that early, and what depends on one is left to the run.
+/// Finds an include that will certainly select something that a plan cannot hold, as far as this is
+/// known before the first task. Returns its place and the reason. Names that tasks set are not
+/// known yet; an include that depends on one is left to the run.
 pub(super) fn refusal(plan: &Plan, frame: &mut Frame) -> Option<(Place, String)> {
     let mut set = Vec::new();
     for play in &plan.plays {
@@ -222,7 +226,7 @@ pub(super) fn refusal(plan: &Plan, frame: &mut Frame) -> Option<(Place, String)>
                             let name = frame::args(&scope, task).map(|args| plan::choice(&task.module, &args));
                             let name = name.ok().filter(|_| holds).unwrap_or_default();
                             if let Some(why) = include.refused.get(&name) {
-                                return Some((task.place.clone(), format!("`{name}` can't be run: {why}")));
+                                return Some((task.place.clone(), format!("`{name}` cannot be run: {why}")));
                             }
                         }
                     }

@@ -1,10 +1,10 @@
-//! Users and groups by name: the local files first, then whatever `getent` knows.
+//! Users and groups by name: from the local files first, then from `getent`.
 
 use super::event::Cancel;
 use super::process::{Job, run};
 use std::time::Duration;
 
-/// One line of passwd or group, cut at its colons.
+/// Looks up a user or group by name or id; returns its line split at the colons.
 fn entry(database: &str, key: &str, cancel: &Cancel) -> Option<Vec<String>> {
     let cut = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
     let matches = |line: &&str| {
@@ -24,20 +24,20 @@ fn entry(database: &str, key: &str, cancel: &Cancel) -> Option<Vec<String>> {
     done.stdout.lines().next().filter(|_| done.success()).map(cut)
 }
 
-/// name:x:uid:gid:comment:home:shell
+/// Looks up a user: name:x:uid:gid:comment:home:shell
 pub fn user(key: &str, cancel: &Cancel) -> Option<Vec<String>> {
     entry("passwd", key, cancel).filter(|e| e.len() >= 7)
 }
 
-/// name:x:gid:members
+/// Looks up a group: name:x:gid:members
 pub fn group(key: &str, cancel: &Cancel) -> Option<Vec<String>> {
     entry("group", key, cancel).filter(|e| e.len() >= 3)
 }
 
-/// A mode: octal digits, or letters (`u=rw,g-w,o=`) applied to `old`.
+/// Parses a mode: octal digits, or letters (`u=rw,g-w,o=`) applied to `old`.
 pub fn mode(text: &str, old: u32, directory: bool) -> Result<u32, String> {
     let text = text.trim();
-    let wrong = || format!("`{text}` is no mode");
+    let wrong = || format!("`{text}` is not a file mode");
     if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
         return u32::from_str_radix(text, 8).ok().filter(|m| *m <= 0o7777).ok_or_else(wrong);
     }

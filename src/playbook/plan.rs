@@ -1,4 +1,5 @@
-//! What the compiler makes and the node runs: plain data, complete in itself, comparable by its SHA-256.
+//! The plan that the compiler makes and the node runs: plain, self-contained data. Plans are
+//! compared by their SHA-256.
 
 use super::data::Shared;
 use crate::model::Sha256;
@@ -7,10 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Version of the plan's form; a node refuses others.
+/// Version of the plan's format. A node rejects plans of other versions.
 pub const PLAN_VERSION: u32 = 4;
 
-/// Modules that look and say, and leave the node as it is.
+/// Modules that only read or report and do not change the node.
 const IDLE: [&str; 15] = [
     "assert",
     "debug",
@@ -36,13 +37,13 @@ pub struct Plan {
     /// Path of the playbook in the fleet directory.
     pub playbook: String,
     pub host: String,
-    /// Those of the inventory's variables that anything here could read.
+    /// The inventory variables of the host that the plan could read.
     pub vars: Map<String, Value>,
-    /// The same of those that all hosts have alike.
+    /// The inventory variables that are the same on all hosts and that the plan could read.
     pub shared: BTreeMap<String, Shared>,
-    /// Win over everything.
+    /// Extra variables; they have the highest precedence.
     pub extra: Map<String, Value>,
-    /// Variables of plays, roles, blocks and tasks; named by their index.
+    /// Variables of plays, roles, blocks and tasks, referred to by their index.
     pub layers: Vec<Map<String, Value>>,
     pub plays: Vec<Play>,
     /// Files and templates by the hex SHA-256 of their content.
@@ -50,12 +51,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Equal plans, equal hash, whatever order their maps were built in by the same compiler.
+    /// The hash of the plan. Equal plans of the same compiler have equal hashes, in whatever order
+    /// their maps were built.
     pub fn sha256(&self) -> Sha256 {
         Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Whether a task is in it that could set anything up. Handlers only follow what tasks did.
+    /// Whether the plan has a task that could change the node. Handlers are not considered, because
+    /// they only follow tasks.
     pub fn does_something(&self) -> bool {
         fn any(steps: &[Step]) -> bool {
             steps.iter().any(|step| match step {
@@ -67,7 +70,7 @@ impl Plan {
         self.plays.iter().flat_map(|play| &play.sections).any(|section| any(section))
     }
 
-    /// Whether a task that could set anything up has one of these tags.
+    /// Whether a task that could change the node has one of these tags.
     pub fn has_tag(&self, tags: &[String]) -> bool {
         fn any(steps: &[Step], tags: &[String]) -> bool {
             steps.iter().any(|step| match step {
@@ -75,7 +78,8 @@ impl Plan {
                     !IDLE.contains(&task.module.as_str()) && task.tags.iter().any(|tag| tags.contains(tag))
                 }
                 Step::Block(b) => any(&b.block, tags) || any(&b.always, tags),
-                // Which of its tasks are in, its own tags decide as well.
+                // The tags of an included task also decide whether it runs, so the tags of the
+                // include are not enough.
                 Step::Include(_) => false,
             })
         }
@@ -87,7 +91,7 @@ impl Plan {
         self.plays.iter().for_each(|play| play.each_task(f));
     }
 
-    /// How many tasks and handlers there are, blocks and includes not counted.
+    /// Number of tasks and handlers, without blocks and includes.
     pub fn task_count(&self) -> usize {
         fn count(steps: &[Step]) -> usize {
             steps
@@ -105,30 +109,30 @@ impl Plan {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Play {
-    /// Place among all plays of the playbook, those of other hosts counted.
+    /// Index among all plays of the playbook, including those of other hosts.
     pub index: u32,
     pub name: String,
     pub place: Place,
-    /// Layers below the inventory: defaults of its roles.
+    /// Layers with less precedence than the inventory: defaults of its roles.
     pub defaults: Vec<u32>,
-    /// Of the play and of those of its files that are known before the run.
+    /// Layers of the play's `vars` and of those of its `vars_files` that are known before the run.
     pub vars: Vec<u32>,
-    /// Files of variables that a run chooses by what it knows.
+    /// `vars_files` whose names depend on the run.
     pub files: Vec<VarsFile>,
-    /// Variables of its roles, which all of its tasks see.
+    /// Layers of its roles' variables, which all of its tasks see.
     pub exports: Vec<u32>,
-    /// Notified handlers run after a failure too.
+    /// Notified handlers run even after a failure.
     pub force_handlers: bool,
-    /// Handlers are flushed after each.
+    /// Sections of steps; handlers are flushed after each.
     pub sections: Vec<Vec<Step>>,
     pub handlers: Vec<Handler>,
 }
 
-/// An item of `vars_files`: of its names, not rendered, the first counts that there is a file for.
+/// An item of `vars_files`. The first of its names for which a file exists is used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VarsFile {
     pub names: Vec<String>,
-    /// Layers by the rendered name.
+    /// Layers by rendered name.
     pub choices: BTreeMap<String, u32>,
 }
 
@@ -145,43 +149,43 @@ pub struct Block {
     pub block: Vec<Step>,
     pub rescue: Vec<Step>,
     pub always: Vec<Step>,
-    /// It is a role's tasks.
+    /// Set if the block holds the tasks of a role.
     pub role: Option<RoleRun>,
-    /// Variables that all that follows in the play sees, once the block has begun.
+    /// Variables that the rest of the play sees once the block has started.
     pub exports: Option<Exports>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoleRun {
     pub name: String,
-    /// What tells it from other runs of the role: of those with the same, a play does one.
+    /// Identifies runs of the role that are equal; a play performs only the first of them.
     pub once: Option<String>,
 }
 
-/// Layers of a role that others see.
+/// Layers of a role that tasks outside of it see.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exports {
     pub defaults: Vec<u32>,
     pub vars: Vec<u32>,
 }
 
-/// What an include may mean, by the name that it is called by there.
+/// The possible targets of an include, by the name used for it there.
 pub type Choices = BTreeMap<String, Vec<Step>>;
 
-/// What it may mean and no plan can hold, with the reason.
+/// Possible targets that a plan cannot hold, with the reason.
 pub type Refused = BTreeMap<String, String>;
 
-/// `include_tasks` and `include_role`: what is included is chosen on the node among what could be meant.
+/// `include_tasks` and `include_role`: the node selects one of the possible targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Include {
-    /// Name, condition and loop; its arguments are rendered and looked up in `choices` (`choice`).
+    /// Name, condition and loop. Its rendered arguments give the key in `choices` (see `choice`).
     pub task: Task,
     pub choices: Choices,
-    /// A run that needs one of these is refused.
+    /// A run that selects one of these fails.
     pub refused: Refused,
 }
 
-/// The name under which the `choices` of an include have what it means with these rendered arguments.
+/// The key in `choices` of an include with these rendered arguments.
 pub fn choice(module: &str, args: &Map<String, Value>) -> String {
     match module {
         "include_role" => role_choice(args),
@@ -189,7 +193,7 @@ pub fn choice(module: &str, args: &Map<String, Value>) -> String {
     }
 }
 
-/// A role and, where it is not `main`, its file of tasks.
+/// The key of an included role: its name and, if it is not `main`, its tasks file.
 pub fn role_choice(args: &Map<String, Value>) -> String {
     let text = |name: &str| args.get(name).and_then(Value::as_str);
     let name = text("name").or(text("role")).unwrap_or_default();
@@ -198,19 +202,19 @@ pub fn role_choice(args: &Map<String, Value>) -> String {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Handler {
-    /// Its name, and `role : name` if it belongs to one.
+    /// Its name, and `role : name` if it belongs to a role.
     pub names: Vec<String>,
     pub listen: Vec<String>,
     pub task: Task,
-    /// Which list of handlers it stands in: each role and the play have one.
+    /// The number of its list of handlers: the play and each role have one.
     pub list: u32,
-    /// Of one that is `include_tasks`; of what no plan can hold, the reason.
+    /// Possible targets, if the handler is `include_tasks`.
     pub choices: Choices,
     pub refused: Refused,
 }
 
 impl Play {
-    /// Calls `f` with every task, those of includes and handlers among them; handlers last.
+    /// Calls `f` with every task, including those of includes; then with the handlers.
     pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
         fn steps<'a>(list: &'a [Step], f: &mut dyn FnMut(&'a Task)) {
             for step in list {
@@ -231,13 +235,14 @@ impl Play {
         }
     }
 
-    /// Whether a notification of this name means any handler.
+    /// Whether a notification of this name selects any handler.
     pub fn means(&self, name: &str) -> bool {
         (0..self.handlers.len()).any(|at| self.answers(at, name))
     }
 
-    /// Whether a notification of this name means the handler at `at`. Later lists are searched first, each from its start;
-    /// the first of that name is meant, and of those that listen to it the first of each name.
+    /// Whether a notification of this name selects the handler at index `at`. Later lists take
+    /// precedence, and within a list earlier handlers. The first handler with this name is
+    /// selected, and of the handlers that listen to it the first of each name.
     pub fn answers(&self, at: usize, name: &str) -> bool {
         let own = &self.handlers[at];
         let before = |i: usize, other: &Handler| other.list > own.list || other.list == own.list && i < at;
@@ -259,16 +264,16 @@ pub struct Place {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Unique in the plan.
+    /// Number of the task, unique in the plan.
     pub id: u32,
-    /// May hold markup.
+    /// May contain markup.
     pub name: String,
     pub place: Place,
-    /// Short name of the module.
+    /// The module's short name.
     pub module: String,
-    /// Options, not rendered.
+    /// The module's options, not rendered.
     pub args: Map<String, Value>,
-    /// All must hold.
+    /// The task runs if all conditions hold.
     pub when: Vec<Condition>,
     pub repeat: Option<Repeat>,
     pub register: Option<String>,
@@ -278,33 +283,35 @@ pub struct Task {
     pub retries: Option<Value>,
     pub delay: Option<Value>,
     pub notify: Vec<String>,
-    /// Merged in order.
+    /// Maps that are merged in order.
     pub environment: Vec<Value>,
     pub ignore_errors: Option<Value>,
-    /// Whether this task only predicts; None: as the run does. A truth value or a template.
+    /// Whether this task runs in check mode; None: as the run does. A truth value or a template.
     pub check_mode: Option<Value>,
-    /// Whether this task shows diffs; None: it does. A truth value or a template.
+    /// Whether this task reports diffs; None: yes. A truth value or a template.
     pub diff: Option<Value>,
     pub no_log: bool,
-    /// Root is needed.
+    /// The task runs as root.
     pub elevated: bool,
-    /// Whose its command is, if it is not root's. Only of modules that run one, and of those that touch nothing.
+    /// The user its command runs as, if not root. Only for modules that run a command and those
+    /// that do not touch the host.
     pub become_user: Option<String>,
     /// Its failure ends the play for all hosts.
     pub fatal: bool,
-    /// Seconds.
+    /// Seconds. None: the default of the run.
     pub timeout: Option<Value>,
     pub tags: Vec<String>,
-    /// Layers below the inventory, then above facts, in order.
+    /// Layers with less precedence than the inventory, in order.
     pub defaults: Vec<u32>,
+    /// Layers with precedence over facts, in order.
     pub vars: Vec<u32>,
-    /// Layers above what a run registers: parameters of roles and includes.
+    /// Layers with precedence over registers: parameters of roles and includes.
     pub params: Vec<u32>,
-    /// Layers of the files of variables that `file` may name, by the name written there.
+    /// Layers of the variable files that `file` may name, by the name used there.
     pub vars_files: BTreeMap<String, u32>,
-    /// Files that `src` may name, by the name written there.
+    /// Files that `src` may name, by the name used there.
     pub assets: BTreeMap<String, Asset>,
-    /// Templates that those templates include, by the name written there.
+    /// Templates that those templates include, by the name used there.
     pub parts: BTreeMap<String, Asset>,
 }
 
@@ -315,7 +322,8 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether it is `false`, as every boolean of YAML is written here that is none of truth. A text `no` is a variable.
+    /// Whether the condition is literally `false`. The compiler writes YAML booleans in this form.
+    /// A text `no` is a variable name.
     pub fn never(&self) -> bool {
         matches!(self.text.trim(), "false" | "False")
     }
@@ -324,21 +332,22 @@ impl Condition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
     pub kind: RepeatKind,
-    /// Not rendered.
+    /// The expression of the items, not rendered.
     pub items: Value,
     pub var: String,
     pub index_var: Option<String>,
     pub label: Option<String>,
     /// Seconds between items.
     pub pause: Option<Value>,
-    /// `ansible_loop` is set.
+    /// Whether to set `ansible_loop`.
     pub extended: bool,
-    /// `ansible_loop.allitems` is not.
+    /// Whether to leave out `ansible_loop.allitems`.
     pub leave_out_all: bool,
     /// The loop ends after the item for which all of these hold.
     pub break_when: Vec<Condition>,
-    /// Of a loop over files: where they are looked for, best first, and those that could be meant.
+    /// For loops over files: the directories to search, in order of preference.
     pub dirs: Vec<String>,
+    /// For loops over files: the files that could be found.
     pub files: Vec<String>,
 }
 
@@ -362,27 +371,27 @@ impl Default for Repeat {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RepeatKind {
-    /// Items as they are.
+    /// The items unchanged.
     Loop,
-    /// One level of lists is opened.
+    /// One level of lists is flattened.
     Items,
-    /// `{key, value}` of a map.
+    /// The entries of a map as `{key, value}`.
     Dict,
-    /// The first of each list, the second of each, and so on.
+    /// The first items of all lists, then the second items, and so on.
     Together,
-    /// Each of the first list with each of the others.
+    /// All combinations of the items of the lists.
     Nested,
-    /// Numbers.
+    /// A sequence of numbers.
     Sequence,
-    /// Each element with each of a list in it.
+    /// Each element with each item of a list in it.
     Subelements,
-    /// Each with its place.
+    /// Each item with its index.
     Indexed,
-    /// All levels of lists are opened.
+    /// All levels of lists are flattened.
     Flattened,
-    /// Files of the set that fit patterns.
+    /// Files of the plan that match patterns.
     FileGlob,
-    /// The first file that there is.
+    /// The first file that exists.
     FirstFound,
 }
 
@@ -392,11 +401,11 @@ pub struct Asset {
     pub path: String,
     /// Key of the plan's blobs.
     pub sha256: String,
-    /// Where the file's is known: that of a generation is not.
+    /// The mode of the file, if known; that of a file in a generation is not.
     pub mode: Option<u32>,
 }
 
-/// Bytes: base64 in JSON, bytes in MessagePack.
+/// Bytes: base64 in JSON, binary in MessagePack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blob(pub Vec<u8>);
 

@@ -1,6 +1,8 @@
-//! Running one command: own process group, no terminal, both streams read at once and kept within bounds.
+//! Runs one command in its own process group, without a terminal. Both output streams are read
+//! concurrently, with a limit.
 //!
-//! On time-out or cancel the whole group gets TERM and, after a grace, KILL. Nothing here knows tasks.
+//! On timeout or cancel the whole group receives TERM and, after a grace period, KILL. This file
+//! knows nothing of tasks.
 
 use super::event::{Cancel, Lines};
 use rustix::fs::Mode;
@@ -13,35 +15,37 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Bytes kept of each stream; the rest is read and dropped.
+/// Maximum number of bytes kept of each stream; the rest is read and dropped.
 const KEEP_MAX: usize = 4 << 20;
-/// Between TERM and KILL.
+/// Time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long output is awaited after the command itself has ended: its children may hold the streams for ever.
+/// How long to wait for output after the command has ended. Its children may keep the streams open
+/// for ever.
 const LINGER: Duration = Duration::from_millis(1000);
 const TICK: Duration = Duration::from_millis(50);
-/// Chunks in flight between a reader and us.
+/// Maximum number of chunks that wait in the channel from the readers.
 const CHUNKS: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Job {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// What this process has in its environment is not handed on.
+    /// The environment of this process is not passed on.
     pub clean: bool,
     pub dir: Option<PathBuf>,
     pub stdin: Option<Vec<u8>>,
     pub timeout: Option<Duration>,
-    /// None: that of this process.
+    /// The umask of the command. None: that of this process.
     pub umask: Option<u32>,
 }
 
 #[derive(Debug, Default)]
 pub struct Finished {
-    /// Below zero: ended by that signal, as Python tells it. None: broken off.
+    /// The exit code. A negative number is the signal that ended the command, as in Python. None:
+    /// it was stopped by the timeout or a cancel.
     pub rc: Option<i32>,
     pub stdout: String,
-    /// `stdout` is not to the byte what was written: it was cut, or is no UTF-8.
+    /// `stdout` differs from the bytes written: it was cut, or is not UTF-8.
     pub partial: bool,
     pub stderr: String,
     pub tail: Vec<String>,
@@ -50,7 +54,7 @@ pub struct Finished {
 }
 
 impl SpawnError {
-    /// The number of the system's error.
+    /// The system's error number.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Empty => None,
@@ -65,7 +69,7 @@ impl Finished {
     }
 }
 
-/// Why a command could not be run at all; nothing was done.
+/// A command that could not be started; nothing was done.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     #[error("the command is empty")]
@@ -79,7 +83,7 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// Runs a command to its end. `emit` gets its lines as they come.
+/// Runs a command to its end. `emit` receives its lines as they come.
 pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);
@@ -107,7 +111,7 @@ pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Fin
     }
     drop(send);
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), job.stdin.clone()) {
-        // A command that does not read its input ends the pipe; that is its right.
+        // A failure is ignored: a command may close its input without reading it.
         std::thread::spawn(move || pipe.write_all(&bytes));
     }
     cancel.began(child.id());
@@ -119,10 +123,11 @@ pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Fin
     Ok(finished)
 }
 
-/// A new process has the umask that this one has while it starts it; nothing is changed in the child after it was split
-/// off, which could not be done safely here. Files that other threads make meanwhile name their mode themselves.
+/// Starts a process. It inherits the umask, which is set in this process during the start, because
+/// changing it in the child after `fork` would not be safe here. Files that other threads create
+/// meanwhile set their mode explicitly.
 fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
-    /// Held while the umask is another, so that two threads don't put back each other's.
+    /// Serializes changes of the umask, so that two threads do not restore each other's value.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let Some(mask) = mask else { return command.spawn() };
     let _held = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -132,7 +137,7 @@ fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
     spawned
 }
 
-/// Ends the command's group should whoever watches it panic: nobody would end it later.
+/// Kills the command's group if its watcher panics; nothing else would end it.
 struct Leash<'c> {
     child: &'c mut Child,
     ended: bool,
@@ -213,7 +218,7 @@ fn watch(
         }
     }
     if term.is_some() && !killed {
-        // The leader went at TERM; whoever of its group did not, goes now.
+        // The group leader ended after TERM; other processes of the group may still run.
         signal(child, Signal::KILL);
     }
     let broken_off = out.timed_out || out.cancelled;
@@ -235,7 +240,7 @@ fn watch(
 
 fn signal(child: &Child, signal: Signal) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // Gone already is as good as ended.
+        // A group that does not exist any more has ended.
         let _ = kill_process_group(pid, signal);
     }
 }

@@ -1,21 +1,22 @@
-//! Patterns of Python's `re` by a crate of another dialect: what is spelt otherwise is translated, what replaces a match is
-//! read as Python reads it. Every match is bounded in steps.
+//! Patterns of Python's `re`, matched by `fancy_regex`. Differences in syntax are translated, and
+//! replacements are read as in Python. The steps of every match are limited.
 
 use fancy_regex::{Regex, RegexBuilder};
 
-/// Longest text that replacing may make, in bytes.
+/// Maximum length in bytes of a text after replacement.
 const TEXT_MAX: usize = 16 << 20;
-/// Steps back that one match may take.
+/// Maximum number of backtracking steps of one match.
 const BACKTRACK_MAX: usize = 1_000_000;
 
-/// What `ignorecase` and `multiline` say.
+/// The options `ignorecase` and `multiline`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flags {
     pub ignorecase: bool,
     pub multiline: bool,
 }
 
-/// A pattern of Python's `re`; bounded in size and in steps. `subject` is what it will be matched with.
+/// Compiles a pattern of Python's `re`, with limits for its size and steps. `subject` is the text
+/// that it will be matched against.
 pub fn regex(pattern: &str, flags: Flags, subject: &str) -> Result<Regex, String> {
     RegexBuilder::new(&translated(pattern, flags.multiline, subject.ends_with('\n')))
         .case_insensitive(flags.ignorecase)
@@ -26,14 +27,16 @@ pub fn regex(pattern: &str, flags: Flags, subject: &str) -> Result<Regex, String
         .map_err(|e| format!("pattern `{pattern}`: {}", e.to_string().replace('\n', " ")))
 }
 
-/// The same for the bytes of files, which are of any encoding; look-around and references back are not known here.
+/// Like `regex`, for the bytes of files, which may have any encoding. Look-around and
+/// backreferences are not supported.
 pub fn bytes(pattern: &str) -> regex::bytes::RegexBuilder {
     let mut builder = regex::bytes::RegexBuilder::new(&translated(pattern, false, false));
     builder.size_limit(1 << 20);
     builder
 }
 
-/// Where Python's patterns read otherwise: `[` and `&&` in classes, bare braces, `\Z`, and `$` before a last line's end.
+/// Translates what Python writes differently: `[` and `&&` in classes, bare braces, `\Z`, and `$`
+/// before a final newline.
 fn translated(pattern: &str, multiline: bool, ends_line: bool) -> String {
     let chars: Vec<char> = pattern.chars().collect();
     let mut out = String::with_capacity(pattern.len() + 8);
@@ -58,7 +61,7 @@ fn translated(pattern: &str, multiline: bool, ends_line: bool) -> String {
                     class = Some(i + 1);
                 }
             }
-            // First in its class it is itself.
+            // The first character of a class is literal.
             (']', Some(start)) if start == i => out.push_str("\\]"),
             (']', Some(_)) => {
                 class = None;
@@ -75,7 +78,7 @@ fn translated(pattern: &str, multiline: bool, ends_line: bool) -> String {
     out
 }
 
-/// Whether a brace begins `{2}`, `{2,}`, `{,3}` or `{2,3}`.
+/// Whether a brace begins a repetition: `{2}`, `{2,}`, `{,3}` or `{2,3}`.
 fn counts(from: &[char]) -> bool {
     let inner: String = from.iter().skip(1).take_while(|c| **c != '}').collect();
     let closed = from.len() > inner.chars().count() + 1;
@@ -90,14 +93,15 @@ fn closes(before: &[char]) -> bool {
     })
 }
 
-/// A piece of what matches are replaced by.
+/// A part of a replacement.
 enum Piece {
     Text(String),
     Group(usize),
     Named(String),
 }
 
-/// What stands for a match, in Python's spelling: `\1`, `\g<1>`, `\g<name>`, `\n`.
+/// A replacement in Python's syntax: `\1`, `\g<1>`, `\g<name>`, `
+/// `.
 pub struct Replacement(Vec<Piece>);
 
 impl Replacement {
@@ -150,7 +154,7 @@ impl Replacement {
         Ok(Self(pieces))
     }
 
-    /// What it comes to for one match; a group that took no part is empty.
+    /// Appends the replacement of one match to `out`. A group that did not match is empty.
     pub fn expand(&self, found: &fancy_regex::Captures<'_, str>, out: &mut String) -> Result<(), String> {
         for piece in &self.0 {
             match piece {
@@ -164,7 +168,8 @@ impl Replacement {
     }
 }
 
-/// `re.subn`: the text with at most `count` matches replaced (0: all), and how many were.
+/// `re.subn`: replaces at most `count` matches (0: all), and returns the text and the number of
+/// replacements.
 pub fn substitute(regex: &Regex, with: &Replacement, text: &str, count: usize) -> Result<(String, usize), String> {
     let mut out = String::with_capacity(text.len());
     let (mut last, mut done) = (0, 0);
@@ -174,7 +179,7 @@ pub fn substitute(regex: &Regex, with: &Replacement, text: &str, count: usize) -
         out.push_str(&text[last..whole.start()]);
         with.expand(&found, &mut out)?;
         if out.len() > TEXT_MAX {
-            return Err(format!("a text of over {TEXT_MAX} bytes"));
+            return Err(format!("the text is longer than {TEXT_MAX} bytes"));
         }
         last = whole.end();
         done += 1;

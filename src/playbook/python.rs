@@ -1,14 +1,15 @@
-//! What Python does and Rust does not: printing values, and JSON as its library writes it. Its patterns are in `pyregex`.
+//! Python's output formats: values as `str` and `repr`, and JSON as `json.dumps` writes it. Regular
+//! expressions are in `pyregex`.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use serde_json::Value as Json;
 use std::fmt::Write as _;
 
-/// Values inside values that are printed.
+/// Maximum nesting depth of values that are printed.
 const DEPTH_MAX: usize = 64;
 
-/// `str(value)`. Nothing and undefined are errors where they are printed by themselves, not here: `None`.
+/// `str(value)`. An undefined value is an error; none is printed as `None`.
 pub fn text(value: &Value) -> Result<String, Error> {
     if let Some(text) = value.as_str() {
         return Ok(text.to_owned());
@@ -18,10 +19,10 @@ pub fn text(value: &Value) -> Result<String, Error> {
     Ok(out)
 }
 
-/// `repr(value)`, at this depth inside of what is printed.
+/// Appends `repr(value)`, at this nesting depth.
 fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
     if depth > DEPTH_MAX {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("over {DEPTH_MAX} lists or maps deep")));
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("lists or maps nested deeper than {DEPTH_MAX}")));
     }
     match value.kind() {
         ValueKind::Undefined => return Err(Error::from(ErrorKind::UndefinedError)),
@@ -71,7 +72,7 @@ fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error>
     Ok(())
 }
 
-/// A text in the quotes that Python would choose.
+/// Appends a text in the quotes that Python would choose.
 fn quoted(text: &str, out: &mut String) {
     let mark = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(mark);
@@ -97,7 +98,7 @@ fn quoted(text: &str, out: &mut String) {
     out.push(mark);
 }
 
-/// The shortest text that reads as this number, with an exponent where Python writes one.
+/// The shortest text that parses to this number, with an exponent where Python uses one.
 pub fn float(x: f64) -> String {
     if x.is_nan() {
         return "nan".into();
@@ -116,12 +117,12 @@ pub fn float(x: f64) -> String {
     if text.contains('.') { text } else { format!("{text}.0") }
 }
 
-/// How JSON is written; as the keywords of Python's `json.dumps`.
+/// The format of JSON, as the keywords of Python's `json.dumps`.
 pub struct JsonStyle {
     pub indent: Option<usize>,
     pub sort_keys: bool,
     pub ascii: bool,
-    /// Between items, and behind keys.
+    /// The separators after items and after keys.
     pub separators: Option<(String, String)>,
 }
 

@@ -1,18 +1,21 @@
-//! Writing YAML byte for byte as Python's library does for `to_yaml` and `to_nice_yaml`: its indents, quotes and folds.
+//! Writes YAML byte for byte as PyYAML does for `to_yaml` and `to_nice_yaml`: its indents, quotes
+//! and line folds.
 //!
-//! Only what JSON can hold is written: no tags, no anchors. Where a value stands twice, it is written twice.
+//! Only JSON values are written: no tags and no anchors. A value that occurs twice is written
+//! twice.
 
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// How a document is written; as PyYAML's keywords of the same names.
+/// The format of a document, as PyYAML's keywords of the same names.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     pub indent: usize,
     pub width: usize,
     pub sort_keys: bool,
-    /// Yes: braces everywhere; no: nowhere; neither: where a collection has scalars only.
+    /// Some(true): braces everywhere; Some(false): nowhere; None: for collections that hold only
+    /// scalars.
     pub flow: Option<bool>,
     pub explicit_start: bool,
     pub allow_unicode: bool,
@@ -24,7 +27,7 @@ impl Default for Style {
     }
 }
 
-/// Texts that would be read as something else if they stood bare.
+/// Texts that would be parsed as another type without quotes.
 static RESOLVED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let parts = [
         r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF",
@@ -41,7 +44,7 @@ static RESOLVED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!("^(?:{})$", parts.join("|"))).ok()
 });
 
-/// A whole document.
+/// Writes a whole document.
 pub fn write(value: &Value, style: Style) -> String {
     let style = Style { indent: if (2..10).contains(&style.indent) { style.indent } else { 2 }, ..style };
     let width = if style.width > style.indent * 2 { style.width } else { 80 };
@@ -79,9 +82,9 @@ struct Writer {
     column: usize,
     indent: Option<usize>,
     flow_level: usize,
-    /// The last character was blank, or nothing was written.
+    /// The last character was a blank, or nothing was written yet.
     whitespace: bool,
-    /// Only indents and indicators stand on this line.
+    /// The current line holds only indents and indicators.
     indention: bool,
     style: Style,
 }
@@ -124,7 +127,7 @@ impl Writer {
         self.put(text);
     }
 
-    /// Goes one level in; gives the indent to come back to.
+    /// Enters the next level; returns the indent to restore.
     fn deeper(&mut self, flow: bool, indentless: bool) -> Option<usize> {
         let before = self.indent;
         self.indent = match before {
@@ -243,7 +246,7 @@ impl Writer {
             self.put(" ");
         }
         (self.whitespace, self.indention) = (false, false);
-        // Words and the blanks between them, which may become a fold.
+        // Words and the blanks between them; a single blank may become a line fold.
         let mut rest = text;
         while !rest.is_empty() {
             let word = rest.find(' ').unwrap_or(rest.len());
@@ -275,7 +278,8 @@ impl Writer {
             match first {
                 ' ' if len == 1 && self.column > self.style.width && !key && inside => self.write_indent(),
                 '\n' => {
-                    // One more than there are: a single one would be read as a blank.
+                    // One line break more than the text has, because a single one would be read as
+                    // a blank.
                     (0..=len).for_each(|_| self.line_break());
                     self.write_indent();
                 }
@@ -352,7 +356,7 @@ fn escaped(c: char) -> String {
     format!("\\{short}")
 }
 
-/// Which ways of writing a text are open.
+/// The styles in which a text can be written.
 struct Allowed {
     multiline: bool,
     flow_plain: bool,
@@ -401,7 +405,8 @@ impl Allowed {
     }
 }
 
-/// A number as Python's `repr`, with the point that YAML wants before an exponent.
+/// A number as Python's `repr` writes it, with the decimal point that YAML requires before an
+/// exponent.
 fn number(n: &serde_json::Number) -> String {
     match n.as_f64() {
         Some(x) if n.is_f64() => {

@@ -1,4 +1,5 @@
-//! What files a plan makes, as far as that can be told without running anything: for diffs and expected digests.
+//! Predicts the files that a plan makes, as far as possible without running it. Used for diffs and
+//! expected digests.
 
 mod undefined;
 
@@ -14,14 +15,14 @@ use crate::model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name by which a loop's items know how they are called.
+/// The variable that holds the name of the loop variable.
 const LOOP_VAR: &str = "ansible_loop_var";
-/// Modules that change a part of a file, whose whole is known to the node only.
+/// Modules that change a part of a file; only the node knows the whole file.
 const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
-/// Lines of a task among which a name is looked for.
+/// Number of lines of a task that are searched for a name.
 const LINES_SEARCHED: usize = 100;
 
-/// A file as the plan makes it.
+/// A file that the plan makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub sha256: Sha256,
@@ -33,24 +34,25 @@ pub struct Rendered {
     pub source: String,
 }
 
-/// Every file of a `template` or `copy` task whose condition, path and content depend on variables and `facts` only.
-/// A path that a later task may change in a way that cannot be told is left out.
+/// Every file of a `template` or `copy` task whose condition, path and content depend only on
+/// variables and `facts`. A path that a later task may change unpredictably is left out.
 pub fn rendered(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, Rendered> {
     let mut out = Walk::new(plan, facts);
     out.plan();
     out.files
 }
 
-/// Files that a `no_log` task writes, whose content other tasks may not show either.
+/// Paths of the files that `no_log` tasks write. Other tasks must not show their content either.
 pub fn hidden(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
     let mut out = Walk::new(plan, facts);
     out.plan();
     out.hidden
 }
 
-/// The same, with what lint says of it: a fault for each template, file or text of a playbook, that can never be rendered,
-/// a warning where it may never be, and for each file that a task edits after a template made it. `files` is where the
-/// plan was compiled from; `names` are those of the host's variables, for hints.
+/// Returns the predicted files and the findings of lint: an error for each template, file or text
+/// of a playbook that can never be rendered, a warning for one that may fail, and one for each file
+/// that is edited after a template made it. `files` is the set that the plan was compiled from;
+/// `names` are the names of the host's variables, for hints.
 pub fn review(
     plan: &Plan,
     facts: &Map<String, Value>,
@@ -64,29 +66,30 @@ pub fn review(
     (out.files, out.faults)
 }
 
-/// A task, or one item of its loop, as far as it can be told without the node.
+/// A task, or one item of its loop, as far as it is known without the node.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub place: Place,
     pub module: String,
-    /// Rendered; None: only a run can tell.
+    /// Rendered options; None: only known during a run.
     pub args: Option<Map<String, Value>>,
-    /// As they stand in the playbook.
+    /// Options as written in the playbook.
     pub written: Map<String, Value>,
-    /// It is run if everything before it goes well.
+    /// It runs if everything before it succeeds.
     pub certain: bool,
 }
 
 impl Plan {
-    /// What a run on its host comes to, task by task, but for those whose condition is known not to hold; handlers too, which
-    /// are never certain. `facts`: what is taken for known.
+    /// The tasks that a run on the plan's host would perform, without those whose condition is
+    /// known not to hold. Handlers are included, but never certain. `facts` are the facts assumed
+    /// to be known.
     pub fn seen(&self, facts: &Map<String, Value>) -> Vec<Seen> {
         let mut out = Walk::new(self, facts);
         out.plan();
         out.seen
     }
 
-    /// Absolute paths that the plan makes or changes, as far as they can be told without the node.
+    /// Absolute paths that the plan makes or changes, as far as they are known without the node.
     pub fn declared_files(&self) -> Vec<String> {
         let mut out = Walk::new(self, &Map::new());
         for play in &self.plays {
@@ -96,7 +99,7 @@ impl Plan {
     }
 }
 
-/// What is needed to say where something is wrong, and what was meant.
+/// Input of `review`: the files and names that locate errors and make hints.
 struct Review<'p> {
     files: &'p FileSet,
     names: &'p [&'p str],
@@ -110,9 +113,9 @@ struct Walk<'p> {
     seen: Vec<Seen>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
-    /// What is looked at may never run, or may fail without harm.
+    /// The current steps may never run, or their failure is handled.
     doubtful: bool,
-    /// It may never run: what it sets is known to nobody.
+    /// The current steps may never run, so the values they set are unknown.
     maybe: bool,
 }
 
@@ -138,7 +141,7 @@ impl<'p> Walk<'p> {
         for play in &self.frame.plan().plays {
             self.frame.open_play(play);
             play.sections.iter().for_each(|section| self.steps(play, section));
-            // Whether one is notified only a run can tell.
+            // Only a run knows whether a handler is notified.
             let doubtful = std::mem::replace(&mut self.doubtful, true);
             for handler in &play.handlers {
                 self.task(play, &handler.task);
@@ -148,7 +151,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Does `f` with what may never happen: nothing of what it makes is certain afterwards.
+    /// Runs `f` for steps that may never run. Only files that `f` leaves unchanged stay known.
     fn perhaps(&mut self, f: impl FnOnce(&mut Self)) {
         let before = self.files.clone();
         let (doubtful, maybe) = (self.doubtful, self.maybe);
@@ -166,12 +169,12 @@ impl<'p> Walk<'p> {
                     if let Some(exports) = block.exports.as_ref().filter(|_| !self.maybe) {
                         self.frame.export(exports);
                     }
-                    // What fails in it is rescued.
+                    // A failure in the block is rescued.
                     let doubtful = self.doubtful;
                     self.doubtful |= !block.rescue.is_empty();
                     self.steps(play, &block.block);
                     self.doubtful = doubtful;
-                    // Whether it runs depends on a failure.
+                    // The rescue part runs only after a failure.
                     self.perhaps(|walk| walk.steps(play, &block.rescue));
                     self.steps(play, &block.always);
                 }
@@ -221,7 +224,8 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// An include of which only a run can tell what it includes, or how often: each of its choices may be.
+    /// Handles an include whose target or items are only known during a run: each of its choices
+    /// may be selected.
     fn any_of(&mut self, play: &'p Play, include: &'p Include, repeat: Option<&'p Repeat>) {
         let names = self.guess_items(repeat);
         for steps in include.choices.values() {
@@ -230,7 +234,8 @@ impl<'p> Walk<'p> {
         self.frame.unknown.retain(|name| !names.contains(name));
     }
 
-    /// The names of a loop whose items are not known; those that were unknown before are left out.
+    /// Marks the loop variables as unknown, because the items are not known. Returns the names that
+    /// were not unknown before.
     fn guess_items(&mut self, repeat: Option<&Repeat>) -> Vec<String> {
         let Some(repeat) = repeat else { return Vec::new() };
         let names = [Some(repeat.var.clone()), repeat.index_var.clone(), Some(LOOP_VAR.to_owned())];
@@ -248,7 +253,7 @@ impl<'p> Walk<'p> {
                         self.item(task, &inner);
                     }
                 }
-                // How often it runs, and with what, only the node knows.
+                // Only the node knows the items of the loop.
                 Err(_) if !matches!(frame::all_hold(&scope, &task.when), Ok(false)) => {
                     let certain = frame::all_hold(&scope, &task.when).is_ok();
                     self.value(task, &scope, &repeat.items, certain && !may_fail(task));
@@ -323,10 +328,10 @@ impl<'p> Walk<'p> {
         let edits = EDITS.contains(&task.module.as_str());
         if edits && self.files.contains_key(&path) {
             let message =
-                format!("{path} is edited here after a template made it, so what it is to be is not known beforehand");
+                format!("{path} is edited here after a template made it, so its final content cannot be predicted");
             let fault = Fault::warn(&task.place.file, task.place.line, 1, message);
             self.faults.push(
-                fault.hint("put the line into the template; as it is, drift of the file is reported, not repaired"),
+                fault.hint("put the line into the template; otherwise drift of the file is reported, but not repaired"),
             );
         }
         let uncertain = holds.is_err() || edits || args.get("remote_src").and_then(data::boolean) == Some(true);
@@ -357,7 +362,8 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The variables of a file, or, where only a run can tell which, nothing of what any of them sets.
+    /// Includes the variables of a file. If only a run knows which file, all variables that any of
+    /// the possible files sets become unknown.
     fn include_vars(&mut self, task: &Task, args: Option<&Map<String, Value>>) {
         let name = |args: &Map<String, Value>| args.get("name").and_then(Value::as_str).map(str::to_owned);
         let layer = args.and_then(|args| task.vars_files.get(args.get("file")?.as_str()?));
@@ -367,14 +373,15 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The conditions of a task up to the first that does not hold.
+    /// Reviews the conditions of a task up to the first that does not hold.
     fn conditions(&mut self, task: &Task, scope: &Scope) {
         if self.review.is_some() {
             self.asked(task, &task.when, scope, !may_fail(task));
         }
     }
 
-    /// Everything of a task that is rendered before its module runs, but for a template's file.
+    /// Reviews all texts of a task that are rendered before its module runs, except the file of a
+    /// template.
     fn texts(&mut self, task: &Task, scope: &Scope, certain: bool) {
         if self.review.is_none() {
             return;
@@ -397,7 +404,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Every text with markup inside a value.
+    /// Reviews every text with markup in a value.
     fn value(&mut self, task: &Task, scope: &Scope, value: &Value, certain: bool) {
         match value {
             Value::String(text) if has_markup(text) => {
@@ -412,7 +419,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// A text of a playbook, which begins at or below `place`.
+    /// Reports the error of a text of a playbook that begins at `place` or after it.
     fn inline(
         &mut self,
         place: &Place,
@@ -436,7 +443,7 @@ impl<'p> Walk<'p> {
         self.faults.push(fault.knowing(review.names, scope).fault(certain && !self.doubtful));
     }
 
-    /// A `file` task may set what a template left open.
+    /// A `file` task may set attributes that a template task left open.
     fn attributes(&mut self, path: &str, args: &Map<String, Value>) {
         let Some(file) = self.files.get_mut(path) else { return };
         for (name, slot) in [("mode", &mut file.mode), ("owner", &mut file.owner), ("group", &mut file.group)] {
@@ -447,8 +454,9 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// What `fault` says of a template (path and text), and whether it is so in every run: as it is where nothing was read
-/// that only a run can tell; where rendering ended at such a name, what can be said of the others in it.
+/// Decides what an error of a template (path and text) means, and whether it occurs in every run.
+/// It does if no value was read that is only known during a run. If rendering stopped at such a
+/// value, returns what can be said about the other names in the template.
 fn judged(
     (path, text): (&str, &str),
     fault: TemplateFault,
@@ -467,7 +475,7 @@ fn judged(
     TemplateFault::of_names(path, text, Language::of(path), scope)
 }
 
-/// The words of a command are rendered one by one when it runs; here all of them are.
+/// Records a task. The words of a command, which a run renders one by one, are all rendered here.
 fn seen(task: &Task, scope: &Scope, args: Option<&Map<String, Value>>, certain: bool) -> Seen {
     let mut args = args.cloned();
     if let Some(words) = task.args.get("words") {
@@ -480,12 +488,13 @@ fn seen(task: &Task, scope: &Scope, args: Option<&Map<String, Value>>, certain: 
     Seen { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
 }
 
-/// Whether a failure of the task is no failure of the run.
+/// Whether a failure of the task may be ignored by the run.
 fn may_fail(task: &Task) -> bool {
     task.ignore_errors.as_ref().is_some_and(|ignore| *ignore != Value::Bool(false)) || task.failed_when.is_some()
 }
 
-/// The first place of `name` from `line` on; of a field, that of the variable. Tasks are rarely longer than this looks.
+/// The first position of `name` from `line` on; for a field, that of its variable. Searches
+/// `LINES_SEARCHED` lines, because tasks are rarely longer.
 fn find(source: &str, line: u32, name: &str) -> Option<(u32, u32)> {
     let root = name.split('.').next().filter(|root| !root.is_empty())?;
     let is_word = |c: char| c.is_alphanumeric() || c == '_';

@@ -1,7 +1,8 @@
-//! Runs a plan on the node: sections in order, handlers after each, blocks and includes where they stand.
+//! Runs a plan on the node: sections in order, handlers after each section, blocks and includes at
+//! their place.
 //!
-//! Blocking, no runtime. What one task does stands in `step.rs`, what is chosen on the way in `opened.rs`, handlers in `due.rs`;
-//! which changes a module makes, in `modules`.
+//! Blocking; needs no async runtime. `task.rs` runs one task, `dynamic_include.rs` selects
+//! includes, `handlers.rs` runs handlers, and `modules` makes the changes.
 
 use super::event::{Cancel, Done, Event, Failure, HIDDEN, RunEnd, RunOptions, Status};
 use super::frame::Frame;
@@ -12,9 +13,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Runs the plan to its end, to the first failure that nothing rescues, or until it is cancelled.
+/// Runs the plan to its end, to the first failure that is not rescued, or until it is cancelled.
 ///
-/// Whatever was done stays done; `RunEnd` says which handlers are owed, and so does the journal file.
+/// Changes that were made stay. `RunEnd` and the journal file list the pending handlers.
 pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn FnMut(Event)) -> RunEnd {
     let refuse = |message: String| RunEnd {
         failed: 1,
@@ -28,7 +29,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         ..RunEnd::default()
     };
     if plan.version != PLAN_VERSION {
-        return refuse(format!("the plan has version {}, this node understands {PLAN_VERSION}", plan.version));
+        return refuse(format!("the plan has version {}, but this node supports version {PLAN_VERSION}", plan.version));
     }
     let mut ground = match Ground::open(options, cancel) {
         Ok(ground) => ground,
@@ -71,7 +72,8 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     };
     let flow = run.plays(plan);
     if flow.is_ok() {
-        // What is left is owed by a play that was ended early, or to a handler that the plan no longer has.
+        // Names that are left belong to a play that ended early, or to a handler that the plan does
+        // not contain any more.
         run.notified.clear();
         run.owed.retain(|name| plan.plays.iter().any(|play| play.means(name)));
     }
@@ -82,12 +84,12 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
-    // A check has run no handler: what was owed is owed.
+    // Check mode ran no handler, so the pending ones are unchanged.
     let pending_handlers = if options.check { before } else { run.owed(&[]) };
     RunEnd { pending_handlers, ..run.end }
 }
 
-/// A failure or a cancel; which one, the run knows.
+/// Ends the run: after a failure or a cancel (see `Run::end` and `Run::cancel`).
 pub(super) struct Stop;
 pub(super) type Flow = Result<(), Stop>;
 
@@ -98,32 +100,33 @@ pub(super) struct Run<'a, 's> {
     pub sink: &'s mut dyn FnMut(Event),
     pub ground: Ground<'a>,
     pub end: RunEnd,
-    /// Names that were notified and whose handlers have not run.
+    /// Names that were notified and whose handlers have not run yet.
     pub notified: Vec<String>,
-    /// The same of earlier runs: each waits for the first task that may have notified it, else for the end of the play, since
-    /// what it would act on may be what this run has yet to mend.
+    /// Names that earlier runs left pending. Each waits for the first task that may have notified
+    /// it, or for the end of the play, because its handler may depend on changes that this run has
+    /// yet to make.
     pub owed: Vec<String>,
     /// Check mode: names of which it is not known whether they would be notified.
     pub perhaps: Vec<String>,
-    /// Of those that were notified, the names whose handlers are run just now or are about to be.
+    /// Notified names whose handlers are running or are about to run in the current flush.
     pub due: Vec<String>,
     pub journaled: Vec<String>,
-    /// What a task would have notified that failed after it had begun to change something: it may have done so. Owed unless
-    /// the failure is rescued, as if the run had been killed there.
+    /// Names notified by a task that failed after it may have changed something. They are pending
+    /// unless the failure is rescued, as if the run had been killed there.
     pub broken_off: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
-    /// A stop that is no failure: `meta` asked for it.
+    /// Set when a `meta` task ended the play or role early, which is not a failure.
     ending: Option<Ending>,
-    /// Roles that the play has run and does not run again.
+    /// Roles that the play has run and must not run again.
     roles_done: BTreeSet<String>,
-    /// Includes that are open.
+    /// Number of nested includes.
     pub depth: usize,
-    /// Tasks, handlers and includes that were begun.
+    /// Number of tasks, handlers and includes that were started.
     pub turn: u32,
 }
 
-/// What a `meta` task ends early.
+/// The scope that a `meta` task ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Play,
@@ -146,7 +149,7 @@ impl<'a> Run<'a, '_> {
             self.roles_done.clear();
             let flow = self.play(play);
             if self.ending.take().is_some() {
-                // Ended early, not failed: what was notified for its end has no end to wait for.
+                // The play ended early without failure, so names notified for its end are dropped.
                 self.notified.retain(|name| !play.means(name));
                 self.journal_or_stop()?;
                 self.played(play);
@@ -164,7 +167,7 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// Says so to whoever begins the next play with others.
+    /// Reports the end of the play to the caller that coordinates the hosts.
     fn played(&mut self, play: &Play) {
         if self.options.gate.is_some() {
             (self.sink)(Event::PlayEnd { play: play.index });
@@ -203,7 +206,7 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// A task or handler that is no include.
+    /// Runs a task or handler that is not an include.
     pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         let flow = self.task(play, task, handler);
         if flow.is_ok() {
@@ -215,7 +218,7 @@ impl<'a> Run<'a, '_> {
 
     pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
         let scope = self.frame.scope(play, task);
-        // Handlers that may be flushed here or later are looked at here.
+        // If it is not known whether to flush, the handlers are examined here.
         let flushes = task.args.get("action").and_then(Value::as_str) == Some("flush_handlers");
         match unknown::all_hold(&scope, &task.when) {
             Ok(Some(true)) => {}
@@ -282,12 +285,12 @@ impl<'a> Run<'a, '_> {
         })
     }
 
-    /// Names that are owed, of this run and the one before, those of `more` among them.
+    /// Names of all pending handlers, of this run and earlier ones, including `more`.
     pub fn owed(&self, more: &[String]) -> Vec<String> {
         union([&self.owed, &self.due, &self.notified, &self.broken_off, more])
     }
 
-    /// Brings the journal up to date; on disk when this returns.
+    /// Writes the pending handlers to the journal; on disk when this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
         let (path, owed) = (&self.options.journal, self.owed(&[]));
         if path.as_os_str().is_empty()
@@ -313,13 +316,13 @@ impl<'a> Run<'a, '_> {
         (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
     }
 
-    /// The task under way fails: what is written ahead of its change stays owed.
+    /// The current task failed: handlers that the journal recorded before its change stay pending.
     pub fn break_off(&mut self) {
         let owed = self.owed(&[]);
         self.broken_off.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
     }
 
-    /// A task that could not even be evaluated.
+    /// Fails a task that could not be evaluated.
     pub fn broken(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
         let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
         let msg = format!("{}:{line}: {message}", task.place.file);
@@ -340,7 +343,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// All names, each once.
+/// All names of the lists, each once.
 pub(super) fn union<const N: usize>(lists: [&[String]; N]) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for name in lists.into_iter().flatten() {
@@ -355,6 +358,6 @@ fn read_journal(path: &Path) -> Vec<String> {
     if path.as_os_str().is_empty() {
         return Vec::new();
     }
-    // A journal that cannot be read owes nothing that we could name.
+    // A journal that cannot be read contributes no pending handlers.
     safe::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }

@@ -1,6 +1,7 @@
-//! Touching files so that nobody can redirect us and no crash leaves half of one: the last component of a path is never
-//! followed, and of those before it only root's own links are (see [`way`]); contents are exchanged by rename, attributes
-//! are set before a file gets its name.
+//! File operations that cannot be redirected by other users and that leave no partial file after a
+//! crash. The last component of a path is never followed. Links in earlier components are followed
+//! only if root owns them (see [`way`]). Contents are replaced by rename, and attributes are set
+//! before a file gets its name.
 
 use super::notes::{self, Notes};
 use super::way::{self, Lost};
@@ -16,15 +17,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Largest file that is read, in bytes.
+/// Maximum size in bytes of a file that is read.
 pub const READ_MAX: u64 = 64 << 20;
-/// Files are compared in pieces of so many bytes.
+/// Number of bytes that are compared at a time.
 const PIECE: usize = 1 << 20;
-/// A directory that is no link, to be read.
+/// Flags to open a directory for reading, without following a link.
 pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What could not be done with a path. Nothing was changed unless the operation says so.
+/// A failed operation on a path. Nothing was changed unless the operation's documentation says so.
 #[derive(Debug, thiserror::Error)]
 pub enum SafeError {
     #[error("{path}: cannot {what}")]
@@ -37,14 +38,14 @@ impl SafeError {
     pub fn refused(path: &Path, what: impl Into<String>) -> Self {
         Self::Refused { path: path.to_owned(), what: what.into() }
     }
-    /// As an error of the system.
+    /// Converts to a system error.
     pub fn cause(self) -> std::io::Error {
         match self {
             Self::Io { source, .. } => source,
             Self::Refused { .. } => std::io::Error::other(self.to_string()),
         }
     }
-    /// With its cause, on one line.
+    /// The error with its cause, on one line.
     pub fn line(&self) -> String {
         match self {
             Self::Io { source, .. } => format!("{self}: {source}"),
@@ -63,7 +64,7 @@ fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> SafeErr
     move |source| SafeError::Io { path: path.to_owned(), what, source }
 }
 
-/// Attributes to set; None leaves (or takes the default for a new file).
+/// Attributes to set. None leaves the value unchanged, or takes the default for a new file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub mode: Option<u32>,
@@ -71,18 +72,18 @@ pub struct Attributes {
     pub gid: Option<u32>,
 }
 
-/// What lies at a path, a link itself and not its target; None: nothing.
+/// Returns what exists at a path; for a link, the link itself. None: nothing.
 pub fn look(path: &Path) -> Result<Option<Stat>> {
     absolute(path)?;
     let stat = match place(path) {
         Ok((dir, name)) => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
         Err(Lost::Errno(errno)) => Err(errno),
-        Err(lost) => return Err(refusal(path, "look at it", lost)),
+        Err(lost) => return Err(refusal(path, "read its metadata", lost)),
     };
     match stat {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(io(path, "look at it")(e)),
+        Err(e) => Err(io(path, "read its metadata")(e)),
     }
 }
 
@@ -94,7 +95,8 @@ pub fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// The directory a path is in, to walk from, and the last component; of `/` and `..` these are the thing itself and `.`.
+/// Opens the directory of a path and returns the last component. For `/` and paths that end in
+/// `..`, opens the path itself and returns `.`.
 fn place(path: &Path) -> std::result::Result<(OwnedFd, &OsStr), Lost> {
     match (path.file_name(), path.parent()) {
         (Some(name), Some(dir)) => Ok((way::directory(dir)?, name)),
@@ -109,14 +111,14 @@ fn refusal(path: &Path, what: &'static str, lost: Lost) -> SafeError {
     }
 }
 
-/// Why a path with this link on its way is refused.
+/// The error for a path that contains an untrusted link `name`.
 pub fn led(path: &Path, name: &OsStr) -> SafeError {
     let name = name.display();
     SafeError::refused(
         path,
         format!(
-            "`{name}` in it is a link in a directory that others than root may change, and is not followed; next: name \
-             the path that it leads to"
+            "`{name}` in it is a link in a directory that users other than root may change, and is not followed; next: \
+             use the path that the link points to"
         ),
     )
 }
@@ -125,7 +127,7 @@ fn absolute(path: &Path) -> Result<()> {
     if path.is_absolute() { Ok(()) } else { Err(SafeError::refused(path, "must be an absolute path")) }
 }
 
-/// What lies at a path, open with `flags`; never through a link.
+/// Opens a path with `flags`, never through a link.
 fn open_at(path: &Path, flags: OFlags, what: &'static str) -> Result<OwnedFd> {
     absolute(path)?;
     let (dir, name) = place(path).map_err(|lost| refusal(path, what, lost))?;
@@ -136,24 +138,24 @@ fn open_at(path: &Path, flags: OFlags, what: &'static str) -> Result<OwnedFd> {
     })
 }
 
-/// The directory a path is in, open, and the last component.
+/// Opens the directory of a path and returns the last component.
 pub(super) fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
     absolute(path)?;
     let name = path.file_name().ok_or_else(|| SafeError::refused(path, "has no last component"))?;
     let dir = path.parent().unwrap_or(Path::new("/"));
     let what = "open the directory";
     let way = way::directory(dir).map_err(|lost| refusal(dir, what, lost))?;
-    // Once more, to be synced.
+    // Opened again, because a descriptor opened with O_PATH cannot be synced.
     let fd = rustix::fs::openat(&way, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     Ok((fd.map_err(io(dir, what))?, name))
 }
 
-/// Content of a regular file; links, devices and pipes are refused.
+/// Reads a regular file of at most `READ_MAX` bytes. Links, devices and pipes are rejected.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     read_open(path, &open(path)?.0)
 }
 
-/// The rest of an open file; `path` is its name for people.
+/// Reads the rest of an open file; `path` is used in messages.
 pub fn read_open(path: &Path, file: &File) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     file.take(READ_MAX + 1).read_to_end(&mut out).map_err(failed(path, "read it"))?;
@@ -163,17 +165,19 @@ pub fn read_open(path: &Path, file: &File) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A regular file, to be read, and what it is: what is done with the one is true of the other.
+/// Opens a regular file for reading and returns its metadata. Both are of the same file, even if
+/// the path changes.
 pub fn open(path: &Path) -> Result<(File, Stat)> {
     let fd = open_at(path, OFlags::RDONLY, "read it")?;
-    let stat = rustix::fs::fstat(&fd).map_err(io(path, "look at it"))?;
+    let stat = rustix::fs::fstat(&fd).map_err(io(path, "read its metadata"))?;
     if kind(&stat) != FileType::RegularFile {
         return Err(SafeError::refused(path, "is not a regular file"));
     }
     Ok((File::from(fd), stat))
 }
 
-/// Puts `content` at `path` in one step, with its attributes; `check` sees the new file before it gets its name.
+/// Writes `content` to `path` in one step, with its attributes. `check` can reject the new file
+/// before it gets its name.
 pub fn write(
     notes: &Notes,
     path: &Path,
@@ -185,8 +189,8 @@ pub fn write(
     put(notes, path, &mut fill, attributes, check)
 }
 
-/// Puts the content of `from`, of whatever size, at `path`, as [`write`] does: shared with it where the file system can
-/// do that, else copied piece by piece.
+/// Copies the content of `from`, of any size, to `path` as [`write`] does. If the file system
+/// supports it, both files share their blocks.
 pub fn copy(notes: &Notes, from: &File, path: &Path, attributes: Attributes) -> Result<()> {
     let mut source = from;
     let mut fill = |file: &mut File| match rustix::fs::ioctl_ficlone(&*file, source) {
@@ -196,10 +200,10 @@ pub fn copy(notes: &Notes, from: &File, path: &Path, attributes: Attributes) -> 
     put(notes, path, &mut fill, attributes, &mut |_| Ok(()))
 }
 
-/// Gives the file at `path` a second name in one step, in the place of a file or link there. Both are one file until `path` gets
-/// another content by [`write`] or goes.
+/// Makes a second hard link `name` to the file at `path` in one step; replaces a file or link at
+/// `name`. Both names refer to one file until [`write`] replaces `path` or it is removed.
 pub fn second_name(notes: &Notes, path: &Path, name: &Path) -> Result<()> {
-    let what = "give it a second name";
+    let what = "make a hard link to it";
     absolute(path)?;
     let (from, old) = place(path).map_err(|lost| refusal(path, what, lost))?;
     let (dir, new) = parent(name)?;
@@ -209,19 +213,21 @@ pub fn second_name(notes: &Notes, path: &Path, name: &Path) -> Result<()> {
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
         io(name, what)(e)
     })?;
-    // Where both were names of one file already, the rename has done nothing.
+    // If both were links to the same file, the rename did nothing and the temporary name still
+    // exists.
     let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
     rustix::fs::fsync(&dir).map_err(io(name, "sync its directory"))
 }
 
-/// Moves what lies at `path`, of whatever kind, to `to`.
+/// Moves `path`, of any type, to `to`.
 pub fn rename(path: &Path, to: &Path, what: &'static str) -> Result<()> {
     let ((from, old), (dir, new)) = (parent(path)?, parent(to)?);
     rustix::fs::renameat(&from, old, &dir, new).map_err(io(path, what))
 }
 
-/// Gives a file of our own another name, with these attributes and the time of its last change, in the place of a file or link
-/// there. Its content is synced by whoever made it; where the name is on another file system, it is copied.
+/// Moves a file of ours to `path`, with these attributes and its modification time, and replaces a
+/// file or link there. The caller has synced its content. It is copied if `path` is on another file
+/// system.
 pub fn adopt(notes: &Notes, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
     set_attributes(from, attributes)?;
     match rename(from, path, "give it its name") {
@@ -234,12 +240,12 @@ pub fn adopt(notes: &Notes, from: &Path, path: &Path, attributes: Attributes) ->
     }
 }
 
-/// Whether two files have the same content, of whatever size.
+/// Whether two files of any size have the same content.
 pub fn same_content(one: &Path, other: &Path) -> Result<bool> {
     same_bytes((one, &mut open(one)?.0), (other, &mut open(other)?.0))
 }
 
-/// The same of what is open; the paths are for people.
+/// Like `same_content`, for open files; the paths are used in messages.
 pub fn same_bytes(one: (&Path, &mut dyn Read), other: (&Path, &mut dyn Read)) -> Result<bool> {
     let (mut a, mut b) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
@@ -265,11 +271,12 @@ fn fill_up(file: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(have)
 }
 
-/// A new file of our own, private, that is longer in the making: noted until the next one of these.
+/// Creates a private file for a longer operation. Its note is kept until the next call of this
+/// function.
 pub fn create(notes: &Notes, path: &Path) -> Result<File> {
     let what = "make the file";
     let (dir, name) = parent(path)?;
-    notes.note_long(path).map_err(failed(path, "note what is made"))?;
+    notes.note_long(path).map_err(failed(path, "note the new file"))?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(&dir, name, flags, Mode::from_raw_mode(0o600)).map(File::from).map_err(io(path, what))
 }
@@ -285,7 +292,7 @@ fn put(
     let temp = &beside(notes, path, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&dir, temp, flags, Mode::from_raw_mode(0o600))
-        .map_err(io(path, "create a file beside it"))?;
+        .map_err(io(path, "create a temporary file next to it"))?;
     let attempt = || -> Result<()> {
         let mut file = File::from(fd);
         fill(&mut file).map_err(failed(path, "write it"))?;
@@ -297,19 +304,19 @@ fn put(
     };
     let done = attempt();
     if done.is_err() {
-        // The rename may have happened: then there is nothing to take away.
+        // If the rename has succeeded, the temporary name does not exist any more.
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
     }
     done
 }
 
-/// A name in the directory of `path` that nobody else uses, noted.
+/// A unique temporary name in the directory of `path`, which is noted.
 fn beside(notes: &Notes, path: &Path, name: &OsStr) -> Result<OsString> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let mut temp = OsString::from(format!("{}{}-{count}-", notes::PREFIX, std::process::id()));
     temp.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(120)]));
-    notes.note(&path.with_file_name(&temp)).map_err(failed(path, "note what is made beside it"))?;
+    notes.note(&path.with_file_name(&temp)).map_err(failed(path, "note the temporary file next to it"))?;
     Ok(temp)
 }
 
@@ -324,11 +331,12 @@ fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Resu
     Ok(())
 }
 
-/// Sets attributes of what is there, never through a link. It is not opened: a socket can't be, a device may do something
-/// by it, and an owner may lack the right to read.
+/// Sets the attributes of a path, never through a link. The path is not opened for reading: a
+/// socket cannot be opened, opening a device may have effects, and an owner may lack the right to
+/// read.
 pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
     let fd = open_at(path, OFlags::PATH, "open it")?;
-    let stat = rustix::fs::fstat(&fd).map_err(io(path, "look at it"))?;
+    let stat = rustix::fs::fstat(&fd).map_err(io(path, "read its metadata"))?;
     if kind(&stat) == FileType::Symlink {
         return Err(SafeError::refused(path, "is a symbolic link"));
     }
@@ -343,7 +351,7 @@ pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory in one step, with its attributes; its parents exist, and nothing lies there.
+/// Makes a directory in one step, with its attributes. Its parent must exist, and `path` must not.
 pub fn make_directory(notes: &Notes, path: &Path, attributes: Attributes) -> Result<()> {
     let (dir, name) = parent(path)?;
     let what = "make the directory";
@@ -352,7 +360,8 @@ pub fn make_directory(notes: &Notes, path: &Path, attributes: Attributes) -> Res
     let attempt = || -> Result<()> {
         let made = rustix::fs::openat(&dir, temp, DIRECTORY, Mode::empty()).map_err(io(path, what))?;
         set(&made, path, Attributes { mode: Some(attributes.mode.unwrap_or(0o755)), ..attributes })?;
-        // Some file systems do not know the flag. Without it nothing but an empty directory could be replaced.
+        // Some file systems do not support this flag. Without it, at worst an empty directory is
+        // replaced.
         match rustix::fs::renameat_with(&dir, temp, &dir, name, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&dir, temp, &dir, name),
             done => done,
@@ -367,18 +376,18 @@ pub fn make_directory(notes: &Notes, path: &Path, attributes: Attributes) -> Res
     done
 }
 
-/// Removes one file, link or empty directory.
+/// Removes a file or link, or with `directory` an empty directory.
 pub fn remove(path: &Path, directory: bool) -> Result<()> {
     let (dir, name) = parent(path)?;
     let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     rustix::fs::unlinkat(&dir, name, flags).map_err(io(path, "remove it"))
 }
 
-/// Makes a symbolic link in one step, in the place of a file or link.
+/// Makes a symbolic link in one step; replaces a file or link.
 pub fn link(notes: &Notes, path: &Path, target: &Path) -> Result<()> {
     let (dir, name) = parent(path)?;
     let temp = &beside(notes, path, name)?;
-    rustix::fs::symlinkat(target, &dir, temp).map_err(io(path, "make a link beside it"))?;
+    rustix::fs::symlinkat(target, &dir, temp).map_err(io(path, "make a temporary link next to it"))?;
     rustix::fs::renameat(&dir, temp, &dir, name).map_err(|e| {
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
         io(path, "rename the new link")(e)
@@ -394,7 +403,8 @@ pub fn read_link(path: &Path) -> Result<PathBuf> {
     Ok(OsStr::from_bytes(target.as_bytes()).into())
 }
 
-/// Where a link at `path` leads, and what is there; only links that none but root can have put there are followed.
+/// Follows links at `path` and returns the final path and its metadata. Only links that root alone
+/// can have created are followed.
 pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
     absolute(path)?;
     let end = way::end(path).map_err(|lost| refusal(path, "follow the link", lost))?;
@@ -402,7 +412,8 @@ pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
     Ok((end, stat))
 }
 
-/// Everything below a directory, parents first, links not followed; another file system below it is refused.
+/// Lists everything below a directory, parents first, without following links. Fails for another
+/// file system below it or more than `most` entries.
 pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     let mut out = Vec::new();
     let mut open = vec![path.to_owned()];
@@ -419,7 +430,7 @@ pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
             let stat = match rustix::fs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
-                Err(e) => return Err(io(&inner, "look at it")(e)),
+                Err(e) => return Err(io(&inner, "read its metadata")(e)),
             };
             if Some(stat.st_dev) != device {
                 return Err(SafeError::refused(&inner, "is another file system"));
@@ -436,7 +447,7 @@ pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     Ok(out)
 }
 
-/// The names in a directory that is no link.
+/// Lists the names in a directory, which must not be a link.
 pub fn list(path: &Path) -> Result<Vec<OsString>> {
     let fd = open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, "open the directory")?;
     let mut out = Vec::new();
@@ -450,18 +461,19 @@ pub fn list(path: &Path) -> Result<Vec<OsString>> {
     Ok(out)
 }
 
-/// What `lsattr` shows of a file or directory.
+/// The flags of a file or directory that `lsattr` shows.
 pub fn flags(path: &Path) -> Result<IFlags> {
-    let what = "look at its flags";
+    let what = "read its flags";
     let fd = open_at(path, OFlags::RDONLY, what)?;
-    // Of a pipe or device that was put there meanwhile it would mean something else.
+    // If a pipe or device took the path's place meanwhile, the ioctl would have another meaning.
     match kind(&rustix::fs::fstat(&fd).map_err(io(path, what))?) {
         FileType::RegularFile | FileType::Directory => rustix::fs::ioctl_getflags(&fd).map_err(io(path, what)),
         _ => Err(SafeError::refused(path, "is neither a file nor a directory")),
     }
 }
 
-/// Sets times, in seconds since 1970; None leaves. It is not opened, as in [`set_attributes`].
+/// Sets access and modification time, in seconds since 1970; None leaves them unchanged. The path
+/// is not opened for reading, as in [`set_attributes`].
 pub fn set_times(path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
     let what = "set its times";
     let fd = open_at(path, OFlags::PATH, what)?;

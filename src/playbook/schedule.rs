@@ -1,40 +1,43 @@
-//! A play over many hosts: what its keys say, in which batches its hosts are set up, and after each host's end whether to go
-//! on. Pure: it runs nothing and knows no clock; whoever runs the hosts asks it.
+//! A play over many hosts: its keywords for all hosts, the batches in which hosts run, and the
+//! decision to continue after the end of each host. Pure: it runs nothing and knows no clock.
 //!
 //! ```text
-//! outline(files, playbook) -> [PlayKeys] -- hosts of the inventory --> Schedule -> batches, ended(host) -> Verdict
+//! outline(files, playbook) -> [PlayKeys]
+//! PlayKeys, hosts of the inventory -> Schedule -> batches, host_ended(host) -> BatchVerdict
 //! ```
 
 use super::hosts::Hosts;
 use super::plan::Place;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a play says of all its hosts together.
+/// The keywords of a play that concern all its hosts together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlayKeys {
-    /// Place among all plays of the playbook, imported ones counted; `Play::index` of a host's plan is the same.
+    /// Index among all plays of the playbook, including imported ones; the same as `Play::index` in
+    /// a host's plan.
     pub index: u32,
     pub name: String,
     pub place: Place,
-    /// Patterns, rendered.
+    /// Rendered host patterns.
     pub hosts: Vec<String>,
-    /// Empty: all at once. The last one goes for all batches that follow.
+    /// Sizes of the batches; empty: one batch of all hosts. The last size is used for all batches
+    /// that follow.
     pub serial: Vec<Portion>,
-    /// The play ends when more of a batch than this have failed.
+    /// The play ends when more than this percentage of a batch have failed.
     pub max_fail_percentage: Option<f64>,
-    /// The first host that fails, or can't be reached, ends the play for all.
+    /// The first host that fails or is unreachable ends the play for all hosts.
     pub any_errors_fatal: bool,
-    /// A host that can't be reached counts as one that is done.
+    /// An unreachable host counts as done.
     pub ignore_unreachable: bool,
     pub order: Order,
 }
 
-/// How many hosts make a batch.
+/// The size of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Portion {
-    /// 0: all.
+    /// Number of hosts; 0: all.
     Hosts(u32),
-    /// Of all hosts of the play; at least one.
+    /// Percentage of all hosts of the play; at least one host.
     Percent(f64),
 }
 
@@ -48,7 +51,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// By its word in a playbook.
+    /// Parses the value of `order`.
     pub fn named(word: &str) -> Option<Self> {
         Some(match word {
             "inventory" => Self::Inventory,
@@ -61,13 +64,13 @@ impl Order {
 }
 
 impl Portion {
-    /// `3` or `30%`.
+    /// Parses `3` or `30%`.
     pub fn named(text: &str) -> Option<Self> {
         match text.trim().strip_suffix('%') {
             Some(percent) => {
                 percent.trim().parse().ok().filter(|p: &f64| p.is_finite() && *p >= 0.0).map(Self::Percent)
             }
-            // Ansible takes a negative one for all.
+            // For Ansible a negative number means all hosts.
             None => text.trim().parse::<i64>().ok().map(|n| Self::Hosts(u32::try_from(n.max(0)).unwrap_or(u32::MAX))),
         }
     }
@@ -81,41 +84,45 @@ impl Portion {
     }
 }
 
-/// How a host's part of a play ended.
+/// The result of a play on one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostEnd {
     Done,
-    /// `everyone`: by a task with `any_errors_fatal` (`RunEnd::fatal`).
+    /// `everyone`: the failed task has `any_errors_fatal` (`RunEnd::fatal`).
     Failed {
         everyone: bool,
     },
     Unreachable,
 }
 
-/// What follows from a host's end.
+/// The consequence of a host's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The rest of the batch goes on.
+    /// Hosts of the batch are still running.
     Wait,
-    /// The batch is through: begin the next, or the next play where this was the last.
+    /// All hosts of the batch have ended: start the next batch, or the next play after the last
+    /// batch.
     Next,
-    /// What runs is to stop after its task; nothing further is begun, neither of this play nor of later ones. Says why.
+    /// Running hosts must stop after their current task, and nothing further is started, in this
+    /// play or later ones. Holds the reason.
     Stop(String),
 }
 
-/// One play's batches while they run.
+/// The state of the batches of one play.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     keys: PlayKeys,
     batches: Vec<Vec<String>>,
     ends: BTreeMap<String, HostEnd>,
-    /// Failed or lost in earlier plays: they take no part, and count in the sizes of batches only.
+    /// Hosts that failed or were lost in earlier plays. They do not run, but count in the sizes of
+    /// batches.
     lost: BTreeSet<String>,
     stopped: bool,
 }
 
 impl Schedule {
-    /// `hosts`: those that the play means, in the order of the inventory. `lost`: those that earlier plays lost.
+    /// `hosts` are the hosts that the play selects, in the order of the inventory. `lost` are those
+    /// that earlier plays lost.
     pub fn new(keys: &PlayKeys, mut hosts: Vec<String>, lost: &BTreeSet<String>) -> Self {
         match keys.order {
             Order::Inventory => {}
@@ -137,24 +144,26 @@ impl Schedule {
         Self { keys: keys.clone(), batches, ends: BTreeMap::new(), lost: lost.clone(), stopped: false }
     }
 
-    /// The hosts of `pattern` in one step.
+    /// Selects the hosts of the play in `inventory` and makes their schedule.
     pub fn of(keys: &PlayKeys, inventory: &Hosts, lost: &BTreeSet<String>) -> Result<Self, String> {
         Ok(Self::new(keys, inventory.select(&keys.hosts)?.hosts, lost))
     }
 
-    /// All batches, in order; of those that were lost before, none is to be begun.
+    /// All batches in order, without the hosts that were lost before.
     pub fn batches(&self) -> Vec<Vec<&str>> {
         let here = |host: &&String| !self.lost.contains(*host);
         self.batches.iter().map(|batch| batch.iter().filter(here).map(String::as_str).collect()).collect()
     }
 
-    /// The host that does what a batch does once (`run_once`): the first of the batch that `host` is in.
+    /// The host that runs `run_once` tasks for the batch of `host`: the first one of the batch that
+    /// was not lost.
     pub fn first_beside(&self, host: &str) -> Option<&str> {
         let batch = self.batches.iter().find(|batch| batch.iter().any(|h| h == host))?;
         batch.iter().find(|h| !self.lost.contains(*h)).map(String::as_str)
     }
 
-    /// Notes how `host` ended, and says what follows. A host of no batch, or one that has ended, changes nothing.
+    /// Records how `host` ended, and returns the consequence. A host that is in no batch or has
+    /// already ended changes nothing.
     pub fn ended(&mut self, host: &str, end: HostEnd) -> Verdict {
         let Some(batch) = self.batches.iter().find(|batch| batch.iter().any(|h| h == host)) else {
             return Verdict::Wait;
@@ -171,9 +180,9 @@ impl Schedule {
         let percent = failed as f64 / batch.len() as f64 * 100.0;
         let fatal = known.contains(&HostEnd::Failed { everyone: true }) || self.keys.any_errors_fatal && gone > 0;
         let why = if fatal {
-            Some(format!("{host} failed, and any error is fatal (any_errors_fatal)"))
+            Some(format!("{host} failed, and any_errors_fatal is set"))
         } else if let Some(most) = self.keys.max_fail_percentage.filter(|most| percent > *most) {
-            Some(format!("{failed} of {} hosts failed, at most {most} % may (max_fail_percentage)", batch.len()))
+            Some(format!("{failed} of {} hosts failed, the maximum is {most} % (max_fail_percentage)", batch.len()))
         } else if gone == live.len() {
             Some("no host of the batch is left".to_owned())
         } else {
@@ -186,12 +195,12 @@ impl Schedule {
         if known.len() == live.len() { Verdict::Next } else { Verdict::Wait }
     }
 
-    /// Whether nothing further of this play, or of a later one, is to be begun.
+    /// Whether nothing further may be started, in this play or later ones.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Hosts that take no part in later plays: failed, not reached, or lost before.
+    /// Hosts that do not run in later plays: failed, unreachable, or lost before.
     pub fn lost(&self) -> BTreeSet<String> {
         let now = self.ends.iter().filter(|(_, end)| **end != HostEnd::Done).map(|(host, _)| host.clone());
         self.lost.iter().cloned().chain(now).collect()
@@ -261,7 +270,7 @@ mod tests {
         assert!(matches!(task.ended("h1", Failed { everyone: true }), Verdict::Stop(_)));
         let mut calm = schedule(1, &[], |k| k.ignore_unreachable = true);
         assert_eq!(calm.ended("h1", Unreachable), Verdict::Next);
-        // Lost before: they are not waited for, and do not run.
+        // Hosts that were lost before are not waited for and do not run.
         let lost = BTreeSet::from(["h1".to_owned()]);
         let mut later = Schedule::new(&PlayKeys::default(), hosts(2), &lost);
         assert_eq!((later.batches(), later.first_beside("h2")), (vec![vec!["h2"]], Some("h2")));

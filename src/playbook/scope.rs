@@ -1,7 +1,8 @@
-//! The variables in force at one task, as the root object of every expression.
+//! The variables that are visible to one task; the root object of every expression.
 //!
-//! Layers are searched from the last to the first. A template among the values is rendered when it is looked up, at most
-//! `DEPTH_MAX` deep, so a variable that names itself is an error and not a hang.
+//! Layers are searched from the last to the first. A template is rendered when its variable is
+//! read, at most `DEPTH_MAX` levels deep. So a variable that refers to itself causes an error, not
+//! an endless loop.
 
 use super::data::{Var, VarMap};
 use super::{expr, hostvars};
@@ -11,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Variables that refer to variables, this deep.
+/// Maximum depth of variables that refer to variables.
 const DEPTH_MAX: usize = 24;
 
 thread_local! {
@@ -20,19 +21,20 @@ thread_local! {
     static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
-/// Names kept of one trace.
+/// Maximum number of names kept in one trace.
 const MISSED_MAX: usize = 64;
 
-/// Which names an evaluation asked for in vain. Functions of the engine are among them: it asks for a variable first.
+/// The reads of an evaluation that found no value. The names of minijinja functions are included,
+/// because minijinja looks for a variable first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Nobody defines them; in the order they were asked for.
+    /// Names that nothing defines, in the order in which they were read.
     pub missed: Vec<String>,
-    /// A name was read whose value only a run can tell.
+    /// A name was read whose value is only known during a run.
     pub unknown: bool,
 }
 
-/// `f` with an account of what it read; an account around it gets it too.
+/// Runs `f` and records its reads. An outer trace receives them too.
 pub fn traced<T>(f: impl FnOnce() -> T) -> (T, Trace) {
     let around = TRACE.replace(Some(Trace::default()));
     let out = f();
@@ -49,27 +51,28 @@ fn note(f: impl FnOnce(&mut Trace)) {
     TRACE.with_borrow_mut(|trace| trace.as_mut().map(f));
 }
 
-/// What expressions are evaluated against. Cheap to clone.
+/// The variables that expressions are evaluated with. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Scope(Arc<Layers>);
 
 #[derive(Debug, Default)]
 struct Layers {
     layers: Vec<Arc<VarMap>>,
-    /// Names whose value only a run can tell; reading one is an error of its own kind.
+    /// Names whose value is only known during a run. Reading one is a distinct error.
     unknown: BTreeSet<String>,
     own: Option<Arc<Own>>,
 }
 
-/// What `hostvars` has of the host that all of this is about, beside what its inventory says.
+/// The values that `hostvars` adds to the inventory variables of the plan's own host.
 #[derive(Debug)]
 pub struct Own {
     pub name: String,
-    /// From the weakest to the strongest.
+    /// Layers in ascending order of precedence.
     pub layers: Vec<Arc<VarMap>>,
 }
 
-/// Message of the error that reading an unknown name gives; whoever must tell it from others looks at the `Trace`.
+/// Message of the error for reading an unknown name. Code that must distinguish it uses the
+/// `Trace`.
 const UNKNOWN: &str = "known only during a run";
 
 impl Scope {
@@ -77,18 +80,18 @@ impl Scope {
         Self(Arc::new(Layers { layers, unknown, own: None }))
     }
 
-    /// This scope as that of a host: `hostvars` has of it what `own` says.
+    /// Returns this scope as the scope of a host, whose values in `hostvars` include `own`.
     pub fn of(&self, own: Arc<Own>) -> Self {
         let (layers, unknown) = (self.0.layers.clone(), self.0.unknown.clone());
         Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
     }
 
-    /// The host that this scope is of, where that was said.
+    /// The values of the host of this scope, if set.
     pub fn own(&self) -> Option<&Arc<Own>> {
         self.0.own.as_ref()
     }
 
-    /// This scope with one more layer above all others.
+    /// Returns this scope with one more layer of the highest precedence.
     pub fn with(&self, layer: VarMap) -> Self {
         let mut layers = self.0.layers.clone();
         layers.push(Arc::new(layer));
@@ -104,7 +107,7 @@ impl Scope {
         Value::from_object(Root(self.clone()))
     }
 
-    /// Whether only a run can tell the value of `name`; reading one for that purpose counts as reading it.
+    /// Whether the value of `name` is only known during a run. If so, the trace records the read.
     pub fn asks_a_run(&self, name: &str) -> bool {
         let unknown = self.get(name).is_none() && self.unknown(name);
         if unknown {
@@ -113,17 +116,18 @@ impl Scope {
         unknown
     }
 
-    /// Whether `name` has a value here, or will have one in a run.
+    /// Whether `name` has a value now or will have one during a run.
     pub fn knows(&self, name: &str) -> bool {
         self.get(name).is_some() || self.unknown(name) || name == "vars"
     }
 
-    /// Interfaces are facts of their own names, which no list has; where nothing is left to a run, they are not there.
+    /// Network interfaces are facts with names that no list contains. They count as unknown only if
+    /// other names are unknown.
     fn unknown(&self, name: &str) -> bool {
         self.0.unknown.contains(name) || !self.0.unknown.is_empty() && super::facts::known(name)
     }
 
-    /// Names whose value only a run can tell.
+    /// Names whose value is only known during a run.
     pub fn unknown_names(&self) -> &BTreeSet<String> {
         &self.0.unknown
     }
@@ -133,7 +137,7 @@ impl Scope {
         self.0.layers.iter().flat_map(|layer| layer.iter().map(|(k, _)| k.clone())).collect()
     }
 
-    /// The value of `var`, which is called `name`; what is a template is rendered with this scope.
+    /// The value of the variable `name`. Templates in it are rendered with this scope.
     pub fn value(&self, name: &str, var: &Var) -> Value {
         match var {
             Var::Plain(value) => plain(value),
@@ -148,8 +152,8 @@ impl Scope {
         let too_deep = OPEN.with_borrow(|open| (open.len() >= DEPTH_MAX).then(|| Endless::of(open, name)));
         if let Some(endless) = too_deep {
             let message = match endless.is_circle() {
-                true => "variables name each other without an end".to_owned(),
-                false => format!("variables name each other over {DEPTH_MAX} deep"),
+                true => "variables refer to each other endlessly".to_owned(),
+                false => format!("variables refer to each other more than {DEPTH_MAX} levels deep"),
             };
             return Value::from(Error::new(ErrorKind::InvalidOperation, message).with_source(endless));
         }
@@ -157,7 +161,7 @@ impl Scope {
         let result = expr::native(self, text);
         OPEN.with_borrow_mut(Vec::pop);
         result.unwrap_or_else(|e| {
-            // The chain says all of it once.
+            // The source error already contains the whole chain.
             if Endless::is_in(&e) {
                 return Value::from(e);
             }
@@ -167,12 +171,13 @@ impl Scope {
     }
 }
 
-/// Variables of which each is named by the one before.
+/// A chain of variables, each of which refers to the next.
 #[derive(Debug)]
 struct Endless(Vec<String>);
 
 impl Endless {
-    /// `open` are being rendered, and `name` is named by the last of them. Of a circle, it is told once.
+    /// `open` are the variables being rendered, and the last of them refers to `name`. A cycle is
+    /// listed once.
     fn of(open: &[String], name: &str) -> Self {
         let from = open.iter().rposition(|other| other == name).unwrap_or_default();
         Self(open[from..].iter().map(String::as_str).chain([name]).map(str::to_owned).collect())
@@ -202,12 +207,12 @@ impl std::fmt::Display for Endless {
 
 impl std::error::Error for Endless {}
 
-/// What is read where only a run could tell `name`: an error.
+/// The value of `name` if it is only known during a run: an error.
 pub fn unknown_now(name: &str) -> Value {
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is {UNKNOWN}")))
 }
 
-/// What only a real run can tell. Reading it counts as that.
+/// The value of `name` if check mode cannot know it: an error. The trace records the read.
 fn unknown(name: &str) -> Value {
     note(|trace| trace.unknown = true);
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
@@ -228,7 +233,7 @@ pub fn plain(value: &serde_json::Value) -> Value {
     }
 }
 
-/// A JSON value as data, in its own order, never rendered.
+/// A JSON value as data, in its own order; it is never rendered.
 pub fn value_of(value: &serde_json::Value) -> Value {
     Scope::default().value("value", &Var::new(value, false))
 }
@@ -239,7 +244,8 @@ pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
     Value::from_object(LazyMap { scope: Scope::default(), map })
 }
 
-/// An error where only the node can answer, and this is not it: a template is looked at before its run.
+/// Fails if the expression is evaluated before a run and not on the node, where only the node knows
+/// the value.
 pub fn on_the_node(state: &State) -> Result<(), Error> {
     let vars = state.lookup("vars");
     let looked_at =
@@ -251,7 +257,7 @@ pub fn on_the_node(state: &State) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many variables deep the current evaluation is.
+/// The number of nested variables that the current evaluation is rendering.
 pub fn depth() -> usize {
     OPEN.with_borrow(Vec::len)
 }

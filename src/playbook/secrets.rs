@@ -1,21 +1,23 @@
-//! Which paths are secret: of their contents nothing is shown, whichever task writes them and whatever their mode.
+//! Secret paths. Their contents are never shown, whichever task writes them and whatever their
+//! mode.
 
 use crate::files;
 use globset::GlobSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Paths that are declared secret, by globs as a manifest has them and one by one.
+/// Paths that are declared secret: by globs as in a manifest, and individually.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     globs: GlobSet,
     paths: BTreeSet<PathBuf>,
-    /// A glob could not be read: what it means is not known, so everything is secret.
+    /// A glob could not be parsed. It is not known what it means, so all paths are secret.
     all: bool,
 }
 
 impl Secrets {
-    /// Globs with a leading `/` are of whole paths, others of their last parts; each means what is below it as well.
+    /// A glob with a leading `/` matches whole paths, other globs the last components of paths.
+    /// Each also matches everything below.
     pub fn new(globs: &[String]) -> Self {
         let mut faults = BTreeMap::new();
         let globs = files::secrets(globs, &mut faults);
@@ -27,23 +29,24 @@ impl Secrets {
         self.paths.insert(path.into());
     }
 
-    /// Whether this path is secret by its name.
+    /// Whether this path is secret by its name alone.
     pub fn names(&self, path: &Path) -> bool {
         self.all || self.paths.contains(path) || self.globs.is_match(path)
     }
 
-    /// Whether it is by its name, or by where that leads on this machine.
+    /// Whether this path is secret, or the path that its links lead to on this machine.
     pub fn hide(&self, path: &Path) -> bool {
         let real = || {
             let (dir, name) = (path.parent()?, path.file_name()?);
-            // A file that is not there yet has a directory that is.
+            // A file that does not exist yet is in a directory that exists.
             std::fs::canonicalize(path).or_else(|_| std::fs::canonicalize(dir).map(|dir| dir.join(name))).ok()
         };
         self.names(path) || real().is_some_and(|real| self.names(&real))
     }
 
-    /// Takes the diff out of a run's event (JSON) about a secret path, and where it is not said which path it is about.
-    /// The node has done so already; what is kept and sent on does not depend on that.
+    /// Removes the diff from a run's event (JSON) if it is about a secret path or does not name its
+    /// path. The node has already removed it; this check makes what is stored and forwarded
+    /// independent of the node.
     pub fn strip(&self, event: &mut serde_json::Value) {
         let path = event.get("path").and_then(|path| path.as_str()).map(Path::new);
         if path.is_none_or(|path| self.names(path))

@@ -1,14 +1,14 @@
-//! Splitting a command line or `k=v` arguments into words before anything is rendered, so that no value can become two
-//! words. Markup is copied through untouched, quotes around it are taken off.
+//! Splits a command line or `k=v` arguments into words before anything is rendered, so that a value
+//! cannot become two words. Markup is copied unchanged; quotes around it are removed.
 
-/// A word and whether any of it was quoted.
+/// A word, and whether any part of it was quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
     pub text: String,
     pub quoted: bool,
 }
 
-/// Words as a POSIX shell would split them, without expansion; the error says what is not closed.
+/// Splits words as a POSIX shell does, without expansion. The error names what is not closed.
 pub fn words(line: &str) -> Result<Vec<Word>, &'static str> {
     let mut out = Vec::new();
     let mut current: Option<Word> = None;
@@ -31,7 +31,7 @@ pub fn words(line: &str) -> Result<Vec<Word>, &'static str> {
         match (quote, c) {
             (Some(q), c) if q == c => quote = None,
             (Some('"'), '\\') | (None, '\\') => {
-                let Some(next) = rest.chars().next() else { return Err("a backslash stands at the end") };
+                let Some(next) = rest.chars().next() else { return Err("the last character is a backslash") };
                 rest = &rest[next.len_utf8()..];
                 let word = current.get_or_insert_with(empty);
                 if quote.is_some() && !matches!(next, '"' | '\\' | '$' | '`' | '\n') {
@@ -57,7 +57,7 @@ pub fn words(line: &str) -> Result<Vec<Word>, &'static str> {
     Ok(out)
 }
 
-/// The line in pieces that end after blanks, with markup and quotes left whole; joined they are the line.
+/// Splits the line after blanks, but not inside markup and quotes. The pieces joined are the line.
 pub fn pieces(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let (mut start, mut at) = (0, 0);

@@ -1,4 +1,4 @@
-//! One task: its condition, its loop, its retries, what its result means, what is said about it.
+//! Runs one task: its condition, loop, retries, result and events.
 
 use super::due::Change;
 use super::event::{Done, Event, Failure, HIDDEN, Status};
@@ -14,10 +14,10 @@ use super::{expr, filters, unknown};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Most tries of `until`.
+/// Maximum number of attempts of `until`.
 const RETRIES_MAX: u64 = 10_000;
 
-/// What one item came to.
+/// The result of one item of a task.
 pub(super) struct Judged {
     status: Status,
     pub(super) result: Value,
@@ -26,7 +26,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// One that failed notifies nobody, as in Ansible.
+    /// A failed item notifies no handler, as in Ansible.
     fn change(&self) -> Change {
         let changed = &self.result["changed"];
         if *changed == true && self.result["failed"] != true {
@@ -40,7 +40,7 @@ impl Judged {
 }
 
 impl<'a> Run<'a, '_> {
-    /// Runs one task or handler, all its items.
+    /// Runs one task or handler with all its items.
     pub fn task(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         self.turn += 1;
         let scope = self.frame.scope(play, task);
@@ -52,13 +52,13 @@ impl<'a> Run<'a, '_> {
         let (items, trace) = traced(|| frame::items(&scope, repeat));
         let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
         if trace.unknown && !skips() {
-            let judged = self.vague(task, None, handler, "what it loops over depends on what was not run");
+            let judged = self.vague(task, None, handler, "its loop depends on tasks that were not run");
             self.announce(task, &scope, judged.change())?;
             return self.conclude(task, &judged, judged.result.clone());
         }
         let items = match items {
             Ok(items) if !trace.unknown => items,
-            // A loop over something that does not exist is skipped if its condition says so without an item.
+            // An undefined loop is skipped if the condition does not hold without an item.
             Ok(_) => Vec::new(),
             Err(_) if skips() => Vec::new(),
             Err(message) => {
@@ -88,7 +88,7 @@ impl<'a> Run<'a, '_> {
             {
                 self.nap(seconds(&scope, Some(pause)).unwrap_or_default());
             }
-            // A fact that the item before has set is seen by this one.
+            // The scope is made again, because this item sees the facts that the previous item set.
             let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
             let label = frame::label(&inner, repeat, item);
             let judged = self.item(task, &inner, Some(label), handler);
@@ -107,9 +107,10 @@ impl<'a> Run<'a, '_> {
             }
             results.push(judged.result.clone());
             let scope = registered(&inner, task, &judged.result);
-            // By each item itself, so that what it has changed is owed whatever becomes of the others.
+            // Each item notifies by itself, so that its handlers are pending whatever happens to
+            // the other items.
             self.announce(task, &scope, judged.change())?;
-            // What was ignored of one item excuses no other.
+            // An ignored failure of one item does not hide the failure of another.
             if judged.status == Status::Failed || judged.status == Status::Ignored && worst.is_none() {
                 worst = Some(judged);
             }
@@ -144,7 +145,7 @@ impl<'a> Run<'a, '_> {
         if cut { Err(Stop) } else { Ok(()) }
     }
 
-    /// Registers the result, and says whether the run goes on.
+    /// Registers the result, and returns whether the run continues.
     pub(super) fn conclude(&mut self, task: &Task, judged: &Judged, result: Value) -> Flow {
         for (name, value) in &judged.facts {
             self.learn(task, name, value);
@@ -164,7 +165,7 @@ impl<'a> Run<'a, '_> {
         Err(Stop)
     }
 
-    /// A fact that a task has set. What a module found out is one of the node's facts from here on.
+    /// Stores a fact that a task has set. Facts that a module found become facts of the node.
     fn learn(&mut self, task: &Task, name: &str, value: &Value) {
         match task.module.as_str() {
             "set_fact" => self.frame.set(name, value),
@@ -172,7 +173,7 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// One item: condition, tries, events, counts.
+    /// Runs one item: condition, attempts, events, counts.
     fn item(&mut self, task: &'a Task, scope: &Scope, item: Option<String>, handler: bool) -> Result<Judged, Stop> {
         let name = title(task, scope);
         let start = Instant::now();
@@ -197,7 +198,7 @@ impl<'a> Run<'a, '_> {
         match unknown::all_hold(scope, &task.when) {
             Ok(Some(true)) => {}
             Ok(None) => {
-                let why = "its condition depends on what was not run";
+                let why = "its condition depends on tasks that were not run";
                 return Ok(self.vague(task, item, handler, why));
             }
             Ok(Some(false)) => {
@@ -216,7 +217,8 @@ impl<'a> Run<'a, '_> {
         let changed = result["changed"] == true;
         let ignore = failed && !self.cancel.cancelled() && ignored(scope, task);
         let vague = outcome.unknown || unknown::is_unknown(&result["changed"]);
-        // Nothing of a check is done; of a handler that is what people look for.
+        // Check mode reports a handler that would run as such, because that is what its users want
+        // to know.
         let would_run = outcome.would_run || handler && self.options.check && changed;
         let status = match (failed, ignore, outcome.skipped, changed) {
             (true, true, ..) => Status::Ignored,
@@ -254,15 +256,15 @@ impl<'a> Run<'a, '_> {
         Ok(Judged { status, result, failure, facts: outcome.facts })
     }
 
-    /// A task, or one item of it, that is not run.
+    /// Reports a task, or one item of it, as skipped.
     pub(super) fn skipped(&mut self, task: &Task, scope: &Scope, item: Option<String>, handler: bool) {
         self.end.skipped += 1;
         let done = Done::of(task, self.turn, Status::Skipped, "");
         self.tell(Done { name: title(task, scope), item: hidden(task, item), ..done }, handler);
     }
 
-    /// A task, or one item of it, of which cannot be told whether it is to run, or with what: it has failed, as if it had run.
-    /// `at` is the line of the expression, and what is wrong with it.
+    /// Fails a task, or one item of it, whose condition or options cannot be evaluated, as if it
+    /// had run and failed. `at` is the line of the expression and the error.
     pub(super) fn undecided(
         &mut self,
         task: &Task,
@@ -292,7 +294,7 @@ impl<'a> Run<'a, '_> {
         Judged { status, result, failure, facts: Map::new() }
     }
 
-    /// One item of which it is not known what it would do, or whether: everything in its result is UNKNOWN.
+    /// Reports an item whose effect is unknown in check mode: everything in its result is UNKNOWN.
     fn vague(&mut self, task: &'a Task, item: Option<String>, handler: bool, why: &str) -> Judged {
         if let Some(would) = self.ground.node.would_mut() {
             would.blur();
@@ -307,9 +309,9 @@ impl<'a> Run<'a, '_> {
         Judged { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts }
     }
 
-    /// Runs the module until `until` holds or the tries are used up.
+    /// Runs the module until `until` holds or the attempts are used up.
     fn tries(&mut self, task: &'a Task, scope: &Scope) -> (Outcome, Value) {
-        // The first try is none of the retries.
+        // The first attempt does not count as a retry.
         let most = match (&task.until, &task.retries) {
             (None, None) => 1,
             (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
@@ -323,14 +325,14 @@ impl<'a> Run<'a, '_> {
             let (mut outcome, mut result) = judge(task, scope, answer);
             let holds = match &task.until {
                 None if most == 1 => return (outcome, result),
-                // Without `until`, what succeeds is enough.
+                // Without `until`, success is enough.
                 None => Ok(Some(result["failed"] != true)),
                 Some(until) => unknown::all_hold(&registered(scope, task, &result), until),
             };
             result["attempts"] = json!(attempt);
             match holds {
                 Ok(Some(true) | None) => return (outcome, result),
-                // Nothing of a check changes while it waits, but what is really run.
+                // In check mode, waiting changes nothing, unless the task is really run.
                 Ok(Some(false)) if task.until.is_some() && self.checks(task, scope) => {
                     outcome.unknown = true;
                     result["changed"] = unknown::mark();
@@ -340,7 +342,7 @@ impl<'a> Run<'a, '_> {
                     result["attempts"] = json!((attempt - 1).max(1));
                     result["failed"] = json!(true);
                     let said = result["msg"].as_str().unwrap_or_default();
-                    result["msg"] = json!(format!("still not so after {attempt} tries {said}").trim_end());
+                    result["msg"] = json!(format!("not successful after {attempt} attempts {said}").trim_end());
                     outcome.failed = true;
                     return (outcome, result);
                 }
@@ -354,7 +356,7 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Whether this task only predicts.
+    /// Whether this task runs in check mode.
     fn checks(&self, task: &Task, scope: &Scope) -> bool {
         let own = task.check_mode.as_ref().and_then(|value| yes(scope, value));
         own.unwrap_or(self.options.check)
@@ -362,7 +364,7 @@ impl<'a> Run<'a, '_> {
 
     fn once(&mut self, task: &'a Task, scope: &Scope) -> Answer {
         if task.elevated && !rustix::process::geteuid().is_root() {
-            return Err("`become` needs this run to be root, and it is not".into());
+            return Err("`become` requires a run as root, but this run is not root".into());
         }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
         let (given, trace) = traced(|| (frame::args(scope, task), frame::environment(scope, task)));
@@ -374,7 +376,8 @@ impl<'a> Run<'a, '_> {
             return self.include_vars(task, &args).map_err(at);
         }
         let check = self.checks(task, scope);
-        // A task that differs from the run sees the node as it is, and leaves no prediction behind.
+        // A task whose `check_mode` differs from the run sees the real node and leaves no
+        // prediction behind.
         let kept = (check != self.ground.node.checks())
             .then(|| std::mem::replace(&mut self.ground.node, Node::new(check, Notes::default(), self.cancel.clone())));
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
@@ -412,8 +415,8 @@ impl<'a> Run<'a, '_> {
         let vague = self.ground.node.take_vague() || trace.unknown;
         self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
         let answer = match answer {
-            Err(why) if vague => Ok(Outcome::unknown(format!("{why}; what was not run may change that"))),
-            Ok(_) if trace.unknown => Ok(Outcome::unknown("it depends on what was not run")),
+            Err(why) if vague => Ok(Outcome::unknown(format!("{why}; tasks that were not run may change that"))),
+            Ok(_) if trace.unknown => Ok(Outcome::unknown("it depends on tasks that were not run")),
             other => other,
         };
         if let (Ok(Outcome { unknown: true, .. }), Some(would)) = (&answer, self.ground.node.would_mut()) {
@@ -425,18 +428,18 @@ impl<'a> Run<'a, '_> {
         answer
     }
 
-    /// Waits as long as `loop_control` says.
+    /// Waits for the `pause` of `loop_control`.
     pub fn pause(&self, scope: &Scope, pause: &Value) {
         self.nap(seconds(scope, Some(pause)).unwrap_or_default());
     }
 
-    /// Some option is UNKNOWN. What `set_fact` sets is told fact by fact.
+    /// Handles a task with an UNKNOWN option. `set_fact` still sets the facts that are known.
     fn options_unknown(&mut self, task: &Task, scope: &Scope) -> Outcome {
         if let Some(would) = self.ground.node.would_mut() {
             would.blur();
         }
         self.frame.forget_files(task);
-        let mut out = Outcome::unknown("its options depend on what was not run");
+        let mut out = Outcome::unknown("its options depend on tasks that were not run");
         if task.module == "set_fact" {
             for (name, value) in &task.args {
                 let (value, trace) = traced(|| expr::render_json(scope, value));
@@ -457,7 +460,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// A task's name as it is told.
+/// A task's name as it is reported.
 pub(super) fn title(task: &Task, scope: &Scope) -> String {
     match task.no_log {
         true => task.name.clone(),
@@ -465,12 +468,12 @@ pub(super) fn title(task: &Task, scope: &Scope) -> String {
     }
 }
 
-/// What is told of a task, unless `no_log` hides it.
+/// A text about a task as it is reported, or `HIDDEN` with `no_log`.
 pub(super) fn hidden(task: &Task, text: Option<String>) -> Option<String> {
     text.map(|text| if task.no_log { HIDDEN.to_owned() } else { text })
 }
 
-/// The registered result: what the module says, then what `failed_when` and `changed_when` make of it.
+/// Makes the registered result from the module's answer, `failed_when` and `changed_when`.
 fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
     let outcome = answer.unwrap_or_else(|msg| Outcome { failed: true, msg, ..Outcome::default() });
     let mut result = Map::from_iter(outcome.more.clone());
@@ -478,7 +481,7 @@ fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
         result.insert("skipped".into(), json!(false));
         return (outcome, unknown::open(result));
     }
-    // Of one that was broken off nobody can tell; Ansible says no.
+    // It is not known whether an interrupted command changed something; Ansible reports no change.
     let whole = outcome.output.as_ref().is_none_or(|o| !o.timed_out && !o.cancelled);
     result.insert("changed".into(), json!(outcome.changed && whole));
     result.entry("failed").or_insert(json!(outcome.failed));
@@ -506,7 +509,7 @@ fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
     let mut result = if outcome.would_run { unknown::open(result) } else { Value::Object(result) };
     for (key, conditions) in [("failed", &task.failed_when), ("changed", &task.changed_when)] {
         let Some(conditions) = conditions else { continue };
-        // A command that never ended, or never began, has failed whatever one thinks of its result.
+        // A command that did not end or did not start has failed, whatever the conditions say.
         if outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
             continue;
         }
@@ -545,7 +548,7 @@ fn ignored(scope: &Scope, task: &Task) -> bool {
     }
 }
 
-/// A truth value that may be a template; None: it can't be told.
+/// Evaluates a truth value that may be a template. None: it cannot be determined.
 fn yes(scope: &Scope, value: &Value) -> Option<bool> {
     match value {
         Value::Bool(b) => Some(*b),
@@ -560,7 +563,7 @@ fn results_all_skip_or_unknown(result: &Value) -> bool {
     result["results"].as_array().is_some_and(|all| all.iter().all(may_skip))
 }
 
-/// A number of seconds, or of tries, that may be a template.
+/// A number of seconds or attempts, which may be a template.
 fn seconds(scope: &Scope, value: Option<&Value>) -> Option<Duration> {
     let value = expr::render_json(scope, value?).ok()?;
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;

@@ -1,5 +1,5 @@
-//! Why a template can't be rendered: made where templates are rendered, for `.j2` and `.tera` files and for texts with
-//! markup in playbooks alike. Whoever must know what is wrong reads its fields; the message is for people only.
+//! The error of a template that cannot be rendered, for `.j2` and `.tera` files and for texts with
+//! markup in playbooks. Code reads its fields; the message is for people.
 
 use super::names::nearest;
 use super::scope::{Scope, Trace};
@@ -7,20 +7,20 @@ use super::{expr, facts, lint, tera_text};
 use crate::model::Fault;
 use std::fmt;
 
-/// Names that the manager sets for each phase of an attempt, and nobody knows before.
+/// Variables that the manager sets in each phase of an attempt; they are unknown before.
 pub const OF_AN_ATTEMPT: [&str; 4] = ["remoor_job", "remoor_attempt", "remoor_phase", "remoor_services"];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateFault {
-    /// In the fleet directory.
+    /// Path in the fleet directory.
     pub path: String,
-    /// From 1; 0: not known.
+    /// Line, from 1; 0: not known.
     pub line: u32,
     pub column: u32,
     pub message: String,
-    /// What it is about, as `name` or `name.field`.
+    /// The variable that causes the error, as `name` or `name.field`.
     pub variable: Option<String>,
-    /// `variable` has no value.
+    /// Whether `variable` has no value.
     pub undefined: bool,
     pub hint: Option<String>,
 }
@@ -31,7 +31,7 @@ impl fmt::Display for TemplateFault {
     }
 }
 
-/// Which of the two languages a text is in.
+/// The template language of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Jinja,
@@ -45,7 +45,8 @@ impl Language {
 }
 
 impl TemplateFault {
-    /// What minijinja says of `text`, which stands in `path`; `trace` is of that evaluation.
+    /// Converts an error of minijinja for `text` in the file `path`; `trace` is the trace of that
+    /// evaluation.
     pub fn of_jinja(path: &str, text: &str, error: &minijinja::Error, trace: &Trace, scope: &Scope) -> Self {
         let line = error.line().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
         let undefined = error.kind() == minijinja::ErrorKind::UndefinedError;
@@ -72,15 +73,16 @@ impl TemplateFault {
                 (out.line, out.column) = lint::place(text, offset);
                 out.variable = Some(name);
             }
-            // Read by a variable that stands elsewhere.
+            // The name is read by another variable, not in this text.
             None => out.variable = missed.cloned(),
         }
         out
     }
 
-    /// A name that `text` reads, nobody defines and no run will tell, and whether it is certain that it is read: what is
-    /// found where rendering ended early, at a name that only a run can tell. Where a text asks for what is undefined at all, or sets
-    /// the name anywhere, nothing is certain: the engines are more lenient than this reading of its words.
+    /// Finds a name that `text` reads although nothing defines it, not even during a run, and
+    /// whether the read is certain. Used if rendering stopped early at a name that is only known
+    /// during a run. Nothing is certain if the text handles undefined values or sets the name
+    /// anywhere, because the template engines are more lenient than this scan.
     pub fn of_names(path: &str, text: &str, language: Language, scope: &Scope) -> Option<(Self, bool)> {
         let names = match language {
             Language::Jinja => expr::names_read(text),
@@ -91,7 +93,7 @@ impl TemplateFault {
         for name in names.iter().filter(|name| !scope.knows(name) && !lint::sets(text, name)) {
             let uses = lint::uses(text, name);
             let Some(first) = uses.iter().filter(|u| !u.guarded).min_by_key(|u| u.conditional) else { continue };
-            // Of Tera, an undefined name is false in a condition.
+            // In Tera, an undefined name in a condition is false.
             let section = text[..first.offset].rfind("{%").map_or("", |at| &text[at..first.offset]);
             let asked =
                 section.trim_start_matches(['{', '%', '-', ' ']).starts_with(['i', 'e']) && !section.contains("%}");
@@ -117,7 +119,7 @@ impl TemplateFault {
         found
     }
 
-    /// With a hint: the nearest name that is known there, or to `names`, else how to live without one.
+    /// Adds a hint: the nearest name in `scope` or `names`, or how to handle a missing value.
     pub fn knowing(mut self, names: &[&str], scope: &Scope) -> Self {
         if let (None, true, Some(name)) = (&self.hint, self.undefined, &self.variable) {
             self.hint = Some(hint(name, scope, names, Language::of(&self.path)));
@@ -125,7 +127,7 @@ impl TemplateFault {
         self
     }
 
-    /// As lint shows it.
+    /// Converts to a finding of lint.
     pub fn fault(self, certain: bool) -> Fault {
         let fault = if certain { Fault::error } else { Fault::warn };
         let fault = fault(&self.path, self.line, self.column, self.message);

@@ -8,14 +8,15 @@ use std::collections::BTreeSet;
 use std::error::Error as _;
 use tera::{Context, Kwargs, State, Tera};
 
-/// What a template has given so far. One that gives too much is ended by that, and so is a loop that prints without an end.
+/// The output of a template so far. Writing fails when it becomes too long, which also ends an
+/// endless loop that prints.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
 impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > TEXT_MAX {
-            return Err(std::io::Error::other(format!("over {TEXT_MAX} bytes of output")));
+            return Err(std::io::Error::other(format!("the output is longer than {TEXT_MAX} bytes")));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -35,7 +36,7 @@ fn engine() -> Tera {
     tera
 }
 
-/// Syntax, filters and tests; the error is (line, column, message), with Tera's spelling of Jinja's habits as a help.
+/// Checks syntax, filters and tests. The error is (line, column, message).
 pub fn check(text: &str) -> Result<(), (u32, u32, String)> {
     engine().add_raw_template("template", text).map_err(|e| describe(&e))
 }
@@ -66,7 +67,8 @@ fn describe(error: &tera::Error) -> (u32, u32, String) {
     (line, column, format!("template (Tera): {detail}"))
 }
 
-/// `replace(from=".", to="-")` for what stands at this place as `replace(".", "-")`; Tera takes arguments by name only.
+/// Suggests `replace(from=".", to="-")` for `replace(".", "-")` at this position, because Tera
+/// takes only named arguments.
 pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
     let source = text.lines().nth((line as usize).checked_sub(1)?)?;
     let before: String = source.chars().take(column as usize).collect();
@@ -88,9 +90,9 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
         _ => &[],
     };
     if given.iter().any(|g| g.contains('=') && !g.starts_with(['"', '\''])) {
-        return None; // named already, and wrong in another way
+        return None; // the arguments are named; the error is another one
     }
-    // A comma inside a text is no end of an argument: then only the form is shown.
+    // A comma inside a text does not end an argument; then only the general form is shown.
     let spelled = (!known.is_empty() && given.len() <= known.len())
         .then(|| known.iter().zip(&given).map(|(k, g)| format!("{k}={g}")).collect::<Vec<_>>().join(", "));
     Some(match spelled {
@@ -99,7 +101,7 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
     })
 }
 
-/// Names that a template reads and does not set itself; none where it is no template.
+/// Names that a template reads and does not set itself. Empty if the text is not a valid template.
 pub fn names_read(text: &str) -> BTreeSet<String> {
     let mut tera = engine();
     if tera.add_raw_template("template", text).is_err() {
@@ -109,7 +111,7 @@ pub fn names_read(text: &str) -> BTreeSet<String> {
     names.into_iter().map(|name| name.split('.').next().unwrap_or(name).to_owned()).collect()
 }
 
-/// Renders a template, which stands in `path`, with the variables of a scope that it names.
+/// Renders a template from the file `path` with the variables of `scope` that it reads.
 pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateFault> {
     let mut tera = engine();
     tera.add_raw_template("template", text).map_err(|e| fault(path, text, &e, scope))?;
@@ -130,7 +132,8 @@ pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateF
     let rendered = String::from_utf8_lossy(&out.0).into_owned();
     match unknown {
         None => Ok(rendered),
-        // Tera takes it for false in a condition, and `default` steps in for it: another text than a run's.
+        // In a condition Tera treats an unknown name as false, and `default` replaces it, so the
+        // text would differ from that of a run.
         Some(name) => {
             let message = format!("`{name}` is known only during a run");
             Err(TemplateFault { path: path.to_owned(), message, ..TemplateFault::default() })
@@ -138,7 +141,8 @@ pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateF
     }
 }
 
-/// What the error says, by its place: the name that stands there has no value, or something else is wrong with it.
+/// Converts an error of Tera. If the name at its position has no value, the error is about that
+/// variable.
 fn fault(path: &str, text: &str, error: &tera::Error, scope: &Scope) -> TemplateFault {
     let (line, column, message) = describe(error);
     let mut out = TemplateFault { path: path.to_owned(), line, column, message, ..TemplateFault::default() };
@@ -148,7 +152,7 @@ fn fault(path: &str, text: &str, error: &tera::Error, scope: &Scope) -> Template
     out.line = u32::try_from(span.start_line).unwrap_or(0);
     out.column = u32::try_from(span.start_col + 1).unwrap_or(0);
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
-    // The place of a field is the field's: its name begins before it.
+    // The position of a field is that of the field itself; the variable's name begins before it.
     let from = text[..span.range.start.min(text.len())].rfind(|c| !is_word(c)).map_or(0, |at| at + 1);
     let read = text.get(from..).unwrap_or_default();
     let read = &read[..read.find(|c| !is_word(c)).unwrap_or(read.len())];
@@ -195,7 +199,7 @@ mod tests {
         let endless =
             "{% for i in range(end=100000) %}{% for j in range(end=100000) %}0123456789{% endfor %}{% endfor %}";
         let fault = render(endless).unwrap_err();
-        assert!(fault.message.contains("over 16777216 bytes of output"), "{fault:?}");
+        assert!(fault.message.contains("longer than 16777216 bytes"), "{fault:?}");
         let (line, _, message) = check("ok\n{{ a | nope }}\n").unwrap_err();
         assert_eq!(line, 2, "{message}");
     }

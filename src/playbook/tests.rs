@@ -1,4 +1,4 @@
-//! Runs on this machine, in directories of their own.
+//! Tests that run plans on this machine, in temporary directories.
 
 use super::*;
 use crate::model::FileSet;
@@ -158,7 +158,7 @@ fn handlers_owed_after_a_failure_are_kept_and_run_by_the_next_run() {
     assert_eq!(failed.end.failure.as_ref().map(|f| (f.task.as_str(), f.line)), Some(("t2", 4)));
     assert_eq!(std::fs::read_to_string(dir.path().join("journal")).unwrap(), "[\"restart\"]");
     let next = go(&plan(dir.path(), &[("site.yml", &text("false"))]), &options(dir.path())).good();
-    // At the end: what failed before may be what is mended now.
+    // The handler runs at the end of the play, because this run may correct what failed before.
     assert_eq!(next.statuses().last(), Some(&("restart".into(), Status::Changed)), "{:?}", next.statuses());
     assert!(next.end.pending_handlers.is_empty() && !dir.path().join("journal").exists());
 }
@@ -191,7 +191,7 @@ fn undo_restores_what_was() {
     assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
 }
 
-/// `DIR/` as a managed directory, with a name in Latin-1 in it: cleanup and provisioning share the copies.
+/// A managed directory `DIR/` with a Latin-1 file name: cleanup and provisioning share the backup.
 #[test]
 fn names_that_are_no_text_are_cleaned_up_and_put_back() {
     use std::os::unix::ffi::OsStrExt;
@@ -331,17 +331,17 @@ fn an_undefined_variable_is_named_with_its_place() {
     .end
     .failure
     .unwrap();
-    assert_eq!(failure.message, "site.yml:3: `msg`: variables name each other without an end: a -> b -> a");
+    assert_eq!(failure.message, "site.yml:3: `msg`: variables refer to each other endlessly: a -> b -> a");
     let own = "    - {debug: {msg: 'x {{ a.c }}'}, vars: {a: {c: '{{ a.c ~ 1 }}'}}}\n";
     let failure = go(&tasks(dir.path(), own), &options(dir.path())).end.failure.unwrap();
-    assert!(failure.message.ends_with("without an end: c -> c"), "{}", failure.message);
+    assert!(failure.message.ends_with("endlessly: c -> c"), "{}", failure.message);
     let files = [
         ("site.yml", "- hosts: all\n  tasks:\n    - template: {src: a.j2, dest: '{{ dir }}/t'}\n"),
         ("templates/a.j2", "a\n{% include 'b.j2' %}\n"),
         ("templates/b.j2", "\n\n{% include 'a.j2' %}\n"),
     ];
     let failure = go(&plan(dir.path(), &files), &options(dir.path())).end.failure.unwrap();
-    let want = "templates/a.j2:2: templates include each other without an end: b.j2:3 -> a.j2:2 -> b.j2:3";
+    let want = "templates/a.j2:2: templates include each other endlessly: b.j2:3 -> a.j2:2 -> b.j2:3";
     assert_eq!(failure.message, want);
 }
 
@@ -478,7 +478,7 @@ fn a_plan_of_another_version_is_refused() {
     assert!(rendered(&plan, &Map::new()).is_empty());
 }
 
-/// A file of 65 MiB that takes no room.
+/// A sparse file of 65 MiB.
 fn large(path: &Path, end: &str) {
     use std::io::{Seek, SeekFrom, Write};
     let mut file = std::fs::File::create(path).unwrap();
@@ -548,7 +548,8 @@ fn diffs_of_secret_files_are_never_made() {
 
 #[test]
 fn commands_have_the_umask_of_a_login() {
-    // The umask is the whole process's, so this runs in one of its own, with that of an executor.
+    // The umask belongs to the whole process, so this test runs in its own process, with the umask
+    // of an executor.
     const INNER: &str = "REMOOR_TEST_UMASK";
     if std::env::var_os(INNER).is_none() {
         let name = "playbook::tests::commands_have_the_umask_of_a_login";

@@ -1,7 +1,8 @@
-//! Removing a directory with everything in it, by descriptors, so that no link put in its way leads elsewhere.
+//! Removes a directory with everything in it, by descriptors, so that a link put in its path cannot
+//! redirect the removal.
 //!
-//! All of it is looked at before anything goes: what is mounted there is not emptied, and what would be refused half-way is
-//! refused at once.
+//! The whole tree is checked before anything is removed. Mounted file systems are not emptied, and
+//! a tree that cannot be removed completely is rejected at once.
 
 use super::safe::{self, DIRECTORY, SafeError, io, parent};
 use crate::files;
@@ -11,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Directories in directories: each is open while what is in it goes.
+/// Maximum nesting depth: each directory stays open while its content is removed.
 const DEPTH_MAX: u32 = 200;
 
 type Result<T> = std::result::Result<T, SafeError>;
@@ -19,13 +20,15 @@ type Result<T> = std::result::Result<T, SafeError>;
 pub fn remove(path: &Path) -> Result<()> {
     unmounted(&safe::lead(path)?.0, &|_| false)?;
     let (dir, name) = parent(path)?;
-    let device = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io(path, "look at it"))?.st_dev;
+    let device =
+        rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io(path, "read its metadata"))?.st_dev;
     look_in(&dir, name, path, (device, 0))?;
     remove_in(&dir, name, path, 0)
 }
 
-/// Err: something is mounted at this path without links, or below it. By the kernel's table: a directory that is mounted at
-/// another place of its own file system has the same number as its surroundings. `gone`: not to be minded.
+/// Fails if something is mounted at or below this path, which must contain no links. Uses the
+/// kernel's table of mounts, because a bind mount within one file system has the same device number
+/// as its surroundings. Mounts for which `gone` returns true are ignored.
 pub fn unmounted(real: &Path, gone: &dyn Fn(&str) -> bool) -> Result<()> {
     let mounts = files::mounts().map_err(|why| SafeError::refused(real, format!("is not removed: {why}")))?;
     let mut below = mounts.iter().filter(|mount| Path::new(&mount.point).starts_with(real));
@@ -33,7 +36,7 @@ pub fn unmounted(real: &Path, gone: &dyn Fn(&str) -> bool) -> Result<()> {
         None => Ok(()),
         Some(mount) => {
             let (source, point) = (&mount.source, &mount.point);
-            let what = format!("is not removed, since `{source}` is mounted at {point}; next: unmount it");
+            let what = format!("is not removed, because `{source}` is mounted at {point}; next: unmount it");
             Err(SafeError::refused(real, what))
         }
     }
@@ -41,11 +44,11 @@ pub fn unmounted(real: &Path, gone: &dyn Fn(&str) -> bool) -> Result<()> {
 
 fn look_in(dir: &OwnedFd, name: &OsStr, path: &Path, (device, depth): (u64, u32)) -> Result<()> {
     if depth > DEPTH_MAX {
-        return Err(SafeError::refused(path, "is nested too deep, and nothing was removed"));
+        return Err(SafeError::refused(path, "is nested too deeply; nothing was removed"));
     }
     let fd = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()).map_err(io(path, "open the directory"))?;
-    if rustix::fs::fstat(&fd).map_err(io(path, "look at it"))?.st_dev != device {
-        return Err(SafeError::refused(path, "is another file system, and nothing was removed"));
+    if rustix::fs::fstat(&fd).map_err(io(path, "read its metadata"))?.st_dev != device {
+        return Err(SafeError::refused(path, "is another file system; nothing was removed"));
     }
     for (inner, stat) in entries(&fd, path)? {
         if safe::kind(&stat) == FileType::Directory {
@@ -57,7 +60,7 @@ fn look_in(dir: &OwnedFd, name: &OsStr, path: &Path, (device, depth): (u64, u32)
 
 fn remove_in(dir: &OwnedFd, name: &OsStr, path: &Path, depth: u32) -> Result<()> {
     if depth > DEPTH_MAX {
-        return Err(SafeError::refused(path, "is nested too deep"));
+        return Err(SafeError::refused(path, "is nested too deeply"));
     }
     let fd = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()).map_err(io(path, "open the directory"))?;
     for (inner, stat) in entries(&fd, path)? {
@@ -70,7 +73,7 @@ fn remove_in(dir: &OwnedFd, name: &OsStr, path: &Path, depth: u32) -> Result<()>
     rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR).map_err(io(path, "remove it"))
 }
 
-/// What is in an open directory.
+/// Lists an open directory.
 fn entries(fd: &OwnedFd, path: &Path) -> Result<Vec<(OsString, Stat)>> {
     let mut out = Vec::new();
     for entry in Dir::read_from(fd).map_err(io(path, "read the directory"))? {
@@ -79,7 +82,8 @@ fn entries(fd: &OwnedFd, path: &Path) -> Result<Vec<(OsString, Stat)>> {
         if inner == "." || inner == ".." {
             continue;
         }
-        let stat = rustix::fs::statat(fd, inner, AtFlags::SYMLINK_NOFOLLOW).map_err(io(path, "look into it"))?;
+        let stat = rustix::fs::statat(fd, inner, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(io(path, "read the metadata of an entry"))?;
         out.push((inner.to_owned(), stat));
     }
     Ok(out)
@@ -105,7 +109,8 @@ mod tests {
         assert!(!top.exists());
     }
 
-    /// Another file system in it, a directory that is mounted a second time, and one that is a mount itself.
+    /// Covers another file system in the tree, a bind mount, and a tree that is itself a mount
+    /// point.
     #[test]
     fn what_is_mounted_is_not_emptied() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! What check mode cannot know: the value UNKNOWN, and conditions with a third truth value.
+//! Values that check mode cannot know: the value UNKNOWN, and conditions with a third truth value.
 //!
-//! A command that was not run leaves UNKNOWN in its result. Whatever reads it is UNKNOWN too, `default()` or not, but
-//! where the rest of a condition decides: `false and UNKNOWN` is false, `true or UNKNOWN` is true.
+//! A command that was not run leaves UNKNOWN in its result. An expression that reads it is UNKNOWN
+//! too, with or without `default()`, unless the rest of a condition decides: `false and UNKNOWN` is
+//! false, `true or UNKNOWN` is true.
 
 use super::expr;
 use super::lint::quoted;
@@ -11,13 +12,14 @@ use minijinja::Error;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// Stands for UNKNOWN in results, which are JSON. Nobody but this process can write it.
+/// Represents UNKNOWN in results, which are JSON. It is random, so that no value from outside this
+/// process can equal it.
 static MARK: LazyLock<String> = LazyLock::new(|| {
     let mut bytes = [0; 16];
     let random = getrandom::fill(&mut bytes).is_ok();
     format!("\u{1}unknown {} {}", if random { 0 } else { std::process::id() }, hex::encode(bytes))
 });
-/// Parts of one condition that are looked at by themselves.
+/// Maximum number of parts of one condition that are evaluated separately.
 const NODES_MAX: usize = 1_000;
 
 /// The value UNKNOWN.
@@ -33,14 +35,15 @@ pub fn is_unknown(value: &Value) -> bool {
     value.as_str().is_some_and(is_mark)
 }
 
-/// A map of which these keys are known, and every other is UNKNOWN.
+/// Makes a map with known keys, in which every other key is UNKNOWN.
 pub fn open(known: Map<String, Value>) -> Value {
     let mut map = known;
     map.insert(MARK.clone(), Value::Bool(true));
     Value::Object(map)
 }
 
-/// Whether all conditions hold; None: UNKNOWN. The error carries the line of the one that could not be told.
+/// Whether all conditions hold; None: UNKNOWN. An error carries the line of the condition that
+/// could not be evaluated.
 pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<Option<bool>, (u32, Error)> {
     let mut out = Some(true);
     for condition in conditions {
@@ -48,7 +51,8 @@ pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<Option<bool>,
             Ok(Some(true)) => {}
             Ok(Some(false)) => return Ok(Some(false)),
             Ok(None) => out = None,
-            // Where it is not known whether this condition is asked at all, it fails nothing.
+            // It is not known whether this condition would be evaluated, so its error does not fail
+            // the task.
             Err(_) if out.is_none() => {}
             Err(e) => return Err((condition.line, e)),
         }
@@ -87,18 +91,18 @@ fn told(scope: &Scope, text: &str, left: &mut usize) -> Result<Option<bool>, Err
     })
 }
 
-/// `value` if all parts are.
+/// Returns `value` if all parts have it.
 fn all(parts: &[Option<bool>], value: bool) -> Option<bool> {
     parts.iter().all(|part| *part == Some(value)).then_some(value)
 }
 
-/// What an expression is at its top.
+/// The top-level form of an expression.
 #[derive(Debug, PartialEq)]
 enum Form<'t> {
     Or(Vec<&'t str>),
     And(Vec<&'t str>),
     Not(&'t str),
-    /// In parentheses.
+    /// An expression in parentheses.
     Group(&'t str),
     Whole,
 }
@@ -134,7 +138,7 @@ impl<'t> Form<'t> {
     }
 }
 
-/// Words outside of quotes and brackets, with their places.
+/// Words outside quotes and brackets, with their positions.
 fn top_words(text: &str) -> Vec<(usize, &str)> {
     let mut out = Vec::new();
     let (mut depth, mut at) = (0_i32, 0);
@@ -155,7 +159,7 @@ fn top_words(text: &str) -> Vec<(usize, &str)> {
     out
 }
 
-/// Where the bracket that the text begins with is closed.
+/// The position at which the bracket at the start of the text is closed.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut at) = (0_i32, 0);
     while let Some(c) = text[at..].chars().next() {
@@ -168,7 +172,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// How much deeper it is behind this sign.
+/// The change of the nesting depth after this character.
 fn bracket(c: char) -> i32 {
     match c {
         '(' | '[' | '{' => 1,

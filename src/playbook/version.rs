@@ -1,11 +1,12 @@
-//! Comparing versions as the test `version` does: loosely as Python's old library, strictly as it, or as semver.org says.
+//! Compares versions as the test `version` does: `loose` and `strict` as Python's distutils, or as
+//! semver.org defines.
 
 use std::cmp::Ordering;
 
-/// Ways to read a version.
+/// The version schemes.
 pub const TYPES: [&str; 4] = ["loose", "strict", "semver", "semantic"];
 
-/// Whether `a op b` by this type; the error says what is wrong with the operator or a version.
+/// Whether `a op b` holds in this scheme. Fails for an unknown operator or an invalid version.
 pub fn holds(a: &str, op: &str, b: &str, kind: &str) -> Result<bool, String> {
     if a.is_empty() || b.is_empty() {
         return Err("version: a version is empty".into());
@@ -23,11 +24,12 @@ pub fn holds(a: &str, op: &str, b: &str, kind: &str) -> Result<bool, String> {
         "loose" => loose(a, b)?,
         "strict" => strict(a)?.cmp(&strict(b)?),
         "semver" | "semantic" => {
-            let parse =
-                |v: &str| semver::Version::parse(v).map_err(|e| format!("version: `{v}` is no semantic version: {e}"));
+            let parse = |v: &str| {
+                semver::Version::parse(v).map_err(|e| format!("version: `{v}` is not a semantic version: {e}"))
+            };
             parse(a)?.cmp_precedence(&parse(b)?)
         }
-        other => return Err(format!("version: no type `{other}`; known are {}", TYPES.join(", "))),
+        other => return Err(format!("version: unknown type `{other}`; known are {}", TYPES.join(", "))),
     };
     Ok(wanted(order))
 }
@@ -46,7 +48,7 @@ fn loose(a: &str, b: &str) -> Result<Ordering, String> {
             (Part::Word(p), Part::Word(q)) => p.cmp(q),
             _ => {
                 return Err(format!(
-                    "version: `{a}` and `{b}` can't be compared: a number and a word in the same place"
+                    "version: `{a}` and `{b}` cannot be compared: they have a number and a word in the same place"
                 ));
             }
         };
@@ -57,7 +59,7 @@ fn loose(a: &str, b: &str) -> Result<Ordering, String> {
     Ok(x.len().cmp(&y.len()))
 }
 
-/// Digits, small letters, and whatever stands between; dots apart.
+/// Splits a version into digits, lowercase letters and other characters, without dots.
 fn parts(version: &str) -> Vec<Part> {
     let kind = |c: char| match c {
         '0'..='9' => 0,
@@ -80,9 +82,9 @@ fn parts(version: &str) -> Vec<Part> {
     out
 }
 
-/// `1.2`, `1.2.3`, each with `a1` or `b1` behind it, which comes before the version itself.
+/// Parses `1.2` or `1.2.3`, optionally with `a1` or `b1`, which sorts before the version itself.
 fn strict(version: &str) -> Result<([u64; 3], (u8, u64)), String> {
-    let wrong = || format!("version: `{version}` is no strict version, as 1.2.3 or 1.2b1");
+    let wrong = || format!("version: `{version}` is not a strict version such as 1.2.3 or 1.2b1");
     let (numbers, before) = match version.find(['a', 'b']) {
         Some(at) => {
             let mark = u8::from(version.as_bytes()[at] == b'b');

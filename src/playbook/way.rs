@@ -1,6 +1,7 @@
-//! The way from `/` to a directory, walked by descriptors: a link on it is followed only where none but root could have put
-//! it there. An application that owns `/srv/app` can exchange a directory in it for a link to `/etc` at any moment; whoever
-//! works there as root, by name, would then work in `/etc`.
+//! Walks the path from `/` to a directory by descriptors. A link in the path is followed only if
+//! root alone can have created it. Otherwise an application that owns `/srv/app` could replace a
+//! directory in it by a link to `/etc`, and a process that works there as root, by path, would then
+//! work in `/etc`.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlink, readlinkat};
 use rustix::io::Errno;
@@ -9,18 +10,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that one way follows at most, as the kernel has it.
+/// Maximum number of links in one path, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Names on one way at most, with those of its links.
+/// Maximum number of components of one path, including those of its links.
 const NAMES_MAX: u32 = 4_096;
-/// To walk through, not to read: that may be allowed where reading is not.
+/// Opens a component for walking, not for reading, because reading may not be permitted.
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Why there is no way.
+/// The reason why a path cannot be resolved.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lost {
     Errno(Errno),
-    /// This name would lead elsewhere, by the word of somebody who is not root.
+    /// This component is a link (or `..`) that a user other than root controls.
     Led(OsString),
 }
 
@@ -30,14 +31,14 @@ impl From<Errno> for Lost {
     }
 }
 
-/// Opens the directory at `path`, which is absolute, for use as the start of other calls (`O_PATH`).
+/// Opens the directory at the absolute `path`, as the start of other calls (`O_PATH`).
 pub fn directory(path: &Path) -> Result<OwnedFd, Lost> {
     let own = rustix::process::geteuid().as_raw();
     walk(path, &|uid| uid == 0 || uid == own).map(|(at, _)| at)
 }
 
-/// Where `path` leads if what lies there is a link, and where that leads if it is one again: a path without links of what is
-/// there, or would be.
+/// Resolves `path` through links at its last component. Returns a path without links; its target
+/// need not exist.
 pub fn end(path: &Path) -> Result<PathBuf, Lost> {
     let own = rustix::process::geteuid().as_raw();
     led(path, &|uid| uid == 0 || uid == own)
@@ -75,12 +76,14 @@ fn real(dir: &OwnedFd) -> Result<PathBuf, Errno> {
     Ok(OsStr::from_bytes(name.as_bytes()).into())
 }
 
-/// The directory, and whether those above it are all root's. `root`: whether somebody may do here what root may.
+/// Opens the directory, and returns whether root owns all directories above it. `root` tells
+/// whether a user id has the rights of root here.
 fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<(OwnedFd, bool), Lost> {
     let mut at = openat(CWD, "/", STEP | OFlags::DIRECTORY, Mode::empty())?;
     let mut todo = Vec::new();
     push(&mut todo, path);
-    // Whether root owns every directory so far: below another's, nothing that lies there says where to go.
+    // Whether root owns every directory so far. Below a directory of another user, no link and no
+    // `..` is trusted.
     let mut safe = true;
     let (mut links, mut names) = (0, 0);
     while let Some(name) = todo.pop() {
@@ -101,7 +104,8 @@ fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<(OwnedFd, bool), Lost
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
                     return Err(Errno::NOTDIR.into());
                 }
-                // Where others may write beside root (`/tmp`), a link is to be root's itself.
+                // In a directory where other users may write (`/tmp`), the link itself must be
+                // root's.
                 if !(safe && (root(stat.st_uid) || !others_write(&here))) {
                     return Err(Lost::Led(name));
                 }
@@ -126,7 +130,7 @@ fn others_write(stat: &Stat) -> bool {
     stat.st_mode & 0o022 != 0
 }
 
-/// The names of `path`, the first on top.
+/// Pushes the components of `path`, the first one on top.
 fn push(todo: &mut Vec<OsString>, path: &Path) {
     let names = path.components().rev().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir));
     todo.extend(names.map(|c| c.as_os_str().to_owned()));
@@ -137,7 +141,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{chown, symlink};
 
-    /// Tests that run without root have directories of their own only, which then count as an application's.
+    /// Tests without root only have directories of their own user, which here counts as that of an
+    /// application.
     fn app_dir(path: &Path) {
         std::fs::create_dir_all(path).unwrap();
         if rustix::process::geteuid().is_root() {

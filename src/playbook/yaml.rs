@@ -1,7 +1,8 @@
-//! YAML into one tree in which every value knows its line and column.
+//! Parses YAML into one tree in which every value knows its line and column.
 //!
-//! Follows YAML 1.1 where Ansible does (`yes`/`no`/`on`/`off`), but keeps a bare `0644` as the text `"0644"` and says so.
-//! Refuses unknown tags, duplicate keys and documents that grow too large; it does not know what a playbook is.
+//! Follows YAML 1.1 where Ansible does (`yes`/`no`/`on`/`off`), but reads a bare `0644` as the text
+//! `"0644"` with a warning. Rejects unknown tags, duplicate keys and documents that grow too large.
+//! It knows nothing of playbooks.
 
 use crate::model::Fault;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -10,12 +11,12 @@ use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::fmt;
 
-/// Largest file that is read, in bytes.
+/// Maximum size in bytes of a file that is read.
 const BYTES_MAX: usize = 4 << 20;
-/// Deepest nesting; far beyond real playbooks, well within the stack.
+/// Maximum nesting depth; far beyond real playbooks, well within the stack.
 const DEPTH_MAX: usize = 64;
 
-/// A value with its place; lines and columns count from 1.
+/// A value with its position; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub line: u32,
@@ -39,12 +40,12 @@ pub struct Key {
     pub line: u32,
     pub column: u32,
     pub text: String,
-    /// What it is if it stands there as one of the booleans of YAML 1.1 (`on`, `yes`), without quotes.
+    /// The boolean value of an unquoted key that is a boolean in YAML 1.1 (`on`, `yes`).
     pub boolean: Option<bool>,
 }
 
 impl Key {
-    /// As a variable's map has it: a boolean is called what Python calls it, and found by that value.
+    /// The key as a variable map has it. A boolean key has the name that Python prints for it.
     fn name(&self) -> &str {
         match self.boolean {
             Some(true) => "True",
@@ -54,7 +55,7 @@ impl Key {
     }
 }
 
-/// The booleans of YAML 1.1.
+/// Parses a boolean of YAML 1.1.
 fn boolean(source: &str) -> Option<bool> {
     match source {
         "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(true),
@@ -64,7 +65,7 @@ fn boolean(source: &str) -> Option<bool> {
 }
 
 impl Node {
-    /// The same without places.
+    /// The value as JSON, without positions.
     pub fn json(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
@@ -104,7 +105,7 @@ impl Node {
         self.map()?.iter().find(|(k, _)| k.text == key).map(|(_, v)| v)
     }
 
-    /// What kind of value this is, for messages.
+    /// The type of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self.data {
             Data::Null => "nothing",
@@ -120,7 +121,12 @@ impl Node {
 /// Reads one document; an empty file is `Null`. The second value holds warnings.
 pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
     if text.len() > BYTES_MAX {
-        return Err(Fault::error(file, 0, 0, format!("{} bytes of YAML, at most {BYTES_MAX} are read", text.len())));
+        return Err(Fault::error(
+            file,
+            0,
+            0,
+            format!("the file has {} bytes, but the maximum for YAML is {BYTES_MAX}", text.len()),
+        ));
     }
     let mut options = serde_saphyr::Options::default();
     options.reject_unsupported_tags = true;
@@ -151,7 +157,9 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
     };
     let fault = Fault::error(file, line, column, message);
     if full.contains("tag") && full.contains("!vault") {
-        fault.hint("encrypted values are not read; hand secrets over as variables of the inventory, or use provisioner kind: ansible")
+        fault.hint(
+            "encrypted values are not supported; pass secrets as inventory variables, or use provisioner kind: ansible",
+        )
     } else if full.contains("tag") {
         fault.hint("tags are not part of the language; quote the text, or use provisioner kind: ansible")
     } else {
@@ -159,7 +167,8 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
     }
 }
 
-/// The second `key` of a map, which stands at `at`. `first`: the file with the first of each only, where it can be read so.
+/// The error for a duplicate `key` at `at`. `first` is the file parsed with the first of each
+/// duplicate key only, if that succeeds.
 fn twice(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) -> Fault {
     fn places(raw: &Spanned<Raw>, key: &str, out: &mut Vec<(u32, u32)>) {
         match &raw.value {
@@ -177,15 +186,15 @@ fn twice(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) ->
     }
     let mut found = Vec::new();
     first.into_iter().for_each(|raw| places(raw, key, &mut found));
-    // Keys of one map stand in one column, but for those between braces.
+    // Keys of one map are in the same column, except in flow maps.
     let before = found.into_iter().filter(|place| *place < at).max_by_key(|place| (place.1 == at.1, *place));
     let there = before
-        .map_or_else(|| "this map has it already".to_owned(), |(line, _)| format!("it is in line {line} already"));
+        .map_or_else(|| "the map already has this key".to_owned(), |(line, _)| format!("it is already in line {line}"));
     Fault::error(file, at.0, at.1, format!("duplicate key `{key}`: {there}"))
-        .hint("Ansible warns and takes the last; leave one of them")
+        .hint("Ansible warns and uses the last one; remove the others")
 }
 
-/// Gives every value its place, and repairs what YAML 1.2 reads otherwise than people mean it.
+/// Adds positions to all values, and corrects values that YAML 1.2 reads in an unexpected way.
 fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> Node {
     let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
     let source = source_of(&raw, text);
@@ -220,7 +229,7 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
     Node { line, column, data }
 }
 
-/// How a value is written, quotes and all.
+/// The source text of a value, including quotes.
 fn source_of<'t, T>(raw: &Spanned<T>, text: &'t str) -> &'t str {
     let span = raw.defined.span();
     let at = span.byte_offset().zip(span.byte_len());
@@ -318,7 +327,7 @@ mod tests {
         assert_eq!(vault.line, 3, "{vault}");
         assert!(vault.to_string().contains("vault"), "{vault}");
         let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
-        assert_eq!((twice.line, twice.message.as_str()), (3, "duplicate key `a`: it is in line 1 already"));
+        assert_eq!((twice.line, twice.message.as_str()), (3, "duplicate key `a`: it is already in line 1"));
         assert!(twice.hint.is_some_and(|hint| hint.contains("Ansible warns and takes the last")));
         for (text, line, first) in [
             ("- a: {b: 1}\n  b: 2\n  c: {b: 3}\n  b: 4\n", 4, "line 2"),

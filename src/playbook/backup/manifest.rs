@@ -1,4 +1,4 @@
-//! The record of what was kept: one line for each path, on the disk before the path is changed.
+//! The manifest of a backup: one line for each kept path, on disk before the path is changed.
 
 use super::super::safe::{self, SafeError};
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "manifest.jsonl";
-/// Where older executors kept all entries as one list.
+/// Older executors stored all entries in this file as one JSON list.
 const OLD_NAME: &str = "manifest.json";
-/// Bytes of one manifest: some millions of paths.
+/// Maximum size of a manifest in bytes: some millions of paths.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// What lay at a path.
+/// The state of a path before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "was")]
 pub enum Was {
@@ -24,7 +24,7 @@ pub enum Was {
         uid: u32,
         gid: u32,
     },
-    /// A file of which mode and owner were changed, and the content was not.
+    /// A file whose mode or owner was changed, but not its content.
     Attributes {
         mode: u32,
         uid: u32,
@@ -39,7 +39,7 @@ pub enum Was {
         uid: u32,
         gid: u32,
     },
-    /// Moved aside because it is protected.
+    /// Moved to `park_dir` because the path is protected.
     Parked {
         #[serde(with = "any_name")]
         to: PathBuf,
@@ -54,7 +54,8 @@ pub struct Entry {
     pub was: Was,
 }
 
-/// Paths in the manifest: text as it is; one that is no UTF-8, which is no name for JSON, by its bytes in hex.
+/// Paths in the manifest are stored as text. A path that is not UTF-8 cannot be JSON text and is
+/// stored as its bytes in hex.
 mod any_name {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
     use std::ffi::OsString;
@@ -84,18 +85,19 @@ mod any_name {
     }
 }
 
-/// The manifest of a backup, to be gone on with.
+/// The open manifest of a backup, to which entries are appended.
 #[derive(Debug)]
 pub struct Manifest {
     path: PathBuf,
     file: File,
-    /// Bytes of whole lines: what is behind them was never on record.
+    /// Length of the complete lines in bytes. Anything after them was never recorded.
     length: u64,
     bytes_max: u64,
 }
 
 impl Manifest {
-    /// With what it holds already. Half a line, of a crash, is cut: what it was about was not changed yet.
+    /// Opens or creates the manifest in `dir` and returns the entries it holds. An incomplete last
+    /// line, left by a crash, is cut: its path was not changed yet.
     pub fn open(dir: &Path) -> Result<(Self, Vec<Entry>), SafeError> {
         let path = dir.join(NAME);
         let fail = |source| SafeError::Io { path: path.clone(), what: "open it", source };
@@ -108,34 +110,36 @@ impl Manifest {
         Ok((Self { path, file, length, bytes_max: BYTES_MAX }, entries))
     }
 
-    /// On the disk when this returns; after an error none of them is on record.
+    /// Appends entries. They are on disk when this returns; after an error none of them counts as
+    /// recorded.
     pub fn append(&mut self, entries: &[Entry]) -> Result<(), SafeError> {
         let mut lines = Vec::new();
         for entry in entries {
             serde_json::to_writer(&mut lines, entry).map_err(|e| {
-                SafeError::refused(&self.path, format!("cannot be written, so nothing is taken away: {e}"))
+                SafeError::refused(&self.path, format!("cannot be written, so nothing is removed: {e}"))
             })?;
             lines.push(b'\n');
         }
         let length = self.length + lines.len() as u64;
         if length > self.bytes_max {
-            let what = format!("has {} MiB of paths that were changed, and takes no more", self.bytes_max >> 20);
-            return Err(SafeError::refused(&self.path, format!("{what}, so nothing is taken away")));
+            let what = format!("is full ({} MiB of changed paths)", self.bytes_max >> 20);
+            return Err(SafeError::refused(&self.path, format!("{what}, so nothing is removed")));
         }
         let write = || {
             self.file.set_len(self.length)?;
             self.file.write_all_at(&lines, self.length)?;
             self.file.sync_data()
         };
-        write().map_err(|source| SafeError::Io { path: self.path.clone(), what: "note what was there", source })?;
+        write().map_err(|source| SafeError::Io { path: self.path.clone(), what: "record the old state", source })?;
         self.length = length;
         Ok(())
     }
 }
 
-/// What a backup holds, in the order in which it was kept, and the bytes of whole lines.
+/// Reads the entries of a backup in the order in which they were kept, and the length of the
+/// complete lines in bytes.
 pub fn read(dir: &Path) -> Result<(Vec<Entry>, u64), SafeError> {
-    let wrong = |path: &Path, e| SafeError::refused(path, format!("is no manifest: {e}"));
+    let wrong = |path: &Path, e| SafeError::refused(path, format!("is not a valid manifest: {e}"));
     let (old, path) = (dir.join(OLD_NAME), dir.join(NAME));
     let mut entries: Vec<Entry> = match safe::look(&old)? {
         Some(_) => serde_json::from_slice(&safe::read(&old)?).map_err(|e| wrong(&old, e))?,
@@ -172,7 +176,7 @@ mod tests {
         let old = r#"[{"path": "/old", "was": "absent"}]"#;
         std::fs::write(dir.path().join(OLD_NAME), old).unwrap();
         let (mut manifest, before) = Manifest::open(dir.path()).unwrap();
-        assert_eq!(before, [entry("/old")], "one of an older executor is gone on with");
+        assert_eq!(before, [entry("/old")], "the manifest of an older executor is continued");
         manifest.append(&[entry("/a"), entry("/b")]).unwrap();
         let mut torn = OpenOptions::new().append(true).open(dir.path().join(NAME)).unwrap();
         torn.write_all(br#"{"path":"/half of a long name"#).unwrap();
@@ -196,7 +200,7 @@ mod tests {
         let mut manifest = Manifest { bytes_max: 40, ..Manifest::open(dir.path()).unwrap().0 };
         manifest.append(&[entry("/a")]).unwrap();
         let refused = manifest.append(&[entry("/b")]).unwrap_err().line();
-        assert!(refused.contains("takes no more"), "{refused}");
+        assert!(refused.contains("is full"), "{refused}");
         assert_eq!(read(dir.path()).unwrap().0, [entry("/a")]);
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept, and what an undo makes of it.
+//! Tests what a backup keeps, and what undo restores.
 
 use super::super::tree;
 use super::*;
@@ -21,7 +21,8 @@ fn a_manifest_names_any_path_and_older_ones_are_read() {
     }
 }
 
-/// `app/x` holds a file that is kept; then the application, who owns `app`, puts a link to `etc` in its place.
+/// `app/x` holds a file that is kept. Then the application, which owns `app`, replaces it by a link
+/// to `etc`.
 fn swapped(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path().canonicalize().unwrap();
@@ -44,7 +45,7 @@ fn backup_in(d: &Path) -> Backup {
     Backup::open(Some(&d.join("backup"))).unwrap()
 }
 
-/// The next ones need somebody else's directory, which only root can make.
+/// The following tests need a directory of another user, which only root can create.
 fn is_root() -> bool {
     let is = rustix::process::geteuid().is_root();
     if !is {
@@ -153,7 +154,7 @@ fn what_is_not_on_record_is_not_taken_for_parked() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
 }
 
-/// Copies and second names, with their sizes.
+/// The number of hard links and the size of each kept file.
 fn kept_in(backup: &Path) -> Vec<(u64, u64)> {
     let files = std::fs::read_dir(backup.join("files")).unwrap().map(|e| e.unwrap().metadata().unwrap());
     files.map(|meta| (meta.nlink(), meta.len())).collect()
@@ -184,7 +185,7 @@ fn other_attributes_copy_nothing_and_are_given_back() {
     backup.not_parked(&back, before);
     backup.keep_exchanged(&back).unwrap();
     std::fs::remove_file(&back).unwrap();
-    // As the next phase of the attempt finds it.
+    // The backup is opened again, as the next phase of the attempt does.
     drop(backup);
     let mut backup = backup_in(d);
     backup.keep_exchanged(&d.join("then-parked")).unwrap();
@@ -212,7 +213,8 @@ fn what_goes_keeps_its_room_and_what_is_copied_has_a_bound() {
     assert_eq!(kept, [(2, 5), (2, 60 << 20)], "second names, however small");
     let refused = backup.keep_exchanged(&d.join("exchanged")).unwrap_err().line();
     assert!(refused.contains("one run copies at most 32 GiB"), "{refused}");
-    // A second name was there before: whoever writes to it would write to what was kept.
+    // The file already has a second link: a program that writes to it would change the kept
+    // content.
     std::fs::hard_link(d.join("tree/twice"), d.join("other")).unwrap();
     let refused = backup.keep_leaving(&d.join("other"), false).unwrap_err().line();
     assert!(refused.contains("one run copies at most 32 GiB"), "{refused}");
@@ -221,7 +223,7 @@ fn what_goes_keeps_its_room_and_what_is_copied_has_a_bound() {
     assert_eq!(std::fs::read_to_string(d.join("tree/small")).unwrap(), "small");
 }
 
-/// The second time it is asked to keep a path that it could not put on record, it must not say that it is.
+/// A path whose record could not be written must not count as kept when it is kept again.
 #[test]
 fn what_could_not_be_put_on_record_is_not_taken_for_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -230,7 +232,7 @@ fn what_could_not_be_put_on_record_is_not_taken_for_kept() {
     let mut backup = backup_in(d);
     backup.to.as_mut().unwrap().1.fill_up();
     for _ in 0..2 {
-        assert!(backup.keep_exchanged(&d.join("f")).unwrap_err().line().contains("takes no more"));
+        assert!(backup.keep_exchanged(&d.join("f")).unwrap_err().line().contains("is full"));
         assert!(backup.park(&d.join("f"), &d.join("parked")).is_err() && d.join("f").exists());
     }
     assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Options of a module: known, complete, of the right form.
+//! Checks the options of a module: known names, required options, types and form.
 
 use super::{Compiler, ELSEWHERE, kinds, options, spec};
 use crate::playbook::elevation;
@@ -8,7 +8,7 @@ use crate::playbook::{data, expr, pyregex, split};
 use serde_json::{Map, Value, json};
 
 impl Compiler<'_> {
-    /// The options of one task, checked.
+    /// Collects and checks the options of one task.
     pub(super) fn args(
         &mut self,
         file: &str,
@@ -27,7 +27,7 @@ impl Compiler<'_> {
                 out.insert(key.text.clone(), value.json());
             }
         };
-        // What the module is given anyway is weaker than what is written here.
+        // `module_defaults` have less precedence than the options of the task.
         take(defaults.and_then(Node::map).unwrap_or_default(), &mut out);
         if let Some(more) = more {
             take(more.map().unwrap_or_default(), &mut out);
@@ -122,7 +122,7 @@ impl Compiler<'_> {
             self.command(file, at, &mut out);
         }
         if let Some(mode) = out.get_mut("mode").filter(|m| m.is_number()) {
-            // A number here was written without a leading zero: decimal digits that were meant as octal.
+            // A number has no leading zero, so its decimal digits were probably meant as octal.
             let text = mode.to_string();
             self.warn(
                 file,
@@ -135,7 +135,8 @@ impl Compiler<'_> {
         out
     }
 
-    /// An option that Ansible has and remoor has not; switched off, it is left out.
+    /// Rejects an option that remoor does not support. If it is switched off, it is dropped
+    /// instead.
     fn refused(&mut self, file: &str, place: (u32, u32), module: &str, name: &str, args: &mut Map<String, Value>) {
         let value = args.remove(name).unwrap_or_default();
         if data::boolean(&value) != Some(false) {
@@ -143,7 +144,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Patterns that hold no markup must be patterns.
+    /// Patterns without markup must be valid regular expressions.
     fn patterns(&mut self, file: &str, at: (u32, u32), args: &Map<String, Value>, places: &[(String, (u32, u32))]) {
         for name in ["regexp", "regex", "insertafter", "insertbefore"] {
             let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !data::has_markup(t)) else { continue };
@@ -154,7 +155,7 @@ impl Compiler<'_> {
                     file,
                     place,
                     format!("pattern of `{name}`: {last}"),
-                    "look-around and back-references in patterns are not known; use provisioner kind: ansible",
+                    "look-around and backreferences in patterns are not supported; use provisioner kind: ansible",
                 );
             }
         }
@@ -180,7 +181,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// `name=nginx state=started`.
+    /// Parses options in one text: `name=nginx state=started`.
     fn pairs(&mut self, file: &str, at: (u32, u32), text: &str) -> Map<String, Value> {
         let mut out = Map::new();
         match split::words(text) {
@@ -203,12 +204,13 @@ impl Compiler<'_> {
         out
     }
 
-    /// A command line with perhaps `creates=`, `removes=`, `chdir=` in it.
+    /// Parses the free form of a module, such as a command line with `creates=`, `removes=` or
+    /// `chdir=` in it.
     fn free_form(&mut self, file: &str, at: (u32, u32), module: &str, free: &str, text: &str) -> Map<String, Value> {
         let mut out = Map::new();
         if !elevation::COMMANDS.contains(&module) {
             let text = text.trim();
-            // `x.yml a=1 b=2`, or all of it as option=value.
+            // `x.yml a=1 b=2`, or only option=value.
             let Ok(words) = split::words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
             let pair =
                 |word: &split::Word| super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='));
@@ -252,7 +254,8 @@ impl Compiler<'_> {
         out
     }
 
-    /// Splits the command line now, so that no value can become two arguments on the node.
+    /// Splits the command line at compile time, so that no value can become two arguments on the
+    /// node.
     fn command(&mut self, file: &str, at: (u32, u32), args: &mut Map<String, Value>) {
         if let Some(argv) = args.get("argv") {
             if !argv.is_array() && !argv.is_string() {
@@ -262,7 +265,7 @@ impl Compiler<'_> {
         }
         let Some(line) = args.get("cmd").and_then(Value::as_str).map(str::to_owned) else { return };
         if expr::inner_expression(&line).is_some() {
-            self.warn(file, at, "the whole command is one value, which is split where it has blanks", "use `argv:`");
+            self.warn(file, at, "the whole command is one value, which is split at blanks", "use `argv:`");
             return;
         }
         let words = match split::words(&line) {
@@ -284,7 +287,7 @@ impl Compiler<'_> {
                 self.fault_hint(
                     file,
                     at,
-                    format!("markup reaches over several words, as in `{}`", word.text),
+                    format!("markup extends over several words, as in `{}`", word.text),
                     "use `argv:` or `shell`",
                 );
                 return;
@@ -296,7 +299,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a value is known only when the task runs.
+/// Whether a value is only known when the task runs.
 fn has_markup_anywhere(value: &Value) -> bool {
     match value {
         Value::String(text) => data::has_markup(text),

@@ -1,4 +1,4 @@
-//! Finding the files that tasks name, and putting them into the plan.
+//! Finds the files that tasks name and puts them into the plan.
 
 use super::{Compiler, Context, lookup, wildcard};
 use crate::model::{FileSet, Sha256};
@@ -7,17 +7,17 @@ use crate::playbook::{data, expr, lint, tera_text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files that one name with markup may stand for.
+/// Maximum number of files that one name with markup may match.
 const MATCHES_MAX: usize = 500;
-/// Bytes of all files of one plan.
+/// Maximum size in bytes of all files of one plan.
 const BLOBS_MAX: usize = 64 << 20;
 
-/// The directory of a path; empty at the top.
+/// The directory of a path; empty at the top level.
 pub(super) fn parent(path: &str) -> String {
     path.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned())
 }
 
-/// `name` seen from `dir`; None if it is absolute or leaves the fleet directory.
+/// Resolves `name` relative to `dir`. None if it is absolute or leaves the fleet directory.
 pub fn join(dir: &str, name: &str) -> Option<String> {
     if name.starts_with('/') {
         return None;
@@ -35,7 +35,7 @@ pub fn join(dir: &str, name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Files below `dir` that a name with markup could mean: (name as written there, path).
+/// Files below `dir` that a name with markup could match: (name as written, path).
 pub(super) fn matching(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
     let inner = name.trim_start_matches("../");
     let ups = &name[..name.len() - inner.len()];
@@ -50,7 +50,7 @@ pub(super) fn matching(files: &FileSet, dir: &str, name: &str) -> Vec<(String, S
         .collect()
 }
 
-/// Markup replaced by `*`.
+/// Replaces markup by `*`.
 fn stars(name: &str) -> String {
     let mut out = String::new();
     let mut rest = name;
@@ -72,7 +72,7 @@ fn stars(name: &str) -> String {
     out
 }
 
-/// Where files of a module lie: the directory beside tasks of a role.
+/// The subdirectory of a role that holds the files of a module.
 pub(super) fn subdir(module: &str) -> &'static str {
     match module {
         "template" => "templates",
@@ -82,7 +82,7 @@ pub(super) fn subdir(module: &str) -> &'static str {
     }
 }
 
-/// What a task copies, renders, or runs.
+/// The file that a task copies, renders or runs.
 fn src_of(task: &Task) -> Option<String> {
     let named = task.args.get("src").and_then(Value::as_str);
     let script = || task.args.get("words")?.get(0)?.get(0)?.as_str();
@@ -90,7 +90,7 @@ fn src_of(task: &Task) -> Option<String> {
 }
 
 impl Compiler<'_> {
-    /// Directories in which a file named by a task is looked for, best first.
+    /// Directories in which a file of a task is searched, in order of preference.
     pub(super) fn search(&self, own: &Context, sub: &str) -> Vec<String> {
         let mut dirs = Vec::new();
         if let Some(role) = &own.role {
@@ -101,7 +101,7 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// A path of the fleet directory as a playbook may name it: absolute, where it lies in a directory of its own.
+    /// The path that playbooks use for a file of the fleet directory: absolute if `root` is set.
     pub(super) fn named(&self, path: &str) -> String {
         match (self.options.root.trim_end_matches('/'), path) {
             ("", path) => path.to_owned(),
@@ -110,14 +110,15 @@ impl Compiler<'_> {
         }
     }
 
-    /// The opposite.
+    /// The path in the fleet directory of a name in a playbook; the inverse of `playbook_path`.
     pub(super) fn below<'t>(&self, name: &'t str) -> &'t str {
         let root = self.options.root.trim_end_matches('/');
         let rest = name.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).filter(|_| !root.is_empty());
         rest.unwrap_or(name)
     }
 
-    /// A name that begins with `{{ playbook_dir }}/` or `{{ role_path }}/` as a path of the fleet directory.
+    /// Converts a name that begins with `{{ playbook_dir }}/` or `{{ role_path }}/` to a path in
+    /// the fleet directory.
     pub(super) fn placed(&self, own: &Context, name: &str) -> Option<String> {
         let (inner, rest) = name.trim_start().strip_prefix("{{")?.split_once("}}")?;
         let dir = match inner.trim() {
@@ -129,7 +130,7 @@ impl Compiler<'_> {
         Some(if dir.is_empty() { rest.to_owned() } else { format!("{dir}/{rest}") })
     }
 
-    /// The same of all texts in a value.
+    /// Like `fleet_path`, for all texts in a value.
     pub(super) fn all_placed(&self, own: &Context, value: &Value) -> Value {
         match value {
             Value::String(text) => json!(self.placed(own, text).unwrap_or_else(|| text.clone())),
@@ -139,7 +140,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Puts what `src` names into the plan.
+    /// Adds the files that `src` may name to the plan.
     pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
             return;
@@ -172,16 +173,21 @@ impl Compiler<'_> {
             return;
         }
         if found.len() > MATCHES_MAX {
-            self.fault(&own.file, at, format!("`{src}` could mean {} files, at most {MATCHES_MAX}", found.len()));
+            self.fault(
+                &own.file,
+                at,
+                format!("`{src}` could match {} files, but the maximum is {MATCHES_MAX}", found.len()),
+            );
             return;
         }
         let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
         for (name, path) in found {
             let asset = self.asset(&path, &own.file, at);
             if preserved && asset.mode.is_none() {
-                let message =
-                    format!("`mode: preserve`: the mode of {path} is not known, a fleet keeps none of its files");
-                self.fault(&own.file, at, message).hint = Some("say which mode it is to have".into());
+                let message = format!(
+                    "`mode: preserve`: the mode of {path} is not known, because a fleet does not store file modes"
+                );
+                self.fault(&own.file, at, message).hint = Some("set the mode explicitly".into());
             }
             if data::has_markup(&src) {
                 task.assets.insert(self.named(&path), asset.clone());
@@ -193,7 +199,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What is in the directory that `src` names, by the name it is copied from.
+    /// The files in the directory that `src` names, by the name from which they are copied.
     fn find_below(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
         let plain = src.trim_end_matches('/');
         let plain = plain.strip_prefix("./").unwrap_or(plain);
@@ -211,7 +217,8 @@ impl Compiler<'_> {
                 for (name, path) in matching(self.files, dir, src) {
                     out.entry(name).or_insert(path);
                 }
-                // A bare `{{ src }}` at the top would take the whole fleet.
+                // Stop here: at the top level, a bare `{{ src }}` would match the whole fleet
+                // directory.
                 if !out.is_empty() {
                     return out;
                 }
@@ -235,7 +242,7 @@ impl Compiler<'_> {
         Asset { path: path.to_owned(), sha256, mode: self.options.modes.and_then(|modes| modes.get(path).copied()) }
     }
 
-    /// Checks a template and takes along those that it includes.
+    /// Checks a template, and adds the templates that it includes.
     fn template(
         &mut self,
         path: &str,

@@ -1,5 +1,5 @@
-//! Which of the inventory's variables a plan could read: only those are part of it, so that an unrelated change of the
-//! inventory does not change what the host is to be.
+//! Selects the inventory variables that a plan could read. Only these are part of the plan, so that
+//! an unrelated change of the inventory does not change the desired state of the host.
 
 use super::lookup;
 use crate::model::Fault;
@@ -9,7 +9,7 @@ use crate::playbook::plan::{Place, Plan, Step, Task};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that only another host sets and that something here reads, as faults at the place that would set them.
+/// Reports names that only another host sets and this plan reads, at the place that sets them.
 pub fn missed(plan: &Plan, elsewhere: &[(String, Place)]) -> Vec<Fault> {
     if elsewhere.is_empty() {
         return Vec::new();
@@ -35,7 +35,7 @@ pub fn missed(plan: &Plan, elsewhere: &[(String, Place)]) -> Vec<Fault> {
         .collect()
 }
 
-/// Names of variables that a task sets.
+/// Adds the names of the variables that a task sets.
 pub fn names_set_by(task: &Task, out: &mut Vec<String>) {
     out.extend(task.register.clone());
     if task.module == "set_fact" {
@@ -43,7 +43,7 @@ pub fn names_set_by(task: &Task, out: &mut Vec<String>) {
     }
 }
 
-/// Names of variables that tasks set.
+/// Adds the names of the variables that the tasks in `steps` set.
 pub fn names_set(steps: &[Step], out: &mut Vec<String>) {
     for step in steps {
         match step {
@@ -57,7 +57,8 @@ pub fn names_set(steps: &[Step], out: &mut Vec<String>) {
     }
 }
 
-/// Of the facts of a node, those that a plan could read; its environment is left out, which may hold secrets.
+/// The facts that a plan could read, without the environment of the node, which may contain
+/// secrets.
 pub fn facts_read(plan: &Plan, facts: &Map<String, Value>) -> Map<String, Value> {
     let mut read = needed(plan, facts);
     read.remove("ansible_env");
@@ -67,12 +68,14 @@ pub fn facts_read(plan: &Plan, facts: &Map<String, Value>) -> Map<String, Value>
     read
 }
 
-/// The variables whose names occur anywhere, and those that they in turn name. Takes too many rather than too few.
+/// The variables whose names occur in the plan, and those that they refer to. When in doubt,
+/// selects too many rather than too few.
 pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
     needed_beside(plan, vars, &BTreeMap::new()).0
 }
 
-/// The same, and of the variables that all hosts have alike those that `plan` or what it needs of `vars` could read.
+/// Like `needed_vars`; in addition selects those shared variables that `plan` or the selected
+/// `vars` could read.
 pub fn needed_beside(
     plan: &Plan,
     vars: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Handlers of plays and roles, and whether each name that is notified is some handler's.
+//! Handlers of plays and roles; checks that each notified name belongs to a handler.
 
 use super::{Compiler, Context};
 use crate::playbook::data;
@@ -18,7 +18,7 @@ impl Compiler<'_> {
         }
         for item in items {
             let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
-            // What a file of handlers brings is handlers by their own names.
+            // An imported file contributes handlers with their own names.
             for step in self.task(item, &context) {
                 let (task, choices, refused) = match step {
                     Step::Task(task) => (*task, Choices::new(), Refused::new()),
@@ -38,7 +38,7 @@ impl Compiler<'_> {
         out
     }
 
-    /// `listen` of a handler that stands in an imported file.
+    /// The `listen` of a handler in an imported file.
     fn listens(&mut self, task: &Task) -> Vec<String> {
         let Some(Some(list)) = self.parsed.get(&task.place.file).cloned() else { return Vec::new() };
         let item = list.list().and_then(|items| items.iter().find(|item| item.line == task.place.line));
@@ -47,7 +47,7 @@ impl Compiler<'_> {
             .unwrap_or_default()
     }
 
-    /// The handlers of a role, once for each place from where it is seen alike.
+    /// Adds the handlers of a role. Identical handlers are added once.
     pub(super) fn role_handlers(&mut self, dir: &str, name: &str, own: &Context, from: (&str, (u32, u32))) {
         let Some(path) = self.role_file(dir, "handlers", name) else {
             if name != "main" {
@@ -71,7 +71,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Every fixed name in `notify` must be some handler's.
+    /// Checks that every literal name in `notify` belongs to a handler.
     pub(super) fn check_notifications(&mut self, play: &Play) {
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for handler in &play.handlers {

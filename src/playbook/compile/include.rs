@@ -1,5 +1,5 @@
-//! Task files that tasks name: read now where the name is fixed, else every file that could be meant. Files of variables
-//! stand in `include_vars.rs`.
+//! Imports and includes of task files. A file with a literal name is read now; otherwise all files
+//! that could be selected are read. Files of variables are in `include_vars.rs`.
 
 use super::task::{Call, fixed};
 use super::{Compiler, Context, Role, assets};
@@ -8,19 +8,19 @@ use crate::playbook::yaml::{Data, Key, Node};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Task files inside task files.
+/// Maximum nesting depth of task files.
 const DEPTH_MAX: usize = 20;
-/// Files that one dynamic include may choose from.
+/// Maximum number of files that one dynamic include may select from.
 pub(super) const CHOICES_MAX: usize = 100;
 
 impl Compiler<'_> {
-    /// A file of tasks, with what it inherits from where it is named.
+    /// Reads a file of tasks, which inherit `context`.
     pub(super) fn task_file(&mut self, path: &str, context: &Context, from: (&str, (u32, u32))) -> Vec<Step> {
         let Some((node, inner)) = self.opened_file(path, context, from) else { return Vec::new() };
         self.tasks(&node, &inner)
     }
 
-    /// The content of a file of tasks or handlers, unless it is open already or too deep.
+    /// Reads a file of tasks or handlers, unless it is already open or nested too deeply.
     pub(super) fn opened_file(
         &mut self,
         path: &str,
@@ -47,7 +47,8 @@ impl Compiler<'_> {
         Some((node, inner))
     }
 
-    /// Which of the two an `include` is: as long as there was one, it was read at once where its name was fixed.
+    /// Decides whether an old `include` is an import or an include. As in Ansible, one with a
+    /// literal name and without a loop is an import.
     pub(super) fn old_include(&mut self, file: &str, call: &Call, pairs: &[(Key, Node)]) -> &'static str {
         let text = call.args.text().or_else(|| call.args.get("file").and_then(Node::text)).unwrap_or_default();
         let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
@@ -58,7 +59,8 @@ impl Compiler<'_> {
         name
     }
 
-    /// Keywords that an import or include would not obey; `known`: those that its kind obeys beside the ones of all.
+    /// Rejects keywords that have no effect on an import or include. `known` are the supported
+    /// keywords of its kind, in addition to the general ones.
     pub(super) fn only(&mut self, node: &Node, call: &Call, file: &str, known: &[&str], hint: &str) {
         let all =
             ["name", "vars", "when", "tags", "args", "ignore_errors", "no_log", "run_once", "collections", "action"];
@@ -80,7 +82,7 @@ impl Compiler<'_> {
         let args = self.args(&own.file, call.spec, call.key, &call.args, node.get("args"), None);
         if args.contains_key("apply") {
             self.fault(&own.file, at, "`apply` is for include_tasks").hint =
-                Some("write its keywords beside it".into());
+                Some("write its keywords on the task itself".into());
         }
         let name = args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = self.placed(own, &name).unwrap_or(name);
@@ -124,7 +126,8 @@ impl Compiler<'_> {
         vec![Step::Include(Box::new(Include { task, choices, refused }))]
     }
 
-    /// What the tasks of a dynamic include inherit: from around it, its variables, and what `apply` says.
+    /// The context of the tasks of a dynamic include: the surrounding context, the variables of the
+    /// include, and `apply`.
     pub(super) fn inside(&mut self, own: &Context, around: &Context, apply: Option<&Node>) -> Option<Context> {
         let mut inner = Context { vars: own.vars.clone(), run_once: own.run_once, dynamic: true, ..around.clone() };
         inner.include_params.extend(own.vars.iter().skip(around.vars.len()));
@@ -153,7 +156,7 @@ impl Compiler<'_> {
         Some(inner)
     }
 
-    /// Where a task file named here lies: beside this file, in the role, in the playbook's directory.
+    /// Finds a task file: next to the naming file, in the role, or in the playbook's directory.
     fn task_path(&self, own: &Context, name: &str) -> Option<String> {
         let at_top = self.files.get(name).map(|_| name.to_owned());
         let dirs = self.task_dirs(own);
@@ -170,7 +173,8 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Every file that an include could mean, compiled, and those that can't be.
+    /// Compiles every file that an include could select. Returns the possible ones, and those that
+    /// cannot be compiled with the reason.
     fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, Refused) {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
         let (mut out, mut refused) = (Choices::new(), Refused::new());
@@ -201,7 +205,7 @@ impl Compiler<'_> {
             }
             found.retain(|_, path| !inner.open.contains(path) && self.shape(path).0);
             if found.is_empty() || found.len() > CHOICES_MAX {
-                let message = format!("{} files could be meant by `{name}`, expected 1 to {CHOICES_MAX}", found.len());
+                let message = format!("`{name}` could refer to {} files, expected 1 to {CHOICES_MAX}", found.len());
                 self.fault(file, at, message);
                 return (out, refused);
             }
@@ -222,7 +226,7 @@ impl Compiler<'_> {
         (out, refused)
     }
 
-    /// Whether a file that might be meant is one of tasks, and whether it is one of variables.
+    /// Whether a file could be a file of tasks, and whether it could be one of variables.
     pub(super) fn shape(&self, path: &str) -> (bool, bool) {
         if let Some(known) = self.shapes.borrow().get(path) {
             return *known;
@@ -242,7 +246,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Keywords that the tasks of an import inherit from it.
+/// Keywords that the tasks of an import inherit from the import.
 pub(super) const INHERITED: [&str; 16] = [
     "environment",
     "become",
@@ -262,14 +266,14 @@ pub(super) const INHERITED: [&str; 16] = [
     "throttle",
 ];
 
-/// The options without `name`, and that one.
+/// Splits off one option: returns the options without `name`, and its value.
 pub(super) fn taken(args: &mut Node, name: &str) -> (Node, Option<Node>) {
     let Data::Map(pairs) = &args.data else { return (args.clone(), None) };
     let (found, rest): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(|(key, _)| key.text == name);
     (Node { data: Data::Map(rest), ..args.clone() }, found.into_iter().next().map(|(_, value)| value))
 }
 
-/// A task whose file is `{{ lookup('first_found', x) }}`, with the loop that means the same.
+/// Rewrites a task whose file is `{{ lookup('first_found', x) }}` to the equivalent loop.
 pub(super) fn first_found(node: &Node) -> Option<Node> {
     let pairs = node.map()?;
     let (at, text) = pairs.iter().enumerate().find_map(|(at, (key, value))| {

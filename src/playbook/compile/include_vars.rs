@@ -1,4 +1,5 @@
-//! `include_vars`: each file of variables that a task could mean becomes a layer; which of them holds, is told on the node.
+//! `include_vars`: each variable file that a task could select becomes a layer. The node selects
+//! the layer.
 
 use super::include::CHOICES_MAX;
 use super::task::fixed;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 const DIR_OPTIONS: [&str; 5] = ["depth", "files_matching", "ignore_files", "extensions", "ignore_unknown_extensions"];
 
 impl Compiler<'_> {
-    /// The files of variables that a task could mean, each as a layer.
+    /// Adds the variable files that a task could select, each as a layer.
     pub(super) fn include_vars(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         if task.args.get("hash_behaviour").is_some_and(|h| h != "replace") {
             self.fault_hint(
@@ -29,7 +30,7 @@ impl Compiler<'_> {
             return;
         };
         if let Some(option) = DIR_OPTIONS.iter().find(|option| task.args.contains_key(**option)) {
-            self.fault(&own.file, at, format!("`{option}` goes with `dir` only"));
+            self.fault(&own.file, at, format!("`{option}` is only valid with `dir`"));
         }
         let dirs = self.search(own, "vars");
         let mut found = BTreeMap::new();
@@ -59,7 +60,7 @@ impl Compiler<'_> {
         {
             let message = match fixed(&name) {
                 true => format!("{name} is not in the fleet directory"),
-                false => format!("{} files could be meant by `{name}`, expected 1 to {CHOICES_MAX}", found.len()),
+                false => format!("`{name}` could refer to {} files, expected 1 to {CHOICES_MAX}", found.len()),
             };
             self.fault(&own.file, at, message);
             return;
@@ -74,7 +75,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// One layer of all files of a directory.
+    /// Makes one layer of all files of a directory.
     fn vars_dir(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         let file = own.file.clone();
         let text = |name: &str| task.args.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -133,7 +134,7 @@ impl Compiler<'_> {
             if known {
                 paths.push((assets::parent(path), path.to_owned()));
             } else if !lenient {
-                let hint = format!("known are {}; or say `ignore_unknown_extensions: true`", extensions.join(", "));
+                let hint = format!("known are {}; or set `ignore_unknown_extensions: true`", extensions.join(", "));
                 self.fault_hint(&file, at, format!("{path} has no known extension"), hint);
             }
         }
@@ -153,7 +154,7 @@ impl Compiler<'_> {
         task.vars_files.insert(name, (self.layers.len() - 1) as u32);
     }
 
-    /// The layer of a file of variables; each file is one layer, however often it is named.
+    /// The layer of a variable file. Each file has one layer, however often it is named.
     pub(super) fn vars_layer(&mut self, path: &str, from: (&str, (u32, u32))) -> u32 {
         if let Some(known) = self.layer_of.get(path) {
             return *known;
@@ -166,7 +167,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a path looks like one.
+/// Whether a path has the extension of a variable file.
 pub(super) fn is_vars(path: &str) -> bool {
     [".yml", ".yaml", ".json"].iter().any(|ext| path.ends_with(ext))
 }

@@ -1,4 +1,5 @@
-//! Keywords that plays, roles, blocks and tasks share, each taken as Ansible means it or refused by name.
+//! Keywords that plays, roles, blocks and tasks share. Each is applied as in Ansible or rejected by
+//! name.
 
 use super::{Compiler, Context, ELSEWHERE, spec};
 use crate::playbook::data;
@@ -9,7 +10,8 @@ use serde_json::Value;
 use std::rc::Rc;
 
 impl Compiler<'_> {
-    /// Reads what one level hands down. Its variables are in the context already; `when` and `vars` are the caller's.
+    /// Reads the inherited keywords of one level. Its variables are already in the context; the
+    /// caller handles `when` and `vars`.
     pub(super) fn inherit(&mut self, file: &str, node: &Node, context: &mut Context) {
         for (key, value) in node.map().unwrap_or_default() {
             self.keyword(file, key, value, context);
@@ -39,7 +41,8 @@ impl Compiler<'_> {
             "check_mode" => context.check_mode = Some(self.truth(file, word, value)),
             "diff" => context.diff = Some(self.truth(file, word, value)),
             "run_once" => context.run_once = self.known_bool(file, word, value, context),
-            // A node is never out of its own reach; of a play it is the scheduler's. Facts of the node itself are its own.
+            // No effect on a node: it can always reach itself, and its facts are its own. For
+            // plays, the scheduler handles `ignore_unreachable`.
             "ignore_unreachable" | "delegate_facts" => {
                 self.known_bool(file, word, value, context);
             }
@@ -77,7 +80,7 @@ impl Compiler<'_> {
                     }
                 }
             }
-            // `user` of a task is a module, and that of a play is read there.
+            // `user` of a task is a module; `user` of a play is read with the play.
             "remote_user" | "port" => {
                 let names: &[&str] = if word == "port" {
                     &["ansible_port", "ansible_ssh_port"]
@@ -91,14 +94,14 @@ impl Compiler<'_> {
                 });
                 if !same && !self.is_local() {
                     let hint = format!("set `{}` in the inventory", names[0]);
-                    self.fault_hint(file, at, format!("`{word}` must be what the inventory says"), hint);
+                    self.fault_hint(file, at, format!("`{word}` must be the same as in the inventory"), hint);
                 }
             }
             _ => {}
         }
     }
 
-    /// A yes or no, or markup that will give one.
+    /// Reads a boolean, or markup that will give one.
     fn truth(&mut self, file: &str, key: &str, node: &Node) -> Value {
         if node.text().is_some_and(|text| data::has_markup(&text)) {
             self.check_markup(file, node);
@@ -122,7 +125,7 @@ impl Compiler<'_> {
         out
     }
 
-    /// What only a run could tell is hidden.
+    /// Reads `no_log`. A value that is only known during a run counts as true.
     fn no_log(&mut self, file: &str, node: &Node, context: &Context) -> bool {
         if !node.text().is_some_and(|text| data::has_markup(&text)) {
             return self.boolean(file, "no_log", node);
@@ -136,7 +139,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A number of seconds or tries, or markup that will give one.
+    /// Reads a number of seconds or attempts, or markup that will give one.
     pub(super) fn number(&mut self, file: &str, key: &str, node: &Node) -> Option<Value> {
         self.check_markup(file, node);
         let json = node.json();
@@ -179,14 +182,14 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether the host is the machine that the run begins on.
+    /// Whether the host is the machine on which the run starts.
     fn is_local(&self) -> bool {
         self.options.here
             || LOCAL.contains(&self.host.name.as_str())
             || self.host.vars.get("ansible_connection").and_then(Value::as_str) == Some("local")
     }
 
-    /// Only the node itself can be meant.
+    /// Rejects `delegate_to`, unless it names the node itself.
     fn delegation(&mut self, file: &str, node: &Node, context: &Context) {
         let Some(to) = node.get("delegate_to") else { return };
         if to.data == Data::Null {
@@ -210,7 +213,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Only collections that hold no other meaning of the modules' short names.
+    /// Rejects collections that may give the short names of modules another meaning.
     pub(super) fn collections(&mut self, file: &str, node: &Node) {
         for name in self.word_list(file, "collections", node) {
             let known = ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name.as_str());

@@ -1,5 +1,6 @@
-//! What an option of a module takes, asked twice: of what the playbook says when it is compiled, and of what its variables came
-//! to when the task runs. Nothing that is no answer is taken for one: `enabled: "{{ x }}"` with `x: enable` would disable.
+//! The types of module options. They are checked twice: values in the playbook at compile time, and
+//! rendered values when the task runs. Invalid values are never guessed: `enabled: "{{ x }}"` with
+//! `x: enable` would otherwise disable the service.
 
 use super::spec::{choices, find, has};
 use crate::playbook::names::nearest;
@@ -18,7 +19,7 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-u
     prepend_newline public purge quiet read_whole_file recurse recursive reload remote_src remove return_content \
     rolespec_validate security single_branch skip_broken sslverify stdin_add_newline strip_empty_ends sysctl_set \
     system trim_blocks update update-cache update_cache update_only use_proxy use_regex validate_certs";
-/// Booleans of one module whose name means something else in another.
+/// Options that are booleans in one module and something else in another.
 const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
 const NUMBERS: &str = "cache_valid_time connect_timeout delay depth dump gid gid_max gid_min io_buffer_size limit lock_timeout \
     minutes passno port seconds sleep ssh_key_bits timeout uid uid_max uid_min update_cache_retries \
@@ -26,15 +27,15 @@ const NUMBERS: &str = "cache_valid_time connect_timeout delay depth dump gid gid
 const LISTS: &str = "active_connection_states argv deb disable_plugin disablerepo enable_plugin enablerepo exclude exclude_hosts \
     excludes extensions extra_opts filter gather_subset groups ignore_files include manager package paths pattern \
     patterns pkg status_code that unredirected_headers values";
-/// Modules of which `name` is a list, and which take other lists.
+/// Options that are lists in these modules only.
 const LISTS_OF: &[(&str, &str)] =
     &[("apt", "name"), ("dnf", "name"), ("yum", "name"), ("package", "name"), ("find", "name path")];
 const MAPS: &str = "headers";
-/// What is written as it is, or has a form of its own.
+/// Options that take any value or have a form of their own.
 const ANYTHING: &str =
     "apply block body content data fail_msg key line mode msg directory_mode stdin success_msg value val var";
 
-/// What an option takes.
+/// The type of an option.
 enum Kind {
     Boolean,
     Number,
@@ -56,7 +57,7 @@ fn kind(module: &str, option: &str) -> Kind {
     }
 }
 
-/// What is wrong with the value of an option, and perhaps what was meant; None: it is one that the module takes.
+/// Checks the value of an option. Returns the error and a hint; None: the value is valid.
 pub fn wrong(module: &str, option: &str, value: &Value) -> Option<(String, String)> {
     let found = match value {
         Value::Null => return None,
@@ -69,7 +70,7 @@ pub fn wrong(module: &str, option: &str, value: &Value) -> Option<(String, Strin
         let hint = || format!("known are {}", known.join(", "));
         let near = || nearest(text, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         return (!known.contains(&text))
-            .then(|| (format!("{found} is no {option} of {module}"), near().unwrap_or_else(hint)));
+            .then(|| (format!("{found} is not a valid `{option}` of {module}"), near().unwrap_or_else(hint)));
     }
     if option == "mode" && module != "find" {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -93,11 +94,11 @@ pub fn wrong(module: &str, option: &str, value: &Value) -> Option<(String, Strin
     (!right).then(|| (format!("`{option}` of {module} takes {takes}, found {found}"), format!("write {takes}")))
 }
 
-/// What is wrong with the options of a task that is about to run, as its variables made them.
+/// Checks the rendered options of a task that is about to run. None: they are valid.
 pub fn wrong_now(module: &str, args: &Map<String, Value>) -> Option<String> {
     let spec = find(module)?;
     let given = |name: &str| args.get(name).is_some_and(|value| !value.is_null());
-    // A command is given as words by now.
+    // A command line is given as `words` at this point.
     let missing = spec.required.iter().find(|group| !group.iter().any(|name| given(name)) && !given("words"));
     if let Some(group) = missing {
         return Some(format!("{} needs `{}`", spec.name, group.join("` or `")));
@@ -121,7 +122,7 @@ mod tests {
             ("apt", "name", json!({"a": 1}), "`name` of apt takes a list or a text, found a map"),
             ("copy", "owner", json!({"a": 1}), "`owner` of copy takes a text, found a map"),
             ("file", "recurse", json!(7), "`recurse` of file takes yes or no, found `7`"),
-            ("group", "state", json!("removed"), "`removed` is no state of group"),
+            ("group", "state", json!("removed"), "`removed` is not a valid `state` of group"),
             ("wait_for", "port", json!("abc"), "`port` of wait_for takes a number, found `abc`"),
             ("copy", "mode", json!("rwxr-xr-x"), "`mode`"),
         ] {

@@ -1,4 +1,4 @@
-//! Keywords, roles and includes as the compiler takes or refuses them.
+//! Tests which keywords, roles and includes the compiler accepts and rejects.
 
 use super::tests::{compiled, files, host, names};
 use super::*;
@@ -61,7 +61,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use provisioner kind: ansible
             site.yml:4:3: `connection: local`, and w1 is not this machine
               hint: `remoor play --connection local` makes every host this machine; else use provisioner kind: ansible
-            site.yml:5:3: `remote_user` must be what the inventory says
+            site.yml:5:3: `remote_user` must be the same as in the inventory
               hint: set `ansible_user` in the inventory
             site.yml:6:3: `fact_path` is not part of the language
               hint: use provisioner kind: ansible
@@ -71,7 +71,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use provisioner kind: ansible
             site.yml:10:17: `debugger` is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:11:8: `become_user` `postgres` is for command, shell, raw and script; copy is root's
+            site.yml:11:8: `become_user` `postgres` works only with command, shell, raw and script; copy runs as root
               hint: use provisioner kind: ansible
             site.yml:12:17: `become_method` `su` is not part of the language
               hint: use provisioner kind: ansible
@@ -106,7 +106,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use provisioner kind: ansible
             site.yml:27:8: unknown meta `flush_handler`
               hint: use provisioner kind: ansible
-            site.yml:28:8: meta `end_role` stands in a role's tasks only
+            site.yml:28:8: meta `end_role` is only for tasks of a role
             site.yml:29:8: `local_action` is not part of the language
               hint: use provisioner kind: ansible
             site.yml:30:8: `file` and `dir` exclude each other
@@ -177,7 +177,7 @@ fn old_spellings_are_noted() {
           hint: write `include_tasks`
         site.yml:7:29: warning: bare `port` is read as a variable
           hint: write "{{ port }}"
-        site.yml:8:39: warning: `when` is an expression already
+        site.yml:8:39: warning: `when` is already an expression
           hint: leave out the {{ }}
     "#]],
     );
@@ -222,7 +222,7 @@ fn roles_that_need_each_other_and_files_that_multiply_are_bounded() {
         &list,
         expect![[r#"
         roles/b/meta/main.yml:2:5: role `a` needs itself: roles/a -> roles/b -> roles/a
-        roles/b/tasks/more.yml:1:3: 0 roles could be meant by `b`, expected 1 to 100
+        roles/b/tasks/more.yml:1:3: `b` could refer to 0 roles, expected 1 to 100
     "#]],
     );
     let mut list = vec![("site.yml".to_owned(), "- hosts: all\n  tasks: [{import_tasks: f0.yml}]\n".to_owned())];
@@ -237,7 +237,8 @@ fn roles_that_need_each_other_and_files_that_multiply_are_bounded() {
 }
 
 proptest! {
-    /// Whatever stands under whatever keyword: an answer, never a panic, and never a fault without its place.
+    /// Any value of any keyword is accepted or rejected, without a panic, and each error has a
+    /// place.
     #[test]
     fn any_keyword_with_any_value_is_answered(
         picks in proptest::collection::vec((0usize..400, 0usize..24), 1..6),

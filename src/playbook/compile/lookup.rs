@@ -1,4 +1,5 @@
-//! Lookups in templates: known, and where they read a file, that file taken along, so that the node has what the manager had.
+//! Checks lookups in templates. Files that they read are added to the plan, so that the node has
+//! the same files as the manager.
 
 use super::{Compiler, ELSEWHERE, assets};
 use crate::playbook::hosts;
@@ -9,11 +10,11 @@ use crate::playbook::{data, expr, filters};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
-/// Bytes of one file that a lookup reads.
+/// Maximum size in bytes of a file that a lookup reads.
 const FILE_MAX: usize = 1 << 20;
 
 impl Compiler<'_> {
-    /// What lookups of a text of `file` name must be there; of those that read files, the files.
+    /// Checks the lookups in a text of `file`, and adds the files that they read.
     pub(super) fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
         for lookup in lint::lookups(text) {
             let name = lookup.name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
@@ -32,12 +33,13 @@ impl Compiler<'_> {
 
     fn take_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
         let Some(names) = lookup.terms.as_ref().filter(|names| !names.is_empty()) else {
-            let message = format!("lookup `{kind}` takes fixed names here: the node has only the files that are named");
+            let message =
+                format!("lookup `{kind}` takes only literal names, because the node has only the files that are named");
             return self.fault_hint(file, at, message, ELSEWHERE);
         };
         for name in names {
             if name.starts_with('/') || data::has_markup(name) {
-                let message = format!("lookup `{kind}`: `{name}` is no file of the fleet directory");
+                let message = format!("lookup `{kind}`: `{name}` is not a file of the fleet directory");
                 self.fault_hint(file, at, message, ELSEWHERE);
                 continue;
             }
@@ -50,11 +52,11 @@ impl Compiler<'_> {
             };
             let content = self.files.get(&path).unwrap_or_default();
             if content.len() > FILE_MAX {
-                self.fault(file, at, format!("lookup `{kind}`: {path} has more than {FILE_MAX} bytes"));
+                self.fault(file, at, format!("lookup `{kind}`: {path} is larger than {FILE_MAX} bytes"));
                 continue;
             }
             let Ok(text) = std::str::from_utf8(content).map(str::to_owned) else {
-                self.fault(file, at, format!("lookup `{kind}`: {path} is no text"));
+                self.fault(file, at, format!("lookup `{kind}`: {path} is not UTF-8 text"));
                 continue;
             };
             if kind == "template" && self.checked.insert(path.clone()) {
@@ -68,8 +70,8 @@ impl Compiler<'_> {
             match self.given.get(&key) {
                 Some(before) if *before != value => {
                     let message =
-                        format!("lookup `{kind}`: two files are meant by `{name}`: {path} and {}", before["path"]);
-                    self.fault_hint(file, at, message, "call one of them otherwise");
+                        format!("lookup `{kind}`: `{name}` refers to two files: {path} and {}", before["path"]);
+                    self.fault_hint(file, at, message, "rename one of the files");
                 }
                 _ => {
                     self.given.insert(key, value);
@@ -78,7 +80,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Where a lookup in `file` looks for files, best first.
+    /// The directories that a lookup in `file` searches, in order of preference.
     fn lookup_dirs(&self, file: &str, sub: &str) -> Vec<String> {
         let mut dirs = Vec::new();
         if let Some(role) = role_of(file) {
@@ -89,19 +91,21 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// What a lookup finds, by each of its patterns or names: paths in the fleet directory, as loops over files have them.
+    /// Records the files that a lookup finds for each of its patterns or names, as paths in the
+    /// fleet directory, like loops over files.
     fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
         let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| data::has_markup(term)));
         let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
             let what = if kind == "fileglob" { "patterns" } else { "names" };
-            let message =
-                format!("lookup `{kind}` takes fixed {what} here: the node has only the files that are named");
-            return self.fault_hint(file, at, message, format!("loop by `with_{kind}`, or {ELSEWHERE}"));
+            let message = format!(
+                "lookup `{kind}` takes only literal {what}, because the node has only the files that are named"
+            );
+            return self.fault_hint(file, at, message, format!("loop with `with_{kind}`, or {ELSEWHERE}"));
         };
         let dirs = self.lookup_dirs(file, "files");
         for term in terms {
             if term.starts_with('/') {
-                let message = format!("lookup `{kind}`: `{term}` lies outside the fleet directory");
+                let message = format!("lookup `{kind}`: `{term}` is outside the fleet directory");
                 self.fault_hint(file, at, message, ELSEWHERE);
                 continue;
             }
@@ -118,8 +122,8 @@ impl Compiler<'_> {
             };
             match self.given.get(&format!("{kind} {term}")) {
                 Some(before) if *before != found => {
-                    let message = format!("lookup `{kind}`: `{term}` means other files here than elsewhere");
-                    self.fault_hint(file, at, message, "call some of them otherwise");
+                    let message = format!("lookup `{kind}`: `{term}` finds other files here than in another place");
+                    self.fault_hint(file, at, message, "rename some of the files");
                 }
                 _ => {
                     self.given.insert(format!("{kind} {term}"), found);
@@ -128,7 +132,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The files that fit a pattern in the first directory that has any, in order.
+    /// The files that match a pattern in the first directory that has any, in order.
     fn globbed(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
         let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
         let fits = hosts::wildcard(name)?;
@@ -148,7 +152,7 @@ impl Compiler<'_> {
         dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|path| self.files.get(path).is_some())
     }
 
-    /// The variables that win over all others, with what lookups read.
+    /// The extra variables, including the files that lookups read.
     pub(super) fn extra(&self) -> Map<String, Value> {
         let mut extra = self.options.extra_vars.clone();
         if !self.given.is_empty() {
@@ -158,7 +162,8 @@ impl Compiler<'_> {
     }
 }
 
-/// A text that is nothing but one lookup of files by fixed names: which, the names, and whether it gives a list.
+/// Parses a text that is a single lookup of files with literal names: its kind, the names, and
+/// whether it gives a list.
 pub(super) fn of_files(text: &str) -> Option<(RepeatKind, Vec<String>, bool)> {
     let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
     let (call, rest) = inner.split_once('(')?;
@@ -174,7 +179,7 @@ pub(super) fn of_files(text: &str) -> Option<(RepeatKind, Vec<String>, bool)> {
     (whole && !other_options).then_some((kind, one.terms?, wants || call.trim() != "lookup"))
 }
 
-/// What lookups read of the fleet directory, as texts.
+/// The text files that lookups read from the fleet directory.
 pub(super) fn texts(extra: &Map<String, Value>) -> Vec<String> {
     let given = extra.get(filters::GIVEN).and_then(Value::as_object).into_iter().flat_map(Map::values);
     let content = given.filter_map(|file| file.get("content")?.as_str());
@@ -195,7 +200,7 @@ mod tests {
     use crate::playbook::{CompileOptions, HostContext, compile, review};
     use serde_json::{Map, Value, json};
 
-    /// The content of the file that a playbook makes from this text, or what is wrong with it.
+    /// The content of the file that a playbook makes from this text, or the error.
     fn made(text: &str) -> String {
         let tasks = format!("- copy: {{dest: /c, content: \"{text}\"}}\n");
         let files = [
@@ -239,13 +244,13 @@ mod tests {
         }
         for (text, want) in [
             ("{{ lookup('file', 'gone.txt') }}", "`gone.txt` is not in the fleet directory"),
-            ("{{ lookup('file', '/etc/hosts') }}", "is no file of the fleet directory"),
-            ("{{ lookup('file', name) }}", "takes fixed names here"),
+            ("{{ lookup('file', '/etc/hosts') }}", "is not a file of the fleet directory"),
+            ("{{ lookup('file', name) }}", "takes only literal names"),
             ("{{ lookup('flie', 'x') }}", "lookup `flie` is not part of the language"),
-            ("{{ query('fileglob', name ~ '*') }}", "takes fixed patterns here"),
-            ("{{ query('fileglob', '/etc/*') }}", "lies outside the fleet directory"),
-            ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files is there"),
-            ("{{ lookup('template', 'loop.j2') }}", "over 10 templates deep"),
+            ("{{ query('fileglob', name ~ '*') }}", "takes only literal patterns"),
+            ("{{ query('fileglob', '/etc/*') }}", "is outside the fleet directory"),
+            ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files exists"),
+            ("{{ lookup('template', 'loop.j2') }}", "more than 10 nested templates"),
         ] {
             let got = made(text);
             assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");

@@ -1,6 +1,7 @@
-//! From files to a plan for one host: everything that can be wrong without the node is found here, with its place.
+//! Compiles files to a plan for one host. Every error that can be detected without the node is
+//! found here, with its place.
 //!
-//! Pure: reads nothing but the file set that it is given, and collects faults instead of stopping at the first.
+//! Pure: reads only the file set it is given, and collects errors instead of stopping at the first.
 
 mod args;
 mod assets;
@@ -39,40 +40,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Hint on everything that only Ansible itself can do.
+/// Hint for everything that only Ansible supports.
 const ELSEWHERE: &str = "use provisioner kind: ansible";
 
-/// Files opened for one plan.
+/// Maximum number of files opened for one plan.
 const OPENED_MAX: u32 = 20_000;
 
-/// What the inventory knows about the host.
+/// The host as the inventory describes it.
 #[derive(Debug, Clone, Default)]
 pub struct HostContext {
     pub name: String,
     pub group: String,
-    /// Merged inventory variables, with `inventory_hostname`, `group_names`, `groups`, `hostvars` of peers, `node`, `peers`.
+    /// Merged inventory variables, with `inventory_hostname`, `group_names`, `groups`, `hostvars` of
+    /// peers, `node`, `peers`.
     pub vars: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions<'a> {
-    /// Empty: everything but `never`. Tasks tagged `always` are always in; `all`, `tagged` and `untagged` are understood.
+    /// Tags of the tasks to include; empty: all tasks except those tagged `never`. Tasks tagged
+    /// `always` are always included; `all`, `tagged` and `untagged` are supported.
     pub tags: &'a [String],
-    /// Tasks with one of these are left out, whatever `tags` says.
+    /// Tasks with one of these tags are left out, whatever `tags` contains.
     pub skip_tags: &'a [String],
-    /// Win over every other variable.
+    /// Extra variables; they have the highest precedence.
     pub extra_vars: Map<String, Value>,
-    /// Tasks are root's where no `become` says otherwise.
+    /// Tasks run as root unless `become` says otherwise.
     pub elevated: bool,
-    /// The inventory, whose limit are the hosts that this run is about; None: about the host alone.
+    /// The inventory; its limit is the set of hosts of this run. None: only this host.
     pub hosts: Option<&'a Hosts>,
-    /// Variables that all hosts have alike, over those of the host.
+    /// Variables that are the same on all hosts; they take precedence over those of the host.
     pub shared: BTreeMap<String, Shared>,
-    /// Modes of the files, where they are known.
+    /// Modes of the files, if known.
     pub modes: Option<&'a BTreeMap<String, u32>>,
-    /// Where the files lie, an absolute path of a directory; empty: nowhere that a playbook could name.
+    /// Absolute path of the directory of the files; empty: playbooks cannot use absolute paths.
     pub root: &'a str,
-    /// The host is the machine that the run begins on, whatever the inventory says of it.
+    /// The host is the machine on which the run starts, whatever the inventory says.
     pub here: bool,
 }
 
@@ -80,11 +83,12 @@ pub struct CompileOptions<'a> {
 pub struct Compiled {
     pub plan: Plan,
     pub warnings: Vec<Fault>,
-    /// Of all tasks of this host's plays, those that `tags` leaves out among them.
+    /// Tags of all tasks in this host's plays, including tasks that `tags` leaves out.
     pub tags: BTreeSet<String>,
 }
 
-/// Compiles `playbook` (a path in `files`) for one host. Every fault that can be told without the node is in the error.
+/// Compiles `playbook` (a path in `files`) for one host. The error contains every fault that can be
+/// detected without the node.
 pub fn compile(
     files: &FileSet,
     playbook: &str,
@@ -120,7 +124,8 @@ pub fn compile(
     warnings.sort();
     warnings.dedup();
     (plan.vars, plan.shared) = closure::needed_beside(&plan, &host.vars, &options.shared);
-    // Other hosts are no part of what this one is to be, but where its playbook reads them.
+    // Layers about other hosts are reduced to what the playbook reads, so that other changes of
+    // these hosts do not change the plan.
     for layer in beside {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = closure::needed(&plan, &vars);
@@ -128,8 +133,9 @@ pub fn compile(
     Ok(Compiled { plan, warnings, tags })
 }
 
-/// The plays of `playbook` with what each says of all its hosts together, in the order in which they are run. Only variables
-/// of the play and extra vars are known to it. Whoever runs the hosts makes a `Schedule` of each.
+/// The plays of `playbook`, in order, with the keywords that concern all their hosts. Only
+/// variables of the play and extra variables are known here. The caller makes a `Schedule` of each
+/// play.
 pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>) -> Result<Vec<PlayKeys>, Vec<Fault>> {
     let options = CompileOptions { extra_vars: extra_vars.clone(), ..CompileOptions::default() };
     let nobody = HostContext::default();
@@ -151,38 +157,39 @@ struct Compiler<'a> {
     faults: Vec<Fault>,
     warnings: Vec<Fault>,
     layers: Vec<Map<String, Value>>,
-    /// Layers of files of variables.
+    /// Layers of variable files, by path.
     layer_of: BTreeMap<String, u32>,
     blobs: BTreeMap<String, Blob>,
     parsed: BTreeMap<String, Option<Rc<Node>>>,
     checked: BTreeSet<String>,
-    /// What files are that might be meant: of tasks, of variables.
+    /// Whether a file could be a file of tasks, and of variables.
     shapes: RefCell<BTreeMap<String, (bool, bool)>>,
-    /// What lookups read of the fleet directory.
+    /// Files that lookups read from the fleet directory.
     given: Map<String, Value>,
     tasks: u32,
-    /// Files of tasks, roles and playbooks that were opened, each time counted.
+    /// Number of times that files of tasks, roles and playbooks were opened.
     opened: u32,
-    /// Directory of the playbook that the play stands in.
+    /// Directory of the playbook that contains the play.
     base: String,
-    /// Of the play: whether no other host of this run is in it, and whether this host is the first of its batch.
+    /// Whether the play has no other host of this run, and whether this host is the first of its
+    /// batch.
     alone: bool,
     first: bool,
-    /// Of the play: what its roles give to all of its tasks.
+    /// Layers that the roles of the play give to all of its tasks.
     play_defaults: Vec<u32>,
     play_exports: Vec<u32>,
     play_files: Vec<VarsFile>,
     play_handlers: Vec<Handler>,
     handler_lists: u32,
-    /// Names that only the first host of a batch sets, and where.
+    /// Names that only the first host of a batch sets, with their places.
     elsewhere: Vec<(String, Place)>,
-    /// What argument specs of roles want.
+    /// Requirements of the argument specs of roles.
     unmet: Vec<specs::Unmet>,
-    /// Layers that name the other hosts of a play.
+    /// Layers that contain the other hosts of a play.
     beside: Vec<u32>,
-    /// Of all tasks that were read.
+    /// Tags of all tasks that were read.
     tags: BTreeSet<String>,
-    /// The host's variables, and those that all have, as expressions see them.
+    /// The variables of the host and the shared variables, as expressions see them.
     inventory: Arc<data::VarMap>,
 }
 
@@ -192,24 +199,24 @@ struct Role {
     dir: String,
 }
 
-/// What a task inherits from where it stands.
+/// The context that a task inherits.
 #[derive(Clone, Default)]
 struct Context {
     file: String,
     role: Option<Role>,
-    /// Defaults of its role, of what that needs and of what needs it.
+    /// Layers of the defaults of its role, of the roles it needs, and of the roles that need it.
     defaults: Vec<u32>,
-    /// Variables of the play and its files.
+    /// Layers of the play's variables and its files.
     play_vars: Vec<u32>,
-    /// Variables of its role, in the same order as the defaults.
+    /// Layers of its role's variables, in the same order as the defaults.
     role_vars: Vec<u32>,
-    /// Of blocks, imports and includes around it, and its own.
+    /// Layers of surrounding blocks, imports and includes, and its own.
     vars: Vec<u32>,
-    /// Written beside names of roles, outermost first.
+    /// Layers of role parameters, outermost first.
     role_params: Vec<u32>,
-    /// Of dynamic includes around it.
+    /// Layers of surrounding dynamic includes.
     include_params: Vec<u32>,
-    /// Of the roles that a role stands in, for the roles that it names.
+    /// Layers of the roles that contain a role, for the roles that it names.
     chain_defaults: Vec<u32>,
     chain_vars: Vec<u32>,
     /// Directories of the roles that need this one.
@@ -220,7 +227,7 @@ struct Context {
     ignore_errors: Option<Value>,
     no_log: bool,
     elevated: bool,
-    /// Other than root.
+    /// The user, if not root.
     become_user: Option<String>,
     fatal: bool,
     check_mode: Option<Value>,
@@ -228,13 +235,13 @@ struct Context {
     run_once: bool,
     timeout: Option<Value>,
     notify: Vec<String>,
-    /// Options by the module's name.
+    /// Default options by module name.
     module_defaults: BTreeMap<String, Rc<Node>>,
     /// Task files that are being read, outermost first.
     open: Vec<String>,
-    /// Handlers are in whatever the tags.
+    /// The context is a handler; handlers are compiled whatever their tags.
     handler: bool,
-    /// Inside an include that only a run opens.
+    /// The context is inside a dynamic include.
     dynamic: bool,
 }
 
@@ -285,8 +292,9 @@ impl<'a> Compiler<'a> {
         self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
     }
 
-    /// Takes back the faults since `from` if each is of something that only Ansible can do: such a file may stand beside others
-    /// that a run chooses from. What it is, in short.
+    /// If all errors since `from` are about things that only Ansible supports, replaces them by a
+    /// warning, because the file may be one of several that a run selects from. Returns the first
+    /// error in short form.
     fn soften(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
         let new = self.faults.get(from..)?;
         let first = new.first()?;
@@ -295,25 +303,25 @@ impl<'a> Compiler<'a> {
         }
         let told = format!("{}:{}: {}", first.file, first.line, first.message);
         self.faults.truncate(from);
-        self.warn(
-            file,
-            at,
-            format!("`{name}` is left out: {told}"),
-            format!("a run that needs it is refused; {ELSEWHERE}"),
-        );
+        self.warn(file, at, format!("`{name}` is left out: {told}"), format!("a run that needs it fails; {ELSEWHERE}"));
         Some(told)
     }
 
-    /// Whether one more file may be opened: files that name files several times multiply.
+    /// Counts an opened file, and returns whether it may be opened. The limit is needed because
+    /// files that name files several times multiply.
     fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
         self.opened += 1;
         if self.opened == OPENED_MAX {
-            self.fault(file, at, format!("more than {OPENED_MAX} files of tasks, roles and playbooks are opened"));
+            self.fault(
+                file,
+                at,
+                format!("the playbook opens more than {OPENED_MAX} files of tasks, roles and playbooks"),
+            );
         }
         self.opened < OPENED_MAX
     }
 
-    /// A YAML file of the set, read once; None after its fault was noted.
+    /// Parses a YAML file of the set, once. None if it has an error, which is recorded.
     fn yaml(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<Node>> {
         if let Some(known) = self.parsed.get(path) {
             return known.clone();
@@ -346,7 +354,7 @@ impl<'a> Compiler<'a> {
         vec![(self.layers.len() - 1) as u32]
     }
 
-    /// A map of variables, its templates checked.
+    /// Reads a map of variables and checks its templates.
     fn vars(&mut self, file: &str, node: &Node) -> Map<String, Value> {
         match &node.data {
             Data::Null => Map::new(),
@@ -377,7 +385,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Checks every template inside a value.
+    /// Checks every template in a value.
     fn check_markup(&mut self, file: &str, node: &Node) {
         match &node.data {
             Data::Text(text) if data::has_markup(text) => {
@@ -394,7 +402,7 @@ impl<'a> Compiler<'a> {
 
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
-        // Of what Ansible has and remoor refuses it is said why, by `check_names`.
+        // For features that remoor rejects, `check_names` has already given the reason.
         let refused = error.detail().is_some_and(|detail| detail.contains("is not part of the language"));
         let unknown = if refused { "" } else { "unknown " };
         let message = match error.kind() {
@@ -407,7 +415,7 @@ impl<'a> Compiler<'a> {
         self.fault(file, at, message).hint = refused.then(|| ELSEWHERE.to_owned());
     }
 
-    /// `when` and its kin: one condition or a list of them.
+    /// Reads `when` and similar keywords: one condition or a list of them.
     fn conditions(&mut self, file: &str, key: &str, node: &Node) -> Vec<Condition> {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
@@ -418,7 +426,7 @@ impl<'a> Compiler<'a> {
                 continue;
             };
             if data::has_markup(&text) {
-                self.warn(file, at, format!("`{key}` is an expression already"), "leave out the {{ }}");
+                self.warn(file, at, format!("`{key}` is already an expression"), "leave out the {{ }}");
             }
             if let Err(e) = expr::check_expression(&text) {
                 self.template_fault(file, at, &e);
@@ -429,7 +437,7 @@ impl<'a> Compiler<'a> {
         out
     }
 
-    /// Texts that must be known before any node is asked: numbers, words, or markup that gives some.
+    /// Reads texts that must be known before the run: numbers, words, or markup that gives some.
     fn known_texts(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> Vec<String> {
         let at = (node.line, node.column);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -448,7 +456,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// A yes or no that must be known before any node is asked.
+    /// Reads a boolean that must be known before the run.
     fn known_bool(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> bool {
         if !node.text().is_some_and(|text| data::has_markup(&text)) {
             return self.boolean(file, key, node);
@@ -465,7 +473,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// A list of words, or one text with commas between.
+    /// Reads a list of words, or one text separated by commas.
     fn word_list(&mut self, file: &str, key: &str, node: &Node) -> Vec<String> {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
@@ -487,7 +495,7 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// `*` and `?` against a whole text.
+/// Matches a pattern with `*` and `?` against a whole text.
 fn wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t, mut star) = (0, 0, None);

@@ -1,8 +1,9 @@
-//! Options of modules that Ansible has and remoor has not, and such that exclude each other: refused by name.
+//! Options of modules that remoor rejects by name: unsupported ones, and those that exclude each
+//! other.
 
 use super::spec::has;
 
-/// What is refused, by module. A plain `false` is what everybody has who does not name them, and is taken.
+/// Rejected options by module. A plain `false` is accepted, because it is the default.
 pub const REFUSED: &[(&str, &str)] = &[
     ("apt", "policy_rc_d"),
     ("authorized_key", "validate_certs"),
@@ -35,9 +36,9 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("uri", "use_netrc client_cert client_key ciphers use_gssapi unix_socket"),
     ("yum", "installroot list lock_timeout install_repoquery"),
 ];
-/// The same of all modules that take `mode` and its like.
+/// Options that are rejected for all modules that take `mode`.
 pub const REFUSED_OF_FILES: &str = "attributes attr selevel serole setype seuser unsafe_writes";
-/// Options of which a task has one at most.
+/// Options that exclude each other.
 const APART: &[(&str, &[&str])] = &[
     ("copy", &["src", "content"]),
     ("lineinfile", &["insertbefore", "insertafter"]),
@@ -56,10 +57,10 @@ const APART: &[(&str, &[&str])] = &[
     ("command", &["cmd", "argv"]),
 ];
 
-/// What some value of an option needs: module, option, values, and what must be given then.
+/// Values of options that require other options: module, option, values, required options.
 type Need = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 const NEEDS: &[Need] = &[("mount", "state", &["mounted", "present"], &["src", "fstype"])];
-/// `extra_opts` of `unarchive`: those by which nothing is written elsewhere, and no program is run.
+/// Supported `extra_opts` of `unarchive`: they do not write elsewhere and run no program.
 const EXTRA: &[&str] = &[
     "-j",
     "-q",
@@ -81,13 +82,13 @@ const EXTRA: &[&str] = &[
     "--warning=no-unknown-keyword",
 ];
 
-/// What the value of this option needs and is not given.
+/// The option that this value requires and that is missing.
 pub fn needed(module: &str, option: &str, value: &str, given: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     let row = NEEDS.iter().find(|(m, o, values, _)| *m == module && *o == option && values.contains(&value))?;
     row.3.iter().find(|name| !given(name)).copied()
 }
 
-/// The first of these `extra_opts` that is not taken.
+/// The first of these `extra_opts` that is not supported.
 pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let mut counted = false;
@@ -103,13 +104,14 @@ pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
     None
 }
 
-/// Whether the module of Ansible has the option, and ours has not. `files`: it takes `mode`.
+/// Whether remoor does not support this option of an Ansible module. `files`: the module takes
+/// `mode`.
 pub fn is_refused(module: &str, option: &str, files: bool) -> bool {
     let own = REFUSED.iter().any(|(name, options)| *name == module && has(options, option));
     own || files && has(REFUSED_OF_FILES, option)
 }
 
-/// Those of the options given that exclude each other.
+/// The first two given options that exclude each other.
 pub fn apart(module: &str, given: &dyn Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
     let mut rows = APART.iter().filter(|(name, _)| *name == module);
     rows.find_map(|(_, options)| {

@@ -1,4 +1,4 @@
-//! Plays: which hosts, which variables, which tasks in which order.
+//! Compiles plays: their hosts, variables, and tasks in order.
 
 use super::include::CHOICES_MAX;
 use super::playbook::Source;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Compiler<'_> {
-    /// A play's part of the plan; None where it does not mean this host, or after its fault was noted.
+    /// Compiles a play. None if it does not select this host or has an error, which is recorded.
     pub(super) fn play(&mut self, index: usize, source: &Source) -> Option<Play> {
         self.base = assets::parent(&source.file);
         self.play_files.clear();
@@ -81,7 +81,7 @@ impl Compiler<'_> {
         Some(play)
     }
 
-    /// Keys that only a play has, and that one host's plan obeys or refuses.
+    /// Applies or rejects keywords that only plays have and that concern a single host.
     fn own_keys(&mut self, file: &str, node: &Node, context: &Context) {
         for (key, value) in node.map().unwrap_or_default() {
             let at = (key.line, key.column);
@@ -106,21 +106,16 @@ impl Compiler<'_> {
                 }
                 "gather_subset" => {
                     self.word_list(file, "gather_subset", value);
-                    self.warn(
-                        file,
-                        at,
-                        "`gather_subset` leaves nothing out",
-                        "all facts are at hand, and cost nothing",
-                    );
+                    self.warn(file, at, "`gather_subset` has no effect", "all facts are always available at no cost");
                 }
                 _ => {}
             }
         }
     }
 
-    /// Whether this host is alone in the play, and whether it is the one that does what a batch does once; gives the
-    /// variables that name the others. Which of them will have failed is not known yet, so all are there: the run takes those
-    /// away that it hears of.
+    /// Determines whether this host is the only one in the play, and whether it runs the `run_once`
+    /// tasks of its batch. Returns the variables that list the other hosts. Failed hosts are not
+    /// known yet, so all hosts are listed; the run removes those that are reported as lost.
     fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
         let own = self.host.name.as_str();
         (self.alone, self.first) = (true, true);
@@ -141,14 +136,15 @@ impl Compiler<'_> {
         vars.as_object().cloned().unwrap_or_default()
     }
 
-    /// The same of a play that is only looked at.
+    /// The keywords of a play, without compiling it.
     pub(super) fn outlined(&mut self, index: usize, source: &Source) -> Option<PlayKeys> {
         self.base = assets::parent(&source.file);
         let context = self.opened(source)?;
         self.play_keys(index, source, &context)
     }
 
-    /// What a play's tasks begin with: its variables, and what its importers say.
+    /// The initial context of a play's tasks: its variables, and the tags and conditions of its
+    /// importers.
     fn opened(&mut self, source: &Source) -> Option<Context> {
         let node = source.node()?;
         let file = source.file.as_str();
@@ -192,7 +188,7 @@ impl Compiler<'_> {
         false
     }
 
-    /// Whether the play's patterns mean this host.
+    /// Whether the play's patterns select this host.
     fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
         let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
         let selected = self.known_hosts().select(&keys.hosts);
@@ -205,7 +201,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The variables that are known before any node is asked.
+    /// The variables that are known before the run.
     pub(super) fn known_scope(&self, context: &Context) -> Scope {
         let layer = |i: &u32| Some(Arc::new(data::VarMap::trusted(self.layers.get(*i as usize)?)));
         let over = context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
@@ -216,7 +212,8 @@ impl Compiler<'_> {
         Scope::new(layers, BTreeSet::new())
     }
 
-    /// The variables that an import may use: no host's, so that a playbook is the same for all.
+    /// The variables that an import may use: none of the host, so that a playbook is the same for
+    /// all hosts.
     pub(super) fn early_scope(&self, context: &Context) -> Scope {
         let layers =
             context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
@@ -226,8 +223,9 @@ impl Compiler<'_> {
         Scope::new(layers, BTreeSet::new())
     }
 
-    /// Each item is a file, or a list of which the first that exists is taken. What depends on the node is chosen there, and
-    /// so is what follows it, which is stronger.
+    /// Reads `vars_files`. Each item is a file, or a list of which the first existing file is used.
+    /// If the name of a file depends on the node, the node selects it. The same holds for all
+    /// following files, because they have higher precedence.
     fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         for item in items.iter().filter(|item| item.data != Data::Null) {
@@ -267,15 +265,18 @@ impl Compiler<'_> {
                 }
                 _ if names.is_empty() => {}
                 _ => {
-                    let what =
-                        if count > CHOICES_MAX { "could mean too many files" } else { "is not in the fleet directory" };
+                    let what = if count > CHOICES_MAX {
+                        "could refer to too many files"
+                    } else {
+                        "is not in the fleet directory"
+                    };
                     self.fault(file, at, format!("{} {what}", names.join(", nor ")));
                 }
             }
         }
     }
 
-    /// The files of variables that these names could mean, by the name as it will be rendered.
+    /// The variable files that these names could refer to, by rendered name.
     fn named_files(&self, names: &[String]) -> BTreeMap<String, String> {
         let beside = assets::join(&self.base, "vars").unwrap_or_default();
         let dirs = [self.base.clone(), beside, String::new()];

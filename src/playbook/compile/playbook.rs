@@ -1,5 +1,5 @@
-//! A playbook as the list of its plays: `import_playbook` is opened here, and of each play the keys that concern many hosts
-//! are read. What a play does on one host stands in `play.rs`.
+//! Reads a playbook as a list of plays: opens `import_playbook`, and reads the keywords of each
+//! play that concern all its hosts. `play.rs` compiles a play for one host.
 
 use super::{Compiler, Context, ELSEWHERE, assets, spec};
 use crate::playbook::hosts::Hosts;
@@ -11,11 +11,12 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// Playbooks inside playbooks, and plays of all together.
+/// Maximum nesting depth of playbooks.
 const DEPTH_MAX: usize = 20;
+/// Maximum number of plays in total.
 const PLAYS_MAX: usize = 2_000;
 
-/// One play where it stands, with what its importers say of it.
+/// A play in its file, with the variables, tags and conditions of its importers.
 #[derive(Clone, Default)]
 pub(super) struct Source {
     pub file: String,
@@ -35,7 +36,7 @@ impl Source {
 }
 
 impl Compiler<'_> {
-    /// The plays of a playbook in the order in which they are run.
+    /// The plays of a playbook in the order in which they run.
     pub(super) fn sources(&mut self, path: &str) -> Vec<Source> {
         let mut out = Vec::new();
         self.collect(path, (path, (0, 0)), &Source::default(), &mut out);
@@ -94,7 +95,7 @@ impl Compiler<'_> {
             match key.text.as_str() {
                 "vars" => {
                     let mut vars = self.vars(file, value);
-                    // Those of the importer around it are stronger.
+                    // Variables of the outer importer take precedence.
                     vars.extend(std::mem::take(&mut source.vars));
                     source.vars = vars;
                 }
@@ -139,7 +140,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// What a play says of all its hosts together; None after its fault was noted, and where it is no play.
+    /// The keywords of a play that concern all its hosts. None if the play has an error, which is
+    /// recorded, or is not a play.
     pub(super) fn play_keys(&mut self, index: usize, source: &Source, context: &Context) -> Option<PlayKeys> {
         let node = source.node()?;
         let file = source.file.as_str();
@@ -205,7 +207,7 @@ impl Compiler<'_> {
                     self.fault_hint(
                         file,
                         (order.line, order.column),
-                        format!("`{word}` is no order of this language"),
+                        format!("`{word}` is not a supported `order`"),
                         hint,
                     );
                 }
@@ -221,7 +223,7 @@ impl Compiler<'_> {
         Some(keys)
     }
 
-    /// The hosts that this run may be about, as far as they are known here.
+    /// The hosts of this run, as far as they are known here.
     pub(super) fn known_hosts(&self) -> Cow<'_, Hosts> {
         if let Some(hosts) = self.options.hosts {
             return Cow::Borrowed(hosts);

@@ -1,4 +1,4 @@
-//! Playbooks in playbooks, and what a play says of all its hosts.
+//! Tests imported playbooks, and the keywords of plays that concern all hosts.
 
 use super::tests::{compiled, files, host, names};
 use super::*;
@@ -66,7 +66,7 @@ fn keys_of_many_hosts_are_read_and_checked() {
     let text = "- hosts: all\n  serial: many\n  order: shuffle\n  max_fail_percentage: x\n- hosts: []\n- {serial: 1}\n- hosts: '{{ nowhere }}'\n- import_playbook: none.yml\n- import_playbook: site.yml\n- 1\n";
     expect_test::expect![[r#"
         site.yml:2:11: `serial` takes numbers and percentages, found `many`
-        site.yml:3:10: `shuffle` is no order of this language
+        site.yml:3:10: `shuffle` is not a supported `order`
           hint: use provisioner kind: ansible
         site.yml:4:24: `max_fail_percentage` takes a number
         site.yml:5:10: `hosts` names no host
@@ -113,13 +113,13 @@ fn a_play_knows_its_hosts_and_its_place() {
     assert_eq!(told("ansible_play_batch"), Some(serde_json::json!(["w1", "w2"])));
     assert_eq!(told("ansible_play_name"), Some("web".into()));
     assert_eq!(told("playbook_dir"), Some("/p/plays".into()));
-    // What nobody reads would only make the plan another with each host that comes.
+    // A variable that is not read is left out; otherwise each new host would change the plan.
     assert_eq!(told("ansible_play_hosts"), None);
     let faults = compiled(&set, &CompileOptions { here: false, ..options.clone() }).unwrap_err();
     assert!(faults[0].message.contains("w1 is not this machine"), "{faults:?}");
     assert!(faults[0].hint.as_ref().is_some_and(|hint| hint.contains("--connection local")), "{faults:?}");
 
-    // Files that are named by those places.
+    // Files named by `playbook_dir` and `role_path`.
     let text = "- hosts: all\n  vars: {conf: '{{ playbook_dir }}/conf'}\n  roles: [r]\n  tasks:\n    - copy: {src: '{{ playbook_dir }}/conf/a', dest: /a}\n    - copy: {src: '{{ conf }}/a', dest: /b}\n    - {import_tasks: '{{ playbook_dir }}/more.yml'}\n";
     let set = files(&[
         ("plays/site.yml", text),

@@ -1,5 +1,5 @@
-//! Loops: `loop`, the `with_` family and `loop_control`. What the items are, is told on the node; which files of the set a
-//! loop over files could mean, is told here.
+//! Loops: `loop`, the `with_` family and `loop_control`. The node evaluates the items. For loops
+//! over files, the files that could be found are determined here.
 
 use super::{Compiler, Context, ELSEWHERE, assets, lookup};
 use crate::playbook::data::{self, Shared};
@@ -9,10 +9,10 @@ use crate::playbook::yaml::{Data, Key, Node};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Files that one loop may choose from.
+/// Maximum number of files that one loop may select from.
 const FILES_MAX: usize = 500;
 
-/// Which loop a keyword begins; None: it is no loop of this language.
+/// The kind of loop of a keyword; None: it is not a supported loop.
 pub(super) fn kind(key: &str) -> Option<RepeatKind> {
     let short = key.strip_prefix("with_").and_then(|name| {
         let built_in = name.strip_prefix("ansible.builtin.").or_else(|| name.strip_prefix("ansible.legacy."));
@@ -41,7 +41,7 @@ impl Compiler<'_> {
         for (key, value) in pairs {
             let Some(kind) = kind(&key.text) else { continue };
             if task.repeat.is_some() {
-                self.fault(file, (key.line, key.column), "a task has one loop");
+                self.fault(file, (key.line, key.column), "a task can have only one loop");
             }
             task.repeat = Some(self.items(context, &key.text, kind, value, &task.module));
         }
@@ -98,7 +98,7 @@ impl Compiler<'_> {
                 files.extend(self.files.get(&name).map(|_| name.clone()));
             }
             if files.len() > FILES_MAX {
-                let message = format!("`{key}` could mean {} files, at most {FILES_MAX}", files.len());
+                let message = format!("`{key}` could refer to {} files, but the maximum is {FILES_MAX}", files.len());
                 self.fault(file, at, message);
                 files.clear();
             }
@@ -107,7 +107,7 @@ impl Compiler<'_> {
         out
     }
 
-    /// A value in which names of variables that are known as they stand are replaced by what they hold.
+    /// Replaces references to variables that are known at compile time by their unrendered values.
     fn resolved(&self, value: &Value, context: &Context) -> Value {
         match value {
             Value::String(text) => {
@@ -125,7 +125,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A variable as it stands in the files.
+    /// The unrendered value of a variable.
     fn raw(&self, name: &str, context: &Context) -> Option<&Value> {
         let strong = context.include_params.iter().chain(&context.role_params).chain(context.vars.iter().rev());
         let layers = strong.chain(&context.role_vars).chain(&context.play_vars).chain(&context.defaults);
@@ -175,18 +175,18 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether the name is nothing but one piece of markup.
+/// Whether the name is a single `{{ }}`.
 fn whole(name: &str) -> bool {
     name.trim().starts_with("{{") && name.trim().ends_with("}}") && name.matches("{{").count() == 1
 }
 
-/// Whether a path below the playbook's directory belongs to a role, or to hosts: a name that begins with a variable does not
-/// mean all of those.
+/// Whether a path below the playbook's directory belongs to a role or to hosts. A name that begins
+/// with a variable does not select those.
 fn is_of_others(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "roles" | "group_vars" | "host_vars"))
 }
 
-/// The names of files that the terms of a loop over files hold.
+/// Adds the file names in the terms of a loop over files.
 fn patterns(terms: &Value, out: &mut BTreeSet<String>) {
     match terms {
         Value::String(text) => {

@@ -1,7 +1,8 @@
-//! Roles: where they lie, what they are made of, which roles they need, and whose variables their tasks see.
+//! Compiles roles: their directories, files, dependencies, and the variables that their tasks see.
 //!
-//! A role's tasks see, weakest first: defaults of what it needs, of those that need it, its own; then `vars/` in the same
-//! order, then the `vars:` it is named with; parameters written beside its name are stronger than what a run registers.
+//! A role's tasks see, in ascending precedence: the defaults of its dependencies, of the roles that
+//! depend on it, and its own; then `vars/` in the same order; then the `vars:` given with its name.
+//! Parameters written next to its name take precedence over registers.
 
 use super::task::{Call, fixed};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, spec};
@@ -11,32 +12,32 @@ use crate::playbook::yaml::{Data, Node};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Roles that need roles, this deep.
+/// Maximum depth of role dependencies.
 const DEPTH_MAX: usize = 20;
-/// Parts of a role that may be named otherwise than `main`.
+/// Parts of a role whose file may have another name than `main`.
 const PARTS: [(&str, &str); 4] =
     [("tasks_from", "tasks"), ("vars_from", "vars"), ("defaults_from", "defaults"), ("handlers_from", "handlers")];
 
-/// How a role is asked for.
+/// A reference to a role.
 #[derive(Default)]
 struct Asked {
     name: String,
     vars: Map<String, Value>,
-    /// Written beside its name.
+    /// Parameters written next to its name.
     params: Map<String, Value>,
-    /// Part to the name of its file.
+    /// File names by part.
     from: BTreeMap<String, String>,
-    /// By a task, not by a play or a role.
+    /// Referred to by a task, not by a play or a role.
     by_task: bool,
-    /// Its argument specs are not looked at.
+    /// Its argument specs are not checked.
     unchecked: bool,
-    /// None: as its `meta/main.yml` says.
+    /// Whether it may run more than once. None: as in its `meta/main.yml`.
     duplicates: Option<bool>,
-    /// What else tells two runs of it apart.
+    /// Other values that distinguish two runs of the role.
     beside: Value,
 }
 
-/// What a role gives to those that need it.
+/// The result of a role for the roles that depend on it.
 #[derive(Default)]
 struct Given {
     steps: Vec<Step>,
@@ -45,7 +46,7 @@ struct Given {
 }
 
 impl Compiler<'_> {
-    /// `roles:` of a play.
+    /// Compiles `roles:` of a play.
     pub(super) fn roles(&mut self, file: &str, node: &Node, context: &Context) -> Vec<Step> {
         let Some(items) = node.list() else {
             if node.data != Data::Null {
@@ -63,7 +64,7 @@ impl Compiler<'_> {
         steps
     }
 
-    /// A role in a list of roles, of a play or of another role.
+    /// Compiles a role in the list of a play or of another role.
     fn listed(&mut self, file: &str, item: &Node, context: &Context) -> Option<Given> {
         let at = (item.line, item.column);
         let mut own = context.clone();
@@ -123,7 +124,7 @@ impl Compiler<'_> {
         self.role(file, at, asked, &own)
     }
 
-    /// `import_role`: read at once, seen by the whole play.
+    /// Compiles `import_role`: read at compile time; the whole play sees its variables.
     pub(super) fn import_role(&mut self, node: &Node, call: &Call, own: &Context) -> Vec<Step> {
         let at = (call.key.line, call.key.column);
         self.only(node, call, &own.file, &include::INHERITED, "use include_role");
@@ -132,7 +133,8 @@ impl Compiler<'_> {
         }
         let args = self.args(&own.file, call.spec, call.key, &call.args, node.get("args"), None);
         if args.contains_key("apply") {
-            self.fault(&own.file, at, "`apply` is for include_role").hint = Some("write its keywords beside it".into());
+            self.fault(&own.file, at, "`apply` is for include_role").hint =
+                Some("write its keywords on the task itself".into());
         }
         let scope = self.early_scope(own);
         let Ok(Value::Object(args)) = crate::playbook::expr::render_json(&scope, &Value::Object(args)) else {
@@ -157,7 +159,7 @@ impl Compiler<'_> {
         given.steps
     }
 
-    /// `include_role`: every role of the set that could be meant.
+    /// Compiles `include_role` with every role that it could select.
     pub(super) fn include_role(&mut self, node: &Node, call: &Call, own: &Context, around: &Context) -> Vec<Step> {
         let file = own.file.clone();
         let at = (call.key.line, call.key.column);
@@ -195,12 +197,12 @@ impl Compiler<'_> {
     fn no_handler(&mut self, call: &Call, own: &Context) -> bool {
         if own.handler {
             let at = (call.key.line, call.key.column);
-            self.fault(&own.file, at, format!("{} can't be a handler", call.spec.name));
+            self.fault(&own.file, at, format!("{} cannot be a handler", call.spec.name));
         }
         own.handler
     }
 
-    /// The options of a task that names a role.
+    /// Reads the options of a task that refers to a role.
     fn asked(&mut self, args: &Map<String, Value>, own: &Context, node: &Node) -> Asked {
         let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
         let vars = node.get("vars").map(|vars| match vars.json() {
@@ -220,7 +222,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// The options of a dynamic include for each role, and each of its files of tasks, that it could mean.
+    /// The options of a dynamic include for each role, and each of its task files, that it could
+    /// select.
     fn role_choices(
         &mut self,
         file: &str,
@@ -269,14 +272,14 @@ impl Compiler<'_> {
         }
         if out.is_empty() || out.len() > include::CHOICES_MAX {
             let message =
-                format!("{} roles could be meant by `{name}`, expected 1 to {}", out.len(), include::CHOICES_MAX);
+                format!("`{name}` could refer to {} roles, expected 1 to {}", out.len(), include::CHOICES_MAX);
             self.fault(file, at, message);
             return Vec::new();
         }
         out
     }
 
-    /// Directories in which roles lie.
+    /// Directories that contain roles.
     fn role_roots(&self, context: &Context) -> Vec<String> {
         let mut out =
             vec![assets::join(&self.base, "roles").unwrap_or_default(), "roles".into(), "playbooks/roles".into()];
@@ -296,7 +299,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// A role with what it needs, for one place where it is named.
+    /// Compiles a role with its dependencies, for one reference to it.
     fn role(&mut self, file: &str, at: (u32, u32), asked: Asked, context: &Context) -> Option<Given> {
         let name = asked.name.clone();
         let Some(dir) = self.role_dir(&name, context) else {
@@ -323,7 +326,8 @@ impl Compiler<'_> {
         magic.insert("ansible_role_name".into(), json!(name));
         magic.insert("role_path".into(), json!(dir));
         let params = self.layer(magic);
-        // What the roles that it needs see of it, and of those that need it.
+        // The context of its dependencies: they see the variables of this role and of the roles
+        // that depend on it.
         let mut outer = context.clone();
         outer.chain_vars.extend(named.iter().chain(&own_vars));
         outer.chain_defaults.extend(&own_defaults);
@@ -373,7 +377,7 @@ impl Compiler<'_> {
         Some(given)
     }
 
-    /// Whether a role's `meta` lets it run more than once.
+    /// Whether a role's `meta` allows it to run more than once.
     fn meta_allows(&mut self, file: &str, meta: &Node) -> bool {
         for (key, value) in meta.map().unwrap_or_default() {
             match key.text.as_str() {
@@ -388,7 +392,7 @@ impl Compiler<'_> {
         meta.get("allow_duplicates").is_some_and(|allow| self.boolean(file, "allow_duplicates", allow))
     }
 
-    /// `dir/part/name` with one of the usual endings.
+    /// Finds `dir/part/name` with one of the usual extensions.
     pub(super) fn role_file(&self, dir: &str, part: &str, name: &str) -> Option<String> {
         let base = assets::join(&format!("{dir}/{part}"), name)?;
         [".yml", ".yaml", ".json", ""]
@@ -397,7 +401,7 @@ impl Compiler<'_> {
             .find(|path| self.files.get(path).is_some())
     }
 
-    /// Variables of a role: one file, or all of a directory `main`.
+    /// The layers of a role's variables: one file, or all files of a directory `main`.
     fn role_vars(&mut self, dir: &str, part: &str, name: &str, from: (&str, (u32, u32))) -> Vec<u32> {
         if let Some(path) = self.role_file(dir, part, name) {
             return vec![self.vars_layer(&path, from)];

@@ -1,12 +1,12 @@
-//! What the modules and keywords are called and which options they take. Words only; what they do stands in `modules`.
+//! Names of modules and keywords, and the options of modules. `modules` implements them.
 
-/// A module.
+/// The name and options of a module.
 pub struct Spec {
     pub name: &'static str,
     pub options: &'static [&'static str],
-    /// One of each group must be given.
+    /// One option of each group is required.
     pub required: &'static [&'static [&'static str]],
-    /// Option that a bare text after the module's name stands for.
+    /// The option that receives a bare text after the module's name.
     pub free: Option<&'static str>,
 }
 
@@ -79,11 +79,11 @@ pub const MODULES: &[Spec] = &[
 /// Other spellings of the same module.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
-/// Modules that were built in once, and the collections that have them now.
+/// Modules that were once built in, and the collections that have them now.
 const COLLECTIONS: &[(&str, &str)] =
     &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
 
-/// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
+/// Ansible modules that remoor does not support; distinguishes them from typing errors.
 pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
     firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
@@ -93,7 +93,8 @@ pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
     openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
     zypper_repository";
 
-/// Keywords of one level, beside those that every level has: a task takes them from its block, a block from its play.
+/// Keywords of one level, in addition to those that every level has: a task inherits them from its
+/// block, a block from its play.
 macro_rules! keys {
     ($($own:literal)*) => {
         &[
@@ -141,11 +142,11 @@ pub const PLAY_KEYS: &[&str] = keys! {
     "hosts" "user" "gather_facts" "gather_subset" "vars_files" "pre_tasks" "tasks" "post_tasks" "handlers"
     "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
 };
-/// Keywords of tasks and plays that exist elsewhere and not here.
+/// Keywords of tasks and plays that Ansible has and remoor does not support.
 pub const KEYS_ELSEWHERE: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
     gather_timeout fact_path import_playbook";
 
-/// A module's or keyword's name without the collection that is built in.
+/// A module's or keyword's name without its collection, if the collection is known.
 pub fn short(name: &str) -> &str {
     let built_in = ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p));
     let once = || {

@@ -1,5 +1,5 @@
-//! Argument specs of roles: that what a role requires is set, and that a value which is fixed is one of its choices. Types, and
-//! what is inside of values, are not looked at.
+//! Checks argument specs of roles: required variables must be set, and literal values must be one
+//! of the choices. Types and nested values are not checked.
 
 use super::closure::names_set;
 use super::{Compiler, Context};
@@ -10,16 +10,16 @@ use crate::playbook::yaml::Node;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// What is wrong unless a task sets the variable.
+/// An error that applies unless a task sets the variable.
 pub(super) struct Unmet {
     name: String,
     fault: Fault,
-    /// It is wrong only if nothing else defines it either.
+    /// The error applies only if nothing else defines the variable either.
     missing: bool,
 }
 
 impl Compiler<'_> {
-    /// Notes what the specs of a role want of its variables; `entry`: the name of its file of tasks.
+    /// Records the errors of a role's argument specs. `entry` is the name of its tasks file.
     pub(super) fn argument_specs(
         &mut self,
         dir: &str,
@@ -38,16 +38,21 @@ impl Compiler<'_> {
         let (file, at) = from;
         let role = own.role.as_ref().map(|role| role.name.clone()).unwrap_or_default();
         if options.iter().any(|(_, option)| option.get("type").is_some() || option.get("options").is_some()) {
-            let message = format!("of the argument specs of role `{role}` types are not checked");
-            self.warn(file, at, message, "required options and choices are; assert what else the role needs");
+            let message = format!("types in the argument specs of role `{role}` are not checked");
+            self.warn(
+                file,
+                at,
+                message,
+                "required options and choices are checked; use `assert` for other requirements",
+            );
         }
-        // Whether it runs at all is not known.
+        // It is not known whether the role runs.
         if own.dynamic || !own.when.is_empty() {
             return;
         }
         let place = path.unwrap_or_else(|| format!("{dir}/meta/main.yml"));
         for (key, option) in options {
-            let says = format!("{place}:{} says so", key.line);
+            let says = format!("required by {place}:{}", key.line);
             if option.get("required").is_some_and(|r| r.json() == true) && option.get("default").is_none() {
                 let message = format!("role `{role}` needs `{}`, which nothing sets", key.text);
                 let fault = Fault::error(file, at.0, at.1, message).hint(says.clone());
@@ -67,7 +72,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What a role sees of a variable that is defined once, without markup.
+    /// The value of a variable for a role, if it is defined once and without markup.
     fn fixed_value(&self, name: &str, own: &Context) -> Option<&Value> {
         let lists = [&own.defaults, &own.play_vars, &own.role_vars, &own.vars, &own.role_params, &own.include_params];
         let layers = lists.into_iter().flatten().filter_map(|i| self.layers.get(*i as usize));
@@ -84,7 +89,7 @@ fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What is wrong in the end.
+/// The recorded errors that apply to the finished plan.
 pub(super) fn unmet(plan: &Plan, noted: Vec<Unmet>, host: &Map<String, Value>) -> Vec<Fault> {
     let mut set = Vec::new();
     for play in &plan.plays {
@@ -104,7 +109,7 @@ mod tests {
 
     const SPECS: &str = "argument_specs:\n  main:\n    options:\n      listen: {type: int, required: true}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
 
-    /// Faults of a play with these keys, whose role has specs.
+    /// The errors of a play with these keywords, whose role has argument specs.
     fn faults(play: &str, host: &[(&str, serde_json::Value)]) -> String {
         let playbook = format!("- hosts: all\n{play}");
         let files = [
@@ -130,7 +135,7 @@ mod tests {
         let wrong = "2: role `r`: `mode` is `c`, not one of a, b\n";
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: c}]\n", &[]), wrong);
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: '{{ m }}'}]\n", &[("m", json!("c"))]), "");
-        // What may be set, or may not run, is left to the run.
+        // Variables that may be set, and roles that may not run, are left to the run.
         assert_eq!(faults("  pre_tasks: [{set_fact: {listen: 1}}]\n  roles: [r]\n", &[]), "");
         assert_eq!(faults("  roles: [{role: r, when: no_such_thing is defined}]\n", &[]), "");
         let unchecked = "  tasks: [{import_role: {name: r, rolespec_validate: false}}]\n";

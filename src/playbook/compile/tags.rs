@@ -1,12 +1,13 @@
-//! Which tasks the tags that were asked for let through.
+//! Selects tasks by tags.
 
 use super::Compiler;
 
-/// Words that mean tasks by what tags they have, whether or not a task is tagged so.
+/// Tags with a special meaning, which apply to tasks that do not carry them.
 pub const SPECIAL: [&str; 5] = ["all", "always", "never", "tagged", "untagged"];
 
 impl Compiler<'_> {
-    /// As Ansible decides with `--tags` and `--skip-tags`; a task without tags is called `untagged`. Keeps note of the tags.
+    /// Whether a task with these tags is selected, as by Ansible's `--tags` and `--skip-tags`; a
+    /// task without tags counts as `untagged`. Also records the tags.
     pub(super) fn selected(&mut self, tags: &[String]) -> bool {
         self.tags.extend(tags.iter().cloned());
         selected(tags, self.options.tags, self.options.skip_tags)
@@ -31,7 +32,7 @@ fn selected(own: &[String], only: &[String], skip: &[String]) -> bool {
 mod tests {
     #[test]
     fn tags_select_as_ansible_selects() {
-        // Seen with ansible-core 2.19: tags of a task, --tags, --skip-tags, whether it runs.
+        // Measured with ansible-core 2.19: tags of a task, --tags, --skip-tags, whether it runs.
         let table = [
             ("", "", "", true),
             ("a", "", "", true),

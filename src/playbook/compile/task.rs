@@ -1,4 +1,5 @@
-//! Tasks and blocks: which module, which keywords, what is inherited. Loops stand in `repeat.rs`, includes in `include.rs`.
+//! Compiles tasks and blocks: their module, keywords and inherited values. Loops are in
+//! `repeat.rs`, includes in `include.rs`.
 
 use super::{Compiler, Context, ELSEWHERE, include, repeat, spec};
 use crate::playbook::data;
@@ -8,18 +9,18 @@ use crate::playbook::plan::{Block, Condition, Place, Step, Task};
 use crate::playbook::yaml::{Data, Key, Node};
 use serde_json::Value;
 
-/// Tasks of one plan.
+/// Maximum number of tasks of one plan.
 const TASKS_MAX: u32 = 20_000;
 
-/// Modules that take files of the fleet directory.
+/// Modules that read files of the fleet directory.
 const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 
-/// The one thing that a task does.
+/// The module of a task with its arguments.
 pub(super) struct Call<'n> {
     pub key: &'n Key,
     pub spec: &'static spec::Spec,
     pub args: Node,
-    /// `include`, which once meant either of two.
+    /// The old `include`, which could be an import or an include.
     pub old_include: bool,
 }
 
@@ -81,14 +82,17 @@ impl Compiler<'_> {
         }
     }
 
-    /// What only a task that is no include has to do; None: it is not for this host, or not for these tags.
+    /// Completes a task that is not an include. None: it is not for this host or its tags are not
+    /// selected.
     fn here(&mut self, node: &Node, call: &Call, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
         if let Some(user) = &task.become_user
             && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
         {
-            let message =
-                format!("`become_user` `{user}` is for command, shell, raw and script; {} is root's", call.spec.name);
+            let message = format!(
+                "`become_user` `{user}` works only with command, shell, raw and script; {} runs as root",
+                call.spec.name
+            );
             self.fault_hint(&own.file, at, message, ELSEWHERE);
         }
         match call.spec.name {
@@ -98,14 +102,20 @@ impl Compiler<'_> {
         }
         let read_only = task.changed_when.as_deref().is_some_and(|all| all.iter().any(Condition::never));
         if elevation::COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
-            let message = "`check_mode: false` runs this command in a check too";
-            self.warn(&own.file, at, message, "say `changed_when: false` if it only reads, else leave it out");
+            let message = "`check_mode: false` runs this command in check mode too";
+            self.warn(
+                &own.file,
+                at,
+                message,
+                "set `changed_when: false` if it only reads; otherwise remove `check_mode`",
+            );
         }
         if !own.handler && !self.selected(&own.tags) {
             return None;
         }
         if own.run_once && !self.first {
-            // Done by the first host of the batch; what it learns there is not known here.
+            // The first host of the batch runs it. The values that it sets are not known on this
+            // host.
             let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
             let names = task.register.iter().cloned().chain(sets.into_iter().flatten());
             self.elsewhere.extend(names.map(|name| (name, task.place.clone())));
@@ -114,7 +124,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// What `meta` does: only what one host's plan can mean.
+    /// Checks `meta`: only actions that a plan of one host can perform.
     fn meta(&mut self, own: &Context, at: (u32, u32), task: &Task) {
         let action = task.args.get("action").and_then(|a| a.as_str()).unwrap_or_default();
         let known = matches!(
@@ -130,18 +140,18 @@ impl Compiler<'_> {
             fault.hint = Some(ELSEWHERE.into());
         }
         if matches!(action, "end_play" | "end_batch") && !own.when.is_empty() && !self.alone {
-            let message = format!("meta `{action}` with a condition asks one host for all");
-            self.fault_hint(&own.file, at, message, "use `meta: end_host`, which each host asks for itself");
+            let message = format!("meta `{action}` with a condition would decide for all hosts on one host");
+            self.fault_hint(&own.file, at, message, "use `meta: end_host`, which each host decides for itself");
         }
         if action == "end_role" && (own.role.is_none() || own.handler) {
-            self.fault(&own.file, at, "meta `end_role` stands in a role's tasks only");
+            self.fault(&own.file, at, "meta `end_role` is only for tasks of a role");
         }
         if action == "flush_handlers" && own.handler {
-            self.fault(&own.file, at, "a handler can't flush handlers");
+            self.fault(&own.file, at, "a handler cannot flush handlers");
         }
     }
 
-    /// A task with everything but its files.
+    /// Compiles a task, except its files.
     pub(super) fn plain(&mut self, node: &Node, call: &Call, own: &Context) -> Task {
         self.tasks += 1;
         let pairs = node.map().unwrap_or_default();
@@ -189,7 +199,7 @@ impl Compiler<'_> {
             self.known_key(&own.file, key, spec::BLOCK_KEYS, "block");
         }
         if own.handler {
-            self.fault(&own.file, (node.line, node.column), "a block can't be a handler").hint =
+            self.fault(&own.file, (node.line, node.column), "a block cannot be a handler").hint =
                 Some("write its tasks one by one".into());
             return Vec::new();
         }
@@ -202,7 +212,7 @@ impl Compiler<'_> {
         vec![Step::Block(Block { place, block, rescue, always, ..Block::default() })]
     }
 
-    /// The one key of a task that is a module, or the module that `action` names.
+    /// Finds the only key of a task that is a module, or the module that `action` names.
     fn module<'n>(&mut self, file: &str, at: (u32, u32), pairs: &'n [(Key, Node)]) -> Option<Call<'n>> {
         let mut found: Option<Call> = None;
         let mut faulty = false;
@@ -216,7 +226,7 @@ impl Compiler<'_> {
                     continue;
                 }
                 word if spec::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
-                // It told what an `include` is.
+                // `static` decides what an old `include` is; see `old_include`.
                 "static" if pairs.iter().any(|(key, _)| key.text == "include") => continue,
                 word => (word.to_owned(), value.clone()),
             };
@@ -276,7 +286,7 @@ impl Compiler<'_> {
     }
 }
 
-/// `action: copy src=a dest=b`, or a map with `module` in it.
+/// Reads `action: copy src=a dest=b`, or a map with `module`.
 fn action(value: &Node) -> (String, Node) {
     match &value.data {
         Data::Map(pairs) => {
@@ -293,12 +303,12 @@ fn action(value: &Node) -> (String, Node) {
     }
 }
 
-/// Whether a name is fixed before the run.
+/// Whether a name is literal, without markup.
 pub(super) fn fixed(name: &str) -> bool {
     !data::has_markup(name)
 }
 
-/// What a task without a name is called: with its first words, which `no_log` hides.
+/// The title of a task without a name: its module and main argument, which `no_log` hides.
 fn title(task: &Task) -> String {
     let main =
         ["name", "path", "dest", "cmd", "msg", "file", "action"].iter().find_map(|k| task.args.get(*k)?.as_str());

@@ -1,4 +1,4 @@
-//! What the compiler refuses and how it says so; what it lets through.
+//! Tests what the compiler rejects, with its messages, and what it accepts.
 
 use super::*;
 use expect_test::{Expect, expect};
@@ -68,7 +68,7 @@ fn slips_are_answered_with_the_right_word() {
               hint: did you mean `content`?
             site.yml:12:9: unknown option `mdoe` of copy
               hint: did you mean `mode`?
-            site.yml:13:7: `directroy` is no state of file
+            site.yml:13:7: `directroy` is not a valid `state` of file
               hint: did you mean `directory`?
             site.yml:15:7: unknown module or keyword `whne`
               hint: did you mean `when`?
@@ -97,7 +97,7 @@ fn what_only_ansible_can_do_is_named() {
         &[("site.yml", text)],
         expect![[r#"
             site.yml:11:33: unsupported tag `!vault`
-              hint: encrypted values are not read; hand secrets over as variables of the inventory, or use provisioner kind: ansible
+              hint: encrypted values are not supported; pass secrets as inventory variables, or use provisioner kind: ansible
         "#]],
     );
     check_refused(

@@ -1,4 +1,5 @@
-//! Addresses of this machine, by one question to the kernel over netlink. No tool is run, and nothing is sent to a network.
+//! The addresses of this machine, from one netlink request to the kernel. No tool is run and
+//! nothing is sent to the network.
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -7,15 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// One address of one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Number of the interface.
+    /// The interface index.
     pub interface: u32,
     pub address: IpAddr,
     pub broadcast: Option<Ipv4Addr>,
-    /// Bits of the network's prefix.
+    /// The prefix length in bits.
     pub prefix: u8,
-    /// As the kernel counts: 0 everywhere, 253 on the link, 254 on the host.
+    /// The kernel's scope number: 0 global, 253 link, 254 host.
     pub scope: u8,
-    /// Given beside the first of its network.
+    /// The kernel marks it as an additional address of the same network.
     pub secondary: bool,
 }
 
@@ -23,15 +24,15 @@ const HEADER: usize = 16;
 const NLMSG_DONE: u16 = 3;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
-/// Request, and all there are.
+/// NLM_F_REQUEST and NLM_F_DUMP.
 const DUMP: u16 = 0x301;
 const IFA_F_SECONDARY: u8 = 1;
-/// Answers read: far more than a machine has addresses.
+/// Maximum number of messages read, far more than a machine has addresses.
 const ANSWERS_MAX: usize = 256;
 
-/// Every address there is.
+/// All addresses of all interfaces.
 pub fn ask() -> Result<Vec<Address>, rustix::io::Errno> {
-    // The protocol that has no number of its own is that of routes and addresses.
+    // Protocol 0 (None) is NETLINK_ROUTE.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_timeout(
         &socket,
@@ -64,7 +65,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Takes what one answer tells; whether it was the last.
+/// Parses one datagram. Returns true if it was the last.
 fn parse(mut bytes: &[u8], out: &mut Vec<Address>) -> bool {
     while let (Some(len), Some(kind)) = (word(bytes, 0), half(bytes, 4)) {
         let len = len as usize;
@@ -103,7 +104,7 @@ fn address(message: &[u8]) -> Option<Address> {
         }
         rest = rest.get((len + 3) & !3..).unwrap_or_default();
     }
-    // Of two ends of a wire, the local one.
+    // On a point-to-point link IFA_ADDRESS is the peer's address and IFA_LOCAL our own.
     let address = local.or(own)?;
     let broadcast = if let Some(IpAddr::V4(b)) = broadcast { Some(b) } else { None };
     let secondary = address.is_ipv4() && flags & IFA_F_SECONDARY != 0;

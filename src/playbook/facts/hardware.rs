@@ -1,4 +1,4 @@
-//! Facts about memory, processors, disks and what is mounted.
+//! Facts about memory, processors, disks and mounts.
 
 use super::Root;
 use crate::files;
@@ -6,9 +6,10 @@ use crate::playbook::event::Cancel;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Mounts and disks that are told.
+/// Maximum number of reported mounts and disks.
 const MANY: usize = 500;
-/// So long is waited for a file system to tell its sizes, and for all of them: the host of one may be away.
+/// Timeouts for the size of one file system and of all file systems. The server of a network file
+/// system may be unreachable.
 const ANSWER: Duration = Duration::from_secs(1);
 const ANSWERS: Duration = Duration::from_secs(10);
 
@@ -40,7 +41,7 @@ pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
     }
 }
 
-/// What the number of a chassis's type means.
+/// The name of a DMI chassis type.
 fn form(number: &str) -> String {
     let names = [
         "Unknown",
@@ -151,7 +152,7 @@ fn processors(root: &Root, out: &mut Map<String, Value>) {
     out.insert("processor_nproc".into(), json!(usable));
 }
 
-/// What is mounted from a disk or another host, as Ansible tells it.
+/// The mounts from disks and other hosts, with the keys of Ansible.
 fn mounts(root: &Root, cancel: &Cancel) -> Vec<Value> {
     let (mut out, began) = (Vec::new(), Instant::now());
     for line in root.read("/proc/self/mounts").lines().take(MANY) {
@@ -187,7 +188,7 @@ fn mounts(root: &Root, cancel: &Cancel) -> Vec<Value> {
     out
 }
 
-/// `\040` and its like in what the kernel lists.
+/// Decodes octal escapes such as `\040` in the kernel's mount table.
 fn unescaped(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -214,7 +215,7 @@ fn devices(root: &Root) -> Map<String, Value> {
     for name in root.names("/sys/block").into_iter().take(MANY) {
         let base = format!("/sys/block/{name}");
         let word = |file: &str| root.word(&format!("{base}/{file}"));
-        // A loop that nothing is behind is no disk.
+        // Missing or unreadable sizes count as 0.
         let sectors: u64 = word("size").and_then(|n| n.parse().ok()).unwrap_or(0);
         let mut partitions = Map::new();
         for part in root.names(&base).into_iter().filter(|p| p.starts_with(&name)).take(MANY) {
@@ -239,7 +240,7 @@ fn devices(root: &Root) -> Map<String, Value> {
     out
 }
 
-/// Sectors of 512 bytes, as people read them.
+/// A number of 512-byte sectors as a readable size.
 fn size(sectors: u64) -> String {
     let bytes = sectors as f64 * 512.0;
     let units = [("TB", 40), ("GB", 30), ("MB", 20), ("KB", 10)];

@@ -1,6 +1,8 @@
-//! What the node's owner says of it: `/etc/ansible/facts.d/*.fact`, JSON or INI, or programs that print one of the two.
+//! Custom facts of the node: `/etc/ansible/facts.d/*.fact`, which are JSON, INI, or programs that
+//! print one of the two.
 //!
-//! A program is run only if nobody but root, or who runs this, may have written it; each is bounded in time and output.
+//! A program is run only if no user but root and the user of this process can have written it. Each
+//! program has a timeout and an output limit.
 
 use super::Root;
 use crate::playbook::event::Cancel;
@@ -11,14 +13,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const DIR: &str = "/etc/ansible/facts.d";
-/// Files that are read.
+/// Maximum number of files.
 const FILES_MAX: usize = 100;
-/// For one program.
+/// Timeout of one program.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For all of them.
+/// Timeout of all programs together.
 const ALL: Duration = Duration::from_secs(60);
 
-/// `ansible_local`: each file's content under its name; where one is bad, a text says why, as Ansible's does.
+/// `ansible_local`: the content of each file under its name. The value of an invalid file is the
+/// error text, as in Ansible.
 pub fn of(root: &Root, cancel: &Cancel) -> Value {
     let (mut out, until) = (Map::new(), Instant::now() + ALL);
     for name in root.names(DIR).into_iter().filter(|n| n.ends_with(".fact")).take(FILES_MAX) {
@@ -34,7 +37,8 @@ pub fn of(root: &Root, cancel: &Cancel) -> Value {
     Value::Object(out)
 }
 
-/// Whether a file is to be run.
+/// Whether a file is a program. Fails if another user than root or the own user can write it or its
+/// directory.
 fn program(path: &Path) -> Result<bool, String> {
     let about = |e: std::io::Error| format!("Could not stat fact ({}): {e}", path.display());
     let stat = std::fs::metadata(path).map_err(about)?;
@@ -46,7 +50,7 @@ fn program(path: &Path) -> Result<bool, String> {
     let sure = |m: &std::fs::Metadata| (m.uid() == 0 || m.uid() == own) && m.permissions().mode() & 0o022 == 0;
     match sure(&stat) && dir.as_ref().is_none_or(sure) {
         true => Ok(true),
-        false => Err(format!("{} is not run: others than root may write it", path.display())),
+        false => Err(format!("{} is not run: users other than root can write it", path.display())),
     }
 }
 
@@ -55,12 +59,12 @@ fn run(path: &Path, until: Instant, cancel: &Cancel) -> Result<String, String> {
     let job = Job { argv: vec![path.display().to_string()], timeout: Some(patience), ..Job::default() };
     let failed = |why: String| format!("Failure executing fact script ({}), {why}", path.display());
     if cancel.stopped() || patience.is_zero() {
-        let why = if cancel.stopped() { "the run was stopped" } else { "the time for all of them is over" };
+        let why = if cancel.stopped() { "the run was stopped" } else { "the timeout of all fact programs was reached" };
         return Err(failed(format!("it was not run: {why}")));
     }
     let done = process::run(&job, cancel, &mut |_| {}).map_err(|e| failed(e.to_string()))?;
     if done.timed_out {
-        return Err(failed(format!("no end within {} s", patience.as_secs())));
+        return Err(failed(format!("timed out after {} s", patience.as_secs())));
     }
     if done.rc != Some(0) {
         let rc = done.rc.map_or_else(|| "by a signal".to_owned(), |rc| rc.to_string());
@@ -76,7 +80,8 @@ fn read(text: &str, path: &Path) -> Result<Value, String> {
     ini(text).ok_or_else(|| format!("error loading facts as JSON or ini - please check content: {}", path.display()))
 }
 
-/// Sections of `name = value` lines; a line that begins with a blank goes on with the value before.
+/// Parses INI sections of `name = value` lines; an indented line continues the previous value.
+/// None: not valid INI.
 fn ini(text: &str) -> Option<Value> {
     let mut out: Map<String, Value> = Map::new();
     let mut section: Option<String> = None;
@@ -146,6 +151,6 @@ mod tests {
         assert_eq!(got["a"], json!({"x": [1, 2]}));
         assert!(got["c"].as_str().unwrap().contains("not run: the run was stopped"), "{}", got["c"]);
         let late = run(&at.join("c.fact"), Instant::now(), &Cancel::new());
-        assert!(late.unwrap_err().contains("the time for all of them is over"));
+        assert!(late.unwrap_err().contains("the timeout of all fact programs was reached"));
     }
 }

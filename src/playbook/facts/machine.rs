@@ -1,4 +1,4 @@
-//! Facts about the running machine: kernel, names, clock, who asks, what it is a guest of.
+//! Facts about the running machine: kernel, names, clock, the own user, virtualization.
 
 use super::Root;
 use crate::playbook::event::Cancel;
@@ -36,7 +36,7 @@ fn uname(root: &Root, out: &mut Map<String, Value>) {
     let short = nodename.split('.').next().unwrap_or_default().to_owned();
     let fqdn = fqdn(&root.read("/etc/hosts"), &nodename, &short);
     let machine = text(uname.machine());
-    // What the kernel calls by generation, Ansible calls by family.
+    // Ansible reports all 32-bit x86 generations as i386.
     let architecture = match machine.as_str() {
         "i486" | "i586" | "i686" => "i386".to_owned(),
         _ => machine.clone(),
@@ -55,7 +55,8 @@ fn uname(root: &Root, out: &mut Map<String, Value>) {
     out.insert("machine".into(), json!(machine));
 }
 
-/// The long name of this host by `/etc/hosts`; without one there, its own name. No resolver is asked: it may take long.
+/// The fully qualified name of this host from `/etc/hosts`, or else its own name. DNS is not
+/// queried, because that may take long.
 fn fqdn(hosts: &str, nodename: &str, short: &str) -> String {
     if nodename.contains('.') {
         return nodename.to_owned();
@@ -119,7 +120,7 @@ fn date_time(out: &mut Map<String, Value>) {
     out.insert("date_time".into(), Value::Object(facts));
 }
 
-/// Words of the kernel's command line: `cmdline` keeps the last of a name, `proc_cmdline` all.
+/// The kernel command line: `cmdline` keeps the last value of a name, `proc_cmdline` all values.
 fn cmdline(root: &Root, out: &mut Map<String, Value>) {
     let text = root.read("/proc/cmdline");
     let (mut last, mut all): (Map<String, Value>, Map<String, Value>) = Default::default();
@@ -141,7 +142,7 @@ fn cmdline(root: &Root, out: &mut Map<String, Value>) {
     out.insert("proc_cmdline".into(), Value::Object(all));
 }
 
-/// What this machine is a guest of, and what it could be host to.
+/// The virtualization of which this machine is a guest, and those for which it can be a host.
 fn virtualization(root: &Root, out: &mut Map<String, Value>) {
     let (mut guest, mut host): (BTreeSet<String>, BTreeSet<String>) = Default::default();
     let mut found: Option<(String, &'static str)> = None;

@@ -1,7 +1,9 @@
-//! What is true of this node, without Python: `ansible_hostname` and its like, each also in `ansible_facts`.
+//! Facts of this node, gathered without Python: `ansible_hostname` and others, each also in
+//! `ansible_facts`.
 //!
-//! Read from files of the kernel and of the system, from one netlink socket, and from what `/etc/ansible/facts.d` says.
-//! Which names there may be, `known` tells at compile time; what Ansible has besides is in `ABSENT`, with the reason.
+//! They are read from files of the kernel and the system, from one netlink socket, and from
+//! `/etc/ansible/facts.d`. The compiler checks names with `is_known`. `ABSENT` lists the facts that
+//! only Ansible has, with the reason.
 
 mod address;
 mod hardware;
@@ -17,10 +19,10 @@ use super::event::Cancel;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Longest file that a fact is read from, in bytes.
+/// Maximum number of bytes read from a file.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Where facts are read from: `/`, and in tests a tree that was copied from a machine.
+/// The root directory of the files: `/`, or in tests a tree copied from a machine.
 #[derive(Debug, Clone)]
 struct Root(PathBuf);
 
@@ -29,18 +31,18 @@ impl Root {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// A file's text; empty where there is none.
+    /// The text of a file; empty if it cannot be read.
     fn read(&self, path: &str) -> String {
         use std::io::Read as _;
         let mut bytes = Vec::new();
         if let Ok(file) = std::fs::File::open(self.at(path)) {
-            // Files of the kernel may fail in the middle; what came before counts.
+            // Reading a kernel file may fail in the middle; the bytes before the error are used.
             let _ = file.take(FILE_MAX).read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The same without blanks around; None where it is empty or not there.
+    /// The trimmed text of a file. None if it is empty or does not exist.
     fn word(&self, path: &str) -> Option<String> {
         let text = self.read(path);
         let text = text.trim();
@@ -51,7 +53,7 @@ impl Root {
         self.at(path).exists()
     }
 
-    /// Names in a directory, in order.
+    /// The sorted names in a directory.
     fn names(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -64,7 +66,8 @@ impl Root {
     }
 }
 
-/// All facts, gathered anew. Never fails: what cannot be told is left out, and after `cancel` nobody is asked any more.
+/// Gathers all facts. Never fails: facts that cannot be read are left out. After `cancel` no other
+/// program is started.
 pub fn facts(cancel: &Cancel) -> Map<String, Value> {
     let root = Root(PathBuf::from("/"));
     let mut out = Map::new();

@@ -1,6 +1,6 @@
-//! The names of facts: those that `facts` may give, and those that only Ansible's Python gives.
+//! The names of facts: those that `facts` may return, and those that only Ansible has.
 
-/// What a template finds on the node besides what the fleet says.
+/// All facts that a template can use.
 pub const NAMES: &[&str] = &[
     "ansible_all_ipv4_addresses",
     "ansible_all_ipv6_addresses",
@@ -95,12 +95,12 @@ pub const NAMES: &[&str] = &[
     "ansible_virtualization_tech_guest",
     "ansible_virtualization_tech_host",
     "ansible_virtualization_type",
-    // Of a run that failed, for `rescue`.
+    // These two are set after a failure, for `rescue`.
     "ansible_failed_result",
     "ansible_failed_task",
 ];
 
-/// Facts of Ansible that nothing here gives, each with the reason.
+/// Facts of Ansible that remoor does not gather, each with the reason.
 pub const ABSENT: &[(&str, &str)] = &[
     ("ansible_python", "no Python runs on the node"),
     ("ansible_python_version", "no Python runs on the node"),
@@ -116,23 +116,24 @@ pub const ABSENT: &[(&str, &str)] = &[
     ("ansible_board_asset_tag", "asset tags are not gathered"),
     ("ansible_chassis_asset_tag", "asset tags are not gathered"),
     ("ansible_chassis_version", "the chassis's version is not gathered"),
-    ("ansible_ssh_host_key_dsa_public", "such keys are of no use any more"),
+    ("ansible_ssh_host_key_dsa_public", "DSA host keys are obsolete"),
 ];
 
-/// Beginnings of names of network interfaces, each of which is a fact of its own name.
+/// Prefixes of network interface names. Each interface has a fact of its own name.
 const INTERFACES: [&str; 22] = [
     "eth", "en", "wl", "ww", "lo", "br", "bond", "team", "vlan", "docker", "veth", "virbr", "tun", "tap", "wg",
     "dummy", "ib", "cni", "flannel", "cali", "ifb", "em",
 ];
 
-/// Whether `name`, as `ansible_x`, may be a fact; names of interfaces are guessed by how such are called.
+/// Whether `name` (`ansible_x`) may be a fact. Interface names are recognised by their usual
+/// prefixes.
 pub fn known(name: &str) -> bool {
     let Some(short) = name.strip_prefix("ansible_") else { return false };
     NAMES.contains(&name)
         || INTERFACES.iter().any(|begin| short.starts_with(begin) && (short == "lo" || short.len() > begin.len()))
 }
 
-/// Why a fact of Ansible, as `ansible_x`, is not there.
+/// The reason why a fact of Ansible (`ansible_x`) is not gathered.
 pub fn absent(name: &str) -> Option<&'static str> {
     ABSENT.iter().find(|(own, _)| *own == name).map(|(_, why)| *why)
 }

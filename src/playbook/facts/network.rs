@@ -1,11 +1,11 @@
-//! Facts about interfaces, addresses, the way out, and who resolves names.
+//! Facts about interfaces, addresses, default routes and DNS.
 
 use super::Root;
 use super::address::Address;
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Interfaces that are told.
+/// Maximum number of reported interfaces.
 const MANY: usize = 500;
 
 pub fn of(root: &Root, addresses: &[Address], out: &mut Map<String, Value>) {
@@ -16,7 +16,7 @@ pub fn of(root: &Root, addresses: &[Address], out: &mut Map<String, Value>) {
         .take(MANY)
         .collect();
     for name in &names {
-        // As Ansible spells what no variable can be called.
+        // Characters that a variable name cannot contain become `_`, as in Ansible.
         out.insert(name.replace(['-', ':', '.'], "_"), interface(root, name, addresses));
     }
     let shown = |a: &Address| a.address.to_string();
@@ -48,7 +48,7 @@ fn number(root: &Root, name: &str, file: &str) -> Option<i64> {
     root.word(&format!("/sys/class/net/{name}/{file}"))?.parse().ok()
 }
 
-/// `00:00:...` is no address.
+/// The MAC address of an interface; an all-zero address counts as none.
 fn hardware(root: &Root, name: &str) -> Option<String> {
     root.word(&format!("/sys/class/net/{name}/address")).filter(|a| !a.is_empty() && a != "00:00:00:00:00:00")
 }
@@ -122,7 +122,7 @@ fn interface(root: &Root, name: &str, addresses: &[Address]) -> Value {
     fact
 }
 
-/// What all ways out have in common.
+/// The facts that default routes of IPv4 and IPv6 have in common.
 fn way(root: &Root, name: &str, gateway: IpAddr) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("interface".into(), json!(name));
@@ -135,7 +135,7 @@ fn way(root: &Root, name: &str, gateway: IpAddr) -> Map<String, Value> {
     out
 }
 
-/// The default route of least metric, with the first address of its interface.
+/// The default route with the lowest metric, with the first address of its interface.
 fn default_v4(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> {
     let table = root.read("/proc/net/route");
     let routes = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
@@ -176,7 +176,7 @@ fn default_v6(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> 
     Some(out)
 }
 
-/// As `resolv.conf` says it.
+/// Parses `resolv.conf`.
 fn dns(text: &str) -> Value {
     let mut out = Map::new();
     for line in text.lines().filter(|l| !l.trim_start().starts_with(['#', ';'])) {

@@ -1,4 +1,5 @@
-//! Facts about the system that was installed: distribution, package and service managers, what guards it.
+//! Facts about the installed system: distribution, package manager, service manager, security
+//! modules.
 
 use super::Root;
 use serde_json::{Map, Value, json};
@@ -23,7 +24,7 @@ pub fn of(root: &Root, out: &mut Map<String, Value>) {
     }
 }
 
-/// `KEY=value` lines, quotes taken off.
+/// A lookup in `KEY=value` lines, without quotes around the value; empty if the key does not exist.
 fn fields(text: &str) -> impl Fn(&str) -> String + '_ {
     move |key: &str| {
         let line = text.lines().find_map(|l| l.trim().strip_prefix(key)?.strip_prefix('='));
@@ -31,7 +32,7 @@ fn fields(text: &str) -> impl Fn(&str) -> String + '_ {
     }
 }
 
-/// What Ansible calls a system, by its `ID` in os-release.
+/// `ID` in os-release, and Ansible's names of the distribution and its family.
 const DISTRIBUTIONS: &[(&str, &str, &str)] = &[
     ("debian", "Debian", "Debian"),
     ("raspbian", "Debian", "Debian"),
@@ -68,12 +69,12 @@ fn distribution(root: &Root, out: &mut Map<String, Value>) {
     let like = field("ID_LIKE");
     let known = DISTRIBUTIONS.iter().find(|(own, _, _)| *own == id);
     let name = known.map_or_else(|| field("NAME"), |(_, name, _)| (*name).to_owned());
-    // Of a child of a system that is known, the family is its parent's.
+    // An unknown distribution has the family of the first known one in `ID_LIKE`.
     let parent = || DISTRIBUTIONS.iter().find(|(own, _, _)| like.split_whitespace().any(|l| l == *own));
     let family = known.or_else(parent).map_or_else(|| name.clone(), |(_, _, family)| (*family).to_owned());
     let mut version = field("VERSION_ID");
     let release = match family.as_str() {
-        // These have no name for a release but the number behind the point.
+        // SUSE releases have no code name; Ansible reports the minor version.
         "Suse" => version.split_once('.').map_or_else(|| "0".to_owned(), |(_, minor)| minor.to_owned()),
         _ => {
             let files = ["/etc/centos-release", "/etc/redhat-release"].map(|path| root.read(path));
@@ -92,7 +93,7 @@ fn distribution(root: &Root, out: &mut Map<String, Value>) {
         minor = exact.split_once('.').map(|(_, minor)| minor.to_owned());
         version = exact;
     } else if matches!(id.as_str(), "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol") {
-        // More exact than os-release, which says 9 of CentOS 9.4.
+        // These files are more exact than os-release, which only says 9 for CentOS 9.4.
         let own = root.word("/etc/centos-release").or(root.word("/etc/redhat-release")).unwrap_or_default();
         let long = own.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
         let long: Vec<&str> = long.split('.').take(2).collect();
@@ -128,7 +129,8 @@ fn distribution(root: &Root, out: &mut Map<String, Value>) {
     out.insert("distribution_file_variety".into(), json!(variety));
 }
 
-/// By `/etc/lsb-release`, and where there is none, what the tool `lsb_release` says, which reads os-release too.
+/// The LSB facts from `/etc/lsb-release`. If that file does not exist but the tool `lsb_release` is
+/// installed: from os-release, which the tool reads too.
 fn lsb(root: &Root, out: &mut Map<String, Value>) {
     let (own, release) = (root.read("/etc/lsb-release"), root.read("/etc/os-release"));
     let mut found = Map::new();
@@ -172,7 +174,7 @@ fn package_manager(root: &Root, out: &Map<String, Value>) -> &'static str {
         ("/usr/bin/xbps-install", "xbps"),
         ("/usr/bin/swupd", "swupd"),
     ];
-    // A foreign one may be installed beside the system's own.
+    // The package manager of another distribution may be installed in addition to the system's own.
     if family == "Debian" && root.has("/usr/bin/apt-get") {
         return "apt";
     }
@@ -186,7 +188,7 @@ fn service_manager(root: &Root) -> String {
         "runit-init" => Some("runit"),
         "svscan" => Some("svc"),
         "openrc-init" => Some("openrc"),
-        // Many call themselves so, and a shell is the first of a container.
+        // Several init systems have the name `init`, and in a container process 1 is often a shell.
         "" | "init" => None,
         name if name.ends_with("sh") => None,
         name => Some(name),

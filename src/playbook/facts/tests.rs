@@ -1,4 +1,5 @@
-//! Facts of the tree in `tests/ansible/node`, compared with what Ansible's `setup` said of the machine it was copied from.
+//! Facts read from the tree `tests/ansible/node`, compared with the output of Ansible's `setup` on
+//! the machine from which it was copied.
 
 use super::address::Address;
 use super::*;
@@ -30,7 +31,7 @@ fn addresses(told: &Value) -> Vec<Address> {
     out
 }
 
-/// Lists whose order means nothing, in one order.
+/// Sorts all lists, because their order has no meaning.
 fn ordered(value: &Value) -> Value {
     match value {
         Value::Array(items) => {
@@ -85,7 +86,7 @@ fn knows_this_machine() {
         assert_eq!(facts["ansible_facts"][name], *value);
     }
     assert_eq!(facts["ansible_lo"]["ipv4"]["address"], "127.0.0.1", "{}", facts["ansible_lo"]);
-    assert!(ABSENT.iter().all(|(name, _)| !facts.contains_key(*name)), "told, and said to be absent");
+    assert!(ABSENT.iter().all(|(name, _)| !facts.contains_key(*name)), "gathered, but listed as absent");
     assert_eq!(
         (absent("ansible_python").is_some(), known("ansible_eth0"), known("ansible_hosntame")),
         (true, true, false)

@@ -1,4 +1,4 @@
-//! The tests, which stand behind `is`.
+//! The Jinja tests, which follow `is`.
 
 use super::{Args, Ask, failure, list};
 use crate::playbook::{pyregex, python, version};
@@ -16,8 +16,8 @@ const fn on_the_node(name: &'static str, takes: &'static [&'static str], run: Ru
     Ask { name, takes, run, differs: ON_THE_NODE }
 }
 
-/// What is said of tests that ask the node; by it they are known.
-pub const ON_THE_NODE: &str = "the files are the node's, Ansible's the controller's";
+/// The `differs` text of tests that read the node. `register` recognises these tests by it.
+pub const ON_THE_NODE: &str = "reads files of the node; in Ansible, of the controller";
 
 const PATTERN: &[&str] = &["pattern", "ignorecase", "multiline"];
 
@@ -38,7 +38,8 @@ pub const ASKS: &[Ask] = &[
         let period = v.get_attr("timedout").and_then(|t| t.get_attr("period"));
         Ok(period.is_ok_and(|p| p.is_true()))
     }),
-    // Nothing runs on by itself here, so that each result is of something that has begun and ended.
+    // There are no asynchronous tasks, so each result belongs to a task that has started and
+    // finished.
     ask("started", &[], |_, v, _| result(&v, "started").map(|_| true)),
     ask("finished", &[], |_, v, _| result(&v, "finished").map(|_| true)),
     ask("match", PATTERN, |_, v, a| matches(&v, &a, "match")),
@@ -112,10 +113,10 @@ pub const ASKS: &[Ask] = &[
 
 const VERSION: &[&str] = &["version", "operator", "strict", "version_type"];
 
-/// A field of what a task registered.
+/// A boolean field of a registered task result.
 fn result(v: &Value, name: &str) -> Result<bool, Error> {
     if v.kind() != ValueKind::Map {
-        return Err(failure(format!("what is asked for `{name}` is no result of a task")));
+        return Err(failure(format!("the value tested with `is {name}` is not a task result")));
     }
     Ok(super::valid(v.get_attr(name)?)?.is_true())
 }
@@ -124,7 +125,7 @@ fn changed(v: &Value) -> Result<bool, Error> {
     if result(v, "changed")? {
         return Ok(true);
     }
-    // Of a result whose other keys only a run can tell, nothing is read that is not needed.
+    // In check mode the other keys of a result may be unknown, so they are only read if needed.
     if !v.get_attr("changed")?.is_undefined() {
         return Ok(false);
     }
@@ -141,7 +142,7 @@ fn matches(v: &Value, a: &Args, kind: &str) -> Result<bool, Error> {
         "search" => pattern,
         "match" => format!("\\A(?:{pattern})"),
         "fullmatch" => format!("\\A(?:{pattern})\\Z"),
-        other => return Err(failure(format!("regex: no match_type `{other}`"))),
+        other => return Err(failure(format!("regex: unknown match_type `{other}`"))),
     };
     let flags = pyregex::Flags { ignorecase: a.flag("ignorecase"), multiline: a.flag("multiline") };
     let regex = pyregex::regex(&pattern, flags, &text).map_err(failure)?;
@@ -163,7 +164,7 @@ fn holds(seq: &Value, item: &Value) -> Result<bool, Error> {
         (Some(text), Some(part), _) => Ok(text.contains(part)),
         (_, _, ValueKind::Map) => Ok(!super::lists::item(seq, item)?.is_undefined()),
         (_, _, ValueKind::Seq | ValueKind::Iterable) => Ok(list("in", seq)?.contains(item)),
-        (_, _, kind) => Err(failure(format!("{kind} holds nothing"))),
+        (_, _, kind) => Err(failure(format!("in: takes a list, a map or a text, not {kind}"))),
     }
 }
 
@@ -174,11 +175,13 @@ fn truth(v: &Value, a: &Args) -> bool {
     }
 }
 
+/// Whether a value has items.
 fn many(v: &Value) -> bool {
     matches!(v.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String)
 }
 
-/// Its device is not that of the directory above, or it is the top.
+/// Whether a path is a mount point: its device differs from that of its parent, or it is the root
+/// directory.
 fn is_mount(path: &str) -> Result<bool, Error> {
     use std::os::unix::fs::MetadataExt;
     let (Ok(own), Ok(above)) = (std::fs::symlink_metadata(path), std::fs::symlink_metadata(format!("{path}/..")))

@@ -1,4 +1,4 @@
-//! Filters that hash: checksums, passwords for `/etc/shadow`, names as UUIDs.
+//! Filters that compute hashes: checksums, password hashes for `/etc/shadow`, name-based UUIDs.
 
 use super::{Answer, Args, Filter, differing, failure, filter};
 use crate::playbook::python;
@@ -16,9 +16,7 @@ pub const FILTERS: &[Filter] = &[
             let kind = a.text("hashtype")?.unwrap_or_else(|| "sha1".into());
             let known = hash(&kind, text.as_bytes());
             known.map(Value::from).ok_or_else(|| {
-                failure(format!(
-                    "hash: `{kind}` is not known here; known are md5, sha1, sha224, sha256, sha384, sha512"
-                ))
+                failure(format!("hash: `{kind}` is not supported; use md5, sha1, sha224, sha256, sha384 or sha512"))
             })
         },
         "md5, sha1, sha224, sha256, sha384 and sha512 only",
@@ -30,7 +28,7 @@ pub const FILTERS: &[Filter] = &[
         "password_hash",
         &["hashtype", "salt", "salt_size", "rounds", "ident"],
         password_hash,
-        "sha512 and sha256 only, with a salt: without one each run would change the account",
+        "sha512 and sha256 only, and a salt is required: a random salt would change the account in each run",
     ),
     filter("to_uuid", &["namespace"], to_uuid),
 ];
@@ -47,7 +45,8 @@ fn hash(kind: &str, bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// Where passlib, which Ansible uses, begins. More than a million take seconds.
+/// The default rounds of passlib, which Ansible uses, for SHA-512 and SHA-256. More than a million
+/// rounds take seconds.
 const ROUNDS: (u32, u32) = (656_000, 535_000);
 const ROUNDS_MAX: i64 = 1_000_000;
 
@@ -58,19 +57,19 @@ fn password_hash(_: &mut State, v: Value, a: Args) -> Answer {
         "sha512" | "sha512_crypt" => true,
         "sha256" | "sha256_crypt" => false,
         other => {
-            return Err(failure(format!("password_hash: `{other}` is not known here; known are sha512 and sha256")));
+            return Err(failure(format!("password_hash: `{other}` is not supported; use sha512 or sha256")));
         }
     };
     if a.get("ident").is_some_and(|i| !i.is_none()) || a.get("salt_size").is_some_and(|s| !s.is_none()) {
-        return Err(failure("password_hash: takes no `ident` and no `salt_size` here"));
+        return Err(failure("password_hash: `ident` and `salt_size` are not supported"));
     }
     let Some(salt) = a.text("salt")? else {
         return Err(failure(
-            "password_hash: needs a salt here, or each run would change the account; as in password_hash('sha512', 'some.salt')",
+            "password_hash: a salt is required, because a random salt would change the account in each run; write password_hash('sha512', 'some.salt')",
         ));
     };
     if salt.is_empty() || salt.len() > 16 || !salt.bytes().all(|b| b.is_ascii_alphanumeric() || b"./".contains(&b)) {
-        return Err(failure("password_hash: the salt is 1 to 16 letters, digits, dots and slashes"));
+        return Err(failure("password_hash: the salt must be 1 to 16 letters, digits, dots and slashes"));
     }
     let rounds = match a.number("rounds")? {
         None => {
@@ -81,7 +80,7 @@ fn password_hash(_: &mut State, v: Value, a: Args) -> Answer {
             }
         }
         Some(n) if (1000..=ROUNDS_MAX).contains(&n) => u32::try_from(n).unwrap_or(ROUNDS.0),
-        Some(_) => return Err(failure(format!("password_hash: 1000 to {ROUNDS_MAX} rounds"))),
+        Some(_) => return Err(failure(format!("password_hash: `rounds` must be 1000 to {ROUNDS_MAX}"))),
     };
     let params = sha_crypt::Params::new(rounds).map_err(|e| failure(format!("password_hash: {e}")))?;
     let (id, hashed) = if long {
@@ -93,7 +92,7 @@ fn password_hash(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(format!("${id}${shown}{salt}${hashed}").into())
 }
 
-/// The digits that crypt(3) makes of a hash: bytes in its own order, six bits each, the lowest first.
+/// Encodes a hash as crypt(3) does: bytes in its own order, six bits per digit, lowest bits first.
 fn crypt64(bytes: &[u8], step: usize) -> String {
     const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut out = String::new();
@@ -106,7 +105,7 @@ fn crypt64(bytes: &[u8], step: usize) -> String {
     let (mut a, mut b, mut c) = (0, step, 2 * step);
     for _ in 0..bytes.len() / 3 {
         put(byte(a) << 16 | byte(b) << 8 | byte(c), 4);
-        // Of the longer hash the three turn one way, of the shorter the other.
+        // SHA-512 rotates the three indices to the left, SHA-256 to the right.
         (a, b, c) = if bytes.len() == 64 { (b + 1, c + 1, a + 1) } else { (c + 1, a + 1, b + 1) };
     }
     if bytes.len() == 64 {
@@ -121,7 +120,7 @@ fn to_uuid(_: &mut State, v: Value, a: Args) -> Answer {
     let name = python::text(&v)?;
     let space = a.text("namespace")?.unwrap_or_else(|| "361E6D51-FAEC-444A-9079-341386DA8E2E".into());
     let bytes = hex::decode(space.replace('-', "")).ok().filter(|b| b.len() == 16);
-    let bytes = bytes.ok_or_else(|| failure(format!("to_uuid: `{space}` is no UUID")))?;
+    let bytes = bytes.ok_or_else(|| failure(format!("to_uuid: `{space}` is not a UUID")))?;
     let mut hasher = Sha1::new();
     hasher.update(bytes);
     hasher.update(name.as_bytes());

@@ -1,13 +1,13 @@
-//! Filters that make lists of lists. What asks for an attribute or calls another filter stands in `wrap`.
+//! Filters on lists. Filters that use an attribute or call another filter are in `per_item`.
 
 use super::{Answer, Args, Filter, differing, failure, filter, list};
 use crate::playbook::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 
-/// Items of what is multiplied.
+/// Maximum number of items of a product and similar results.
 const ITEMS_MAX: usize = 100_000;
-const ORDER: &str = "the order of the lists is kept, where Ansible's is that of a set";
+const ORDER: &str = "keeps the order of the lists; Ansible's order is that of a set";
 
 pub const FILTERS: &[Filter] = &[
     filter("list", &[], |_, v, _| Ok(list("list", &v)?.into())),
@@ -117,13 +117,13 @@ fn length(v: &Value) -> Answer {
             _ => v.len(),
         },
     };
-    count.map(Value::from).ok_or_else(|| failure(format!("length: {} has none", v.kind())))
+    count.map(Value::from).ok_or_else(|| failure(format!("length: {} has no length", v.kind())))
 }
 
-/// What a key or an index of `v` holds, else undefined.
+/// The value at a key or index of `v`, or undefined.
 pub fn item(v: &Value, key: &Value) -> Answer {
     if v.is_undefined() {
-        return Err(super::undefined("a value that is looked into is undefined"));
+        return Err(super::undefined("a value with a subscript or attribute is undefined"));
     }
     match v.get_item(key) {
         Ok(value) => super::valid(value),
@@ -131,10 +131,12 @@ pub fn item(v: &Value, key: &Value) -> Answer {
     }
 }
 
+/// The two operands of a set operation.
 fn two(v: &Value, a: &Args) -> Result<(Vec<Value>, Vec<Value>), Error> {
     Ok((list("a set", v)?, list("a set", a.need("other")?)?))
 }
 
+/// The items without duplicates, in order of their first occurrence.
 pub fn distinct(items: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::new();
     for item in items {
@@ -146,7 +148,7 @@ pub fn distinct(items: impl Iterator<Item = Value>) -> Vec<Value> {
 }
 
 fn batch(_: &mut State, v: Value, a: Args) -> Answer {
-    let size = a.count("linecount")?.filter(|n| *n > 0).ok_or_else(|| failure("batch: takes a number above 0"))?;
+    let size = a.count("linecount")?.filter(|n| *n > 0).ok_or_else(|| failure("batch: `linecount` must be above 0"))?;
     let mut rows: Vec<Vec<Value>> = list("batch", &v)?.chunks(size).map(<[Value]>::to_vec).collect();
     if let (Some(fill), Some(last)) = (a.get("fill_with").filter(|f| !f.is_none()), rows.last_mut())
         && size <= ITEMS_MAX
@@ -158,7 +160,7 @@ fn batch(_: &mut State, v: Value, a: Args) -> Answer {
 
 fn slices(_: &mut State, v: Value, a: Args) -> Answer {
     let count = a.count("slices")?.filter(|n| (1..=ITEMS_MAX).contains(n));
-    let count = count.ok_or_else(|| failure("slice: takes a number above 0"))?;
+    let count = count.ok_or_else(|| failure("slice: `slices` must be above 0"))?;
     let items = list("slice", &v)?;
     let (each, more) = (items.len() / count, items.len() % count);
     let (mut out, mut at) = (Vec::new(), 0);
@@ -198,11 +200,11 @@ fn zip(v: &Value, more: &[Value], fill: Option<Value>) -> Answer {
     Ok((0..rows).map(|i| lists.iter().map(|l| cell(l, i)).collect::<Vec<_>>().into()).collect::<Vec<Value>>().into())
 }
 
-/// Every choice of one item of each list, the last varying fastest.
+/// The Cartesian product of the lists; the last list varies fastest.
 pub fn cross(lists: &[Vec<Value>]) -> Result<Vec<Vec<Value>>, Error> {
     let size = lists.iter().try_fold(1usize, |n, l| n.checked_mul(l.len().max(1)));
     if size.is_none_or(|n| n > ITEMS_MAX) {
-        return Err(failure(format!("over {ITEMS_MAX} combinations")));
+        return Err(failure(format!("more than {ITEMS_MAX} combinations")));
     }
     let mut out: Vec<Vec<Value>> = vec![Vec::new()];
     for items in lists {
@@ -230,12 +232,12 @@ fn product(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(cross(&lists)?.into_iter().map(Value::from).collect::<Vec<_>>().into())
 }
 
-/// Picks of `r` items, in the order of their places; with `order`, each arrangement of them.
+/// All combinations of `r` items in their order; with `order`, all permutations.
 fn picks(items: &[Value], r: usize, order: bool) -> Answer {
     fn go(items: &[Value], r: usize, order: bool, taken: &mut Vec<usize>, out: &mut Vec<Value>) -> Result<(), Error> {
         if taken.len() == r {
             if out.len() >= ITEMS_MAX {
-                return Err(failure(format!("over {ITEMS_MAX} combinations")));
+                return Err(failure(format!("more than {ITEMS_MAX} combinations")));
             }
             out.push(taken.iter().map(|i| items[*i].clone()).collect::<Vec<_>>().into());
             return Ok(());
@@ -254,12 +256,12 @@ fn picks(items: &[Value], r: usize, order: bool) -> Answer {
     if r <= items.len() && items.len() <= 1000 {
         go(items, r, order, &mut Vec::new(), &mut out)?;
     } else if r <= items.len() {
-        return Err(failure("over 1000 items to choose from"));
+        return Err(failure("more than 1000 items to choose from"));
     }
     Ok(out.into())
 }
 
-/// Pairs of each element and each item of the list that it has under a dotted name.
+/// Pairs of an element and an item of the list that it has at `path`, a dotted name.
 pub fn subelements(v: &Value, path: &Value, skip_missing: bool) -> Result<Vec<Value>, Error> {
     let elements = match v.kind() {
         ValueKind::Map => v.try_iter()?.map(|key| v.get_item(&key)).collect::<Result<Vec<_>, _>>()?,
@@ -275,12 +277,12 @@ pub fn subelements(v: &Value, path: &Value, skip_missing: bool) -> Result<Vec<Va
         let mut at = element.clone();
         for key in &keys {
             if at.kind() != ValueKind::Map {
-                return Err(failure(format!("subelements: what holds `{key}` is not a map")));
+                return Err(failure(format!("subelements: the parent of `{key}` is not a map")));
             }
             at = item(&at, &Value::from(key.as_str()))?;
             if at.is_undefined() {
                 if !skip_missing {
-                    return Err(failure(format!("subelements: an element lacks `{key}`")));
+                    return Err(failure(format!("subelements: an element has no `{key}`")));
                 }
                 at = Value::from(Vec::<Value>::new());
                 break;

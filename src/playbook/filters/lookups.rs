@@ -1,5 +1,6 @@
-//! `lookup`, `query` and `q`: those that need nothing but variables, and files that the compiler took along. Commands and
-//! addresses of the manager are not there where templates are rendered, on the node; `REFUSED` says what to do instead.
+//! `lookup`, `query` and `q`. Supported are lookups that need only variables, and lookups of files
+//! that the compiler includes in the plan. Templates are rendered on the node, so commands and
+//! network requests of the manager are not available; `REFUSED` lists alternatives.
 
 use super::{Answer, failure, list, lists, undefined};
 use crate::playbook::python;
@@ -10,43 +11,44 @@ use minijinja::{Environment, Error, State, Value};
 use regex::Regex;
 use std::cell::Cell;
 
-/// Lookups that are there, each with what Ansible does otherwise.
+/// The supported lookups, each with its difference from Ansible; empty: none.
 pub const KNOWN: &[(&str, &str)] = &[
     ("dict", ""),
-    ("env", "the environment is the node's, Ansible's the controller's"),
-    ("file", "a text of the fleet directory by a fixed name"),
-    ("fileglob", "files of the fleet directory by fixed patterns, in order of name"),
-    ("first_found", "files of the fleet directory by fixed names, without `files` and `paths`"),
+    ("env", "reads the environment of the node; in Ansible, of the controller"),
+    ("file", "reads text files of the fleet directory, by a fixed name"),
+    ("fileglob", "finds files of the fleet directory by fixed patterns, sorted by name"),
+    ("first_found", "finds files of the fleet directory by fixed names, without `files` and `paths`"),
     ("indexed_items", ""),
     ("items", ""),
     ("list", ""),
     ("nested", ""),
     ("sequence", ""),
     ("subelements", ""),
-    ("template", "a template of the fleet directory by a fixed name, without options"),
+    ("template", "renders a template of the fleet directory by a fixed name, without options"),
     ("together", ""),
     ("varnames", ""),
     ("vars", ""),
 ];
 
-/// Lookups of Ansible that are not, with what to do.
+/// Lookups of Ansible that are not supported, each with the reason or an alternative.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("config", "settings of Ansible are not remoor's"),
+    ("config", "remoor has no Ansible settings"),
     ("csvfile", "it reads a file of the manager; use vars_files"),
     ("ini", "it reads a file of the manager; use vars_files"),
     ("inventory_hostnames", "write the group as groups['name']"),
     ("lines", "it runs a command on the manager"),
     ("password", "it writes a file on the manager"),
     ("pipe", "it runs a command on the manager"),
-    ("random_choice", "a second run would not find what the first one made"),
+    ("random_choice", "a second run would not give the same result"),
     ("unvault", "vault files are not part of the language"),
-    ("url", "it asks an address from the manager; use the module uri on the node"),
+    ("url", "it sends a request from the manager; use the module uri on the node"),
 ];
 
-/// The variable under which the compiler gives the files that lookups read. No playbook can name it.
+/// The variable with the files that the compiler includes for lookups. A playbook cannot have a
+/// variable of this name.
 pub const GIVEN: &str = "files of lookups";
 
-/// Items that one lookup may give.
+/// Maximum number of items of one lookup.
 const ITEMS_MAX: usize = 10_000;
 
 pub fn register(env: &mut Environment<'static>) {
@@ -57,9 +59,11 @@ pub fn register(env: &mut Environment<'static>) {
 }
 
 fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
-    let Some((name, terms)) = args.split_first() else { return Err(failure("lookup: which one?")) };
+    let Some((name, terms)) = args.split_first() else {
+        return Err(failure("lookup: the name of the lookup is missing"));
+    };
     if args.iter().any(Value::is_undefined) {
-        return Err(undefined("what a lookup is given is undefined"));
+        return Err(undefined("an argument of a lookup is undefined"));
     }
     let wanted: Option<bool> = k.get("wantlist")?;
     let name = python::text(name)?;
@@ -88,7 +92,7 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
             let found = names.iter().map(|term| paths(state, "first_found", term)).collect::<Result<Vec<_>, _>>()?;
             let first = found.into_iter().flatten().next();
             if first.is_none() && !skip.unwrap_or(false) && errors != Some("ignore") {
-                return Err(failure(format!("lookup first_found: none of the files is there: {}", Value::from(names))));
+                return Err(failure(format!("lookup first_found: none of the files exists: {}", Value::from(names))));
             }
             first.into_iter().collect()
         }
@@ -117,17 +121,17 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
         },
         other => {
             let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
-            return Err(failure(format!("lookup `{other}` is not known here; known are {}", known.join(", "))));
+            return Err(failure(format!("lookup `{other}` is not supported; supported are {}", known.join(", "))));
         }
     };
     k.assert_all_used()?;
     if found.len() > ITEMS_MAX {
-        return Err(failure(format!("lookup {name}: over {ITEMS_MAX} items")));
+        return Err(failure(format!("lookup {name}: more than {ITEMS_MAX} items")));
     }
     if wanted.unwrap_or(as_list) {
         return Ok(found.into());
     }
-    // One thing is given as it is, several texts with commas between.
+    // A single item is returned as it is; several texts are joined with commas.
     Ok(match found.as_slice() {
         [one] => one.clone(),
         several if !several.is_empty() && several.iter().all(|v| v.kind() == ValueKind::String) => {
@@ -148,32 +152,32 @@ fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
     terms.iter().map(one).collect()
 }
 
-/// Of a pattern or a name, the files that the compiler found.
+/// The files that the compiler found for a pattern or name.
 fn paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
     let name = python::text(name)?;
     let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
     match found.filter(|found| found.kind() == ValueKind::Seq) {
         Some(found) => list(kind, &found),
-        None => Err(failure(format!("lookup {kind}: `{name}` is no fixed name in the playbook"))),
+        None => Err(failure(format!("lookup {kind}: `{name}` is not a constant in the playbook"))),
     }
 }
 
-/// The text of a file that the compiler took along.
+/// The text of a file that the compiler included.
 fn given(state: &State, kind: &str, name: &Value) -> Result<String, Error> {
     let name = python::text(name)?;
     let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
     let content = found.and_then(|file| file.get_attr("content").ok()).filter(|c| !c.is_undefined());
     let bytes = content.and_then(|c| base64::engine::general_purpose::STANDARD.decode(c.as_str()?).ok());
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.ok_or_else(|| failure(format!("lookup {kind}: the node has no `{name}`")))
+    text.ok_or_else(|| failure(format!("lookup {kind}: the plan does not contain `{name}`")))
 }
 
 thread_local! {
-    /// Templates that lookups are rendering, one inside of the other.
+    /// Number of nested template lookups that are being rendered.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Lookups of templates in templates.
+/// Maximum depth of nested template lookups.
 const DEPTH_MAX: u32 = 10;
 
 fn template(state: &State, name: &Value) -> Answer {
@@ -181,7 +185,7 @@ fn template(state: &State, name: &Value) -> Answer {
     let vars = state.lookup("vars").ok_or_else(|| failure("lookup template: there are no variables"))?;
     let depth = DEPTH.get();
     if depth >= DEPTH_MAX {
-        return Err(failure(format!("lookup template: over {DEPTH_MAX} templates deep")));
+        return Err(failure(format!("lookup template: more than {DEPTH_MAX} nested templates")));
     }
     DEPTH.set(depth + 1);
     let out = state.env().render_named_str("lookup", &text, vars);
@@ -230,7 +234,7 @@ fn dict(terms: &[Value]) -> Result<Vec<Value>, Error> {
     Ok(out)
 }
 
-/// One level of lists is opened.
+/// Flattens one level of lists.
 fn items(terms: &[Value]) -> Result<Vec<Value>, Error> {
     let mut out = Vec::new();
     for term in terms {
@@ -249,9 +253,10 @@ fn together(terms: &[Value]) -> Result<Vec<Value>, Error> {
     Ok((0..rows).map(|i| parts.iter().map(|p| cell(p, i)).collect::<Vec<_>>().into()).collect())
 }
 
-/// What `sequence` is told, in words (`start=1 end=3`), as `1-3/2:host%02d`, or by name.
+/// The items of `sequence`, given as words (`start=1 end=3`), as `1-3/2:host%02d`, or as keyword
+/// arguments.
 fn sequence(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
-    let wrong = |what: &str| failure(format!("sequence: `{what}`"));
+    let wrong = |what: &str| failure(format!("sequence: invalid argument `{what}`"));
     let number = |text: &str| -> Result<i64, Error> {
         let lower = text.trim().to_ascii_lowercase();
         let parsed = match lower.strip_prefix("0x") {
@@ -290,20 +295,20 @@ fn sequence(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
     format = k.get::<Option<String>>("format")?.or(format);
     let start = start.unwrap_or(1);
     let end = match (end, count) {
-        (Some(_), Some(_)) => return Err(failure("sequence: takes an end or a count")),
+        (Some(_), Some(_)) => return Err(failure("sequence: takes either an end or a count")),
         (Some(end), None) => end,
         (None, Some(0)) => return Ok(Vec::new()),
         (None, Some(count)) => start.saturating_add(count.saturating_sub(1).saturating_mul(stride)),
-        (None, None) => return Err(failure("sequence: takes an end or a count")),
+        (None, None) => return Err(failure("sequence: takes either an end or a count")),
     };
     if stride == 0 {
         return Ok(Vec::new());
     }
     if stride > 0 && end < start || stride < 0 && end > start {
-        return Err(failure("sequence: the stride leads away from the end"));
+        return Err(failure("sequence: the stride moves away from the end"));
     }
     if start.abs_diff(end) / stride.unsigned_abs() >= ITEMS_MAX as u64 {
-        return Err(failure(format!("sequence: over {ITEMS_MAX} items")));
+        return Err(failure(format!("sequence: more than {ITEMS_MAX} items")));
     }
     let (mut out, mut at) = (Vec::new(), start);
     while stride > 0 && at <= end || stride < 0 && at >= end {

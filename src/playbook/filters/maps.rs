@@ -1,4 +1,4 @@
-//! Filters of maps.
+//! Filters on maps.
 
 use super::{Answer, Args, Filter, failure, filter, json, list, lists, wrap};
 use crate::playbook::{python, scope};
@@ -17,7 +17,7 @@ pub const FILTERS: &[Filter] = &[
     filter("rekey_on_member", &["key", "duplicates"], rekey),
 ];
 
-/// Keys and values of a map.
+/// The keys and values of a map.
 fn pairs(who: &str, v: &Value) -> Result<Vec<(Value, Value)>, Error> {
     if v.kind() != ValueKind::Map {
         return Err(failure(format!("{who}: takes a map, not {}", v.kind())));
@@ -44,7 +44,7 @@ pub fn dict(of: Option<Value>, more: Kwargs) -> Answer {
     Ok(Value::from_pairs(out))
 }
 
-/// What becomes of two lists under the same key.
+/// How `combine` merges two lists under the same key (`list_merge`).
 #[derive(Clone, Copy)]
 enum Lists {
     Replace,
@@ -133,7 +133,7 @@ fn items2dict(_: &mut State, v: Value, a: Args) -> Answer {
     for item in list("items2dict", &v)? {
         let (k, v) = (lists::item(&item, &key)?, lists::item(&item, &value)?);
         if k.is_undefined() || v.is_undefined() {
-            return Err(failure(format!("items2dict: an item lacks `{key}` or `{value}`")));
+            return Err(failure(format!("items2dict: an item has no `{key}` or `{value}`")));
         }
         out.push((k, v));
     }
@@ -144,7 +144,7 @@ fn dictsort(_: &mut State, v: Value, a: Args) -> Answer {
     let by_value = match a.text("by")?.as_deref() {
         None | Some("key") => false,
         Some("value") => true,
-        Some(other) => return Err(failure(format!("dictsort: by key or value, not {other}"))),
+        Some(other) => return Err(failure(format!("dictsort: `by` must be key or value, not {other}"))),
     };
     let case = a.flag("case_sensitive");
     let mark = |v: &Value| match v.as_str() {
@@ -172,7 +172,9 @@ fn rekey(_: &mut State, v: Value, a: Args) -> Answer {
     let over = match a.text("duplicates")?.as_deref() {
         None | Some("error") => false,
         Some("overwrite") => true,
-        Some(other) => return Err(failure(format!("rekey_on_member: duplicates is error or overwrite, not {other}"))),
+        Some(other) => {
+            return Err(failure(format!("rekey_on_member: `duplicates` must be error or overwrite, not {other}")));
+        }
     };
     let items = match v.kind() {
         ValueKind::Map => pairs("rekey_on_member", &v)?.into_iter().map(|(_, v)| v).collect(),
@@ -182,10 +184,10 @@ fn rekey(_: &mut State, v: Value, a: Args) -> Answer {
     for item in items {
         let name = lists::item(&item, key)?;
         if name.is_undefined() {
-            return Err(failure(format!("rekey_on_member: an item lacks `{key}`")));
+            return Err(failure(format!("rekey_on_member: an item has no `{key}`")));
         }
         match out.iter_mut().find(|(k, _)| *k == name) {
-            Some(_) if !over => return Err(failure(format!("rekey_on_member: `{name}` is there twice"))),
+            Some(_) if !over => return Err(failure(format!("rekey_on_member: `{name}` occurs twice"))),
             Some(slot) => slot.1 = item,
             None => out.push((name, item)),
         }

@@ -1,12 +1,13 @@
-//! The methods of Python's texts, lists and maps that read and give something new. Those that change a value in its place
-//! (`append`, `update`, `pop` ...) are refused at compile time: values here never change.
+//! The methods of Python's strings, lists and dictionaries that return a new value. Methods that
+//! change a value in place (`append`, `update`, `pop` ...) are refused at compile time, because
+//! values are immutable here.
 
 use super::{Answer, Undefined, failure, list, lists, text};
 use crate::playbook::python;
 use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// Every method that a value answers to.
+/// All supported methods.
 pub const KNOWN: &[&str] = &[
     "capitalize",
     "center",
@@ -63,7 +64,7 @@ pub const KNOWN: &[&str] = &[
     "zfill",
 ];
 
-/// Methods of Python that change what they are called on.
+/// Methods of Python that change a value in place.
 pub const CHANGING: &[&str] = &[
     "append",
     "extend",
@@ -80,7 +81,7 @@ pub const CHANGING: &[&str] = &[
     "discard",
 ];
 
-/// Calls a method that the engine itself does not know.
+/// Calls a method that minijinja itself does not implement.
 pub fn call(undefined: Undefined, state: &mut State, value: &Value, method: &str, args: &[Value]) -> Answer {
     if value.is_undefined() {
         return undefined.passed();
@@ -136,7 +137,7 @@ fn of_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> An
         let width =
             args.first().and_then(Value::as_usize).ok_or_else(|| failure(format!("{method}: takes a width")))?;
         if width > 1 << 20 {
-            return Err(failure(format!("{method}: too wide")));
+            return Err(failure(format!("{method}: the width is too large")));
         }
         Ok((width.saturating_sub(own.chars().count()), word(1).and_then(|f| f.chars().next()).unwrap_or(' ')))
     };
@@ -152,7 +153,7 @@ fn of_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> An
                     parts.reverse();
                     parts.into_iter().map(str::to_owned).collect::<Vec<_>>().into()
                 }
-                ("rsplit", Some(_), _) => return Err(failure("rsplit: takes a separator with a limit")),
+                ("rsplit", Some(_), _) => return Err(failure("rsplit: a limit requires a separator")),
                 _ => text::split(own, sep.as_deref(), max)?.into(),
             }
         }

@@ -1,7 +1,8 @@
-//! The filters of Ansible and Jinja2: which there are, what they take, and how they come into an environment.
+//! The filters and tests of Ansible and Jinja2: their tables, their arguments, and their
+//! registration in an environment.
 //!
-//! What each does stands in the files beside this one. What Ansible has and is not here, `REFUSED` names: it is found at
-//! compile time (`vocabulary.rs`), never at run time.
+//! The implementations are in the other files of this folder. `REFUSED` lists what Ansible has but
+//! remoor does not support. `vocabulary.rs` reports its use at compile time, never at run time.
 
 mod asks;
 mod digest;
@@ -33,19 +34,20 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, tests as engine};
 
 pub type Answer = Result<Value, Error>;
 
-/// One filter. Arguments may be given by place or by name, as in Python.
+/// A filter. Arguments may be positional or named, as in Python.
 pub struct Filter {
     pub name: &'static str,
-    /// Names of its arguments, in order; a last one that begins with `*` takes all that are left.
+    /// Names of its arguments in order. `*` takes all further positional arguments, `**` all
+    /// further named ones.
     pub takes: &'static [&'static str],
     pub run: fn(&mut State, Value, Args) -> Answer,
-    /// An undefined value is no error for it.
+    /// The filter accepts undefined values.
     pub lenient: bool,
-    /// What Ansible does otherwise; empty: nothing.
+    /// The difference from Ansible; empty: none.
     pub differs: &'static str,
 }
 
-/// One test. What `is` asks; answers as its `run` says.
+/// A Jinja test, used with `is`.
 pub struct Ask {
     pub name: &'static str,
     pub takes: &'static [&'static str],
@@ -53,7 +55,7 @@ pub struct Ask {
     pub differs: &'static str,
 }
 
-/// A row of a table of filters.
+/// A table row: a filter that behaves as in Ansible.
 const fn filter(
     name: &'static str,
     takes: &'static [&'static str],
@@ -62,7 +64,7 @@ const fn filter(
     Filter { name, takes, run, lenient: false, differs: "" }
 }
 
-/// A row about a filter that does something else than Ansible's, said in `differs`.
+/// A table row: a filter that differs from Ansible as described in `differs`.
 const fn differing(
     name: &'static str,
     takes: &'static [&'static str],
@@ -72,14 +74,14 @@ const fn differing(
     Filter { name, takes, run, lenient: false, differs }
 }
 
-/// Arguments of one call, by the names that the callee gives them.
+/// The arguments of one call.
 pub struct Args {
     name: &'static str,
     takes: &'static [&'static str],
     values: Vec<Option<Value>>,
-    /// What stood in the place of a `*`.
+    /// Further positional arguments (`*`).
     pub rest: Vec<Value>,
-    /// What stood in the place of a `**`.
+    /// Further named arguments (`**`).
     pub named: Vec<(String, Value)>,
 }
 
@@ -97,7 +99,7 @@ impl Args {
             match out.values.get_mut(i) {
                 Some(slot) => *slot = Some(value),
                 None if open => out.rest.push(value),
-                None => return Err(failure(format!("{name}: at most {fixed} arguments"))),
+                None => return Err(failure(format!("{name}: takes at most {fixed} arguments"))),
             }
         }
         for key in kwargs.args() {
@@ -114,22 +116,23 @@ impl Args {
         Ok(out)
     }
 
-    /// The argument of this name, if it was given.
+    /// The argument of this name. None: not given.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let at = self.takes.iter().position(|t| *t == name)?;
         self.values.get(at)?.as_ref()
     }
 
-    /// The argument of this name, which must be there.
+    /// The argument of this name. Fails if it is not given.
     pub fn need(&self, name: &str) -> Result<&Value, Error> {
         self.get(name).ok_or_else(|| failure(format!("{}: `{name}` is missing", self.name)))
     }
 
-    /// A text; numbers are printed.
+    /// An argument as text; other types are converted as in Python. None: not given, or null.
     pub fn text(&self, name: &str) -> Result<Option<String>, Error> {
         self.get(name).filter(|v| !v.is_none()).map(python::text).transpose()
     }
 
+    /// An argument as text. Fails if it is not given.
     pub fn need_text(&self, name: &str) -> Result<String, Error> {
         python::text(self.need(name)?)
     }
@@ -139,16 +142,19 @@ impl Args {
         self.get(name).is_some_and(Value::is_true)
     }
 
+    /// An argument as integer. Fails if it is not a number. None: not given, or null.
     pub fn number(&self, name: &str) -> Result<Option<i64>, Error> {
         let Some(value) = self.get(name).filter(|v| !v.is_none()) else { return Ok(None) };
         let number = value.as_i64().or_else(|| value.as_str()?.trim().parse().ok());
         number.map(Some).ok_or_else(|| failure(format!("{}: `{name}` takes a number", self.name)))
     }
 
+    /// An argument as non-negative integer; negative numbers become 0.
     pub fn count(&self, name: &str) -> Result<Option<usize>, Error> {
         self.number(name).map(|n| n.map(|n| usize::try_from(n).unwrap_or(0)))
     }
 
+    /// Whether any argument is undefined.
     fn undefined(&self) -> bool {
         self.values.iter().flatten().chain(&self.rest).any(Value::is_undefined)
             || self.named.iter().any(|(_, v)| v.is_undefined())
@@ -170,27 +176,27 @@ const TABLES: &[&[Filter]] = &[
     time::FILTERS,
 ];
 
-/// What Ansible or Jinja2 has and is refused, with the reason.
+/// Filters of Ansible and Jinja2 that are refused, each with the reason.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("random", "a second run would not find what the first one made"),
-    ("shuffle", "a second run would not find what the first one made"),
+    ("random", "a second run would not give the same result"),
+    ("shuffle", "a second run would not give the same result"),
     ("vault", "vault files are not part of the language"),
     ("unvault", "vault files are not part of the language"),
     ("fileglob", "it lists files of the manager; use the module find, or with_fileglob"),
-    ("json_query", "JMESPath is of another collection; use selectattr and map"),
+    ("json_query", "JMESPath belongs to another collection; use selectattr and map"),
     ("urlize", "it makes HTML"),
     ("xmlattr", "it makes HTML"),
     ("forceescape", "it makes HTML"),
     ("expandvars", "the environment of a manager is not that of a node"),
-    ("ipsubnet", "of ansible.utils there are ipaddr, ipv4, ipv6 and ipwrap"),
+    ("ipsubnet", "only ipaddr, ipv4, ipv6 and ipwrap of ansible.utils are supported"),
 ];
 
-/// All filters there are.
+/// All supported filters.
 pub fn all() -> impl Iterator<Item = &'static Filter> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// All tests there are.
+/// All supported tests except those of the engine.
 pub fn asks() -> impl Iterator<Item = &'static Ask> {
     asks::ASKS.iter()
 }
@@ -199,13 +205,13 @@ pub(super) fn failure(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-/// Longest text that one filter or method may make, in bytes.
+/// Maximum length of a text that one filter or method may produce, in bytes.
 const TEXT_MAX: usize = 16 << 20;
 
-/// An error where a text would become longer than is allowed; asked before it is made.
+/// Fails if a text would exceed the maximum length; called before the text is built.
 fn fits(len: usize) -> Result<(), Error> {
     if len > TEXT_MAX {
-        return Err(failure(format!("a text of over {TEXT_MAX} bytes")));
+        return Err(failure(format!("the text would be longer than {TEXT_MAX} bytes")));
     }
     Ok(())
 }
@@ -214,11 +220,11 @@ fn undefined(what: &str) -> Error {
     Error::new(ErrorKind::UndefinedError, what.to_owned())
 }
 
-/// What a filter does with an undefined value that it has no use for.
+/// How a filter that does not accept undefined values treats one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undefined {
     Fails,
-    /// What is behind it may say what holds then.
+    /// The result is undefined, so that a later filter such as `default` can replace it.
     Passes,
 }
 
@@ -231,7 +237,7 @@ impl Undefined {
     }
 }
 
-/// Adds every filter, test and function to an environment, also under Ansible's full names.
+/// Adds all filters, tests and functions to an environment, also under Ansible's full names.
 pub fn register(env: &mut Environment<'static>, undefined: Undefined) {
     for filter in all() {
         let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> Answer {
@@ -275,7 +281,8 @@ pub fn register(env: &mut Environment<'static>, undefined: Undefined) {
 type OfOne = fn(&Value) -> bool;
 type OfTwo = fn(&Value, &Value) -> bool;
 
-/// The engine's own tests, which take an undefined value for one of no kind, where to use it is an error.
+/// Replaces minijinja's tests by strict ones. Its own tests accept an undefined value and return
+/// false; here that is an error.
 fn strict_tests(env: &mut Environment<'static>) {
     let used = |value: &Value| match value.is_undefined() {
         true => Err(Error::from(ErrorKind::UndefinedError)),
@@ -316,7 +323,7 @@ fn strict_tests(env: &mut Environment<'static>) {
     }
 }
 
-/// Under which names of collections a filter is known.
+/// The collection prefixes under which a filter is registered.
 fn prefixes(name: &str) -> &'static [&'static str] {
     match name {
         "ipaddr" | "ipv4" | "ipv6" | "ipwrap" => &["", "ansible.utils.", "ansible.netcommon."],
@@ -324,7 +331,7 @@ fn prefixes(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Ansible's reading of a boolean that is an option of a module or a keyword.
+/// Whether a value is true by Ansible's rules for module options and keywords.
 pub fn truthy(v: &Value) -> bool {
     match v.as_str() {
         Some(s) => data::boolean_word(s) == Some(true),
@@ -332,7 +339,7 @@ pub fn truthy(v: &Value) -> bool {
     }
 }
 
-/// The items of a list; what is none is an error that names `who`.
+/// The items of a list, map or text. Fails for other types with a message that starts with `who`.
 fn list(who: &str, v: &Value) -> Result<Vec<Value>, Error> {
     use minijinja::value::ValueKind::{Iterable, Map, Seq, String};
     match v.kind() {
@@ -342,7 +349,7 @@ fn list(who: &str, v: &Value) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// A value that could be told, or why it could not.
+/// Returns the value, or its error if it is invalid.
 fn valid(v: Value) -> Answer {
     match v.kind() {
         minijinja::value::ValueKind::Invalid => Err(v.try_iter().err().unwrap_or_else(|| failure("no value"))),
@@ -350,7 +357,7 @@ fn valid(v: Value) -> Answer {
     }
 }
 
-/// The value as data that is compared and changed: JSON.
+/// Converts a value to JSON.
 fn json(who: &str, v: &Value) -> Result<serde_json::Value, Error> {
     super::expr::to_json(v).map_err(|e| match e.kind() {
         ErrorKind::UndefinedError => e,

@@ -1,4 +1,5 @@
-//! `ipaddr` and its kin, of Ansible's collection ansible.utils: the questions that playbooks ask, and no others.
+//! `ipaddr` and related filters of Ansible's collection ansible.utils, limited to the queries that
+//! playbooks use.
 
 use super::{Answer, Args, Filter, differing, failure, list};
 use crate::playbook::python;
@@ -6,7 +7,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const DIFFERS: &str = "these questions only: address, network, netmask, prefix, broadcast, subnet, net, size, host, \
+const DIFFERS: &str = "these queries only: address, network, netmask, prefix, broadcast, subnet, net, size, host, \
     host/prefix, network/prefix, address/prefix, private, public, loopback, multicast, link-local, version, int, revdns, \
     a number, a network";
 
@@ -17,7 +18,7 @@ pub const FILTERS: &[Filter] = &[
     super::filter("ipwrap", &["query"], ipwrap),
 ];
 
-/// An address with or without the length of its network's prefix.
+/// An IP address with an optional prefix length.
 #[derive(Clone, Copy, PartialEq)]
 struct Net {
     address: IpAddr,
@@ -49,7 +50,7 @@ impl Net {
         self.prefix.unwrap_or(bits(self.address))
     }
 
-    /// First and last address of its network, as numbers.
+    /// The first and last address of the network, as numbers.
     fn range(self) -> (u128, u128) {
         let free = bits(self.address) - self.length();
         let host = if free == 128 { u128::MAX } else { (1u128 << free) - 1 };
@@ -144,7 +145,7 @@ fn known(query: &str) -> Result<(), Error> {
     if QUESTIONS.contains(&query) || query == "revdns" || query.parse::<i64>().is_ok() || Net::parse(query).is_some() {
         return Ok(());
     }
-    Err(failure(format!("ipaddr: `{query}` is not asked here; {DIFFERS}")))
+    Err(failure(format!("ipaddr: the query `{query}` is not supported; {DIFFERS}")))
 }
 
 fn answer(net: Net, query: &str) -> Answer {
@@ -154,7 +155,7 @@ fn answer(net: Net, query: &str) -> Answer {
     let (length, whole) = (net.length(), net.length() == bits(address));
     let shown = || prefix.map_or_else(|| address.to_string(), |p| format!("{address}/{p}"));
     let if_so = |yes: bool| Ok(if yes { Value::from(shown()) } else { Value::from(false) });
-    // Of a network itself there is no host: as the collection has it.
+    // A network address is not a host, as in the collection.
     let is_host = !net.is_network() || length + 1 >= bits(address);
     let text = match query {
         "" => shown(),
@@ -236,10 +237,10 @@ fn revdns(address: IpAddr) -> String {
     }
 }
 
-/// Brackets around addresses of version 6; everything else as it is.
+/// Puts brackets around IPv6 addresses; returns everything else unchanged.
 fn ipwrap(_: &mut State, v: Value, a: Args) -> Answer {
     if a.get("query").is_some_and(|q| !q.is_none() && q.as_str() != Some("")) {
-        return Err(failure("ipwrap: a question is not asked here"));
+        return Err(failure("ipwrap: a query is not supported"));
     }
     let wrap = |v: &Value| -> Answer {
         let Some(text) = v.as_str() else { return Ok(v.clone()) };

@@ -1,4 +1,4 @@
-//! Filters of numbers and booleans, and of sizes as people write them.
+//! Filters for numbers, booleans and human-readable sizes.
 
 use super::{Answer, Args, Filter, differing, failure, filter};
 use crate::playbook::python;
@@ -42,7 +42,7 @@ pub const FILTERS: &[Filter] = &[
     filter("filesizeformat", &["binary"], filesizeformat),
 ];
 
-/// What the filter `bool` gives: less is true to it than to an option of a module.
+/// The filter `bool`. Fewer values are true than in module options.
 fn boolean(v: &Value) -> bool {
     match v.as_str() {
         Some(s) => matches!(s.to_ascii_lowercase().as_str(), "yes" | "on" | "1" | "true"),
@@ -51,7 +51,7 @@ fn boolean(v: &Value) -> bool {
     }
 }
 
-/// A number, or a text that is one.
+/// The value of a number or a numeric text.
 fn number(v: &Value) -> Option<f64> {
     match v.kind() {
         ValueKind::Number | ValueKind::Bool => f64::try_from(v.clone()).ok().or(Some(f64::from(u8::from(v.is_true())))),
@@ -75,7 +75,7 @@ fn need(who: &str, v: &Value) -> Result<f64, Error> {
 }
 
 fn finite(x: f64) -> Answer {
-    if x.is_nan() { Err(failure("no such number")) } else { Ok(x.into()) }
+    if x.is_nan() { Err(failure("the result is not a number")) } else { Ok(x.into()) }
 }
 
 fn int(_: &mut State, v: Value, a: Args) -> Answer {
@@ -86,7 +86,7 @@ fn int(_: &mut State, v: Value, a: Args) -> Answer {
     if let Some(text) = v.as_str() {
         let base = u32::try_from(a.number("base")?.unwrap_or(10)).unwrap_or(0);
         if !(2..=36).contains(&base) {
-            return Err(failure("int: a base of 2 to 36"));
+            return Err(failure("int: `base` must be 2 to 36"));
         }
         let text = text.trim().replace('_', "");
         let (sign, digits) = match text.strip_prefix('-') {
@@ -118,7 +118,7 @@ fn round(_: &mut State, v: Value, a: Args) -> Answer {
     let factor = 10f64.powi(precision);
     Ok(match a.text("method")?.as_deref() {
         None | Some("common") if v.is_integer() && precision >= 0 => v,
-        // To the nearest that has so many digits; of two as near, the even one.
+        // Rounds to the nearest value with that many digits; ties go to the even digit.
         None | Some("common") if precision >= 0 => {
             let digits = usize::try_from(precision).unwrap_or(0);
             if digits == 0 { x.round_ties_even().into() } else { format!("{x:.digits$}").parse().unwrap_or(x).into() }
@@ -126,11 +126,11 @@ fn round(_: &mut State, v: Value, a: Args) -> Answer {
         None | Some("common") => ((x * factor).round_ties_even() / factor).into(),
         Some("ceil") => ((x * factor).ceil() / factor).into(),
         Some("floor") => ((x * factor).floor() / factor).into(),
-        Some(other) => return Err(failure(format!("round: common, ceil or floor, not {other}"))),
+        Some(other) => return Err(failure(format!("round: `method` must be common, ceil or floor, not {other}"))),
     })
 }
 
-/// Units and what they stand for, largest first.
+/// Unit prefixes and their factors, largest first.
 const RANGES: [(char, f64); 9] = [
     ('Y', 1_208_925_819_614_629_174_706_176.0),
     ('Z', 1_180_591_620_717_411_303_424.0),
@@ -162,7 +162,7 @@ fn human_readable(_: &mut State, v: Value, a: Args) -> Answer {
 
 fn human_to_bytes(_: &mut State, v: Value, a: Args) -> Answer {
     let text = python::text(&v)?;
-    let wrong = || failure(format!("human_to_bytes: `{text}` is no size"));
+    let wrong = || failure(format!("human_to_bytes: `{text}` is not a size"));
     let bare = text.trim_end();
     let end = bare.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(bare.len());
     let (number, unit) = (&bare[..end], bare[end..].trim_start());

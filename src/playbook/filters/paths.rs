@@ -1,4 +1,5 @@
-//! Filters of paths and of addresses of the web. Texts only, but for `realpath` and `expanduser`, which ask the node.
+//! Filters for paths and URLs. They only process text, except `realpath` and `expanduser`, which
+//! read the node.
 
 use super::{Answer, Args, Filter, differing, failure, filter, list};
 use crate::playbook::event::Cancel;
@@ -13,7 +14,7 @@ pub const FILTERS: &[Filter] = &[
     filter("normpath", &[], |_, v, _| Ok(normpath(&python::text(&v)?).into())),
     filter("path_join", &[], path_join),
     filter("commonpath", &[], commonpath),
-    differing("relpath", &["start"], relpath, "without a start, the directory is the node's"),
+    differing("relpath", &["start"], relpath, "without a start, uses the working directory on the node"),
     differing(
         "realpath",
         &[],
@@ -23,7 +24,7 @@ pub const FILTERS: &[Filter] = &[
             let real = std::fs::canonicalize(&text).ok().and_then(|p| p.to_str().map(str::to_owned));
             Ok(real.unwrap_or_else(|| normpath(&absolute(&text))).into())
         },
-        "the files are the node's, Ansible's the controller's",
+        "reads files of the node; in Ansible, of the controller",
     ),
     differing(
         "expanduser",
@@ -32,7 +33,7 @@ pub const FILTERS: &[Filter] = &[
             on_the_node(state)?;
             Ok(expanduser(&python::text(&v)?).into())
         },
-        "the users are the node's, Ansible's the controller's",
+        "reads users of the node; in Ansible, of the controller",
     ),
     filter("win_basename", &[], |_, v, _| Ok(win(&python::text(&v)?).2.into())),
     filter("win_dirname", &[], |_, v, _| {
@@ -125,7 +126,7 @@ fn commonpath(_: &mut State, v: Value, _: Args) -> Answer {
     let paths = texts("commonpath", &v)?;
     let absolute = paths.iter().filter(|p| p.starts_with('/')).count();
     if paths.is_empty() || absolute != 0 && absolute != paths.len() {
-        return Err(failure("commonpath: takes paths that are all absolute, or none"));
+        return Err(failure("commonpath: cannot mix absolute and relative paths"));
     }
     let parts = |p: &str| p.split('/').filter(|x| !x.is_empty() && *x != ".").map(str::to_owned).collect::<Vec<_>>();
     let mut common = parts(&paths[0]);
@@ -163,7 +164,7 @@ fn expanduser(path: &str) -> String {
     home.map_or_else(|| path.to_owned(), |home| format!("{}{tail}", home.trim_end_matches('/')))
 }
 
-/// Drive, directory with its last separator, name.
+/// Splits a Windows path into drive, directory with its last separator, and name.
 fn win(path: &str) -> (&str, &str, &str) {
     let drive = if path.get(1..2) == Some(":") { &path[..2] } else { "" };
     let rest = &path[drive.len()..];
@@ -194,7 +195,7 @@ fn urlsplit(_: &mut State, v: Value, a: Args) -> Answer {
         None => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
     };
     let port = match port.filter(|p| !p.is_empty()) {
-        Some(port) => Some(port.parse::<u16>().map_err(|_| failure(format!("urlsplit: `{port}` is no port")))?),
+        Some(port) => Some(port.parse::<u16>().map_err(|_| failure(format!("urlsplit: `{port}` is not a port")))?),
         None => None,
     };
     let host = (!host.is_empty()).then(|| host.to_lowercase());
@@ -214,7 +215,7 @@ fn urlsplit(_: &mut State, v: Value, a: Args) -> Answer {
         None => Ok(Value::from_pairs(parts)),
         Some(part) => {
             let found = parts.into_iter().find(|(name, _)| *name == part).map(|(_, value)| value);
-            found.ok_or_else(|| failure(format!("urlsplit: no part `{part}`")))
+            found.ok_or_else(|| failure(format!("urlsplit: unknown part `{part}`")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Filters by patterns of Python's `re`, look-around and references back among them.
+//! Filters with patterns of Python's `re`, including look-around and back-references.
 
 use super::{Answer, Args, Filter, failure, filter};
 use crate::playbook::pyregex::{self, Flags, Replacement};
@@ -16,7 +16,7 @@ pub const FILTERS: &[Filter] = &[
     filter("regex_escape", &["re_type"], escape),
 ];
 
-/// `\1` and `\g<name>` of Python to the `${1}` of the crate regex.
+/// Converts `\1` and `\g<name>` of a Python replacement to the `${1}` of the regex crate.
 pub fn replacement(python: &str) -> String {
     let mut out = String::new();
     let mut chars = python.chars().peekable();
@@ -52,7 +52,7 @@ fn replace(_: &mut State, v: Value, a: Args) -> Answer {
     let (out, done) = pyregex::substitute(&regex, &with, &text, a.count("count")?.unwrap_or(0)).map_err(failure)?;
     match a.count("mandatory_count")? {
         Some(n) if n != 0 && n != done => {
-            Err(failure(format!("`{pattern}` should match {n} times, and matches {done} times")))
+            Err(failure(format!("`{pattern}` must match {n} times, but matches {done} times")))
         }
         _ => Ok(out.into()),
     }
@@ -72,7 +72,8 @@ fn search(_: &mut State, v: Value, a: Args) -> Answer {
         let name = python::text(group)?;
         let inner = name.strip_prefix("\\g<").and_then(|n| n.strip_suffix('>')).or(name.strip_prefix('\\'));
         let inner = inner.filter(|n| !n.is_empty());
-        groups.push(inner.ok_or_else(|| failure(format!("regex_search: `{name}` names no group")))?.to_owned());
+        groups
+            .push(inner.ok_or_else(|| failure(format!("regex_search: `{name}` is not a group reference")))?.to_owned());
     }
     let regex = pyregex::regex(&a.need_text("regex")?, own, &text).map_err(failure)?;
     let Some(found) = regex.captures(text.as_str()).map_err(|e| failure(e.to_string()))? else {
@@ -114,7 +115,7 @@ fn escape(_: &mut State, v: Value, a: Args) -> Answer {
     let special = match a.text("re_type")?.as_deref() {
         None | Some("python") => "\t\n\u{b}\u{c}\r #$&()*+-.?[\\]^{|}~",
         Some("posix_basic") => "].[^$*\\",
-        Some(other) => return Err::<_, Error>(failure(format!("regex_escape: no type `{other}`"))),
+        Some(other) => return Err::<_, Error>(failure(format!("regex_escape: unknown re_type `{other}`"))),
     };
     let mut out = String::new();
     for c in text.chars() {

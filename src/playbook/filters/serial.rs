@@ -1,4 +1,4 @@
-//! JSON, YAML and base64, to and fro.
+//! Filters that convert to and from JSON, YAML and base64.
 
 use super::{Answer, Args, Filter, differing, failure, filter, json, list};
 use crate::playbook::python::{self, JsonStyle};
@@ -19,13 +19,8 @@ pub const FILTERS: &[Filter] = &[
         let json: Json = serde_json::from_str(text).map_err(|e| failure(format!("from_json: {e}")))?;
         Ok(scope::plain(&json))
     }),
-    differing("to_yaml", YAML_TAKES, |_, v, a| to_yaml(&v, &a, 2, None), "no anchors for values that stand twice"),
-    differing(
-        "to_nice_yaml",
-        YAML_TAKES,
-        |_, v, a| to_yaml(&v, &a, 4, Some(false)),
-        "no anchors for values that stand twice",
-    ),
+    differing("to_yaml", YAML_TAKES, |_, v, a| to_yaml(&v, &a, 2, None), "no anchors for repeated values"),
+    differing("to_nice_yaml", YAML_TAKES, |_, v, a| to_yaml(&v, &a, 4, Some(false)), "no anchors for repeated values"),
     filter("from_yaml", &[], |_, v, _| match v.as_str() {
         None => Ok(v),
         Some(text) => from_yaml(text),
@@ -106,13 +101,13 @@ fn encode(text: &str, a: &Args) -> Result<Vec<u8>, Error> {
         Some("utf-16-be") => Ok(text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
         Some("ascii") if text.is_ascii() => Ok(text.as_bytes().to_vec()),
         Some(other) => {
-            Err(failure(format!("`{other}` is no encoding that is known here: utf-8, utf-16-le, utf-16-be, ascii")))
+            Err(failure(format!("encoding `{other}` is not supported; use utf-8, utf-16-le, utf-16-be or ascii")))
         }
     }
 }
 
 fn b64decode(_: &mut State, v: Value, a: Args) -> Answer {
-    // Python passes over what is not of the alphabet.
+    // Like Python, ignores characters outside the base64 alphabet.
     let text: String = python::text(&v)?;
     let kept: String = match a.flag("urlsafe") {
         true => text.replace('-', "+").replace('_', "/"),
@@ -126,7 +121,7 @@ fn b64decode(_: &mut State, v: Value, a: Args) -> Answer {
         None | Some("utf-8" | "utf8" | "ascii") => String::from_utf8(bytes).ok(),
         Some("utf-16-le") => String::from_utf16(&pairs().map(u16::from_le_bytes).collect::<Vec<_>>()).ok(),
         Some("utf-16-be") => String::from_utf16(&pairs().map(u16::from_be_bytes).collect::<Vec<_>>()).ok(),
-        Some(other) => return Err(failure(format!("`{other}` is no encoding that is known here"))),
+        Some(other) => return Err(failure(format!("encoding `{other}` is not supported"))),
     };
-    text.map(Value::from).ok_or_else(|| failure("b64decode: what comes out is no text"))
+    text.map(Value::from).ok_or_else(|| failure("b64decode: the decoded bytes are not text in this encoding"))
 }

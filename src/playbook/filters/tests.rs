@@ -1,4 +1,5 @@
-//! The templates of `tests/ansible/expressions.txt`, each answered as Ansible's own templar answered it, or as the table says.
+//! Evaluates the templates of `tests/ansible/expressions.txt` and compares each result with that of
+//! Ansible's own templar, or with the documented difference.
 
 use super::*;
 use crate::playbook::data::VarMap;
@@ -19,7 +20,7 @@ fn scope() -> Scope {
     Scope::new(vec![Arc::new(VarMap::trusted(&vars))], Default::default())
 }
 
-/// What remoor makes of one line of the table.
+/// The result of remoor for one line of the table.
 fn ours(scope: &Scope, line: &str) -> Result<Json, String> {
     let text = line.replace('↵', "\n");
     let told = |e: Error| expr::explain(&e);
@@ -38,7 +39,7 @@ fn ours(scope: &Scope, line: &str) -> Result<Json, String> {
 #[test]
 fn answers_as_ansible_does() {
     let (scope, answers) = (scope(), table("answers.json"));
-    // Numbers that JSON has no name for are not in the table.
+    // The table has no numbers that JSON cannot represent.
     let answers: Json = serde_json::from_str(&answers).unwrap();
     let (mut faults, mut asked, mut failing) = (Vec::new(), 0, 0);
     let table = table("expressions.txt");
@@ -56,7 +57,7 @@ fn answers_as_ansible_does() {
                 (want != "error").then_some(want)
             }
         };
-        assert!(own.is_none() || want != theirs, "differs no longer: {line}");
+        assert!(own.is_none() || want != theirs, "no longer differs: {line}");
         let got = ours(&scope, line);
         asked += 1;
         failing += usize::from(want.is_none());

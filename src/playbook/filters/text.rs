@@ -1,4 +1,4 @@
-//! Filters of texts. Not patterns (`regexes`), not paths.
+//! Filters on text. Regular expressions are in `regexes`, paths in `paths`.
 
 use super::{Answer, Args, Filter, failure, filter, fits};
 use crate::playbook::python;
@@ -49,21 +49,22 @@ pub const FILTERS: &[Filter] = &[
     filter("format", &["*"], |_, v, a| {
         let text = python::text(&v)?;
         if !a.named.is_empty() {
-            return Err(failure("format: takes values by place"));
+            return Err(failure("format: takes only positional arguments"));
         }
         widths_fit(&text, '%', &a.rest)?;
         minijinja::formatting::format(minijinja::formatting::FormatStyle::Printf, &text, &a.rest).map(Value::from)
     }),
 ];
 
+/// Makes the first character upper case and the others lower case, as in Python.
 pub fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars.as_str().to_lowercase().chars()).collect())
 }
 
-/// Refuses a format, of directives that begin with `open`, that asks for a text too wide.
+/// Rejects a format whose directives (which begin with `open`) request a width above `PAD_MAX`.
 pub fn widths_fit(format: &str, open: char, args: &[Value]) -> Result<(), Error> {
-    let too_wide = || failure(format!("a width of more than {PAD_MAX}"));
+    let too_wide = || failure(format!("a width of more than {PAD_MAX} is not allowed"));
     for directive in format.split(open).skip(1) {
         let end = directive.find(if open == '{' { |c| c == '}' } else { |c: char| c.is_alphabetic() });
         let directive = &directive[..end.unwrap_or(directive.len())];
@@ -71,7 +72,7 @@ pub fn widths_fit(format: &str, open: char, args: &[Value]) -> Result<(), Error>
         if directive.split(|c: char| !c.is_ascii_digit()).any(wide) {
             return Err(too_wide());
         }
-        // The width is one of the values.
+        // The width is one of the arguments.
         let given = if open == '{' { end.is_none() } else { directive.contains('*') };
         if given && args.iter().any(|arg| arg.is_integer() && arg.as_usize().is_none_or(|n| n > PAD_MAX)) {
             return Err(too_wide());
@@ -80,7 +81,7 @@ pub fn widths_fit(format: &str, open: char, args: &[Value]) -> Result<(), Error>
     Ok(())
 }
 
-/// As Python's `str.replace`.
+/// Like Python's `str.replace`.
 pub fn replaced(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
     let hits = text.matches(old).count().min(limit.unwrap_or(usize::MAX));
     fits(text.len().saturating_add(hits.saturating_mul(new.len())))?;
@@ -90,7 +91,7 @@ pub fn replaced(text: &str, old: &str, new: &str, limit: Option<usize>) -> Resul
     })
 }
 
-/// As Python's `str.join`.
+/// Like Python's `str.join`.
 pub fn joined(items: &[Value], sep: &str) -> Result<String, Error> {
     let mut out = String::new();
     for (i, item) in items.iter().enumerate() {
@@ -103,7 +104,8 @@ pub fn joined(items: &[Value], sep: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// As Jinja2's filter: a word begins behind blanks, dashes and opening brackets, not behind an apostrophe.
+/// Like Jinja2's filter: a word begins after whitespace, dashes and opening brackets, not after an
+/// apostrophe.
 fn title(text: &str) -> String {
     let mut begins = true;
     let mut out = String::with_capacity(text.len());
@@ -117,14 +119,14 @@ fn title(text: &str) -> String {
     out
 }
 
-/// Longest padding that a text is given.
+/// Maximum width of padding.
 const PAD_MAX: usize = 1 << 20;
 
-/// As Python's `str.center`.
+/// Like Python's `str.center`.
 pub fn centered(text: &str, width: usize, fill: char) -> Result<String, Error> {
     let room = width.saturating_sub(text.chars().count());
     if room > PAD_MAX {
-        return Err(failure(format!("a width of more than {PAD_MAX}")));
+        return Err(failure(format!("a width of more than {PAD_MAX} is not allowed")));
     }
     let left = room / 2 + (room & width & 1);
     let pad = |n: usize| fill.to_string().repeat(n);
@@ -144,7 +146,7 @@ fn indent(_: &mut State, v: Value, a: Args) -> Answer {
         if i > 0 {
             out.push('\n');
         }
-        // Behind the last line's end there is no line.
+        // The empty text after the last newline is not a line.
         let last = line.is_empty() && i > 0 && i == text.matches('\n').count();
         if (i > 0 || first) && (!line.is_empty() || blank && !last) {
             out.push_str(&pad);
@@ -163,7 +165,7 @@ fn comment(_: &mut State, v: Value, a: Args) -> Answer {
         "c" => ("", "// ", ""),
         "cblock" => ("/*", " * ", " */"),
         "xml" => ("<!--", " - ", "-->"),
-        other => return Err(failure(format!("comment: no style `{other}`; known are plain, erlang, c, cblock, xml"))),
+        other => return Err(failure(format!("comment: unknown style `{other}`; use plain, erlang, c, cblock or xml"))),
     };
     let known = ["newline", "beginning", "prefix", "prefix_count", "decoration", "postfix", "postfix_count", "end"];
     if let Some((name, _)) = a.named.iter().find(|(name, _)| !known.contains(&name.as_str())) {
@@ -179,7 +181,10 @@ fn comment(_: &mut State, v: Value, a: Args) -> Answer {
     let postfix = own("postfix")?.unwrap_or_else(|| edge.clone());
     let times = |name: &str| -> Result<usize, Error> {
         let count = own(name)?.map_or(Ok(1), |n| n.parse::<usize>());
-        count.ok().filter(|n| *n <= 1000).ok_or_else(|| failure(format!("comment: `{name}` takes a small number")))
+        count
+            .ok()
+            .filter(|n| *n <= 1000)
+            .ok_or_else(|| failure(format!("comment: `{name}` must be a number up to 1000")))
     };
     let mut out = String::new();
     if !beginning.is_empty() {
@@ -198,7 +203,7 @@ fn comment(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(out.into())
 }
 
-/// POSIX single quotes where needed.
+/// Quotes a text for a POSIX shell if needed.
 pub fn shell_quote(text: &str) -> String {
     let safe = |b: u8| b.is_ascii_alphanumeric() || b"@%+=:,./-_".contains(&b);
     if !text.is_empty() && text.bytes().all(safe) {
@@ -216,7 +221,7 @@ fn truncate(_: &mut State, v: Value, a: Args) -> Answer {
     let leeway = a.count("leeway")?.unwrap_or(5);
     let tail = end.chars().count();
     if length < tail {
-        return Err(failure(format!("truncate: a length of at least {tail}")));
+        return Err(failure(format!("truncate: `length` must be at least {tail}")));
     }
     if chars.len() <= length + leeway {
         return Ok(v);
@@ -253,11 +258,11 @@ fn wordwrap(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(lines.join(&joint).into())
 }
 
-/// As Python's `str.split`; without a separator, at blanks.
+/// Like Python's `str.split`; without a separator, splits at whitespace.
 pub fn split(text: &str, sep: Option<&str>, limit: Option<usize>) -> Result<Vec<String>, Error> {
     let owned = |parts: &mut dyn Iterator<Item = &str>| parts.map(str::to_owned).collect();
     Ok(match (sep, limit) {
-        (Some(""), _) => return Err(failure("split: an empty separator")),
+        (Some(""), _) => return Err(failure("split: the separator is empty")),
         (Some(sep), None) => owned(&mut text.split(sep)),
         (Some(sep), Some(n)) => owned(&mut text.splitn(n + 1, sep)),
         (None, None) => owned(&mut text.split_whitespace()),

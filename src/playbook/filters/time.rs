@@ -1,4 +1,4 @@
-//! Filters of points in time, and `now`. A time that is not given is asked of the node's clock by `now` and `strftime` alone.
+//! Date and time filters, and the function `now`. Only `now` and `strftime` read the node's clock.
 
 use super::{Answer, Args, Filter, failure, filter};
 use crate::playbook::python;
@@ -19,16 +19,16 @@ pub const FILTERS: &[Filter] = &[
     }),
 ];
 
-/// A date, with or without its time; what is left open is its beginning.
+/// Parses a date with an optional time, which defaults to midnight.
 fn parse(text: &str, format: &str) -> Result<DateTime, Error> {
-    let wrong = || failure(format!("to_datetime: `{text}` does not fit `{format}`"));
+    let wrong = || failure(format!("to_datetime: `{text}` does not match `{format}`"));
     let parsed = jiff::fmt::strtime::parse(format, text).map_err(|_| wrong())?;
     parsed.to_datetime().or_else(|_| parsed.to_date().map(|date| date.at(0, 0, 0, 0))).map_err(|_| wrong())
 }
 
 fn strftime(state: &mut State, v: Value, a: Args) -> Answer {
     let format = python::text(&v)?;
-    // The clock and the time zone are the node's.
+    // Clock and time zone must be those of the node.
     if !a.flag("utc") || a.get("second").is_none_or(Value::is_none) {
         on_the_node(state)?;
     }
@@ -38,7 +38,7 @@ fn strftime(state: &mut State, v: Value, a: Args) -> Answer {
         Some(second) => {
             let text = python::text(second)?;
             let seconds: f64 =
-                text.trim().parse().map_err(|_| failure(format!("strftime: `{text}` is no number of seconds")))?;
+                text.trim().parse().map_err(|_| failure(format!("strftime: `{text}` is not a number of seconds")))?;
             Timestamp::from_second(seconds.floor() as i64).map_err(|e| failure(format!("strftime: {e}")))?
         }
     };
@@ -49,7 +49,7 @@ fn shown(at: &Zoned, format: &str) -> Answer {
     jiff::fmt::strtime::format(format, at).map(Value::from).map_err(|e| failure(format!("strftime: {e}")))
 }
 
-/// A point in time, as a clock on a wall shows it.
+/// A date and time without a time zone, like Python's naive `datetime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(DateTime);
 
@@ -97,7 +97,7 @@ impl Object for Moment {
     }
 }
 
-/// Adds `now`.
+/// Adds the function `now`.
 pub fn register(env: &mut Environment<'static>) {
     env.add_function("now", |state: &State, kwargs: Kwargs| -> Answer {
         on_the_node(state)?;

@@ -1,4 +1,5 @@
-//! Which words a template may use: filters, tests, functions and methods. What it names besides is found before it runs.
+//! The filters, tests, functions and methods that a template may use. Unknown names are reported
+//! before a template runs.
 
 use super::methods::{CHANGING, KNOWN};
 use super::{REFUSED, all, asks};
@@ -6,7 +7,7 @@ use crate::playbook::lint::{self, Kind};
 use crate::playbook::names::nearest;
 use minijinja::{Error, ErrorKind};
 
-/// Tests that the engine brings and that are as Jinja2's.
+/// Tests of minijinja that behave as in Jinja2.
 pub const BUILTIN_TESTS: &[&str] = &[
     "boolean",
     "defined",
@@ -37,14 +38,14 @@ pub const BUILTIN_TESTS: &[&str] = &[
     "upper",
 ];
 
-/// Functions besides lookups.
+/// The supported functions.
 pub const FUNCTIONS: &[&str] = &["dict", "lookup", "namespace", "now", "q", "query", "range"];
 
-/// Functions of Jinja2 and Ansible that are not here.
+/// Functions of Jinja2 and Ansible that are refused, each with the reason or an alternative.
 pub const FUNCTIONS_REFUSED: &[(&str, &str)] = &[
     ("cycler", "use loop.cycle"),
     ("joiner", "use join"),
-    ("lipsum", "chance is refused"),
+    ("lipsum", "random results are refused"),
     ("undef", "use fail or mandatory"),
 ];
 
@@ -52,10 +53,11 @@ pub const FUNCTIONS_REFUSED: &[(&str, &str)] = &[
 pub const TESTS_REFUSED: &[(&str, &str)] = &[
     ("vault_encrypted", "vault files are not part of the language"),
     ("vaulted_file", "vault files are not part of the language"),
-    ("escaped", "nothing is escaped by itself"),
+    ("escaped", "there is no automatic escaping"),
 ];
 
-/// Every filter, test and method that a template names must exist; the error's detail names it and what was perhaps meant.
+/// Checks that all filters, tests and methods in a template exist. The error names the first
+/// unknown one and suggests a similar name.
 pub fn check_names(template: &str) -> Result<(), Error> {
     for (kind, name) in lint::filters_and_tests(template) {
         let short =
@@ -79,12 +81,13 @@ pub fn check_names(template: &str) -> Result<(), Error> {
         };
         return Err(Error::new(what, format!("`{name}`{hint}")));
     }
-    // A module of macros has functions of any name.
+    // Imported macros may have any name and look like methods.
     if !template.contains("import") {
         for name in lint::methods(template) {
             if CHANGING.contains(&name.as_str()) {
-                let message =
-                    format!("`.{name}()` changes a value, and values do not change here; build a new one, as with `+`");
+                let message = format!(
+                    "`.{name}()` changes a value in place, which is not supported; build a new value, for example with `+`"
+                );
                 return Err(Error::new(ErrorKind::UnknownMethod, message));
             }
             if !KNOWN.contains(&name.as_str()) && name != "cycle" && name != "changed" {

@@ -1,4 +1,5 @@
-//! Filters that look at an attribute of each item or hand each to another filter or test; and those about undefined values.
+//! Filters that use an attribute of each item or pass each item to another filter or test; and
+//! filters for undefined values.
 
 use super::{Answer, Args, Filter, failure, filter, list, lists, undefined};
 use crate::playbook::python;
@@ -66,7 +67,7 @@ fn type_debug(_: &mut State, v: Value, _: Args) -> Answer {
     .into())
 }
 
-/// The value under a dotted name, or under a number; else undefined.
+/// The value at a dotted name or an index, or undefined.
 pub fn attribute(v: &Value, path: &Value) -> Answer {
     let Some(text) = path.as_str() else { return lists::item(v, path) };
     let mut at = v.clone();
@@ -83,7 +84,7 @@ pub fn attribute(v: &Value, path: &Value) -> Answer {
     Ok(at)
 }
 
-/// The same, but what is missing is an error.
+/// Like `attribute`, but a missing value is an error.
 fn there(v: &Value, path: &Value) -> Answer {
     let found = attribute(v, path)?;
     if found.is_undefined() {
@@ -96,7 +97,7 @@ fn named(a: &Args, name: &str) -> Option<Value> {
     a.named.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
 }
 
-/// What is left of a call for the filter or test that each item is given to.
+/// The remaining arguments, for the filter or test to which each item is passed.
 fn passed_on(args: &[Value], more: &[(String, Value)]) -> Vec<Value> {
     let mut out = args.to_vec();
     if !more.is_empty() {
@@ -133,7 +134,7 @@ fn map(state: &mut State, v: Value, a: Args) -> Answer {
 fn choose(state: &mut State, v: &Value, a: Args, by_attribute: bool, keep: bool) -> Answer {
     let (path, rest) = match (by_attribute, a.rest.split_first()) {
         (true, Some((path, rest))) => (Some(path.clone()), rest),
-        (true, None) => return Err(failure("takes the name of an attribute")),
+        (true, None) => return Err(failure("selectattr, rejectattr: the name of an attribute is missing")),
         (false, _) => (None, a.rest.as_slice()),
     };
     let test = rest.split_first().map(|(name, rest)| Ok::<_, Error>((python::text(name)?, passed_on(rest, &a.named))));
@@ -146,14 +147,14 @@ fn choose(state: &mut State, v: &Value, a: Args, by_attribute: bool, keep: bool)
         };
         let holds = match &test {
             Some((name, _)) if subject.is_undefined() && !matches!(name.as_str(), "defined" | "undefined") => {
-                return Err(undefined("an item lacks the attribute that is asked for"));
+                return Err(undefined("an item does not have the attribute"));
             }
             Some((name, more)) => {
                 let args: Vec<Value> = std::iter::once(subject).chain(more.iter().cloned()).collect();
                 state.perform_test(name, &args)?
             }
             None if subject.is_undefined() => {
-                return Err(undefined("an item lacks the attribute that is asked for"));
+                return Err(undefined("an item does not have the attribute"));
             }
             None => subject.is_true(),
         };
@@ -164,7 +165,7 @@ fn choose(state: &mut State, v: &Value, a: Args, by_attribute: bool, keep: bool)
     Ok(out.into())
 }
 
-/// Texts compare without their case unless it is asked for.
+/// The sort key of a value: lower case unless `case_sensitive`.
 fn key(v: Value, case_sensitive: bool) -> Value {
     match v.as_str() {
         Some(text) if !case_sensitive => text.to_lowercase().into(),
@@ -172,7 +173,7 @@ fn key(v: Value, case_sensitive: bool) -> Value {
     }
 }
 
-/// Python's order: within numbers, texts and lists; anything else is an error.
+/// Python's order of numbers, texts and lists. Fails for other or mixed types.
 pub fn compare(a: &Value, b: &Value) -> Result<Ordering, Error> {
     use ValueKind::{Bool, Iterable, Number, Seq, String};
     match (a.kind(), b.kind()) {
@@ -187,7 +188,7 @@ pub fn compare(a: &Value, b: &Value) -> Result<Ordering, Error> {
             Ok(x.len().cmp(&y.len()))
         }
         (ValueKind::Plain, ValueKind::Plain) => Ok(a.cmp(b)),
-        (x, y) => Err(failure(format!("{x} and {y} have no order"))),
+        (x, y) => Err(failure(format!("{x} and {y} cannot be compared"))),
     }
 }
 
@@ -277,20 +278,20 @@ fn sum(_: &mut State, v: Value, a: Args) -> Answer {
             (Some(n), _) => whole = whole.checked_add(n).ok_or_else(|| failure("sum: too large"))?,
             (None, true) => *part.get_or_insert(0.0) += f64::try_from(item)?,
             _ if item.kind() == ValueKind::Bool => whole += i64::from(item.is_true()),
-            _ => return Err(failure(format!("sum: {} is no number", item.kind()))),
+            _ => return Err(failure(format!("sum: {} is not a number", item.kind()))),
         }
     }
     Ok(part.map_or_else(|| Value::from(whole), |p| Value::from(p + whole as f64)))
 }
 
-/// One group: a pair that also answers to `grouper` and `list`.
+/// A group: a pair that also has the attributes `grouper` and `list`.
 #[derive(Debug)]
 struct Group {
     grouper: Value,
     items: Value,
 }
 
-/// The two of a group, which Python prints as a pair.
+/// The two values of a group, which Python prints as a pair.
 pub fn as_pair(v: &Value) -> Option<(Value, Value)> {
     v.downcast_object_ref::<Group>().map(|group| (group.grouper.clone(), group.items.clone()))
 }

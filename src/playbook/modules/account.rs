@@ -1,4 +1,4 @@
-//! `user` and `group`, by the system's own tools, only where something differs.
+//! The `user` and `group` modules. They call the system's own tools, and only if something differs.
 
 use super::{Answer, Call, Outcome, complaint, secret};
 use crate::playbook::node::Would;
@@ -37,13 +37,13 @@ pub fn group(call: &mut Call) -> Answer {
     finish(call, argv, name)
 }
 
-/// `-K` for each of these bounds of numbers that is given.
+/// The `--key` arguments for those of these id limits that are set.
 fn bounds(call: &Call, options: &[&str]) -> Vec<String> {
     let given = options.iter().filter_map(|o| Some(format!("{}={}", o.to_uppercase(), call.text(&[o])?)));
     given.flat_map(|bound| ["--key".to_owned(), bound]).collect()
 }
 
-/// A number that another has already is taken where the task says so.
+/// `--non-unique` if the task sets an id and permits an id that is already in use.
 fn unique(call: &Call, numbered: bool) -> Option<String> {
     (numbered && call.flag("non_unique", false)).then(|| "--non-unique".to_owned())
 }
@@ -60,7 +60,7 @@ pub fn user(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// What stands in passwd and group.
+/// Applies the fields of the passwd entry and the group memberships.
 fn entry(call: &mut Call) -> Answer {
     let name = name(call)?;
     let now = call.ground.node.user(&name).filter(|e| e[0] == name);
@@ -126,17 +126,19 @@ fn entry(call: &mut Call) -> Answer {
     finish(call, flags, name)
 }
 
+/// The name of the user or group. Fails if it contains characters that the tools would misread.
 pub fn name(call: &Call) -> Result<String, String> {
     let name = call.need(&["name", "user"])?;
     let good = |c: char| c.is_alphanumeric() || "._-$@".contains(c);
     if name.starts_with('-') || !name.chars().all(good) {
-        Err(format!("`{name}` is no name of a user or group"))
+        Err(format!("`{name}` is not a valid name of a user or group"))
     } else {
         Ok(name)
     }
 }
 
-/// Supplementary groups of a user, by the local file.
+/// The supplementary groups of a user by `/etc/group`, corrected by the predicted state in check
+/// mode.
 fn memberships(call: &Call, name: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let member = |line: &&str| line.rsplit(':').next().is_some_and(|members| members.split(',').any(|m| m == name));
@@ -151,7 +153,7 @@ fn memberships(call: &Call, name: &str) -> BTreeSet<String> {
     out
 }
 
-/// The line of passwd or group as the tool would leave it; None: there would be none.
+/// The passwd or group entry that the tool would leave behind. None: the entry would be removed.
 fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Vec<String>> {
     let given = |flag: &str| flags.iter().position(|f| f == flag).and_then(|at| flags.get(at + 1)).cloned();
     let node = &call.ground.node;
@@ -181,7 +183,8 @@ fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Ve
     Some(entry)
 }
 
-/// The lines of the groups that a call of the tool puts the user into, or takes them out of.
+/// The entries of the groups to which a call of the tool adds the user, or from which it removes
+/// the user.
 fn joined(call: &Call, argv: &[String], name: &str) -> Vec<Vec<String>> {
     let Some(wanted) = argv.iter().position(|a| a == "--groups").and_then(|at| argv.get(at + 1)) else {
         return Vec::new();
@@ -199,13 +202,14 @@ fn joined(call: &Call, argv: &[String], name: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// A number for one that would be made without naming any: not the one it will get, and nobody else's.
+/// A placeholder id for an account that check mode would create without an explicit id. It is not
+/// the id that the tool will choose, and no real account has it.
 fn unused() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(4_200_000_000);
     NEXT.fetch_sub(1, Ordering::Relaxed)
 }
 
-/// Runs the tool, if there is anything to do.
+/// Runs the tool if `argv` is not empty, and adds the resulting entry to the outcome.
 fn finish(call: &mut Call, mut argv: Vec<String>, name: String) -> Answer {
     let mut out = Outcome::default();
     if !argv.is_empty() {

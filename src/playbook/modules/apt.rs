@@ -1,4 +1,5 @@
-//! `apt`: asks dpkg first, and calls apt-get only for what differs. In check mode apt-get simulates, which tells the same.
+//! The `apt` module. It queries dpkg first and calls apt-get only for differences. In check mode
+//! apt-get simulates the same change.
 
 use super::{Answer, Call, Outcome, complaint};
 use crate::playbook::process::Finished;
@@ -8,14 +9,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Packages that one wildcard may mean.
+/// Maximum number of packages that one wildcard may match.
 const MATCHES_MAX: usize = 5_000;
 
-/// One word of `name`.
+/// One entry of the `name` option.
 struct Wanted {
-    /// As apt-get takes it.
+    /// The package specification as apt-get expects it.
     word: String,
-    /// Without version, release, and architecture.
+    /// The package name without version, release and architecture.
     name: String,
     version: Option<String>,
 }
@@ -36,7 +37,7 @@ pub fn apt(call: &mut Call) -> Answer {
     call.env.extend([("DEBIAN_FRONTEND".into(), "noninteractive".into()), ("LC_ALL".into(), "C".into())]);
     let mut names = call.list(&["name", "pkg", "package"]);
     if let Some(bad) = names.iter().find(|n| n.starts_with('-') || n.contains(char::is_whitespace)) {
-        return Err(format!("`{bad}` is no name of a package"));
+        return Err(format!("`{bad}` is not a valid package name"));
     }
     let mut told = Told::default();
     if call.flag("clean", false) {
@@ -55,7 +56,7 @@ pub fn apt(call: &mut Call) -> Answer {
     let state = call.text(&["state"]).unwrap_or_else(|| "present".into());
     if names.iter().any(|n| n == "*") {
         if state != "latest" {
-            return Err("`*` takes `state: latest`, which upgrades everything".into());
+            return Err("`*` requires `state: latest`, which upgrades all packages".into());
         }
         names.retain(|n| n != "*");
         upgrade = upgrade.or(Some("yes".into()));
@@ -64,7 +65,7 @@ pub fn apt(call: &mut Call) -> Answer {
         let verb: &[&str] = match how.to_ascii_lowercase().as_str() {
             "yes" | "true" | "safe" => &["upgrade", "--with-new-pkgs"],
             "full" | "dist" => &["dist-upgrade"],
-            other => return Err(format!("`{other}` is no way to upgrade")),
+            other => return Err(format!("`{other}` is not a valid value of `upgrade`")),
         };
         let mut argv = base(call)?;
         argv.extend(call.flag("autoremove", false).then(|| "--auto-remove".into()));
@@ -86,7 +87,7 @@ pub fn apt(call: &mut Call) -> Answer {
         out = finished("autoclean", any, done);
     }
     if told.updated && !out.changed && names.is_empty() {
-        // As Ansible counts it: lists that were fetched are a change where nothing else was asked for.
+        // Ansible reports an update of the package lists as a change if no package was requested.
         out.changed = true;
         out.msg = "package lists updated".into();
     }
@@ -94,6 +95,7 @@ pub fn apt(call: &mut Call) -> Answer {
 }
 
 #[derive(Default)]
+/// The results of a cache update.
 struct Told {
     updated: bool,
     time: u64,
@@ -107,6 +109,7 @@ impl Told {
     }
 }
 
+/// Brings the packages to `state`: calls apt-get only for packages that differ.
 fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
     let installed = query(call, wanted)?;
     let have = |w: &Wanted| installed.get(&w.name);
@@ -136,14 +139,14 @@ fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
         }
         "absent" | "removed" => {
             let purge = call.flag("purge", false);
-            // Removed but not purged: dpkg still knows its configuration.
+            // A package that was removed but not purged still has its configuration in dpkg.
             let there = |w: &&Wanted| is_there(w) || purge && have(w).is_some();
             let names = wanted.iter().filter(there).map(|w| w.name.clone()).collect();
             (if purge { "purge" } else { "remove" }, names)
         }
         "build-dep" => ("build-dep", words(&|_| true)),
         "fixed" => ("--fix-broken", words(&|_| true)),
-        other => return Err(format!("`{other}` is no state of a package")),
+        other => return Err(format!("`{other}` is not a valid package state")),
     };
     let autoremove = call.flag("autoremove", false) && (wanted.is_empty() || verb != "install");
     if todo.is_empty() && verb != "--fix-broken" && !(autoremove && wanted.is_empty()) {
@@ -169,6 +172,7 @@ fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
     Ok(finished(&format!("{verb}: {}", todo.join(" ")), any, done))
 }
 
+/// The outcome of an apt-get command; `changed` counts only if it succeeded.
 fn finished(what: &str, changed: bool, done: Finished) -> Outcome {
     let failed = !done.success();
     Outcome {
@@ -181,7 +185,7 @@ fn finished(what: &str, changed: bool, done: Finished) -> Outcome {
     }
 }
 
-/// `apt-get` with everything that the options say.
+/// The `apt-get` command line with the flags for all options of the task.
 fn base(call: &Call) -> Result<Vec<String>, String> {
     let mut argv = vec!["apt-get".to_owned(), "-y".to_owned(), "-q".to_owned()];
     let mut set = |value: String| argv.extend(["-o".to_owned(), value]);
@@ -216,7 +220,8 @@ fn base(call: &Call) -> Result<Vec<String>, String> {
     Ok(argv)
 }
 
-/// Runs apt-get, or lets it simulate in check mode and notes what it would install and remove.
+/// Runs apt-get. In check mode apt-get only simulates, and the packages that it would install or
+/// remove are recorded in the predicted state.
 fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> Result<Finished, String> {
     let mut argv: Vec<&str> = base.iter().map(String::as_str).collect();
     let simulated = call.ground.node.checks();
@@ -236,7 +241,8 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
     }
     let done = call.quiet(&argv)?;
     if !done.success() {
-        // It may be known after the package lists were fetched, or by a repository that a task adds.
+        // A run that is not a check may succeed: an earlier task may update the package lists or
+        // add a repository.
         let message = complaint("apt-get -s", &done);
         call.ground.node.missing(message.clone());
         return Err(message);
@@ -248,7 +254,7 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
                 (Some("Inst"), Some(name)) => {
                     let version = line.split(['(', ' ']).find(|w| w.starts_with(|c: char| c.is_ascii_digit()));
                     would.set_package(name, Some(version.unwrap_or_default().to_owned()));
-                    // It brings files, units and users that nobody here knows.
+                    // A package may install files, units and users that cannot be predicted.
                     would.blur();
                 }
                 (Some("Remv" | "Purg"), Some(name)) => would.set_package(name, None),
@@ -259,32 +265,34 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
     Ok(done)
 }
 
-/// Whether apt-get did, or would do, anything.
+/// Whether the summary line of apt-get reports a change, done or simulated.
 fn acted(done: &Finished) -> bool {
     let counts = |l: &&str| l.contains(" upgraded, ") && l.contains(" newly installed, ");
     let line = done.stdout.lines().find(counts);
     !line.is_some_and(|l| l.starts_with("0 upgraded, 0 newly installed, 0 to remove"))
 }
 
-/// A package file on the node.
+/// Installs a package file that is on the node.
 fn deb(call: &mut Call, path: &str) -> Answer {
     if path.contains("://") {
-        return Err("`deb` takes a file of the node here; fetch it first, or use provisioner kind: ansible".into());
+        return Err(
+            "`deb` must be a file on the node; download it first with get_url, or use provisioner kind: ansible".into(),
+        );
     }
     let file = Path::new(path);
     let there = call.ground.node.follow(file).is_some();
     if call.is_by_command(file) || there && !file.exists() {
-        return Ok(Outcome::unknown(format!("{path} is not there yet, so what is in it is not known")));
+        return Ok(Outcome::unknown(format!("{path} does not exist yet, so its package is unknown")));
     }
     if !there {
-        return Err(call.ground.node.missing(format!("{path} is not there")));
+        return Err(call.ground.node.missing(format!("{path} does not exist")));
     }
     let real = std::fs::canonicalize(file).map_err(|e| format!("{path}: {e}"))?.display().to_string();
     let done = call.quiet(&["dpkg-deb", "--field", &real, "Package", "Version"])?;
     let field =
         |name: &str| done.stdout.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
     let (Some(name), Some(version)) = (field("Package"), field("Version")) else {
-        return Err(complaint(&format!("{path} is no package"), &done));
+        return Err(complaint(&format!("{path} is not a Debian package"), &done));
     };
     let wanted = [Wanted { word: name.clone(), name: name.clone(), version: None }];
     if let Some((true, have)) = query(call, &wanted)?.get(&name) {
@@ -300,7 +308,8 @@ fn deb(call: &mut Call, path: &str) -> Answer {
     Ok(finished(&format!("install: {name} {version}"), true, done))
 }
 
-/// Names with wildcards become those that they mean: of what can be installed, or of what is.
+/// Replaces names with wildcards by the matching packages: installed packages for removal,
+/// otherwise all packages that are available.
 fn expand(call: &Call, names: &[String], state: &str) -> Result<Vec<Wanted>, String> {
     let wild = |n: &str| n.split('=').next().unwrap_or(n).contains(['*', '?', '[']);
     if !names.iter().any(|n| wild(n)) {
@@ -323,7 +332,7 @@ fn expand(call: &Call, names: &[String], state: &str) -> Result<Vec<Wanted>, Str
         matches.sort_unstable();
         matches.dedup();
         if matches.len() > MATCHES_MAX {
-            return Err(format!("`{name}` means {} packages, at most {MATCHES_MAX}", matches.len()));
+            return Err(format!("`{name}` matches {} packages; the maximum is {MATCHES_MAX}", matches.len()));
         }
         if matches.is_empty() && !matches!(state, "absent" | "removed") {
             return Err(call.ground.node.missing(format!("no package matches `{name}`")));
@@ -336,7 +345,7 @@ fn expand(call: &Call, names: &[String], state: &str) -> Result<Vec<Wanted>, Str
     Ok(out)
 }
 
-/// `1.2*` or a version.
+/// Whether an installed version matches a wanted version, which may be a glob such as `1.2*`.
 fn fits(want: &str, version: &str) -> bool {
     match want.contains(['*', '?', '[']) {
         true => GlobBuilder::new(want).build().is_ok_and(|g| g.compile_matcher().is_match(version)),
@@ -344,7 +353,8 @@ fn fits(want: &str, version: &str) -> bool {
     }
 }
 
-/// Installed or not, and the version, of those that dpkg knows or that would be there.
+/// For each wanted package that dpkg knows: whether it is installed, and its version. In check mode
+/// the predicted state takes precedence.
 fn query(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, (bool, String)>, String> {
     let mut out = BTreeMap::new();
     if wanted.is_empty() {
@@ -352,7 +362,7 @@ fn query(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, (bool, Strin
     }
     let mut argv = vec!["dpkg-query", "-W", "-f", "${Package}\\t${db:Status-Status}\\t${Version}\\n", "--"];
     argv.extend(wanted.iter().map(|w| w.name.as_str()));
-    // Fails where one of them is not known, and prints the others.
+    // dpkg-query fails if it does not know one of the packages, but it prints the others.
     let done = call.quiet(&argv)?;
     for line in done.stdout.lines() {
         let mut parts = line.split('\t');
@@ -372,6 +382,7 @@ fn query(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, (bool, Strin
     Ok(out)
 }
 
+/// The version that apt would install, by package name.
 fn candidates(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, String>, String> {
     let mut out = BTreeMap::new();
     if wanted.is_empty() {
@@ -391,14 +402,15 @@ fn candidates(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, String>
     Ok(out)
 }
 
-/// When the package lists were fetched last, in seconds since 1970; 0: never.
+/// Time of the last update of the package lists, in seconds since 1970. 0: never.
 fn stamp() -> u64 {
     let paths = ["/var/lib/apt/periodic/update-success-stamp", "/var/lib/apt/lists"];
     let times = paths.iter().filter_map(|p| std::fs::metadata(p).ok()?.modified().ok());
     times.filter_map(|t| t.duration_since(UNIX_EPOCH).ok()).map(|d| d.as_secs()).max().unwrap_or(0)
 }
 
-/// Fetches the package lists unless they are younger than `cache_valid_time`; whether it did, or would.
+/// Updates the package lists unless they are younger than `cache_valid_time`. Returns whether they
+/// were updated, or would be in check mode.
 fn update(call: &mut Call) -> Result<bool, String> {
     let valid = call.seconds("cache_valid_time", 0.0)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -409,7 +421,7 @@ fn update(call: &mut Call) -> Result<bool, String> {
     let retries = call.seconds("update_cache_retries", 5.0)?.as_secs().clamp(1, 100);
     let longest = call.seconds("update_cache_retry_max_delay", 12.0)?;
     for attempt in 1.. {
-        // New lists may have what these have not.
+        // Updated lists may contain packages that the present lists do not.
         let done = call.act(&["apt-get", "-q", "-o", &lock, "update"], |would| would.blur())?;
         if done.success() {
             break;

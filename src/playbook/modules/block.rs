@@ -1,14 +1,15 @@
-//! `blockinfile` and `replace`: a marked block of lines, and a pattern in the text of a file.
+//! The `blockinfile` and `replace` modules: a marked block of lines, and a pattern in the text of a
+//! file.
 
 use super::line::pattern_text;
 use super::{Answer, Call, Outcome, place};
 use crate::playbook::{filters, pyregex};
 use std::path::PathBuf;
 
-/// A file, and what is in it; None: there is no file.
+/// The path of a file and its content. None: the file does not exist.
 pub type Existing = (PathBuf, Option<Vec<u8>>);
 
-/// The file that the task is about; None: what was not run makes it.
+/// The file of the task. None: a command that check mode did not run would create or remove it.
 pub fn existing(call: &Call) -> Result<Option<Existing>, String> {
     let path = call.path(&["path", "dest", "destfile", "name"])?;
     if call.is_by_command(&path) {
@@ -27,14 +28,14 @@ pub fn existing(call: &Call) -> Result<Option<Existing>, String> {
 
 pub fn blockinfile(call: &mut Call) -> Answer {
     let Some((path, old)) = existing(call)? else {
-        return Ok(Outcome::unknown("the file is made by what was not run"));
+        return Ok(Outcome::unknown("the file depends on a command that check mode did not run"));
     };
     let present = call.text(&["state"]).as_deref() != Some("absent");
     if old.is_none() && !(present && call.flag("create", false)) {
         if !present {
             return Ok(Outcome::ok("file not present"));
         }
-        let message = format!("{} is not there; `create: true` would make it", path.display());
+        let message = format!("{} does not exist; set `create: true` to create it", path.display());
         return Err(call.ground.node.missing(message));
     }
     let marker = call.text(&["marker"]).unwrap_or_else(|| "# {mark} ANSIBLE MANAGED BLOCK".into());
@@ -44,7 +45,7 @@ pub fn blockinfile(call: &mut Call) -> Answer {
     };
     let (begin, end) = (mark("marker_begin", "BEGIN"), mark("marker_end", "END"));
     if begin == end {
-        return Err("`marker` needs `{mark}`, or the begin of the block can't be told from its end".into());
+        return Err("`marker` must contain `{mark}`, or the begin and end of the block are the same line".into());
     }
     let mut block: Vec<Vec<u8>> = Vec::new();
     let text = call.text(&["block", "content"]).filter(|b| present && !b.is_empty());
@@ -96,7 +97,7 @@ pub fn blockinfile(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// Where a block that is not there yet goes.
+/// The index of the line before which a new block is inserted.
 fn place_of(call: &Call, lines: &[Vec<u8>]) -> Result<usize, String> {
     let (after, before) = (call.text(&["insertafter"]), call.text(&["insertbefore"]));
     let find = |text: &str| -> Result<Option<usize>, String> {
@@ -114,10 +115,10 @@ fn place_of(call: &Call, lines: &[Vec<u8>]) -> Result<usize, String> {
 
 pub fn replace(call: &mut Call) -> Answer {
     let Some((path, old)) = existing(call)? else {
-        return Ok(Outcome::unknown("the file is made by what was not run"));
+        return Ok(Outcome::unknown("the file depends on a command that check mode did not run"));
     };
     let Some(old) = old else {
-        return Err(call.ground.node.missing(format!("{} is not there", path.display())));
+        return Err(call.ground.node.missing(format!("{} does not exist", path.display())));
     };
     let build = |text: &str, many: bool| {
         let built = pyregex::bytes(text).multi_line(many).dot_matches_new_line(!many).build();

@@ -1,17 +1,17 @@
-//! Sums of contents by the name of their algorithm, as modules take and give them.
+//! Checksums in hex by the name of the algorithm, as module options and results use them.
 
 use crate::playbook::node::Node;
 use sha2::Digest;
 use std::io::Read;
 use std::path::Path;
 
-/// The sum of a regular file, in hex.
+/// The checksum of a regular file, in hex. Fails on an unknown algorithm.
 pub fn of(node: &Node, path: &Path, algorithm: &str) -> Result<String, String> {
     let mut reader = node.open(path)?;
     read(&mut reader, algorithm).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The sum of bytes, in hex.
+/// The checksum of bytes, in hex. Fails on an unknown algorithm.
 pub fn sum(bytes: &[u8], algorithm: &str) -> Result<String, String> {
     read(&mut { bytes }, algorithm)
 }
@@ -36,7 +36,7 @@ fn read(from: &mut dyn Read, algorithm: &str) -> Result<String, String> {
         "sha256" => all::<sha2::Sha256>(from),
         "sha384" => all::<sha2::Sha384>(from),
         "sha512" => all::<sha2::Sha512>(from),
-        other => Err(format!("`{other}` sums are not known")),
+        other => Err(format!("the checksum algorithm `{other}` is not supported")),
     }
 }
 

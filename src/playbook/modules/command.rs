@@ -1,5 +1,6 @@
-//! `command`, `shell`, `raw` and `script`. A command's words were split by the compiler, so a value with blanks stays one
-//! argument. In check mode none is run, and what they give is UNKNOWN. They are the modules that may be another user's.
+//! The modules `command`, `shell`, `raw` and `script`. The compiler has already split a command
+//! into words, so a value with spaces stays one argument. Check mode runs none of them, and their
+//! results are then UNKNOWN. Only these modules can run as another user.
 
 use super::content::{asset, blob};
 use super::{Answer, Call, Outcome, UMASK, complaint, started};
@@ -13,18 +14,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Entries of directories that one glob of `creates` or `removes` looks at.
+/// Maximum number of directory entries that one glob of `creates` or `removes` examines.
 const GLOBBED_MAX: usize = 100_000;
 
-/// Whose a command is if it is not whose this program is.
+/// The user that runs a command, if it is not the user of this process.
 struct Account {
     uid: u32,
     gid: u32,
     home: PathBuf,
 }
 
-/// The user that the task names, or who logged in where it has no `become`. The environment of the task is then one that
-/// sudo would make: what that user is, where programs are, the language, and what the task sets itself.
+/// The user of the command: `become_user`, or the login user of the run if the task has no
+/// `become`. None: the user of this process.
+///
+/// For another user the environment is replaced by one like that of sudo: the user's own variables,
+/// PATH, language, time zone, and the variables of the task.
 fn account(call: &mut Call) -> Result<Option<Account>, String> {
     let key = match (&call.task.become_user, call.ground.options.login) {
         (Some(name), _) => name.clone(),
@@ -34,7 +38,9 @@ fn account(call: &mut Call) -> Result<Option<Account>, String> {
     let node = &call.ground.node;
     let entry = node.user(&key).filter(|entry| call.task.become_user.is_none() || entry[0] == key);
     let entry = entry.ok_or_else(|| node.missing(format!("`become_user`: there is no user `{key}`")))?;
-    let id = |at: usize| entry[at].parse().map_err(|_| format!("`{key}` has no number: {}", entry.join(":")));
+    let id = |at: usize| {
+        entry[at].parse().map_err(|_| format!("the passwd entry of `{key}` has no numeric id: {}", entry.join(":")))
+    };
     let account = Account { uid: id(2)?, gid: id(3)?, home: PathBuf::from(&entry[5]) };
     let shell = if entry[6].is_empty() { "/bin/sh" } else { &entry[6] };
     let of_user = [("HOME", &*entry[5]), ("USER", &*entry[0]), ("LOGNAME", &*entry[0]), ("SHELL", shell)];
@@ -50,7 +56,7 @@ pub fn command(call: &mut Call) -> Answer {
     let account = account(call)?;
     let argv = match argv(call)? {
         Some(argv) => argv,
-        None => return Ok(Outcome::unknown("its words depend on what was not run")),
+        None => return Ok(Outcome::unknown("its arguments depend on a result that is unknown in check mode")),
     };
     if argv.is_empty() {
         return Err("the command is empty".into());
@@ -59,12 +65,13 @@ pub fn command(call: &mut Call) -> Answer {
     execute(call, argv, said, account)
 }
 
-/// None: UNKNOWN.
+/// The words of the command. None: they depend on a value that is UNKNOWN in check mode.
 fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
     let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
     let expands = call.flag("expand_argument_vars", true);
     let (words, trace) = traced(|| -> Result<Vec<String>, String> {
-        // The raw words: what `args` holds rendered has lost which of them were quoted, and what came from a value.
+        // Uses the words before rendering. The rendered `args` no longer show which words were
+        // quoted and which text came from a value.
         if let Some(Value::Array(words)) = call.task.args.get("words") {
             let mut out = Vec::new();
             for word in words {
@@ -98,11 +105,12 @@ fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
     if trace.unknown { Ok(None) } else { words.map(Some) }
 }
 
-/// `$NAME`, `${NAME}` and a leading `~` of a playbook's own text, never of a value; names that are not set stay.
+/// Expands `$NAME`, `${NAME}` and a leading `~` in text of the playbook, never in values. Names
+/// without a value stay as written.
 fn expanded(text: &str, env: &[(String, String)]) -> String {
     let value = |name: &str| {
         let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
-        // What a variable of the environment holds is no template.
+        // The value of an environment variable must not be rendered as a template.
         own.or_else(|| std::env::var(name).ok()).filter(|v| !data::has_markup(v))
     };
     let mut out = String::new();
@@ -151,18 +159,19 @@ pub fn raw(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// A file of the fleet directory, run as a program of its own; the words after its name are its arguments.
+/// Runs a file of the fleet directory as a program. The words after the file name are its
+/// arguments.
 pub fn script(call: &mut Call) -> Answer {
     let account = account(call)?;
     let Some(mut words) = argv(call)? else {
-        return Ok(Outcome::unknown("its words depend on what was not run"));
+        return Ok(Outcome::unknown("its arguments depend on a result that is unknown in check mode"));
     };
     if words.is_empty() {
         return Err("`cmd` is missing".into());
     }
     let said = json!(words.join(" "));
     let name = words.remove(0);
-    let source = asset(call.task, &name).ok_or_else(|| format!("`{name}` is not among the files of this plan"))?;
+    let source = asset(call.task, &name).ok_or_else(|| format!("the plan does not contain the file `{name}`"))?;
     let content = blob(call.plan, source)?;
     let mut argv: Vec<String> = match call.text(&["executable"]) {
         Some(line) => split::words(&line)?.into_iter().map(|w| w.text).collect(),
@@ -184,7 +193,8 @@ pub fn script(call: &mut Call) -> Answer {
     if let Some(Account { uid, gid, .. }) = account {
         std::os::unix::fs::fchown(file.as_file(), Some(uid), Some(gid)).map_err(fail)?;
     }
-    // A program that is open for writing can't be run.
+    // The kernel does not run a program that is open for writing (ETXTBSY), so the file is closed
+    // first.
     let path = file.into_temp_path();
     argv.push(path.display().to_string());
     argv.extend(words);
@@ -194,7 +204,7 @@ pub fn script(call: &mut Call) -> Answer {
 fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Account>) -> Answer {
     let dir = call.text(&["chdir"]).map(PathBuf::from);
     if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
-        return Err(call.ground.node.missing(format!("`chdir`: {} is no directory", dir.display())));
+        return Err(call.ground.node.missing(format!("`chdir`: {} is not a directory", dir.display())));
     }
     let full = |path: &str| match &dir {
         Some(dir) => dir.join(path),
@@ -203,14 +213,16 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
     for (option, wanted) in [("creates", true), ("removes", false)] {
         let Some(path) = call.text(&[option]) else { continue };
         if call.is_by_command(&full(&path)) {
-            return Ok(Outcome::unknown(format!("whether {path} is there depends on what was not run")));
+            return Ok(Outcome::unknown(format!(
+                "whether {path} exists depends on a command that check mode did not run"
+            )));
         }
         if exists(call, &full(&path))? == wanted {
             let how = if wanted { "exists" } else { "does not exist" };
             let mut out = Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} {how}")) };
             out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
             out.more.insert("cmd".into(), said);
-            // Ansible tells a script that is not needed otherwise than a command.
+            // Ansible reports `skipped` for a script that is not needed, but `ok` for a command.
             out.skipped = call.task.module == "script";
             return Ok(out);
         }
@@ -239,7 +251,7 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
             let mut out = Outcome { failed: true, rc: e.errno(), msg: started(&e), ..Outcome::default() };
             out.output = Some(Finished::default());
             if account.is_some() && e.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()) {
-                out.msg.push_str("; next: install util-linux on the node, which has it");
+                out.msg.push_str("; next: install util-linux on the node (it contains setpriv)");
             }
             out.more.insert("cmd".into(), said);
             return Ok(out);
@@ -266,8 +278,9 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
     Ok(out)
 }
 
-/// The same by that user: setpriv is a part of util-linux, takes all of the user's groups and no more, and is gone when the
-/// command begins. Where nobody says where it is run, it is in the user's home, as far as there is one.
+/// The same job, run as another user by setpriv (part of util-linux). setpriv sets exactly the
+/// user's own groups and then executes the command in its own place. The working directory is
+/// `chdir`, else the user's home directory if it exists, else `/`.
 fn as_user(job: Job, account: &Account) -> Job {
     let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
         .map(str::to_owned);
@@ -276,7 +289,8 @@ fn as_user(job: Job, account: &Account) -> Job {
     Job { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
 }
 
-/// What check mode says of a command: it would be run, and only its author may say that it changes nothing.
+/// The outcome of a command in check mode: it would run and count as changed. Its effects are
+/// unknown unless `changed_when: false` declares that it changes nothing.
 fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
     let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(Condition::never));
     if let Some(would) = call.ground.node.would_mut().filter(|_| !harmless) {
@@ -292,14 +306,14 @@ fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
     out
 }
 
-/// A path, or anything that matches it as a glob.
+/// Whether `path` exists. A path with wildcards exists if any file matches it.
 pub fn exists(call: &Call, path: &Path) -> Result<bool, String> {
     let node = &call.ground.node;
     let text = path.to_string_lossy();
     let wild = |part: &str| part.contains(['*', '?', '[']);
     if !wild(&text) {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(true) };
-        // A link that leads nowhere is there too.
+        // A symbolic link exists even if its target does not.
         let real = node.follow(dir).map(|(real, _)| real.join(name));
         return Ok(real.is_some_and(|real| node.look(&real).is_ok_and(|stat| stat.is_some())));
     }
@@ -318,7 +332,7 @@ pub fn exists(call: &Call, path: &Path) -> Result<bool, String> {
             }
             seen += 1;
             if seen > GLOBBED_MAX {
-                return Err(format!("`{text}` looks at more than {GLOBBED_MAX} files"));
+                return Err(format!("`{text}` would examine more than {GLOBBED_MAX} files"));
             }
             if depth > 1 && node.is_directory(&real.join(&name)) {
                 open.push((inner, depth - 1));

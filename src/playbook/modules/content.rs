@@ -1,4 +1,4 @@
-//! The content that `template` and `copy` give a file, from what the plan carries.
+//! The content that `template` and `copy` write, built from the files in the plan.
 
 use super::{Answer, Call, Outcome, place};
 use crate::playbook::data::{self, Var, VarMap};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-/// Why there is no content; the text of it is the message of the failed task.
+/// The reason why the content cannot be built. Its text is the message of the failed task.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
     #[error("{0}")]
@@ -28,7 +28,8 @@ impl From<ContentError> for String {
     }
 }
 
-/// The content that a `template` or `copy` task with rendered options gives, and where it comes from.
+/// The content of a `template` or `copy` task whose options are rendered, and the source of that
+/// content for diffs.
 pub fn content_of(
     plan: &Plan,
     task: &Task,
@@ -61,17 +62,18 @@ pub fn content_of(
                 let bytes = blob(plan, part).map_err(ContentError::Source)?;
                 let part = String::from_utf8_lossy(bytes);
                 let part = as_asked(&part, args);
-                // Only the outermost template keeps its last line's end.
+                // Jinja2 removes one trailing newline from an included template.
                 parts.insert(name.clone(), part.strip_suffix('\n').unwrap_or(&part).into());
             }
             let (rendered, trace) = traced(|| expr::render(scope, &asset.path, text, &parts));
             let rendered = rendered.map_err(|e| {
-                // It may stand in a template that this one includes.
+                // The error may be in an included template; then its path and text are reported.
                 let part = e.name().and_then(|name| Some((task.parts.get(name)?, parts.get(name)?)));
                 let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
                 fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
             })?;
-            // A block takes the end of its line with it; the last lines end as those of the template all the same.
+            // A block at the end of the template removes its newline. The result gets as many
+            // trailing newlines as the template has.
             let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
             let missing = ends(text).saturating_sub(ends(&rendered));
             rendered + &"\n".repeat(missing)
@@ -80,7 +82,8 @@ pub fn content_of(
     Ok((ended(rendered, args).into_bytes(), asset.path.clone()))
 }
 
-/// What a template knows of itself. Of its file only what each run finds the same: no host, no owner, no times.
+/// The variables that describe the template itself. Host, owner and times are left out, because
+/// every run must produce the same text.
 fn told(asset: &Asset, args: &serde_json::Map<String, Value>, scope: &Scope) -> VarMap {
     let mut out = VarMap::default();
     let mut set = |name: &str, value: &str| out.set(name, Var::Plain(Value::from(value)));
@@ -94,7 +97,8 @@ fn told(asset: &Asset, args: &serde_json::Map<String, Value>, scope: &Scope) -> 
     out
 }
 
-/// The template of a task, as text, and its path.
+/// The path of the template of a task, and its text. None if the plan does not contain it or if it
+/// is not UTF-8.
 pub fn template_of<'p>(
     plan: &'p Plan,
     task: &'p Task,
@@ -110,7 +114,7 @@ fn source_of<'p>(
     args: &serde_json::Map<String, Value>,
 ) -> Result<(&'p Asset, &'p [u8]), String> {
     let src = args.get("src").and_then(Value::as_str).ok_or("`src` is missing")?;
-    let asset = asset(task, src).ok_or_else(|| format!("`{src}` is not among the files of this plan"))?;
+    let asset = asset(task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
     Ok((asset, blob(plan, asset)?))
 }
 
@@ -118,26 +122,27 @@ fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> 
     std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))
 }
 
-/// The file that a task's option names.
+/// The plan's file for a name in a task option. `./`, `templates/` and `files/` before the name are
+/// optional.
 pub fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
     let plain = src.strip_prefix("./").unwrap_or(src);
     let short = plain.strip_prefix("templates/").or(plain.strip_prefix("files/"));
     [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.assets.get(name))
 }
 
-/// Its content.
+/// The content of a file in the plan.
 pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
     plan.blobs
         .get(&asset.sha256)
         .map(|b| b.0.as_slice())
-        .ok_or_else(|| format!("{}: its content is not in the plan", asset.path))
+        .ok_or_else(|| format!("{}: the plan does not contain its content", asset.path))
 }
 
-/// `mode: preserve` is the mode of the source.
+/// Replaces `mode: preserve` by the mode of the source file.
 pub fn preserve(call: &mut Call, asset: &Asset) -> Result<(), String> {
     if call.text(&["mode"]).as_deref() == Some("preserve") {
         let mode =
-            asset.mode.ok_or_else(|| format!("the mode of {} is not known; say which it is to be", asset.path))?;
+            asset.mode.ok_or_else(|| format!("the mode of {} is not known; set `mode` explicitly", asset.path))?;
         call.args.insert("mode".into(), format!("{mode:04o}").into());
     }
     Ok(())
@@ -146,7 +151,7 @@ pub fn preserve(call: &mut Call, asset: &Asset) -> Result<(), String> {
 pub fn template(call: &mut Call) -> Answer {
     let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
     if trace.unknown {
-        return Ok(Outcome::unknown("its content depends on what was not run"));
+        return Ok(Outcome::unknown("its content depends on a result that is unknown in check mode"));
     }
     let (content, source) = content?;
     let dest = call.path(&["dest"])?;
@@ -157,9 +162,12 @@ pub fn template(call: &mut Call) -> Answer {
     place::place(call, &dest, content, &source, Path::new(&name))
 }
 
-/// A template as the options want it read: line ends as Jinja2 takes them, `trim_blocks` and `lstrip_blocks`.
+/// Prepares a template for minijinja, which removes the newline after a block (`trim_blocks`) and
+/// leaves blanks before it. Normalises line endings and edits the text according to the options
+/// `trim_blocks` and `lstrip_blocks`. Text in `raw` blocks stays as it is.
 fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t, str> {
-    /// A block or comment at the begin of a line, and one at its end; neither with a sign of its own.
+    /// `BEGIN` finds a block or comment at the start of a line, `END` one at the end of a line.
+    /// Blocks with an explicit `+` or `-` do not match.
     static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?m)^[ \t]+(\{[%#])([^+])").ok());
     static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"([^-+])([%#]\}\n)").ok());
     static RAW: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)%\}.*?\{%[-+]?\s*endraw").ok());
@@ -191,7 +199,7 @@ fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t,
     out.into()
 }
 
-/// `newline_sequence`: what ends a line of the result.
+/// Applies `newline_sequence`: the line ending of the result.
 fn ended(text: String, args: &serde_json::Map<String, Value>) -> String {
     match args.get("newline_sequence").and_then(Value::as_str) {
         Some("\r\n" | "\\r\\n") => text.replace('\n', "\r\n"),

@@ -1,4 +1,5 @@
-//! `copy`: a file or a directory, of the fleet directory or of the node itself.
+//! The `copy` module: copies a file or a directory from the fleet directory or from the node
+//! itself.
 
 use super::content::{ContentError, asset, content_of, preserve};
 use super::{Answer, Call, Outcome, checksum, place, said};
@@ -10,13 +11,13 @@ use rustix::fs::FileType;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Entries of one directory that is copied.
+/// Maximum number of entries in a directory that is copied.
 const TREE_MAX: usize = 100_000;
 
 pub fn copy(call: &mut Call) -> Answer {
     let dest = call.path(&["dest"])?;
     if call.is_by_command(&dest) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
     }
     let mut out = if call.flag("remote_src", false) { of_the_node(call, &dest) } else { of_the_plan(call, &dest) }?;
     if let Some(src) = call.text(&["src"]) {
@@ -25,6 +26,7 @@ pub fn copy(call: &mut Call) -> Answer {
     Ok(out)
 }
 
+/// Copies from the fleet directory.
 fn of_the_plan(call: &mut Call, dest: &Path) -> Answer {
     let src = call.text(&["src"]).unwrap_or_default();
     let plain = src.trim_end_matches('/').strip_prefix("./").unwrap_or(src.trim_end_matches('/')).to_owned();
@@ -38,7 +40,7 @@ fn of_the_plan(call: &mut Call, dest: &Path) -> Answer {
     if files.is_empty() {
         let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
         if trace.unknown {
-            return Ok(Outcome::unknown("its content depends on what was not run"));
+            return Ok(Outcome::unknown("its content depends on a result that is unknown in check mode"));
         }
         let (content, source) = content?;
         sum_fits(call, &checksum::sum(&content, "sha1")?)?;
@@ -66,13 +68,14 @@ fn of_the_plan(call: &mut Call, dest: &Path) -> Answer {
     Ok(ended(call, all, dest))
 }
 
+/// Copies a path of the node (`remote_src`).
 fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
     let src = call.path(&["src"])?;
     if call.is_by_command(&src) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", src.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", src.display())));
     }
     let Some((real, stat)) = call.ground.node.lead_to(&src)? else {
-        return Err(call.ground.node.missing(format!("{} is not there", src.display())));
+        return Err(call.ground.node.missing(format!("{} does not exist", src.display())));
     };
     if safe::kind(&stat) != FileType::Directory {
         let preserve = call.text(&["mode"]).as_deref() == Some("preserve");
@@ -92,7 +95,11 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
     let asked = call.text(&["src"]).unwrap_or_default();
     let top = into(call, dest, &asked)?;
     if top.starts_with(&real) {
-        return Err(format!("{} lies in {}, which is to be copied there", top.display(), src.display()));
+        return Err(format!(
+            "{} is inside {}, the directory that would be copied into it",
+            top.display(),
+            src.display()
+        ));
     }
     let mut all = Outcome::default();
     make_directories(call, &top, &mut all)?;
@@ -103,14 +110,20 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
             FileType::Symlink if follow => match call.ground.node.lead_to(&inner)? {
                 Some(led) => led,
                 None => {
-                    return Err(format!("{} leads nowhere; `local_follow: false` copies the link", inner.display()));
+                    return Err(format!(
+                        "{} is a dangling symbolic link; `local_follow: false` copies the link itself",
+                        inner.display()
+                    ));
                 }
             },
             _ => (inner.clone(), stat),
         };
         match safe::kind(&stat) {
             FileType::Directory if from != inner => {
-                return Err(format!("{} leads to a directory; `local_follow: false` copies the link", inner.display()));
+                return Err(format!(
+                    "{} is a symbolic link to a directory; `local_follow: false` copies the link itself",
+                    inner.display()
+                ));
             }
             FileType::Directory => make_one(call, &to, Some(safe::mode_of(&stat)), &mut all)?,
             FileType::Symlink => {
@@ -136,25 +149,26 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
                     place::finish_with(call, &to, old, content, &from.display().to_string(), safe::mode_of(&stat))?;
                 join(&mut all, one);
             }
-            _ => return Err(format!("{} is neither a file nor a directory nor a link", inner.display())),
+            _ => return Err(format!("{} is not a file, directory or symbolic link", inner.display())),
         }
     }
     Ok(ended(call, all, dest))
 }
 
-/// The directory that a directory's content goes to: `src/` means what is in it, `src` itself too.
+/// The directory that receives the content of a source directory. As with rsync, `src/` copies the
+/// content into `dest`, and `src` creates a directory of that name in `dest`.
 fn into(call: &Call, dest: &Path, src: &str) -> Result<PathBuf, String> {
     if let Some((real, stat)) = call.ground.node.follow(dest)
         && safe::kind(&stat) != FileType::Directory
     {
-        return Err(format!("{} is there and is no directory", real.display()));
+        return Err(format!("{} exists and is not a directory", real.display()));
     }
     let whole = src.ends_with('/') || src.ends_with("/.");
     let name = Path::new(src.trim_end_matches('/')).file_name().filter(|_| !whole);
     Ok(name.map_or_else(|| dest.to_owned(), |name| dest.join(name)))
 }
 
-/// `dest: /etc/x/` is a directory, which is made.
+/// Creates `dest` as a directory if it ends with a slash.
 fn ends_in_directory(call: &mut Call, dest: &Path) -> Result<(), String> {
     if call.text(&["dest"]).is_some_and(|d| d.ends_with('/')) {
         let mut made = Outcome::default();
@@ -163,7 +177,7 @@ fn ends_in_directory(call: &mut Call, dest: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a directory and those above it that are missing.
+/// Creates a directory and its missing parents.
 fn make_directories(call: &mut Call, path: &Path, all: &mut Outcome) -> Result<(), String> {
     let mut missing = Vec::new();
     let mut at = path;
@@ -191,13 +205,15 @@ fn make_one(call: &mut Call, dir: &Path, mode: Option<u32>, all: &mut Outcome) -
     Ok(())
 }
 
+/// Fails if the `checksum` option does not match this SHA-1 checksum.
 fn sum_fits(call: &Call, sum: &str) -> Result<(), String> {
     match call.text(&["checksum"]).filter(|want| !want.eq_ignore_ascii_case(sum)) {
         None => Ok(()),
-        Some(want) => Err(format!("its SHA-1 is {sum}, not {want}; nothing was copied")),
+        Some(want) => Err(format!("SHA-1 checksum is {sum}, expected {want}; nothing was copied")),
     }
 }
 
+/// Adds the outcome of one file to that of the whole tree.
 fn join(all: &mut Outcome, one: Outcome) {
     all.changed |= one.changed;
     if one.changed {
@@ -208,6 +224,7 @@ fn join(all: &mut Outcome, one: Outcome) {
     }
 }
 
+/// Completes the outcome of a copied tree.
 fn ended(call: &Call, mut all: Outcome, dest: &Path) -> Outcome {
     all.msg = if all.changed { "copied".into() } else { String::new() };
     if all.changed && all.diff.is_none() {

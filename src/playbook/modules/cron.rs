@@ -1,4 +1,5 @@
-//! `cron`: a job or a variable in the table of a user or in a file of `/etc/cron.d`, marked by its name.
+//! The `cron` module: a job or a variable in the crontab of a user or in a file of `/etc/cron.d`. A
+//! comment line with its name marks a job.
 
 use super::{Answer, Call, Outcome, complaint, place};
 use crate::playbook::process::Job;
@@ -13,14 +14,14 @@ pub fn cron(call: &mut Call) -> Answer {
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let env = call.flag("env", false);
     if name.contains('\n') || name.is_empty() && (present || call.text(&["cron_file"]).is_none()) {
-        return Err("`name` is missing, or more than one line".into());
+        return Err("`name` is missing or has more than one line".into());
     }
     let table = table(call)?;
     let old = read(call, &table)?;
     if !present && name.is_empty() {
         let Table::File(path) = &table else { return Err("`name` is missing".into()) };
         return match call.ground.node.look(path)? {
-            None => Ok(Outcome::ok("is not there")),
+            None => Ok(Outcome::ok("does not exist")),
             Some(stat) => Ok(Outcome::changed(call.ground.take_away(path, &stat)?)),
         };
     }
@@ -47,19 +48,19 @@ pub fn cron(call: &mut Call) -> Answer {
 
 enum Table {
     File(PathBuf),
-    /// Of this user.
+    /// The crontab of this user. None: of the user that runs the task.
     User(Option<String>),
 }
 
 fn table(call: &Call) -> Result<Table, String> {
     let user = call.text(&["user"]).filter(|u| !u.is_empty());
     if let Some(bad) = user.as_ref().filter(|u| u.starts_with('-')) {
-        return Err(format!("`{bad}` is no user"));
+        return Err(format!("`{bad}` is not a valid user name"));
     }
     let Some(file) = call.text(&["cron_file"]) else { return Ok(Table::User(user)) };
     let path = if file.starts_with('/') { PathBuf::from(&file) } else { Path::new("/etc/cron.d").join(&file) };
     if path.components().any(|c| c == std::path::Component::ParentDir) {
-        return Err(format!("`{file}` is no file of cron"));
+        return Err(format!("`cron_file` must not contain `..`: {file}"));
     }
     Ok(Table::File(path))
 }
@@ -81,9 +82,9 @@ fn read(call: &Call, table: &Table) -> Result<String, String> {
             }
             let done = call.quiet(&of_user(user.as_deref(), &["-l"]))?;
             match done.success() {
-                true if done.partial => Err("the table is not UTF-8, or too long, and stays as it is".into()),
+                true if done.partial => Err("the crontab is not UTF-8 or is too long; it was left unchanged".into()),
                 true => Ok(done.stdout),
-                // There is none yet.
+                // The user has no crontab yet.
                 false if done.stderr.contains("no crontab") => Ok(String::new()),
                 false => Err(complaint("crontab -l", &done)),
             }
@@ -99,7 +100,7 @@ fn write(call: &mut Call, table: &Table, old: &str, new: &str) -> Answer {
             place::finish(call, &path, old, new.as_bytes().to_vec(), "cron")
         }
         Table::User(user) => {
-            let mut out = Outcome::changed("the table changed");
+            let mut out = Outcome::changed("the crontab changed");
             out.diff = Some(super::diff::of(Some(old.as_bytes()), new.as_bytes(), Path::new("crontab"), "cron"));
             out.more.insert("path".into(), json!("crontab"));
             if call.flag("backup", false) && !old.is_empty() && !call.ground.node.checks() {
@@ -138,7 +139,7 @@ fn variable(call: &Call, lines: &mut Vec<String>, name: &str, present: bool) -> 
     let near = |option: &str| -> Result<Option<usize>, String> {
         let Some(other) = call.text(&[option]) else { return Ok(None) };
         let at = lines.iter().position(|l| of(&other, l));
-        at.map(Some).ok_or_else(|| format!("there is no variable `{other}` in the table"))
+        at.map(Some).ok_or_else(|| format!("the crontab has no variable `{other}`"))
     };
     let at = match (near("insertafter")?, near("insertbefore")?) {
         (Some(at), _) => at + 1,
@@ -160,7 +161,7 @@ fn job(call: &Call, lines: &mut Vec<String>, name: &str, present: bool, with_use
     }
     let what = call.need(&["job", "value"])?;
     if what.contains('\n') {
-        return Err("`job` is one line".into());
+        return Err("`job` must be one line".into());
     }
     let user = match (with_user, call.text(&["user"])) {
         (true, user) => format!("{} ", user.unwrap_or_else(|| "root".into())),

@@ -1,15 +1,16 @@
-//! Unified diffs of contents; of binary and long ones what can be said of them.
+//! Unified diffs of file contents. Binary and long contents are summarised by size and SHA-256.
 
 use crate::model::Sha256;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest content that is shown, in bytes, as Ansible has it.
+/// Maximum length of a content that is diffed, in bytes (the limit of Ansible).
 const CONTENT_MAX: usize = 104_448;
-/// Longest diff, in bytes.
+/// Maximum length of a diff, in bytes.
 const DIFF_MAX: usize = 256 << 10;
 
-/// `before`: None, there was no file. `source` is what the new content comes from.
+/// The diff of two contents of the file at `path`. `before` is None if the file did not exist;
+/// `source` names the origin of the new content.
 pub fn of(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> String {
     let old = before.unwrap_or_default();
     let name = path.display().to_string();

@@ -1,11 +1,12 @@
-//! `dnf` and `yum`, by the program of either name: asks rpm first, and calls it only for what differs.
+//! The `dnf` and `yum` modules; each uses the other program if its own is not installed. They query
+//! rpm first and call the package manager only for differences.
 
 use super::{Answer, Call, Outcome, complaint};
 use crate::playbook::process::Finished;
 use serde_json::json;
 use std::path::Path;
 
-/// Options that are flags of the program, with the flag for yes and for no.
+/// Options that become flags: the flag for `yes` and the flag for `no`.
 const FLAGS: [(&str, Option<&str>, Option<&str>); 12] = [
     ("allowerasing", Some("--allowerasing"), None),
     ("best", Some("--best"), Some("--nobest")),
@@ -20,7 +21,7 @@ const FLAGS: [(&str, Option<&str>, Option<&str>); 12] = [
     ("sslverify", None, Some("--setopt=sslverify=False")),
     ("validate_certs", None, Some("--setopt=sslverify=False")),
 ];
-/// Options with values that are passed on.
+/// Options whose values are passed on.
 const VALUES: [(&str, &str); 9] = [
     ("conf_file", "--config="),
     ("disable_excludes", "--disableexcludes="),
@@ -43,7 +44,7 @@ pub fn dnf(call: &mut Call) -> Answer {
     call.env.push(("LC_ALL".into(), "C".into()));
     let names = call.list(&["name", "pkg"]);
     if let Some(bad) = names.iter().find(|n| n.starts_with('-') || n.contains(char::is_whitespace)) {
-        return Err(format!("`{bad}` is no name of a package"));
+        return Err(format!("`{bad}` is not a valid package name"));
     }
     let state = call.text(&["state"]);
     let autoremove = call.flag("autoremove", false);
@@ -69,7 +70,7 @@ pub fn dnf(call: &mut Call) -> Answer {
             "present" | "installed" => have.is_none(),
             "latest" => have.is_none() || newer(call, program, name)?,
             "absent" | "removed" => group || have.is_some(),
-            other => return Err(format!("`{other}` is no state of a package")),
+            other => return Err(format!("`{other}` is not a valid package state")),
         };
         let update_only = call.flag("update_only", false) && state == "latest" && have.is_none();
         if differs && !update_only {
@@ -81,7 +82,7 @@ pub fn dnf(call: &mut Call) -> Answer {
         "absent" | "removed" => "remove",
         _ if all => "upgrade",
         "latest" if call.flag("update_only", false) => "upgrade",
-        // Of a version that is named, `dnf install` goes back to an older one too.
+        // `dnf install` with an explicit version also downgrades.
         _ => "install",
     };
     if todo.is_empty() && !(all && verb == "upgrade") && verb != "autoremove" {
@@ -112,13 +113,13 @@ fn run(call: &mut Call, argv: &[String], names: &[String]) -> Result<Finished, S
     let gone = argv.iter().any(|a| a == "remove");
     let done = call.act(&words, |would| {
         names.iter().for_each(|name| would.set_package(name, (!gone).then(String::new)));
-        // Packages bring files, units and users that nobody here knows.
+        // Packages may install files, units and users that cannot be predicted.
         would.blur();
     })?;
     if done.success() { Ok(done) } else { Err(complaint(&argv[0], &done)) }
 }
 
-/// The version, if any.
+/// The installed version of a package. None: it is not installed.
 fn installed(call: &Call, name: &str) -> Result<Option<String>, String> {
     if let Some(would) = call.ground.node.would().and_then(|would| would.package(name)) {
         return Ok(would);
@@ -128,6 +129,6 @@ fn installed(call: &Call, name: &str) -> Result<Option<String>, String> {
 }
 
 fn newer(call: &Call, program: &str, name: &str) -> Result<bool, String> {
-    // 100: there is one.
+    // `check-update` exits with 100 if an update is available.
     Ok(call.quiet(&[program, "-q", "check-update", name])?.rc == Some(100))
 }

@@ -1,5 +1,6 @@
-//! `get_url`: a file from a web server, put in its place in one step after its sum was compared. In check mode the
-//! server is asked by HEAD, as Ansible does it: what it hasn't is a failure there too.
+//! The `get_url` module: downloads a file, compares its checksum and then replaces the destination
+//! in one step. In check mode it sends HEAD, as Ansible does, so a file that the server does not
+//! have is a failure there too.
 
 use super::web::{self, Asker, Wish, shown};
 use super::{Answer, Call, Outcome, checksum, place};
@@ -9,12 +10,12 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Largest file, in bytes.
+/// Maximum size of a file, in bytes.
 const FILE_MAX: u64 = 16 << 30;
-/// Largest list of sums, in bytes.
+/// Maximum size of a list of checksums, in bytes.
 const SUMS_MAX: u64 = 4 << 20;
 
-/// An algorithm and the sum that the file must have by it, in hex.
+/// An algorithm and the expected checksum in hex.
 type Sum = (String, String);
 
 pub fn get_url(call: &mut Call) -> Answer {
@@ -22,7 +23,7 @@ pub fn get_url(call: &mut Call) -> Answer {
     let url = call.need(&["url"])?;
     let dest = call.path(&["dest"])?;
     if call.is_by_command(&dest) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
     }
     let into = call.ground.node.is_directory(&dest);
     let sum = sum(call, &url)?;
@@ -30,7 +31,8 @@ pub fn get_url(call: &mut Call) -> Answer {
     let mut wish = Wish::get(&url);
     let mut there = None;
     if !into {
-        // Here it means something else than where files are placed.
+        // `force` of get_url forces the download. For `resolve_target`, `force: false` would mean
+        // that an existing file is not replaced.
         let asked = call.args.remove("force");
         there = place::regular(call, &dest)?.and_then(|(real, now)| Some((real, now?)));
         call.args.extend(asked.map(|value| ("force".to_owned(), value)));
@@ -64,19 +66,20 @@ pub fn get_url(call: &mut Call) -> Answer {
         false => dest.parent().unwrap_or(Path::new("/")).to_owned(),
     };
     if !call.ground.node.is_directory(&within) {
-        return Err(format!("{} is no directory", within.display()));
+        return Err(format!("{} is not a directory", within.display()));
     }
     let within = call.ground.node.lead(&within)?.0;
-    let fail = |e: std::io::Error| format!("cannot make a file in {}: {e}", within.display());
+    let fail = |e: std::io::Error| format!("cannot create a file in {}: {e}", within.display());
     let notes = call.ground.node.notes();
-    // Not to be followed anywhere, and taken away by the next run should this one be killed.
+    // The file must not be created through a link. It is recorded first, so that the next run
+    // removes it if this process is killed.
     let make = |path: &Path| safe::create(notes, path).map_err(SafeError::cause);
     let mut temp = tempfile::Builder::new().prefix(".remoor-url-").make_in(&within, make).map_err(fail)?;
     let size = got.save(call, temp.as_file_mut(), FILE_MAX)?;
     if let Some((algorithm, sum)) = &sum {
         let have = checksum::of(&call.ground.node, temp.path(), algorithm)?;
         if have != *sum {
-            return Err(format!("its {algorithm} sum is {have}, not {sum}; nothing was written"));
+            return Err(format!("{algorithm} checksum is {have}, expected {sum}; nothing was written"));
         }
     }
     call.args.remove("force");
@@ -95,7 +98,7 @@ pub fn get_url(call: &mut Call) -> Answer {
     Ok(described(out, &url, &dest, &said, Some(status), start))
 }
 
-/// What a run would do, by what the server says without the body.
+/// The predicted outcome, based on the response to HEAD.
 fn predicted(
     call: &mut Call,
     wish: Wish,
@@ -126,12 +129,12 @@ fn predicted(
         would.by_command(&dest);
     }
     if certain {
-        return Ok(described(Outcome::changed("would be fetched"), url, &dest, "OK", None, start));
+        return Ok(described(Outcome::changed("would be downloaded"), url, &dest, "OK", None, start));
     }
-    Ok(Outcome::unknown("whether it differs from what is there, only fetching it can tell"))
+    Ok(Outcome::unknown("only a download can show whether the file differs"))
 }
 
-/// The content is as it is to be.
+/// Sets only the attributes, because the content is already as wanted.
 fn only_attributes(call: &mut Call, path: &Path) -> Answer {
     let stat = call.ground.node.look(path)?;
     let want = call.attributes(stat.as_ref(), 0o644, false)?;
@@ -147,6 +150,7 @@ fn only_attributes(call: &mut Call, path: &Path) -> Answer {
     Ok(out)
 }
 
+/// Adds the result keys that Ansible's get_url returns.
 fn described(mut out: Outcome, url: &str, dest: &Path, msg: &str, status: Option<u16>, start: Instant) -> Outcome {
     let url = web::masked(url);
     for (key, value) in
@@ -167,33 +171,36 @@ fn described(mut out: Outcome, url: &str, dest: &Path, msg: &str, status: Option
     out
 }
 
-/// What `checksum` says: the sum itself, or the address of a list with a line for this file.
+/// The expected checksum from the `checksum` option, which is `algorithm:sum` or `algorithm:URL` of
+/// a list with a line for this file. None: the option is not set.
 fn sum(call: &Call, url: &str) -> Result<Option<Sum>, String> {
     let Some(text) = call.text(&["checksum"]).filter(|c| !c.is_empty()) else { return Ok(None) };
-    let (algorithm, said) = text.split_once(':').ok_or("`checksum` is written as algorithm:sum")?;
+    let (algorithm, said) = text.split_once(':').ok_or("`checksum` must be written as algorithm:sum")?;
     checksum::sum(b"", algorithm)?;
     let sum = if said.contains("://") {
-        // Who serves the list only need not know who fetches the file.
+        // Credentials for the file's server must not be sent to another server that only has the
+        // list.
         let asker = if crate::web::same_server(url, said) { Asker::Task } else { Asker::Nobody };
         let got = web::ask(call, &Wish { asker, ..Wish::get(said) })?;
         if got.status != 200 {
-            return Err(format!("the list of sums: {}", got.said()));
+            return Err(format!("the list of checksums: {}", got.said()));
         }
         let list = got.bytes(call, SUMS_MAX)?;
         let name = web::name_of(url);
         let sum = listed(&String::from_utf8_lossy(&list), &name);
-        sum.ok_or_else(|| format!("there is no sum of `{name}` in the list at {}", shown(said)))?
+        sum.ok_or_else(|| format!("no checksum of `{name}` in the list at {}", shown(said)))?
     } else {
         said.to_owned()
     };
     let sum: String = sum.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     match sum.is_empty() || !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
-        true => Err("the sum in `checksum` is not written in hex".into()),
+        true => Err("the value in `checksum` is not hexadecimal".into()),
         false => Ok(Some((algorithm.to_owned(), sum))),
     }
 }
 
-/// The sum of a file in a list: a bare sum, lines `SUM  NAME` as of sha256sum, or `SHA256 (NAME) = SUM`.
+/// The checksum of a file in a list: a single checksum, lines `SUM  NAME` as from sha256sum, or
+/// lines `SHA256 (NAME) = SUM`.
 fn listed(text: &str, name: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if let [sum] = words[..] {

@@ -1,4 +1,5 @@
-//! `file`: what lies at a path (directory, link, nothing), with which attributes and times.
+//! The `file` module: the type of a path (file, directory, link, absent), its attributes and its
+//! times.
 
 use super::{Answer, Call, Outcome, said};
 use crate::playbook::event::AttributeChange;
@@ -9,15 +10,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Entries that `recurse` looks at.
+/// Maximum number of entries that `recurse` examines.
 const TREE_MAX: usize = 1_000_000;
-/// Options that set something of what is there.
+/// Options that set attributes or times of an existing file.
 const ATTRIBUTES: [&str; 5] = ["mode", "owner", "group", "access_time", "modification_time"];
 
 pub fn file(call: &mut Call) -> Answer {
     let path = call.path(&["path", "dest", "name"])?;
     if call.is_by_command(&path) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", path.display())));
     }
     let now = call.ground.node.look(&path)?;
     let state = call.text(&["state"]).unwrap_or_else(|| {
@@ -31,7 +32,7 @@ pub fn file(call: &mut Call) -> Answer {
         .to_owned()
     });
     if state != "directory" && call.flag("recurse", false) {
-        return Err("`recurse` goes with `state: directory`".into());
+        return Err("`recurse` requires `state: directory`".into());
     }
     let mut out = match state.as_str() {
         "absent" => absent(call, &path, now.as_ref()),
@@ -41,15 +42,15 @@ pub fn file(call: &mut Call) -> Answer {
         "hard" => hard(call, &path, now.as_ref()),
         "file" => match now {
             None => {
-                let message = format!("{} is not there; `state: touch` would make it", path.display());
+                let message = format!("{} does not exist; set `state: touch` to create it", path.display());
                 Err(call.ground.node.missing(message))
             }
             Some(_) if call.args.contains_key("state") && call.ground.node.is_directory(&path) => {
-                Err(format!("{} is a directory, and no file", path.display()))
+                Err(format!("{} is a directory, not a file", path.display()))
             }
             Some(stat) => settle(call, &path, &stat, false, "preserve"),
         },
-        other => Err(format!("`{other}` is no state of file")),
+        other => Err(format!("`{other}` is not a valid state of file")),
     }?;
     out.more.insert("path".into(), json!(path.display().to_string()));
     out.more.insert("dest".into(), json!(path.display().to_string()));
@@ -63,7 +64,7 @@ pub fn file(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// A change of what lies there.
+/// The outcome of a changed file type.
 fn became(before: &str, after: impl Into<String>, msg: impl Into<String>) -> Outcome {
     let mut out = Outcome::changed(msg);
     out.attributes.push(AttributeChange::new("state", before, after));
@@ -81,7 +82,7 @@ fn kind_name(stat: Option<&Stat>) -> &'static str {
 
 fn absent(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     match now {
-        None => Ok(Outcome::ok("is not there")),
+        None => Ok(Outcome::ok("does not exist")),
         Some(stat) => {
             let msg = call.ground.take_away(path, stat)?;
             Ok(became(kind_name(now), "absent", msg))
@@ -109,11 +110,11 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
             let led = call.ground.node.follow(path).filter(|(_, stat)| safe::kind(stat) == FileType::Directory);
             if led.is_none() {
-                return Err(format!("{} is a symbolic link that leads to no directory", path.display()));
+                return Err(format!("{} is a symbolic link that does not lead to a directory", path.display()));
             }
             settle(call, path, stat, true, "preserve")?
         }
-        Some(_) => return Err(format!("{} is there and is not a directory", path.display())),
+        Some(_) => return Err(format!("{} exists and is not a directory", path.display())),
     };
     if call.flag("recurse", false) {
         recurse(call, path, &mut out)?;
@@ -121,8 +122,8 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     Ok(out)
 }
 
-/// Sets the attributes of everything below a directory, and, with `follow`, of what links there lead to. A link that another
-/// than root may have put there is left alone, and so is one to a directory of the system.
+/// Sets the attributes of everything below a directory and, with `follow`, of the targets of links.
+/// Skips links that another user than root could have created, and links to system directories.
 fn recurse(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String> {
     let follow = call.flag("follow", true);
     let mut open = vec![call.ground.node.lead(path)?.0];
@@ -165,17 +166,21 @@ fn recurse(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String
     Ok(())
 }
 
-/// What a link leads to, to be changed: only where none but root can have put the link there.
+/// The target of a link, so that it can be changed. Only links that no user but root can have
+/// created are followed.
 fn led(call: &Call, path: &Path) -> Result<(PathBuf, Stat), String> {
     if !call.flag("follow", true) {
-        return Err("owner, mode and times of a link itself are not set here; use provisioner kind: ansible".into());
+        return Err(
+            "owner, mode and times of a symbolic link itself cannot be set; use provisioner kind: ansible".into()
+        );
     }
     let (real, stat) = call.ground.node.lead(path)?;
-    let message = || format!("{} is a symbolic link that leads nowhere", path.display());
+    let message = || format!("{} is a dangling symbolic link", path.display());
     stat.map(|stat| (real, stat)).ok_or_else(|| call.ground.node.missing(message()))
 }
 
-/// Sets mode, owner, group and times where they differ. `times`: what the options for them mean when they are not given.
+/// Sets mode, owner, group and times that differ. `times` is the default of the time options:
+/// `preserve` or `now`.
 fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &str) -> Answer {
     if safe::kind(stat) == FileType::Symlink {
         let asks = |option: &&str| call.args.contains_key(*option);
@@ -208,7 +213,8 @@ fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &st
     Ok(out)
 }
 
-/// A time in seconds since 1970 as an option says it; None: to be left.
+/// The value of a time option in seconds since 1970; `unless` is its default. None: the time is
+/// left unchanged.
 fn time(call: &Call, option: &str, unless: &str) -> Result<Option<i64>, String> {
     let text = call.text(&[option]).filter(|t| !t.is_empty()).unwrap_or_else(|| unless.to_owned());
     match text.as_str() {
@@ -219,7 +225,7 @@ fn time(call: &Call, option: &str, unless: &str) -> Result<Option<i64>, String> 
         }
         text => {
             let format = call.text(&[&format!("{option}_format")]).unwrap_or_else(|| "%Y%m%d%H%M.%S".into());
-            let wrong = |e: jiff::Error| format!("`{option}: {text}` is no time as `{format}`: {e}");
+            let wrong = |e: jiff::Error| format!("`{option}: {text}` does not match the time format `{format}`: {e}");
             let at = jiff::civil::DateTime::strptime(&format, text).map_err(wrong)?;
             let at = at.to_zoned(jiff::tz::TimeZone::system()).map_err(wrong)?;
             Ok(Some(at.timestamp().as_second()))
@@ -227,7 +233,7 @@ fn time(call: &Call, option: &str, unless: &str) -> Result<Option<i64>, String> 
     }
 }
 
-/// Makes an empty file if there is none, and sets its times, to now unless the options say otherwise.
+/// Creates an empty file if none exists, and sets its times, by default to now.
 fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     match now {
         None => {
@@ -242,7 +248,8 @@ fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         }
         Some(stat) => {
             let mut out = settle(call, path, stat, safe::kind(stat) == FileType::Directory, "now")?;
-            // Asked for the time of now, and it is that by chance: it was touched all the same.
+            // A `touch` with the time `now` always counts as a change, even if the file happens to
+            // have that time.
             let now = |o: &str| call.text(&[o]).is_none_or(|t| t == "now");
             out.changed |= now("access_time") || now("modification_time");
             Ok(out)
@@ -250,17 +257,18 @@ fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     }
 }
 
+/// Creates or changes a symbolic link.
 fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let Some(target) = call.text(&["src"]).map(PathBuf::from) else {
         return match now {
             Some(stat) if safe::kind(stat) == FileType::Symlink => settle(call, path, stat, false, "preserve"),
-            _ => Err("`src` is missing: where the link leads".into()),
+            _ => Err("`src` (the target of the link) is missing".into()),
         };
     };
     let force = call.flag("force", false);
     let seen = if target.is_absolute() { target.clone() } else { path.parent().unwrap_or(path).join(&target) };
     if !force && call.ground.node.follow(&seen).is_none() {
-        let message = format!("{} leads nowhere; `force: true` makes the link all the same", target.display());
+        let message = format!("{} does not exist; `force: true` creates a dangling link", target.display());
         return Err(call.ground.node.missing(message));
     }
     let mut out = Outcome::default();
@@ -269,26 +277,26 @@ fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
             let old = call.ground.node.read_link(path)?;
             if old != target {
                 call.ground.keep_leaving(path, false)?;
-                out = Outcome::changed(format!("leads to {}", target.display()));
+                out = Outcome::changed(format!("now points to {}", target.display()));
                 let change = AttributeChange::new("target", old.display().to_string(), target.display().to_string());
                 out.attributes.push(change);
             }
         }
         Some(stat) if force && safe::kind(stat) == FileType::Directory => {
             if !call.ground.node.list(path)?.is_empty() {
-                return Err(format!("{} is a directory with something in it, and stays", path.display()));
+                return Err(format!("{} is a directory that is not empty; it was left unchanged", path.display()));
             }
             call.ground.take_away(path, stat)?;
-            out = became("directory", "link", format!("leads to {}", target.display()));
+            out = became("directory", "link", format!("now points to {}", target.display()));
         }
         Some(stat) if force => {
             call.ground.take_away(path, stat)?;
-            out = became("file", "link", format!("leads to {}", target.display()));
+            out = became("file", "link", format!("now points to {}", target.display()));
         }
-        Some(_) => return Err(format!("{} is there and is no link; `force: true` replaces a file", path.display())),
+        Some(_) => return Err(format!("{} exists and is not a link; `force: true` replaces a file", path.display())),
         None => {
             call.ground.keep(path)?;
-            out = became("absent", "link", format!("leads to {}", target.display()));
+            out = became("absent", "link", format!("now points to {}", target.display()));
         }
     }
     if out.changed {
@@ -298,7 +306,7 @@ fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     Ok(out)
 }
 
-/// Mode, owner and group that are given with a link are those of what it leads to, unless `follow: false`.
+/// Sets the attributes that are given with a link on the link's target, unless `follow: false`.
 fn owned_target(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String> {
     if !["mode", "owner", "group"].iter().any(|o| call.args.contains_key(*o)) {
         return Ok(());
@@ -318,21 +326,22 @@ fn owned_target(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), S
     Ok(())
 }
 
+/// Creates a hard link.
 fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let source = call.path(&["src"])?;
     let from = call.ground.node.look(&source)?;
-    let from = from.ok_or_else(|| call.ground.node.missing(format!("{} is not there", source.display())))?;
+    let from = from.ok_or_else(|| call.ground.node.missing(format!("{} does not exist", source.display())))?;
     let mut out = Outcome::default();
     let same = now.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino));
     if !same {
         if now.is_some_and(|stat| safe::kind(stat) == FileType::Directory) {
-            return Err(format!("{} is a directory, and stays", path.display()));
+            return Err(format!("{} is a directory; it was left unchanged", path.display()));
         }
         if now.is_some() && !call.flag("force", false) {
-            return Err(format!("{} is there; `force: true` replaces it", path.display()));
+            return Err(format!("{} exists; `force: true` replaces it", path.display()));
         }
         call.ground.second_name(&source, path)?;
-        out = became(kind_name(now), "hard", format!("is {}", source.display()));
+        out = became(kind_name(now), "hard", format!("hard link to {}", source.display()));
     }
     if let Some(stat) = call.ground.node.look(path)? {
         let more = settle(call, path, &stat, false, "preserve")?;

@@ -1,5 +1,6 @@
-//! `git`: a clone of a repository at one version, by the node's own git. User and password of an address are handed to it in
-//! its environment, never as arguments, and are not kept in the clone. A check asks the repository what it has.
+//! The `git` module: a clone of a repository at one version, made by the node's own git. User name
+//! and password in the URL are passed to git in its environment, not as arguments, and are not
+//! stored in the clone. In check mode only `git ls-remote` queries the repository.
 
 use super::{Answer, Call, Outcome, UMASK, complaint, started};
 use crate::playbook::event::AttributeChange;
@@ -9,10 +10,10 @@ use crate::playbook::safe::Attributes;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Longest diff that is told, in bytes.
+/// Maximum length of a reported diff, in bytes.
 const DIFF_MAX: usize = 256 << 10;
 
-/// What the repository has that is meant by `version`, by commit.
+/// The commits of the remote refs that `version` may mean.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
     head: Option<String>,
@@ -21,7 +22,7 @@ struct Known {
 }
 
 impl Known {
-    /// What `git ls-remote` says.
+    /// Parses the output of `git ls-remote`.
     fn of(listing: &str, version: &str) -> Self {
         let mut out = Self::default();
         for (commit, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
@@ -29,7 +30,8 @@ impl Known {
             match name {
                 "HEAD" => out.head = commit,
                 _ if name.strip_prefix("refs/heads/") == Some(version) => out.branch = commit,
-                // What an annotated tag is of comes after it.
+                // The line with `^{}` (the commit of an annotated tag) comes after the tag and
+                // replaces it.
                 _ if name.strip_prefix("refs/tags/").is_some_and(|t| t.trim_end_matches("^{}") == version) => {
                     out.tag = commit;
                 }
@@ -40,11 +42,11 @@ impl Known {
     }
 }
 
-/// One repository and its clone, as the options name them.
+/// A repository and its clone, as described by the task's options.
 struct Clone<'c, 'a, 'g> {
     call: &'c mut Call<'a, 'g>,
     program: String,
-    /// Without user and password.
+    /// The URL without user name and password.
     repo: String,
     version: String,
     remote: String,
@@ -58,12 +60,12 @@ struct Clone<'c, 'a, 'g> {
 pub fn git(call: &mut Call) -> Answer {
     let (update, clones) = (call.flag("update", true), call.flag("clone", true));
     let dest = match (call.text(&["dest"]).filter(|d| !d.is_empty()), clones) {
-        (None, true) => return Err("`dest` is missing, which only `clone: false` does without".into()),
+        (None, true) => return Err("`dest` is missing; it is optional only with `clone: false`".into()),
         (None, false) => None,
         (Some(_), _) => Some(call.path(&["dest"])?),
     };
     if let Some(dest) = dest.as_ref().filter(|dest| call.is_by_command(dest)) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
     }
     let place = dest.as_ref().map(|dest| led(call, dest)).transpose()?;
     let mut clone = opened(call, place.unwrap_or_default())?;
@@ -91,7 +93,8 @@ pub fn git(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// Where git is to work or to read, of which not all need be there yet: by no link that another user may have put in the way.
+/// Resolves a path that git will use; its last components need not exist yet. Fails on a link that
+/// a user other than root may have created.
 fn led(call: &Call, path: &Path) -> Result<PathBuf, String> {
     for at in path.ancestors() {
         if let Some((real, _)) = call.ground.node.lead_to(at)? {
@@ -102,6 +105,7 @@ fn led(call: &Call, path: &Path) -> Result<PathBuf, String> {
     Ok(path.to_owned())
 }
 
+/// Reads the options and prepares the environment of git. Nothing is run yet.
 fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone<'c, 'a, 'g>, String> {
     let given = call.need(&["repo", "name"])?;
     let version = call.text(&["version"]).filter(|v| !v.is_empty()).unwrap_or_else(|| "HEAD".into());
@@ -113,13 +117,14 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
     }
     let depth = match call.text(&["depth"]) {
         None => None,
-        Some(text) => Some(text.parse::<u32>().map_err(|_| format!("`depth` is no number: {text}"))?),
+        Some(text) => Some(text.parse::<u32>().map_err(|_| format!("`depth` is not a number: {text}"))?),
     };
     let umask = match call.text(&["umask"]) {
         None => UMASK,
-        Some(text) => {
-            u32::from_str_radix(&text, 8).ok().filter(|m| *m <= 0o777).ok_or("`umask` is not written in octal")?
-        }
+        Some(text) => u32::from_str_radix(&text, 8)
+            .ok()
+            .filter(|m| *m <= 0o777)
+            .ok_or("`umask` is not an octal number up to 777")?,
     };
     if let Some(local) = Some(given.strip_prefix("file://").unwrap_or(&given)).filter(|path| path.starts_with('/')) {
         led(call, Path::new(local))?;
@@ -132,7 +137,7 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
         set(name, "C".into());
     }
     set("GIT_TERMINAL_PROMPT", "0".into());
-    // Asked for the state of a clone, it else writes down there what it found.
+    // Without this, `git status` writes to the index of the clone.
     set("GIT_OPTIONAL_LOCKS", "0".into());
     if let Some((base, with)) = login {
         set("GIT_CONFIG_COUNT", "1".into());
@@ -147,8 +152,8 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
     Ok(Clone { call, program, repo, version, remote, dest, bare, depth, env, umask })
 }
 
-/// An address without user and password, and both its begin without them and with them. Only where there is a password:
-/// a user alone is no secret, and of ssh it is part of the address.
+/// The URL without user name and password, and the base URLs without and with them for `insteadOf`.
+/// Only URLs with a password are changed: a user name alone is not secret, and ssh needs it.
 fn without_login(url: &str) -> (String, Option<(String, String)>) {
     let plain = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else { return plain() };
@@ -162,7 +167,7 @@ fn without_login(url: &str) -> (String, Option<(String, String)>) {
     }
 }
 
-/// How git is to call ssh, where the options say anything of it.
+/// The command for GIT_SSH_COMMAND. None: the task's environment already sets one.
 fn ssh(call: &Call) -> Result<Option<String>, String> {
     let own = call.text(&["ssh_opts"]).filter(|o| !o.is_empty());
     let accepts = call.flag("accept_hostkey", false) || call.flag("accept_newhostkey", false);
@@ -184,7 +189,7 @@ fn ssh(call: &Call) -> Result<Option<String>, String> {
             line.push_str(&shell_quote(&word.text));
         }
     }
-    // Of a host that is not known; a key that has changed is refused all the same.
+    // Accepts only the key of an unknown host; a changed host key is still refused.
     if accepts && !own.is_some_and(|own| own.contains("StrictHostKeyChecking")) {
         line.push_str(" -o StrictHostKeyChecking=accept-new");
     }
@@ -204,7 +209,7 @@ impl Clone<'_, '_, '_> {
         process::run(&job, self.call.cancel, &mut |_| {}).map_err(|e| install(started(&e)))
     }
 
-    /// In the clone; its output.
+    /// Runs git in the clone and returns its output. Fails if git fails.
     fn inside(&self, argv: &[&str]) -> Result<String, String> {
         let done = self.tried(argv)?;
         match done.success() {
@@ -213,6 +218,7 @@ impl Clone<'_, '_, '_> {
         }
     }
 
+    /// Runs git in the clone. A failure of git is not an error.
     fn tried(&self, argv: &[&str]) -> Result<Finished, String> {
         let dest = self.dest.display().to_string();
         self.run(&[&["-C", &dest], argv].concat())
@@ -222,6 +228,7 @@ impl Clone<'_, '_, '_> {
         Ok(self.inside(&["rev-parse", "HEAD"])?.trim().to_owned())
     }
 
+    /// Queries the remote for the commits that `version` may mean.
     fn known(&self) -> Result<Known, String> {
         let (branch, tag) = (format!("refs/heads/{}", self.version), format!("refs/tags/{}", self.version));
         let peeled = format!("{tag}^{{}}");
@@ -242,7 +249,7 @@ impl Clone<'_, '_, '_> {
         out
     }
 
-    /// There is no clone yet.
+    /// Creates the clone, or predicts the commit in check mode and with `clone: false`.
     fn fresh(&mut self, clones: bool) -> Answer {
         let known = self.known()?;
         if !clones || self.call.ground.node.checks() {
@@ -259,7 +266,7 @@ impl Clone<'_, '_, '_> {
         let single = self.call.flag("single_branch", false);
         let mut argv = vec!["clone"];
         argv.extend(if self.bare { vec!["--bare"] } else { vec!["--origin", &self.remote] });
-        // Of a bare commit nothing shallow can be had.
+        // git cannot make a shallow clone of a commit that no branch or tag names.
         let depth = depth.as_deref().filter(|_| self.version == "HEAD" || fetchable);
         argv.extend(depth.into_iter().flat_map(|depth| ["--depth", depth]));
         argv.extend(single.then_some("--single-branch"));
@@ -300,6 +307,7 @@ impl Clone<'_, '_, '_> {
         Ok(())
     }
 
+    /// Updates an existing clone.
     fn updated(&mut self) -> Answer {
         let force = self.call.flag("force", false);
         let before = self.commit()?;
@@ -355,7 +363,8 @@ impl Clone<'_, '_, '_> {
         Ok(out)
     }
 
-    /// The branch that the clone is on; where it is on none, that of the repository's HEAD when it was cloned.
+    /// The current branch of the clone. If HEAD is detached: the default branch of the remote when
+    /// it was cloned.
     fn branch(&self) -> Result<String, String> {
         let here = self.tried(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         if here.success() {
@@ -364,10 +373,10 @@ impl Clone<'_, '_, '_> {
         let there = format!("refs/remotes/{}/HEAD", self.remote);
         let there = self.inside(&["symbolic-ref", "--short", &there])?;
         let branch = there.trim().strip_prefix(&format!("{}/", self.remote)).map(str::to_owned);
-        branch.ok_or_else(|| format!("`{}` is no branch of {}; name a `version`", there.trim(), self.remote))
+        branch.ok_or_else(|| format!("`{}` is not a branch of {}; set `version`", there.trim(), self.remote))
     }
 
-    /// What the repository has of the branch that the clone is on.
+    /// The remote commit of the clone's current branch.
     fn head_there(&self) -> Result<Option<String>, String> {
         let name = format!("refs/heads/{}", self.branch()?);
         let done = self.run(&["ls-remote", "--", &self.repo, &name])?;
@@ -402,7 +411,7 @@ impl Clone<'_, '_, '_> {
         self.inside(&argv).map(drop)
     }
 
-    /// Checks the version out, whatever was fetched.
+    /// Checks out the version.
     fn switch(&self, known: &Known) -> Result<(), String> {
         let (version, remote) = (&self.version, &self.remote);
         let branch = match version.as_str() {
@@ -417,7 +426,7 @@ impl Clone<'_, '_, '_> {
         if !has(&there)?
             && let Some(depth) = self.depth.map(|d| d.to_string())
         {
-            // A shallow clone has the one branch that it was made of.
+            // A shallow clone only tracks the branch it was created from.
             self.inside(&["fetch", "--depth", &depth, remote, &format!("+{here}:{there}")])?;
         }
         if !has(&here)? {
@@ -425,14 +434,15 @@ impl Clone<'_, '_, '_> {
             if self.tried(&["checkout", "--force", "--track", "-b", &branch, &from])?.success() {
                 return Ok(());
             }
-            // Of a clone that was made of one branch, others can't be tracked.
+            // A single-branch clone cannot track other branches.
             return self.inside(&["checkout", "--force", "--no-track", "-b", &branch, &from]).map(drop);
         }
         self.inside(&["checkout", "--force", &branch])?;
         self.inside(&["reset", "--hard", &there, "--"]).map(drop)
     }
 
-    /// Brings submodules to what the commit says; whether that changed any.
+    /// Updates the submodules to the commits that the checkout records. Returns whether any was
+    /// changed.
     fn submodules(&self) -> Result<bool, String> {
         if !self.call.flag("recursive", true) || !self.dest.join(".gitmodules").is_file() {
             return Ok(false);

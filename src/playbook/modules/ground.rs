@@ -1,5 +1,5 @@
-//! What outlives a task, and what of a node may leave its place: copies of what was, protected paths that are parked, and what
-//! nobody removes.
+//! The state of a run that all tasks share: options, backups of changed files, and the rules about
+//! paths that must not be removed. Protected paths are parked instead of removed.
 
 use crate::playbook::backup::{Backup, Kept};
 use crate::playbook::event::{Cancel, RunOptions};
@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Stat};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// What nobody removes or replaces by a playbook, whatever it says: a directory of the system, or a link in its place.
+/// System directories that no playbook may remove or replace, also if the path is a symbolic link.
 const NEVER: &[&str] = &[
     "/",
     "/bin",
@@ -46,12 +46,12 @@ const NEVER: &[&str] = &[
     "/var/spool",
 ];
 
-/// What outlives a task: options, copies of what was, the rules of what may not go.
+/// The options, node access, backups and path rules of one run.
 pub struct Ground<'a> {
     pub options: &'a RunOptions,
     pub node: Node,
     backup: Backup,
-    /// What diffs are not made of.
+    /// Secret paths; their diffs are not reported.
     pub secrets: Secrets,
     protect: GlobSet,
     parked: u32,
@@ -67,7 +67,8 @@ impl<'a> Ground<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        // Beside the journal, so that no two runs have it that may not run at once.
+        // Next to the journal, so that two runs that must not run at the same time do not share the
+        // file.
         let notes = match options.journal.parent().filter(|_| !options.check) {
             Some(dir) => Notes::open(&dir.join("half-made")),
             None => Notes::default(),
@@ -83,7 +84,7 @@ impl<'a> Ground<'a> {
         })
     }
 
-    /// Whether a path, or anything below it, is protected.
+    /// Whether a path or anything below it matches a protected pattern.
     fn protects(&self, path: &Path) -> Result<bool, SafeError> {
         if self.protect.is_empty() {
             return Ok(false);
@@ -98,7 +99,8 @@ impl<'a> Ground<'a> {
         Ok(self.node.walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
     }
 
-    /// Moves a protected path aside; where to, and what was on record of it before.
+    /// Moves a protected path to the parking directory. Returns its new path and the previous
+    /// backup record.
     fn park(&mut self, path: &Path) -> Result<(PathBuf, Kept), SafeError> {
         if self.node.checks() {
             match self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
@@ -113,13 +115,13 @@ impl<'a> Ground<'a> {
         Ok((to, before))
     }
 
-    /// Where a path is parked, which is nowhere else yet.
+    /// An unused path in the parking directory of this run; creates that directory.
     fn parking_place(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
         let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
         let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|source| SafeError::Io {
             path: dir.clone(),
-            what: "make the parking directory",
+            what: "create the parking directory",
             source,
         })?;
         let mut to = dir.join(&flat);
@@ -130,14 +132,15 @@ impl<'a> Ground<'a> {
         Ok(to)
     }
 
-    /// Back from where it was parked, since what was to take its place could not be made.
+    /// Moves a parked path back after its replacement could not be created.
     fn put_back(&mut self, path: &Path, parked: &Path, before: Kept) {
         if !self.node.checks() && safe::rename(parked, path, "move it back").is_ok() {
             self.backup.not_parked(path, before);
         }
     }
 
-    /// Takes a path away: removed, or parked if it or something in it is protected. What to say of it.
+    /// Removes a path, or parks it if it or something in it is protected. Returns the message for
+    /// the result.
     pub fn take_away(&mut self, path: &Path, stat: &Stat) -> Result<String, SafeError> {
         let directory = safe::kind(stat) == FileType::Directory;
         if directory && is_vital(path) {
@@ -146,7 +149,7 @@ impl<'a> Ground<'a> {
         self.may_leave(path)?;
         if self.protects(path)? {
             let (to, _) = self.park(path)?;
-            return Ok(format!("protected: parked as {}", to.display()));
+            return Ok(format!("protected: moved to {}", to.display()));
         }
         self.keep_leaving(path, directory)?;
         if directory {
@@ -157,7 +160,8 @@ impl<'a> Ground<'a> {
         Ok("removed".into())
     }
 
-    /// Refuses what the system needs at its place, of whatever kind it is: where `/usr` holds all programs, `/lib64` is a link.
+    /// Refuses to remove or replace a system path of any file type; with merged `/usr`, `/lib64` is
+    /// a symbolic link.
     fn may_leave(&self, path: &Path) -> Result<(), SafeError> {
         let real = path.parent().and_then(|dir| Some(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)));
         let never = |path: &Path| NEVER.iter().any(|n| Path::new(n) == path);
@@ -167,8 +171,9 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
-    /// Exchanges a file's content: keeps it before, or parks it if it is protected and would be emptied. `check` sees the new
-    /// file first, and what was parked comes back should the new one not get its name.
+    /// Replaces the content of a file after a backup. A protected file that would become empty is
+    /// parked instead. `check` validates the new file first; a parked file is moved back if the
+    /// replacement fails.
     pub fn write(
         &mut self,
         path: &Path,
@@ -194,7 +199,8 @@ impl<'a> Ground<'a> {
         done
     }
 
-    /// Gives the file at `path` a second name in the place of what is there, which is kept, or parked if it is protected.
+    /// Makes `name` a hard link to `path`. An existing file at `name` is backed up first, or parked
+    /// if it is protected.
     pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<(), SafeError> {
         self.may_leave(name)?;
         let parked = match self.node.look(name)?.is_some() && self.protects(name)? {
@@ -211,25 +217,27 @@ impl<'a> Ground<'a> {
         done
     }
 
-    /// Before `path` is made, or gets other attributes: keeps what an undo of that takes, unless that was done before.
+    /// Backs up what is needed to undo the creation of `path` or a change of its attributes, unless
+    /// the run has already done so.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
         if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
     }
 
-    /// The same for what is about to get another content.
+    /// Backs up a path whose content is about to be replaced.
     pub fn keep_exchanged(&mut self, path: &Path) -> Result<(), SafeError> {
         self.may_leave(path)?;
         if self.node.checks() { Ok(()) } else { self.backup.keep_exchanged(path) }
     }
 
-    /// The same for what is about to go; of a directory, with everything in it.
+    /// Backs up a path that is about to be removed; with `tree`, everything in the directory.
     pub fn keep_leaving(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
         self.may_leave(path)?;
         if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path, tree) }
     }
 }
 
-/// Whether nobody removes a directory by a playbook, by what it is called or by where it really is.
+/// Whether no playbook may remove this directory: a system directory or a home directory, by its
+/// name or its real path.
 pub fn is_vital(path: &Path) -> bool {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let home = std::env::var_os("HOME").map(PathBuf::from);

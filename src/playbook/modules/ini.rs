@@ -1,4 +1,4 @@
-//! `ini_file`: one option of one section, or a whole section.
+//! The `ini_file` module: one option of a section, or a whole section.
 
 use super::block::existing;
 use super::{Answer, Call, Outcome, place};
@@ -6,23 +6,26 @@ use regex::Regex;
 
 pub fn ini_file(call: &mut Call) -> Answer {
     let Some((path, old)) = existing(call)? else {
-        return Ok(Outcome::unknown("the file is made by what was not run"));
+        return Ok(Outcome::unknown("the file depends on a command that check mode did not run"));
     };
     let present = call.text(&["state"]).as_deref() != Some("absent");
     if old.is_none() && !call.flag("create", true) {
-        return Err(call.ground.node.missing(format!("{} is not there; `create: true` would make it", path.display())));
+        return Err(call
+            .ground
+            .node
+            .missing(format!("{} does not exist; set `create: true` to create it", path.display())));
     }
     if old.is_none() && !present {
         return Ok(Outcome::ok("OK"));
     }
     let wanted = Wanted::of(call)?;
     if present && wanted.values.is_empty() && !wanted.bare {
-        return Err("`value` is missing; `allow_no_value: true` sets the option without one".into());
+        return Err("`value` is missing; `allow_no_value: true` sets the option without a value".into());
     }
     let text = super::whole_text(old.clone().unwrap_or_default(), &path.display())?;
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     if lines.is_empty() {
-        // As Ansible has it, what was empty begins with a line of nothing.
+        // Like Ansible, starts an empty file with an empty line.
         lines.push("\n".into());
     } else if let Some(last) = lines.last_mut().filter(|l| !l.ends_with('\n')) {
         last.push('\n');
@@ -53,7 +56,7 @@ pub fn ini_file(call: &mut Call) -> Answer {
         }
     }
     let new = lines.concat();
-    // A file of nothing stays one.
+    // An empty file stays empty if nothing was added.
     let new = if text.is_empty() && new == "\n" { text } else { new };
     if old.is_none() {
         place::make_above(call, &path)?;
@@ -65,7 +68,8 @@ pub fn ini_file(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// The lines of a section, its head left out; without a name those before the first.
+/// The range of lines of a section without its header. Without a section name: the lines before the
+/// first section.
 fn bounds(lines: &[String], section: Option<&str>) -> Option<(usize, usize)> {
     let next = |from: usize| lines[from..].iter().position(|l| l.starts_with('[')).map_or(lines.len(), |at| from + at);
     let Some(section) = section else { return Some((0, next(0))) };
@@ -76,16 +80,16 @@ fn bounds(lines: &[String], section: Option<&str>) -> Option<(usize, usize)> {
     Some((from, next(from)))
 }
 
-/// What an option is to have.
+/// The wanted values of an option, and how its lines are compared and written.
 struct Wanted {
-    /// Each once.
+    /// The values without duplicates.
     values: Vec<String>,
-    /// It may stand without a value.
+    /// The option may have no value (`allow_no_value`).
     bare: bool,
     exclusive: bool,
-    /// What stands in a comment counts too.
+    /// Commented-out lines of the option are also changed (`modify_inactive_option`).
     inactive: bool,
-    /// Other blanks around the same value are no difference.
+    /// Different spaces around the same value are not a difference (`ignore_spaces`).
     blanks: bool,
     sign: &'static str,
 }
@@ -93,7 +97,7 @@ struct Wanted {
 impl Wanted {
     fn of(call: &Call) -> Result<Self, String> {
         let given = match (call.list_of_texts("values"), call.text(&["value"])) {
-            (Some(_), Some(_)) => return Err("`value` and `values` can't both be given".into()),
+            (Some(_), Some(_)) => return Err("`value` and `values` cannot be combined".into()),
             (Some(values), None) => values,
             (None, value) => value.into_iter().collect(),
         };
@@ -117,7 +121,7 @@ impl Wanted {
         format!("{option}{}{value}\n", self.sign)
     }
 
-    /// All lines of an option that is not there yet.
+    /// The lines of an option that the section does not have yet.
     fn lines(&self, option: &str) -> Vec<String> {
         match self.values.is_empty() {
             true if self.bare => vec![format!("{option}\n")],
@@ -125,8 +129,9 @@ impl Wanted {
         }
     }
 
-    /// Lines of a section with the option in it, and what was done. Lines that hold a wanted value stay where they are, others
-    /// of the option get the values that are left, and what is over then is removed or added.
+    /// The section's lines after the option was set, and the message for the result. Lines that
+    /// already have a wanted value stay in place. The remaining values replace other lines of the
+    /// option; surplus lines are removed and missing lines added.
     fn set(&self, option: &str, lines: &[String]) -> Result<(Vec<String>, &'static str), String> {
         let any = pattern(option, if self.inactive { "[#;]?" } else { "" })?;
         let active = pattern(option, "")?;
@@ -181,12 +186,12 @@ impl Wanted {
         Ok((out, said))
     }
 
-    /// Lines of the values that no line has; `none`: the option was to have none.
+    /// The lines to add for the remaining values. `none`: the option should have no value.
     fn missing(&self, option: &str, none: bool) -> Vec<String> {
         if none || !self.values.is_empty() { self.lines(option) } else { Vec::new() }
     }
 
-    /// Lines of a section without the option, or without those of its values.
+    /// The section's lines without the option, or only without its lines with the given values.
     fn unset(&self, option: &str, lines: &[String]) -> Result<Vec<String>, String> {
         let active = pattern(option, "")?;
         let goes = |have: String| self.exclusive || self.values.contains(&have);
@@ -194,13 +199,13 @@ impl Wanted {
     }
 }
 
-/// Finds an option at the begin of a line, behind `sign`.
+/// A pattern for a line that sets the option, after the optional comment sign `sign`.
 fn pattern(option: &str, sign: &str) -> Result<Regex, String> {
     let name = regex::escape(option);
     Regex::new(&format!(r"^[ \t]*{sign}[ \t]*{name}[ \t]*(?:=|$)[ \t]*(.*)")).map_err(|e| e.to_string())
 }
 
-/// The value that a line has of it.
+/// The value that a line sets. None: the line does not match the pattern.
 fn held(pattern: &Regex, line: &str) -> Option<String> {
     let captures = pattern.captures(line.strip_suffix('\n').unwrap_or(line))?;
     Some(captures.get(1).map_or(String::new(), |value| value.as_str().to_owned()))

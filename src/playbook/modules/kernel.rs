@@ -1,4 +1,5 @@
-//! `sysctl`, `modprobe`, `hostname`: what the kernel has now, and what it is to have after a boot.
+//! The modules `sysctl`, `modprobe` and `hostname`: settings of the running kernel and those used
+//! after a boot.
 
 use super::{Answer, Call, Outcome, complaint, place};
 use crate::playbook::event::AttributeChange;
@@ -9,7 +10,7 @@ pub fn sysctl(call: &mut Call) -> Answer {
     let name = call.need(&["name", "key"])?;
     let good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if !name.chars().all(good) || name.starts_with(['/', '.']) || name.contains("..") {
-        return Err(format!("`{name}` is no name of a kernel parameter"));
+        return Err(format!("`{name}` is not a valid kernel parameter name"));
     }
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let value = call.text(&["value", "val"]).map(|v| v.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -78,7 +79,7 @@ pub fn sysctl(call: &mut Call) -> Answer {
 pub fn modprobe(call: &mut Call) -> Answer {
     let name = call.need(&["name"])?;
     if name.starts_with('-') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) {
-        return Err(format!("`{name}` is no name of a kernel module"));
+        return Err(format!("`{name}` is not a valid kernel module name"));
     }
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let plain = name.replace('-', "_");
@@ -122,7 +123,7 @@ pub fn hostname(call: &mut Call) -> Answer {
         || name.starts_with(['-', '.'])
         || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
     {
-        return Err(format!("`{name}` is no name of a host"));
+        return Err(format!("`{name}` is not a valid host name"));
     }
     let path = Path::new("/etc/hostname");
     let node = &call.ground.node;

@@ -1,10 +1,10 @@
-//! `authorized_key`: which keys may log in as a user.
+//! The `authorized_key` module: the SSH keys that may log in as a user.
 
 use super::{Answer, Call, Outcome, place};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// One line of the file that is a key.
+/// A key line of an authorized_keys file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
     options: String,
@@ -14,13 +14,13 @@ struct Key {
 }
 
 impl Key {
-    /// None: it is no key.
+    /// Parses a line. None: it is a comment or not a key.
     fn of(line: &str) -> Option<Self> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             return None;
         }
-        // Options end at the first blank outside of quotes.
+        // Options end at the first space outside quotes.
         let mut quoted = false;
         let words: Vec<&str> = line
             .split(|c: char| {
@@ -54,12 +54,12 @@ pub fn authorized_key(call: &mut Call) -> Answer {
     let user = call.need(&["user"])?;
     let given = call.need(&["key"])?;
     if given.trim_start().starts_with("http") || given.trim_start().starts_with("file:") {
-        return Err("`key` takes the keys themselves here; use provisioner kind: ansible".into());
+        return Err("`key` must contain the keys themselves, not a URL; use provisioner kind: ansible".into());
     }
     let mut wanted = Vec::new();
     for line in given.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
-        let mut key =
-            Key::of(line).ok_or_else(|| format!("`{}` is no key", line.chars().take(40).collect::<String>()))?;
+        let mut key = Key::of(line)
+            .ok_or_else(|| format!("`{}` is not a public key", line.chars().take(40).collect::<String>()))?;
         key.options = call.text(&["key_options"]).unwrap_or(key.options);
         key.comment = call.text(&["comment"]).unwrap_or(key.comment);
         wanted.push(key);
@@ -70,7 +70,7 @@ pub fn authorized_key(call: &mut Call) -> Answer {
     let path = own.unwrap_or_else(|| PathBuf::from(&entry[5]).join(".ssh/authorized_keys"));
     let present = call.text(&["state"]).as_deref() != Some("absent");
     if !present && call.ground.node.look(&path)?.is_none() {
-        return Ok(Outcome::ok("is not there"));
+        return Ok(Outcome::ok("does not exist"));
     }
     let ids = (entry[2].clone(), entry[3].clone());
     if present && call.flag("manage_dir", true) {
@@ -117,7 +117,7 @@ pub fn authorized_key(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// The user's `.ssh`, only they may look into it.
+/// Creates the user's `.ssh` directory with mode 0700 and the user's ids, unless it exists.
 pub fn directory(call: &mut Call, dir: &Path, ids: &(String, String)) -> Result<(), String> {
     if call.ground.node.is_directory(dir) {
         return Ok(());

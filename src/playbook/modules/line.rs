@@ -1,4 +1,4 @@
-//! `lineinfile`: one line of a file, replaced, inserted or removed.
+//! The `lineinfile` module: replaces, inserts or removes one line of a file.
 
 use super::{Answer, Call, Outcome, place};
 use crate::playbook::{filters, pyregex};
@@ -8,10 +8,10 @@ use serde_json::json;
 pub fn lineinfile(call: &mut Call) -> Answer {
     let path = call.path(&["path", "dest", "destfile", "name"])?;
     if call.is_by_command(&path) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", path.display())));
     }
     let absent = call.text(&["state"]).as_deref() == Some("absent");
-    // Where a link leads, unless somebody else may have put it there.
+    // Follows a link, unless a user other than root may have created it.
     let path = match call.ground.node.look(&path)? {
         Some(_) => place::regular(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
@@ -25,7 +25,7 @@ pub fn lineinfile(call: &mut Call) -> Answer {
         }
         None if call.flag("create", false) => None,
         None => {
-            let message = format!("{} is not there; `create: true` would make it", path.display());
+            let message = format!("{} does not exist; set `create: true` to create it", path.display());
             return Err(call.ground.node.missing(message));
         }
     };
@@ -68,10 +68,11 @@ pub fn lineinfile(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// Whether a line is meant.
+/// Whether a line matches `regexp` or `search_string`.
 type Fits<'f> = &'f dyn Fn(&[u8]) -> bool;
 
-/// The file with the line in it, and what was done. `fits`: what `regexp` or `search_string` mean, if there is one.
+/// The content with the line in it, and the message for the result. `fits` is None if the task has
+/// neither `regexp` nor `search_string`.
 fn present(
     call: &Call,
     lines: &[&[u8]],
@@ -86,7 +87,7 @@ fn present(
     };
     let backrefs = call.flag("backrefs", false);
     let matched = fits.and_then(|fits| pick(fits));
-    // The line may stand there although the pattern does not find it.
+    // The file may already have the line although the pattern does not match it.
     let exact = || pick(&|l| body(l) == line.as_bytes());
     let mut out: Vec<Vec<u8>> = lines.iter().map(|l| l.to_vec()).collect();
     let ended = |text: &[u8]| if text.ends_with(b"\n") { text.to_vec() } else { [text, b"\n"].concat() };
@@ -126,7 +127,7 @@ fn present(
     Ok((out.concat(), "line added"))
 }
 
-/// A pattern of Python as this crate has it; what it has not is an error that says so.
+/// Compiles a Python pattern. Syntax that the regex crate does not support is an error.
 pub fn pattern_text(text: &str) -> Result<Regex, String> {
     pyregex::bytes(text).build().map_err(|e| format!("pattern `{text}`: {e}"))
 }

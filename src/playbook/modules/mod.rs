@@ -1,17 +1,22 @@
-//! What each module does on the node, and what all of them share: options, the guarded ways to change a file, outcomes.
+//! The Ansible modules as they run on the node, and what they share: options, guarded file changes,
+//! outcomes.
 
 mod account;
 mod apt;
+mod assert;
 mod block;
 mod checksum;
 mod command;
 mod content;
 mod copy;
 mod cron;
+mod debug;
 mod diff;
 mod dnf;
+mod fail;
 mod fetch;
 mod file;
+mod getent;
 mod git;
 mod ground;
 mod ini;
@@ -20,14 +25,17 @@ mod keys;
 mod line;
 mod mount;
 mod package;
+mod pause;
 mod pieces;
+mod ping;
 mod place;
-mod plain;
 mod secret;
 mod seek;
 mod service;
-mod small;
+mod set_fact;
+mod setup;
 mod stat;
+mod tempfile;
 mod told;
 mod unarchive;
 mod unpack;
@@ -51,47 +59,50 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Of commands and helper programs, as a login has it: what they make is to be read by the services that they set up. The
-/// executor's own is stricter.
+/// The umask of commands and helper programs, as in a login shell. Services must be able to read
+/// the files that these programs create. The executor's own umask is stricter.
 const UMASK: u32 = 0o022;
 
-/// What a task came to.
+/// The result of one execution of a task.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub changed: bool,
     pub failed: bool,
     pub skipped: bool,
-    /// Check mode: what it would do is not known.
+    /// Check mode: the effect of the task cannot be predicted.
     pub unknown: bool,
-    /// Check mode: it was not run.
+    /// Check mode: the task runs a command, which was not run.
     pub would_run: bool,
     pub msg: String,
     pub rc: Option<i32>,
-    /// Of a command.
+    /// Exit status and output of a command, if the module ran one.
     pub output: Option<Finished>,
-    /// Line ends at the end of its output are part of the result.
+    /// Trailing newlines of the output are kept in the registered result.
     pub whole_output: bool,
     pub diff: Option<String>,
     pub attributes: Vec<AttributeChange>,
-    /// What `set_fact` sets.
+    /// The variables that `set_fact` sets.
     pub facts: Map<String, Value>,
-    /// Further keys of the registered result.
+    /// Additional keys of the registered result.
     pub more: Map<String, Value>,
 }
 
 impl Outcome {
+    /// Nothing had to be changed.
     pub fn ok(msg: impl Into<String>) -> Self {
         Self { msg: msg.into(), ..Self::default() }
     }
+    /// The node was changed, or would be in check mode.
     pub fn changed(msg: impl Into<String>) -> Self {
         Self { changed: true, msg: msg.into(), ..Self::default() }
     }
+    /// Check mode cannot predict the effect; `msg` says why.
     pub fn unknown(msg: impl Into<String>) -> Self {
         Self { unknown: true, msg: msg.into(), ..Self::default() }
     }
 }
 
-/// The error is the message of the failed task.
+/// The result of a module. The error is the message of the failed task.
 pub type Answer = Result<Outcome, String>;
 
 impl From<SafeError> for String {
@@ -104,11 +115,11 @@ impl From<SafeError> for String {
 pub struct Call<'a, 'g> {
     pub plan: &'a Plan,
     pub task: &'a Task,
-    /// Rendered.
+    /// The options with all templates rendered.
     pub args: Map<String, Value>,
     pub scope: &'a Scope,
     pub env: Vec<(String, String)>,
-    /// When the task's time is over.
+    /// The deadline of the task (its `timeout`), if it has one.
     pub until: Option<Instant>,
     pub cancel: &'a Cancel,
     pub ground: &'a mut Ground<'g>,
@@ -120,16 +131,18 @@ impl<'a> Call<'a, '_> {
         Tool { env: self.env.clone(), until: self.until, cancel: self.cancel }
     }
 
-    /// What is left of the task's time.
+    /// The time until the task's deadline. None: the task has no deadline.
     pub fn left(&self) -> Option<Duration> {
         left(self.until)
     }
 
+    /// Whether this run is the cleanup of a node.
     pub fn cleanup(&self) -> bool {
         self.ground.options.phase == Phase::Cleanup
     }
 
-    /// The first of these options that is given, as text.
+    /// The first of these options that is set, as text. Booleans become `True` or `False`, as in
+    /// Python.
     pub fn text(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| match self.args.get(*name)? {
             Value::String(s) => Some(s.clone()),
@@ -139,23 +152,26 @@ impl<'a> Call<'a, '_> {
         })
     }
 
+    /// The first of these options that is set, as text. Fails if none is set or the text is empty.
     pub fn need(&self, names: &[&str]) -> Result<String, String> {
         self.text(names).filter(|t| !t.is_empty()).ok_or_else(|| format!("`{}` is missing or empty", names[0]))
     }
 
+    /// A boolean option. `default` if it is not set.
     pub fn flag(&self, name: &str, default: bool) -> bool {
         match self.args.get(name) {
             None | Some(Value::Null) => default,
-            // Others were refused as the task began.
+            // `run_module` has already rejected values that are not booleans.
             Some(value) => data::boolean(value) == Some(true),
         }
     }
 
+    /// A boolean option. None: it is not set.
     pub fn given_flag(&self, name: &str) -> Option<bool> {
         self.args.get(name).filter(|v| !v.is_null()).map(|_| self.flag(name, false))
     }
 
-    /// A list whose items may hold anything, commas too; None: not given.
+    /// A list option whose items may contain commas. None: the option is not set.
     pub fn list_of_texts(&self, name: &str) -> Option<Vec<String>> {
         match self.args.get(name)? {
             Value::Null => None,
@@ -166,7 +182,7 @@ impl<'a> Call<'a, '_> {
         }
     }
 
-    /// A list, or one text with commas.
+    /// The first of these options that is set: a list, or a text that is split at commas.
     pub fn list(&self, names: &[&str]) -> Vec<String> {
         for name in names {
             match self.args.get(*name) {
@@ -186,15 +202,17 @@ impl<'a> Call<'a, '_> {
         Vec::new()
     }
 
-    /// A length of time in seconds.
+    /// A duration option in seconds. Fails on text that is not a number and on negative values.
     pub fn seconds(&self, name: &str, default: f64) -> Result<Duration, String> {
         let value = match self.text(&[name]) {
             None => default,
-            Some(text) => text.parse().map_err(|_| format!("`{name}` is no number: {text}"))?,
+            Some(text) => text.parse().map_err(|_| format!("`{name}` is not a number: {text}"))?,
         };
-        Duration::try_from_secs_f64(value).map_err(|_| format!("`{name}` is no length of time: {value}"))
+        Duration::try_from_secs_f64(value).map_err(|_| format!("`{name}` is not a valid duration in seconds: {value}"))
     }
 
+    /// A path option: absolute, without `..`. A leading `~/` means the home directory of this
+    /// process.
     pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
         let text = self.need(names)?;
         let path = match text.strip_prefix("~/") {
@@ -204,11 +222,12 @@ impl<'a> Call<'a, '_> {
         if !path.is_absolute() || path.components().any(|c| c == std::path::Component::ParentDir) {
             return Err(format!("`{text}` is not an absolute path without `..`"));
         }
-        // Ends of `/` and doubled slashes go.
+        // Collecting the components drops trailing and doubled slashes.
         Ok(path.components().collect())
     }
 
-    /// `mode`, `owner` and `group` for something that has `old` now, or is new.
+    /// The attributes to set on a file from `mode`, `owner` and `group`. `old` is its current
+    /// state; None: the file is new and gets `fresh_mode` unless `mode` is set.
     pub fn attributes(&self, old: Option<&Stat>, fresh_mode: u32, directory: bool) -> Result<Attributes, String> {
         let base = old.map_or(fresh_mode, safe::mode_of);
         let mode = match self.text(&["mode"]) {
@@ -220,7 +239,7 @@ impl<'a> Call<'a, '_> {
         Ok(Attributes { mode, uid, gid })
     }
 
-    /// Which attributes differ from those wanted; empty: none.
+    /// The attributes of `stat` that differ from `want`, old and new value as text.
     pub fn attribute_changes(&self, stat: &Stat, want: Attributes) -> Vec<AttributeChange> {
         let mut out = Vec::new();
         let node = &self.ground.node;
@@ -241,7 +260,8 @@ impl<'a> Call<'a, '_> {
         out
     }
 
-    /// What is said of a file in a result: mode, owner, group, size, what it is. Nothing where it is not there.
+    /// Adds mode, owner, group, size and type of a file to the result. Adds nothing if the file
+    /// does not exist.
     pub fn path_info(&self, path: &Path, out: &mut Outcome) {
         let node = &self.ground.node;
         let Ok(Some(stat)) = node.look(path) else { return };
@@ -267,7 +287,8 @@ impl<'a> Call<'a, '_> {
         }
     }
 
-    /// What is in a file whose lines are to be changed, and the same as text: nothing where it is not there.
+    /// The content of a file whose lines will be edited, as bytes and as text. None and an empty
+    /// text if the file does not exist; an error if it is not UTF-8.
     pub fn text_at(&self, path: &Path) -> Result<(Option<Vec<u8>>, String), String> {
         let node = &self.ground.node;
         let old = node.look(path)?.map(|_| node.read(path)).transpose()?;
@@ -275,13 +296,14 @@ impl<'a> Call<'a, '_> {
         Ok((old, text))
     }
 
-    /// Runs a helper program that only looks, in check mode too; its lines are not events.
+    /// Runs a helper program that only reads. It also runs in check mode, and its output lines are
+    /// not events.
     pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
         self.tool().run(argv)
     }
 
-    /// Runs a program that changes the node; its lines are events. In check mode it is not run, and `effect` notes what
-    /// it would do.
+    /// Runs a program that changes the node. Its output lines are events. In check mode the program
+    /// is not run; `effect` then records the expected result in the predicted state.
     pub fn act(&mut self, argv: &[&str], effect: impl FnOnce(&mut Would)) -> Result<Finished, String> {
         if let Some(would) = self.ground.node.would_mut() {
             effect(would);
@@ -290,11 +312,12 @@ impl<'a> Call<'a, '_> {
         self.loud(argv)
     }
 
-    /// Whether what lies at `path` is made, or taken away, by a command that check mode has not run.
+    /// Whether a command that check mode did not run would create or remove `path`.
     pub fn is_by_command(&self, path: &Path) -> bool {
         self.ground.node.would().is_some_and(|would| would.is_by_command(path))
     }
 
+    /// Runs a program that changes the node, also in check mode. Its output lines are events.
     fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
         self.ground.node.begin()?;
         let (env, timeout) = (self.env.clone(), self.left());
@@ -306,7 +329,7 @@ impl<'a> Call<'a, '_> {
     }
 }
 
-/// How a task's helper programs are run.
+/// The environment, deadline and cancellation of a task's helper programs.
 pub struct Tool<'a> {
     env: Vec<(String, String)>,
     until: Option<Instant>,
@@ -318,7 +341,7 @@ fn left(until: Option<Instant>) -> Option<Duration> {
 }
 
 impl Tool<'_> {
-    /// Its lines are not events.
+    /// Runs a helper program. Its output lines are not events.
     pub fn run(&self, argv: &[&str]) -> Result<Finished, String> {
         let job = Job {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
@@ -331,7 +354,7 @@ impl Tool<'_> {
     }
 }
 
-/// The message of a command that did not start, with its cause.
+/// The message for a command that could not be started, with its cause.
 fn started(e: &process::SpawnError) -> String {
     match std::error::Error::source(e) {
         Some(source) => format!("{e}: {source}"),
@@ -339,35 +362,42 @@ fn started(e: &process::SpawnError) -> String {
     }
 }
 
-/// The text of what is written back in the end: what is no text is refused, since it would not come back as it was.
+/// Decodes a file that will be edited and written back. Other encodings are rejected, because a
+/// lossy conversion would damage the file.
 fn whole_text(bytes: Vec<u8>, name: &dyn std::fmt::Display) -> Result<String, String> {
-    String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8, and stays as it is"))
+    String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8; it was left unchanged"))
 }
 
-/// What to say of a command that did not succeed.
+/// The message for a command that failed: how it ended, and its last line of output.
 fn complaint(what: &str, done: &Finished) -> String {
     let how = match (done.rc, done.timed_out, done.cancelled) {
-        (_, true, _) => "ran out of time".to_owned(),
+        (_, true, _) => "timed out".to_owned(),
         (_, _, true) => "was cancelled".to_owned(),
         (Some(signal), _, _) if signal < 0 => format!("was killed by signal {}", -signal),
-        (Some(rc), _, _) => format!("ended with {rc}"),
+        (Some(rc), _, _) => format!("exited with code {rc}"),
         (None, _, _) => "was killed".to_owned(),
     };
     let last = done.stdout.lines().chain(done.stderr.lines()).rfind(|l| !l.trim().is_empty()).unwrap_or_default();
     format!("{what} {how}: {last}").trim_end_matches([':', ' ']).chars().take(2000).collect()
 }
 
-/// The changes, as a person says them.
+/// The attribute changes as one line of text.
 fn said(changes: &[AttributeChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs one task's module, if its options are what their variables should have made them.
+/// A value as text: a string as it is, other types as JSON.
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Runs the module of one task. The rendered options are validated first, because their values may
+/// come from variables.
 pub fn call(call: &mut Call) -> Answer {
     if let Some(why) = compile::wrong_now(&call.task.module, &call.args) {
         return Err(why);
     }
-    // Whatever ran since may have made some.
+    // A task since the last call may have created users or groups.
     call.ground.node.forget_accounts();
     match call.task.module.as_str() {
         "template" => content::template(call),
@@ -402,18 +432,18 @@ pub fn call(call: &mut Call) -> Answer {
         "package_facts" => told::package_facts(call),
         "find" => seek::find(call),
         "slurp" => seek::slurp(call),
-        "getent" => small::getent(call),
-        "ping" => small::ping(call),
-        "pause" => small::pause(call),
-        "setup" => small::setup(call),
-        "tempfile" => small::tempfile(call),
-        "assert" => plain::assert(call),
-        "debug" => plain::debug(call),
-        "set_fact" => plain::set_fact(call),
+        "getent" => getent::getent(call),
+        "ping" => ping::ping(call),
+        "pause" => pause::pause(call),
+        "setup" => setup::setup(call),
+        "tempfile" => tempfile::tempfile(call),
+        "assert" => assert::assert(call),
+        "debug" => debug::debug(call),
+        "set_fact" => set_fact::set_fact(call),
         "stat" => stat::stat(call),
         #[cfg(test)]
         "panic" => panic!("a defect in a module"),
-        "fail" => plain::fail(call),
-        other => Err(format!("this node does not know the module `{other}`")),
+        "fail" => fail::fail(call),
+        other => Err(format!("the module `{other}` is not supported by this version of remoor")),
     }
 }

@@ -1,4 +1,5 @@
-//! `mount`: a line of fstab, and whether it is mounted. As `ansible.posix.mount`.
+//! The `mount` module: an entry of fstab, and whether it is mounted. Behaves like
+//! `ansible.posix.mount`.
 
 use super::{Answer, Call, Outcome, complaint, place};
 use crate::files;
@@ -7,13 +8,13 @@ use crate::playbook::safe::{self, Attributes};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// The six fields of a line, as they are written.
+/// The six fields of an fstab entry, escaped as in the file.
 type Line = [String; 6];
 
 pub fn mount(call: &mut Call) -> Answer {
     let state = call.need(&["state"])?;
     let asked = call.need(&["path", "name"])?;
-    // Swap has no place.
+    // Swap has no mount point.
     let path = if asked == "none" { PathBuf::from("none") } else { call.path(&["path", "name"])? };
     let fstab = match call.text(&["fstab"]).filter(|f| !f.is_empty()) {
         Some(_) => call.path(&["fstab"])?,
@@ -34,7 +35,7 @@ pub fn mount(call: &mut Call) -> Answer {
             remount(call, &fstab, &path)?;
             Outcome::changed("remounted")
         }
-        other => return Err(format!("`{other}` is no state of mount; use provisioner kind: ansible")),
+        other => return Err(format!("`{other}` is not a supported state of mount; use provisioner kind: ansible")),
     };
     out.more.remove("dest");
     for (key, value) in [
@@ -52,7 +53,7 @@ pub fn mount(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// What the options say, as a line has it.
+/// The fstab entry that the options describe.
 fn line(call: &Call, path: &Path, state: &str) -> Result<Line, String> {
     let needs = matches!(state, "mounted" | "present");
     let field = |name: &str, default: &str| -> Result<String, String> {
@@ -62,7 +63,7 @@ fn line(call: &Call, path: &Path, state: &str) -> Result<Line, String> {
             None => default.to_owned(),
         };
         match text.contains(['\n', '\r']) {
-            true => Err(format!("`{name}` is one line")),
+            true => Err(format!("`{name}` must be one line")),
             false => Ok(escaped(&text)),
         }
     };
@@ -72,19 +73,19 @@ fn line(call: &Call, path: &Path, state: &str) -> Result<Line, String> {
     }
     for name in ["dump", "passno"] {
         if !field(name, "0")?.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(format!("`{name}` is no number"));
+            return Err(format!("`{name}` is not a number"));
         }
     }
     let name = escaped(&path.display().to_string());
     Ok([field("src", "")?, name, field("fstype", "")?, opts, field("dump", "0")?, field("passno", "0")?])
 }
 
-/// As fstab(5) has it.
+/// Escapes a field as described in fstab(5).
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011").replace('#', "\\043")
 }
 
-/// What a line of the file says; None: a comment, nothing, or no such line.
+/// Parses a line of fstab. None: a comment, an empty line or an invalid entry.
 fn read(text: &str) -> Option<Line> {
     let plain = text.trim();
     let fields: Vec<&str> = plain.split_whitespace().collect();
@@ -93,7 +94,8 @@ fn read(text: &str) -> Option<Line> {
     good.then(|| std::array::from_fn(field))
 }
 
-/// Whether the line is the one that is meant: of swap the source tells, of all others the place.
+/// Whether two entries are the same mount: swap is identified by its source, all others by the
+/// mount point.
 fn is(have: &Line, want: &Line) -> bool {
     let swap = have[1] == "none" && have[2] == "swap" && !want[0].is_empty();
     have[1] == want[1] && (!swap || have[0] == want[0])
@@ -135,7 +137,7 @@ fn write(call: &mut Call, fstab: &Path, old: Option<Vec<u8>>, lines: &[String]) 
     place::finish(call, fstab, old, text.into_bytes(), "mount")
 }
 
-/// Whether something is mounted there, or would be.
+/// Whether the path is a mount point. In check mode the predicted state takes precedence.
 fn mounted(call: &Call, path: &Path) -> Result<bool, String> {
     if let Some(told) = call.ground.node.would().and_then(|would| would.text(&key(path))) {
         return Ok(told == "mounted");
@@ -179,19 +181,20 @@ fn now_mounted(call: &mut Call, fstab: &Path, want: &Line, path: &Path, mounted:
         (false, _) => attach(call, fstab, &[&place], path),
     };
     if let Err(mut why) = done {
-        // As it was: a line that can't be mounted may keep the machine from booting.
+        // Restores fstab, because an entry that cannot be mounted may prevent the machine from
+        // booting.
         if out.changed {
             match before {
                 Some(content) => drop(place::finish(call, fstab, None, content, "mount")?),
                 None => call.ground.node.remove(fstab, false)?,
             }
         }
-        // What could not be mounted anew was taken off for it.
+        // The fallback of `remount` has unmounted it; mount it again with the old entry.
         if mounted
             && !self::mounted(call, path)?
             && let Err(again) = attach(call, fstab, &[&place], path)
         {
-            why = format!("{why}; nor can it be mounted again as it was: {again}");
+            why = format!("{why}; mounting it again with the old entry also failed: {again}");
         }
         for dir in made.iter().rev() {
             call.ground.node.remove(dir, true)?;
@@ -203,7 +206,7 @@ fn now_mounted(call: &mut Call, fstab: &Path, want: &Line, path: &Path, mounted:
     Ok(out)
 }
 
-/// Makes a directory with those above it; which.
+/// Creates a directory and its missing parents. Returns the created directories, parents first.
 fn make_directories(call: &mut Call, path: &Path) -> Result<Vec<PathBuf>, String> {
     let missing: Vec<PathBuf> =
         path.ancestors().take_while(|at| call.ground.node.follow(at).is_none()).map(Path::to_owned).collect();
@@ -225,7 +228,8 @@ fn unmount(call: &mut Call, path: &Path) -> Answer {
     Ok(out)
 }
 
-/// With the options that fstab has now; where the filesystem can't do that, off and on again.
+/// Remounts with the present options of fstab. If the file system does not support that, unmounts
+/// and mounts it.
 fn remount(call: &mut Call, fstab: &Path, path: &Path) -> Result<(), String> {
     let place = path.display().to_string();
     if attach(call, fstab, &["-o", "remount", &place], path).is_ok() {
@@ -235,7 +239,7 @@ fn remount(call: &mut Call, fstab: &Path, path: &Path) -> Result<(), String> {
     attach(call, fstab, &[&place], path)
 }
 
-/// Calls `mount`, by this table.
+/// Calls `mount` with this fstab file.
 fn attach(call: &mut Call, fstab: &Path, args: &[&str], path: &Path) -> Result<(), String> {
     let table = fstab.display().to_string();
     let mut argv = vec!["mount"];

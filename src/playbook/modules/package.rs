@@ -1,4 +1,5 @@
-//! `package`: by the package manager that this node has, which gets all options but `use`.
+//! The `package` module: calls the module of the node's package manager with all options except
+//! `use`.
 
 use super::{Answer, Call, apt, dnf};
 use crate::playbook::compile::spec;
@@ -14,15 +15,15 @@ pub fn package(call: &mut Call) -> Answer {
         None | Some("auto") => {
             Err("this node has neither apt-get nor dnf nor yum; use provisioner kind: ansible".into())
         }
-        Some(other) => Err(format!("packages by `{other}` are not known; use provisioner kind: ansible")),
+        Some(other) => Err(format!("the package manager `{other}` is not supported; use provisioner kind: ansible")),
     }
 }
 
-/// What the other manager takes is refused, as Ansible does it.
+/// Rejects options that only another package manager has, as Ansible does.
 fn by(manager: &str, module: fn(&mut Call) -> Answer, call: &mut Call) -> Answer {
     let known = spec::find(manager).map_or(&[][..], |spec| spec.options);
     match call.args.keys().find(|option| *option != "use" && !known.contains(&option.as_str())) {
         None => module(call),
-        Some(option) => Err(format!("`{option}` is no option of {manager}, which this node has")),
+        Some(option) => Err(format!("`{option}` is not an option of {manager}, the package manager of this node")),
     }
 }

@@ -1,13 +1,15 @@
-//! Looking through a file of whatever size, without holding more than a piece of it.
+//! Searches a file of any size in chunks, so that memory use is bounded.
 
 use std::io::{self, Read};
 
-/// So much of a file is held at once, in bytes.
+/// Maximum number of bytes held in memory.
 const PIECE: usize = 8 << 20;
-/// What is longer, and lies across the end of a piece, may not be found.
+/// Bytes of a chunk that are searched again with the next chunk. A longer match across the end of a
+/// chunk may be missed.
 const OVERLAP: usize = 1 << 20;
 
-/// The first that `look` finds in a piece. Each begins with a line and ends with one, but for lines that are too long.
+/// The first result of `look`, which is called with each chunk. Chunks begin and end at line
+/// boundaries, unless a line is longer than a chunk.
 pub fn first<T>(from: &mut dyn Read, look: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
     first_of(from, look, PIECE, OVERLAP)
 }
@@ -62,9 +64,13 @@ mod tests {
             assert_eq!(found(&format!("(?m)^line {n} of it$"), &text), Some(format!("line {n} of it")));
         }
         assert_eq!(found("77 of it\nline 78", &text).as_deref(), Some("77 of it\nline 78"), "over two lines");
-        assert_eq!(found("(?m)^ine|lin$", &text), None, "no piece begins or ends in a line");
+        assert_eq!(found("(?m)^ine|lin$", &text), None, "no chunk begins or ends within a line");
         assert_eq!(found("x", ""), None);
-        assert_eq!(found("bbb", &("a".repeat(90) + &"b".repeat(90))).as_deref(), Some("bbb"), "no line in sight");
+        assert_eq!(
+            found("bbb", &("a".repeat(90) + &"b".repeat(90))).as_deref(),
+            Some("bbb"),
+            "a text without newlines"
+        );
         assert_eq!(found("end$", &("x\n".repeat(100) + "end")).as_deref(), Some("end"));
     }
 }

@@ -1,4 +1,4 @@
-//! Making a path a regular file with this content and these attributes, for all modules that do.
+//! Writes a regular file with given content and attributes, for all modules that do so.
 
 use super::{Answer, Call, Outcome, Tool, checksum, complaint, diff, said};
 use crate::playbook::event::AttributeChange;
@@ -7,11 +7,11 @@ use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Makes `dest`, or `name` in it if it is a directory, a file with this content.
+/// Writes `content` to `dest`, or to `name` in it if `dest` is a directory.
 pub fn place(call: &mut Call, dest: &Path, content: Vec<u8>, source: &str, name: &Path) -> Answer {
     let mut dest = dest.to_owned();
     if call.is_by_command(&dest) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
     }
     let asked = call.text(&["dest", "path", "name"]).unwrap_or_default();
     let into = call.ground.node.is_directory(&dest);
@@ -20,13 +20,14 @@ pub fn place(call: &mut Call, dest: &Path, content: Vec<u8>, source: &str, name:
         dest.push(name.ok_or_else(|| format!("{} is a directory", dest.display()))?);
     }
     let Some((dest, now)) = regular(call, &dest)? else {
-        return Ok(Outcome::ok("is there, and `force` is off"));
+        return Ok(Outcome::ok("exists, and `force` is off"));
     };
     let old = old(call, &dest, now.as_ref())?;
     finish(call, &dest, old, content, source)
 }
 
-/// What is in the file there now. None also where that is too large to be held: then it is another than any content.
+/// The present content of the file. None if it does not exist or is too large for memory; a file
+/// that large always counts as different.
 pub fn old(call: &Call, dest: &Path, now: Option<&Stat>) -> Result<Option<Vec<u8>>, String> {
     Ok(now.filter(|stat| !is_large(stat)).map(|_| call.ground.node.read(dest)).transpose()?)
 }
@@ -36,28 +37,29 @@ pub fn is_large(stat: &Stat) -> bool {
     u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX
 }
 
-/// Where the file is to be and what is there now; None: it is there, and is not to be replaced.
+/// The path to write to and its present metadata, after links are handled. None: the file exists
+/// and `force: false` forbids replacing it.
 pub fn regular(call: &Call, dest: &Path) -> Result<Option<(PathBuf, Option<Stat>)>, String> {
     let mut dest = dest.to_owned();
     let mut now = call.ground.node.look(&dest)?;
     if now.is_some_and(|s| safe::kind(&s) == FileType::Symlink) {
         match call.task.module.as_str() {
-            // They change what is in a file, wherever it is.
+            // These modules edit the target of a link.
             "lineinfile" | "blockinfile" | "replace" => (dest, now) = call.ground.node.lead(&dest)?,
             _ if call.flag("follow", false) => (dest, now) = call.ground.node.lead(&dest)?,
             "copy" | "template" if !call.flag("force", true) => return Ok(None),
-            // The file takes the place of the link.
+            // The new file replaces the link.
             "copy" | "template" => now = None,
-            _ => return Err(format!("{} is a symbolic link; `follow: true` writes where it leads", dest.display())),
+            _ => return Err(format!("{} is a symbolic link; `follow: true` writes to its target", dest.display())),
         }
     }
     if now.is_some_and(|s| safe::kind(&s) != FileType::RegularFile) {
-        return Err(format!("{} is there and is not a regular file", dest.display()));
+        return Err(format!("{} exists and is not a regular file", dest.display()));
     }
     Ok((now.is_none() || call.flag("force", true)).then_some((dest, now)))
 }
 
-/// Makes the directories that are missing above a file, as a login would.
+/// Creates the missing parent directories of a file with mode 0755.
 pub fn make_above(call: &mut Call, path: &Path) -> Result<(), String> {
     let mut missing = Vec::new();
     let mut at = path.parent().unwrap_or(path);
@@ -72,12 +74,12 @@ pub fn make_above(call: &mut Call, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Exchanges the content of a regular file, or makes it, or only sets attributes, or finds nothing to do.
+/// Creates a regular file, replaces its content, or sets only its attributes, whichever is needed.
 pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u8>, source: &str) -> Answer {
     finish_with(call, dest, old, content, source, 0o644)
 }
 
-/// The same; a new file has mode `fresh` unless the options say otherwise.
+/// Like `update_file`; a new file gets mode `fresh` unless the task sets `mode`.
 pub fn finish_with(
     call: &mut Call,
     dest: &Path,
@@ -111,7 +113,7 @@ pub fn finish_with(
         full.uid = want.uid.or(Some(stat.st_uid));
         full.gid = want.gid.or(Some(stat.st_gid));
     }
-    // By what the file was, too: its old content would be in the diff.
+    // The old mode counts too, because the diff would show the old content.
     let private = |mode: Option<u32>| mode.is_some_and(|m| m & 0o077 == 0);
     let secret = private(full.mode) || private(now.as_ref().map(safe::mode_of)) || call.ground.secrets.hide(dest);
     let replaced = now.as_ref().filter(|stat| old.is_some() || is_large(stat));
@@ -140,8 +142,8 @@ pub fn finish_with(
     Ok(out)
 }
 
-/// A file that is too large to be held in memory: compared by its sum, and without a diff.
-/// A new one has mode `fresh` unless the options say otherwise.
+/// Copies a file that is too large for memory: compares checksums and makes no diff. A new file
+/// gets mode `fresh` unless the task sets `mode`.
 pub fn large(call: &mut Call, from: &Path, dest: &Path, fresh: u32) -> Answer {
     if call.args.contains_key("validate") {
         return Err(format!("{} is too large for `validate`", from.display()));
@@ -151,7 +153,7 @@ pub fn large(call: &mut Call, from: &Path, dest: &Path, fresh: u32) -> Answer {
         dest.push(from.file_name().ok_or("the source has no name")?);
     }
     let Some((dest, now)) = regular(call, &dest)? else {
-        return Ok(Outcome::ok("is there, and `force` is off"));
+        return Ok(Outcome::ok("exists, and `force` is off"));
     };
     let want = call.attributes(now.as_ref(), fresh, false)?;
     let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
@@ -182,7 +184,8 @@ pub fn large(call: &mut Call, from: &Path, dest: &Path, fresh: u32) -> Answer {
     Ok(out)
 }
 
-/// Copies what is there aside, with its attributes, under a name with the time; which.
+/// Copies the present file with its attributes to a name with the process id and the time, and
+/// returns that name.
 fn backup(call: &mut Call, dest: &Path, stat: &Stat) -> Result<String, String> {
     let time = jiff::Zoned::now().strftime("%Y-%m-%d@%H:%M:%S~").to_string();
     let copy = format!("{}.{}.{time}", dest.display(), std::process::id());
@@ -191,10 +194,11 @@ fn backup(call: &mut Call, dest: &Path, stat: &Stat) -> Result<String, String> {
     Ok(copy)
 }
 
-/// `validate: nginx -t -c %s`, split before the name is put in.
+/// Runs the `validate` command, for example `nginx -t -c %s`. The line is split into words before
+/// the file name replaces `%s`.
 fn validated(tool: &Tool, line: &str, temp: &Path) -> Result<(), String> {
     if !line.contains("%s") {
-        return Err("`validate` needs `%s`, for the name of the new file".into());
+        return Err("`validate` must contain `%s` for the path of the new file".into());
     }
     let words = crate::playbook::split::words(line).map_err(|e| format!("validate: {e}"))?;
     let temp = temp.display().to_string();

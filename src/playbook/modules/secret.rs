@@ -1,4 +1,5 @@
-//! What of an account stands in shadow, and its key for SSH: the parts of `user` that nobody else may see.
+//! The parts of the `user` module that only root may see: the shadow entry (password, expiry) and
+//! the user's private SSH key.
 
 use super::{Call, Outcome, UMASK, complaint, keys, started};
 use crate::playbook::process::{self, Job};
@@ -6,21 +7,22 @@ use rustix::fs::FileType;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Passwords, and days of expiry.
+/// The file with password hashes and expiry dates.
 const SHADOW: &str = "/etc/shadow";
 const DAY: i64 = 86_400;
 
-/// One field of a user's line in shadow; None: there is no line that can be read.
+/// A field of a user's shadow entry. None: the file or the entry cannot be read.
 fn shadow(name: &str, field: usize) -> Option<String> {
     let text = std::fs::read_to_string(SHADOW).ok()?;
     let mut line = text.lines().map(|line| line.split(':')).find(|line| line.clone().next() == Some(name))?;
     line.nth(field).map(str::to_owned)
 }
 
-/// The date that useradd and usermod are to set; None: it is as it should be. Before 1970 means never, which is no date.
+/// The expiry date for useradd and usermod. None: no change is needed. A negative `expires` means
+/// that the account never expires; the date is then empty.
 pub fn expiry(call: &Call, name: &str) -> Result<Option<String>, String> {
     let Some(text) = call.text(&["expires"]) else { return Ok(None) };
-    let seconds: f64 = text.parse().map_err(|_| format!("`expires` is no number of seconds: {text}"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("`expires` is not a number of seconds: {text}"))?;
     let have = shadow(name, 7).unwrap_or_default();
     if seconds < 0.0 {
         return Ok((!have.is_empty()).then(String::new));
@@ -30,8 +32,8 @@ pub fn expiry(call: &Call, name: &str) -> Result<Option<String>, String> {
     Ok((have != day.to_string()).then(|| at.strftime("%Y-%m-%d").to_string()))
 }
 
-/// Sets the password, which is given as its hash, and locks or unlocks it. It never stands in an argument, which anybody
-/// on the node could read.
+/// Sets the password hash, and locks or unlocks the password. The hash is passed on standard input,
+/// because all users can read process arguments.
 pub fn password(call: &mut Call, created: bool, out: &mut Outcome) -> Result<(), String> {
     let name = super::account::name(call)?;
     let always = call.text(&["update_password"]).is_none_or(|when| when != "on_create");
@@ -41,7 +43,7 @@ pub fn password(call: &mut Call, created: bool, out: &mut Outcome) -> Result<(),
     let mut locked = have.starts_with('!');
     if let Some(hash) = want {
         if hash.contains([':', '\n']) {
-            return Err("`password` is the hash of one, as `password_hash` gives it".into());
+            return Err("`password` must be a password hash, as from the filter `password_hash`".into());
         }
         let argv = ["chpasswd", "--encrypted"].map(str::to_owned).to_vec();
         let stdin = Some(format!("{name}:{hash}\n").into_bytes());
@@ -58,7 +60,7 @@ pub fn password(call: &mut Call, created: bool, out: &mut Outcome) -> Result<(),
     Ok(())
 }
 
-/// Makes a key for SSH without a passphrase, by the user, unless there is one.
+/// Creates an SSH key without a passphrase as the user, unless the key file exists.
 pub fn key(call: &mut Call, out: &mut Outcome) -> Result<(), String> {
     let name = super::account::name(call)?;
     let entry = call.ground.node.user(&name).ok_or_else(|| format!("there is no user `{name}`"))?;
@@ -66,7 +68,7 @@ pub fn key(call: &mut Call, out: &mut Outcome) -> Result<(), String> {
     let file = call.text(&["ssh_key_file"]).unwrap_or_else(|| format!(".ssh/id_{kind}"));
     let path = Path::new(&entry[5]).join(file);
     if path.components().any(|part| part == std::path::Component::ParentDir) {
-        return Err(format!("`ssh_key_file`: `..` is not followed: {}", path.display()));
+        return Err(format!("`ssh_key_file` must not contain `..`: {}", path.display()));
     }
     let there =
         call.ground.node.look(&path)?.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Symlink);
@@ -85,7 +87,7 @@ pub fn key(call: &mut Call, out: &mut Outcome) -> Result<(), String> {
         let bits = call.text(&["ssh_key_bits"]).filter(|bits| bits != "0");
         argv.extend(bits.into_iter().flat_map(|bits| ["-b".to_owned(), bits]));
         run(call, Job { argv, ..Job::default() })?;
-        *out = Outcome { changed: true, msg: join(&out.msg, "key made"), ..std::mem::take(out) };
+        *out = Outcome { changed: true, msg: join(&out.msg, "SSH key created"), ..std::mem::take(out) };
     }
     out.more.insert("ssh_key_file".into(), json!(path.display().to_string()));
     let public = PathBuf::from(format!("{}.pub", path.display()));
@@ -95,11 +97,12 @@ pub fn key(call: &mut Call, out: &mut Outcome) -> Result<(), String> {
     Ok(())
 }
 
+/// Appends to a message.
 fn join(said: &str, more: &str) -> String {
     format!("{said}, {more}").trim_start_matches(", ").to_owned()
 }
 
-/// Runs a program that changes the account; in check mode it is not run.
+/// Runs a program that changes the account. Does nothing in check mode.
 fn run(call: &mut Call, job: Job) -> Result<(), String> {
     if call.ground.node.checks() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `find` and `slurp`: which files there are, and what is in one.
+//! The modules `find` (lists files) and `slurp` (returns the content of a file).
 
 use super::{Answer, Call, Outcome, checksum, pieces};
 use crate::playbook::{pyregex, safe};
@@ -10,21 +10,22 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Entries that one `find` looks at.
+/// Maximum number of directory entries that one `find` examines.
 const SEEN_MAX: usize = 500_000;
-/// Bytes of memory that the matches of one `find` take at most, about: so much each, and its path.
+/// Maximum memory for the results of one `find`, in bytes: an estimate of `MATCH_BYTES` plus the
+/// path length for each.
 const MATCHED_MAX: usize = 128 << 20;
 const MATCH: usize = 1 << 10;
-/// Largest file that is read for `slurp`, in bytes.
+/// Maximum size of a file that `slurp` reads, in bytes.
 const SLURPED_MAX: i64 = 16 << 20;
 
 pub fn slurp(call: &mut Call) -> Answer {
     let path = call.path(&["src", "path"])?;
     if call.is_by_command(&path) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", path.display())));
     }
     let Some((real, stat)) = call.ground.node.follow(&path) else {
-        return Err(call.ground.node.missing(format!("{} is not there", path.display())));
+        return Err(call.ground.node.missing(format!("{} does not exist", path.display())));
     };
     if stat.st_size > SLURPED_MAX {
         return Err(format!("{} is larger than {} MiB", path.display(), SLURPED_MAX >> 20));
@@ -37,7 +38,7 @@ pub fn slurp(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// Names that are looked for, or left out.
+/// Patterns of file names to include or exclude.
 enum Names {
     Globs(Vec<GlobMatcher>),
     Patterns(Vec<Regex>),
@@ -45,7 +46,7 @@ enum Names {
 
 impl Names {
     fn of(call: &Call, options: &[&str]) -> Result<Option<Self>, String> {
-        // A pattern may hold a comma.
+        // A regular expression may contain a comma, so the text is not split.
         let texts = match options.iter().find_map(|o| call.args.get(*o)) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(s)) if call.flag("use_regex", false) => vec![s.clone()],
@@ -67,16 +68,16 @@ impl Names {
     }
 }
 
-/// What a file has to be.
+/// The search criteria of `find`.
 struct Wanted {
     names: Option<Names>,
     excludes: Option<Names>,
     kind: String,
     hidden: bool,
-    /// Seconds; negative: at most so old.
+    /// In seconds. Positive: minimum age; negative: maximum age.
     age: Option<i64>,
     stamp: String,
-    /// Bytes; negative: at most so large.
+    /// In bytes. Positive: minimum size; negative: maximum size.
     size: Option<i64>,
     mode: Option<u32>,
     exact_mode: bool,
@@ -88,10 +89,14 @@ struct Wanted {
 pub fn find(call: &mut Call) -> Answer {
     let wanted = wanted(call)?;
     let recurse = call.flag("recurse", false);
-    let depth =
-        call.text(&["depth"]).map(|d| d.parse::<usize>().map_err(|_| format!("`{d}` is no depth"))).transpose()?;
-    let limit =
-        call.text(&["limit"]).map(|l| l.parse::<usize>().map_err(|_| format!("`{l}` is no limit"))).transpose()?;
+    let depth = call
+        .text(&["depth"])
+        .map(|d| d.parse::<usize>().map_err(|_| format!("`depth` is not a number: {d}")))
+        .transpose()?;
+    let limit = call
+        .text(&["limit"])
+        .map(|l| l.parse::<usize>().map_err(|_| format!("`limit` is not a number: {l}")))
+        .transpose()?;
     let algorithm = call.text(&["checksum_algorithm", "checksum", "checksum_algo"]).unwrap_or_else(|| "sha1".into());
     let sums = call.flag("get_checksum", false);
     let node = &call.ground.node;
@@ -113,7 +118,7 @@ pub fn find(call: &mut Call) -> Answer {
                 }
                 examined += 1;
                 if examined > SEEN_MAX {
-                    return Err(format!("more than {SEEN_MAX} entries to look at"));
+                    return Err(format!("more than {SEEN_MAX} entries would be examined"));
                 }
                 if call.flag("follow", false)
                     && let Some((_, led)) = node.follow(&path)
@@ -133,9 +138,9 @@ pub fn find(call: &mut Call) -> Answer {
                     }
                     matched += MATCH + path.as_os_str().len();
                     if matched > MATCHED_MAX {
-                        let told = "their results take over";
+                        let memory = "their results take more than";
                         return Err(format!(
-                            "{} files match: {told} {} MiB; ask for fewer",
+                            "{} files match: {memory} {} MiB; narrow the search",
                             files.len(),
                             MATCHED_MAX >> 20
                         ));
@@ -165,7 +170,7 @@ fn wanted(call: &Call) -> Result<Wanted, String> {
         let unit = text[digits.len()..].to_ascii_lowercase();
         let factor = if unit.is_empty() { Some(1) } else { units.iter().find(|(u, _)| *u == unit).map(|(_, f)| *f) };
         let number = digits.parse::<i64>().ok().zip(factor).and_then(|(n, f)| n.checked_mul(f));
-        number.map(Some).ok_or_else(|| format!("`{text}` is no {option}"))
+        number.map(Some).ok_or_else(|| format!("`{option}` is not valid: {text}"))
     };
     let whole = call.flag("read_whole_file", false);
     let contains = call.text(&["contains"]).map(|text| {
@@ -189,6 +194,7 @@ fn wanted(call: &Call) -> Result<Wanted, String> {
 }
 
 impl Wanted {
+    /// Whether a file meets all criteria.
     fn fits(&self, call: &Call, path: &Path, name: &str, stat: &Stat) -> Result<bool, String> {
         let kind = safe::kind(stat);
         let of_kind = match self.kind.as_str() {
@@ -221,7 +227,7 @@ impl Wanted {
         };
         let fits = |text: &[u8]| match self.whole {
             true => pattern.is_match(text),
-            // From the begin of a line, as Python's `match` has it.
+            // Python's `match` only matches at the start of a line.
             false => text.split(|b| *b == b'\n').any(|l| pattern.find(l).is_some_and(|m| m.start() == 0)),
         };
         let found = pieces::first(&mut call.ground.node.open(path)?, |text| fits(text).then_some(()));
@@ -229,6 +235,7 @@ impl Wanted {
     }
 }
 
+/// The result entry of one file, with the keys of Ansible's `find`.
 fn described(call: &Call, path: &Path, stat: &Stat) -> Value {
     let mode = safe::mode_of(stat);
     let kind = safe::kind(stat);

@@ -1,5 +1,6 @@
-//! `service` and `systemd`: one question to systemd for the state of the unit, then only what differs. Over D-Bus; where
-//! that does not answer, and for what it does not do, by `systemctl`.
+//! The modules `service` and `systemd`: query the state of the unit once, and then change only what
+//! differs. They use D-Bus; `systemctl` is the fallback if D-Bus does not answer or does not offer
+//! the operation.
 
 use super::{Answer, Call, Outcome, complaint};
 use crate::systemd::{Fault, Job, Manager, Patience, Sockets, UnitFiles, unit_name};
@@ -8,14 +9,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Of a unit that failed, so many of its last lines are told.
+/// Number of journal lines reported for a unit that failed.
 const LAST_LINES: &str = "10";
-/// Longest wait for them.
+/// Timeout of the journal query.
 const JOURNAL_MAX: Duration = Duration::from_secs(5);
 
 pub fn service(call: &mut Call) -> Answer {
     if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
-        return Err(format!("services by `{other}` are not known, only by systemd; use provisioner kind: ansible"));
+        return Err(format!(
+            "the service manager `{other}` is not supported, only systemd; use provisioner kind: ansible"
+        ));
     }
     let mut said: Vec<String> = Vec::new();
     let mut way = way(call)?;
@@ -23,7 +26,7 @@ pub fn service(call: &mut Call) -> Answer {
         tell(call, &mut way, Order::Reload, "", &[])?;
     }
     if call.flag("daemon_reexec", call.flag("daemon-reexec", false)) {
-        // It ends every connection.
+        // A re-exec of systemd closes all connections.
         systemctl(call, &["daemon-reexec"])?;
         way = self::way(call)?;
     }
@@ -31,7 +34,7 @@ pub fn service(call: &mut Call) -> Answer {
         return Ok(Outcome::ok(""));
     };
     if name.starts_with('-') || name.is_empty() || name.contains(['*', '?', '[', '/']) {
-        return Err(format!("`{name}` is no name of a unit"));
+        return Err(format!("`{name}` is not a valid unit name"));
     }
     let mut unit = show(call, &mut way, &name)?;
     let state = call.text(&["state"]);
@@ -41,7 +44,7 @@ pub fn service(call: &mut Call) -> Answer {
     if matches!(load.as_str(), "not-found" | "") && active != "active" {
         let gone = state.as_deref().is_none_or(|s| s == "stopped") && call.given_flag("enabled") != Some(true);
         if call.cleanup() && gone {
-            return Ok(Outcome::ok("there is no such unit, as it should be"));
+            return Ok(Outcome::ok("the unit does not exist, as wanted"));
         }
         return Err(call.ground.node.missing(format!("there is no unit `{name}`")));
     }
@@ -56,11 +59,11 @@ pub fn service(call: &mut Call) -> Answer {
         tell(call, &mut way, order, &name, &set)?;
         said.push(if want { "masked" } else { "unmasked" }.into());
         masked = want;
-        // Which was hidden behind the mask.
+        // The mask hid the properties of the unit file.
         unit = show(call, &mut way, &name)?;
     }
     let file = of(&unit, "UnitFileState");
-    // One of these has nothing that could be enabled.
+    // Units in these states cannot be enabled or disabled.
     let fixed = matches!(file.as_str(), "static" | "generated" | "transient");
     let mut enabled = fixed || matches!(file.as_str(), "enabled" | "enabled-runtime");
     if let Some(want) = call.given_flag("enabled")
@@ -71,7 +74,8 @@ pub fn service(call: &mut Call) -> Answer {
         let force = call.flag("force", false);
         let order = Order::Files(if want { UnitFiles::Enable { force } } else { UnitFiles::Disable });
         if is_script(&unit, &name) {
-            // Whose links systemd-sysv-install makes.
+            // `systemctl` calls systemd-sysv-install, which creates the links of init scripts;
+            // D-Bus does not.
             way = None;
         }
         tell(call, &mut way, order, &name, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
@@ -85,11 +89,11 @@ pub fn service(call: &mut Call) -> Answer {
         Some("stopped") => (runs || active == "deactivating").then_some(Job::Stop),
         Some("restarted") => Some(Job::Restart),
         Some("reloaded") => Some(if runs { Job::Reload } else { Job::Start }),
-        Some(other) => return Err(format!("`{other}` is no state of a service")),
+        Some(other) => return Err(format!("`{other}` is not a valid service state")),
     };
     if let Some(job) = job {
         if masked && job != Job::Stop {
-            return Err(format!("`{name}` is masked; `masked: false` makes it one that can be started"));
+            return Err(format!("`{name}` is masked; set `masked: false` to allow starting it"));
         }
         active = if job == Job::Stop { "inactive" } else { "active" }.into();
         let sub = if job == Job::Stop { "dead" } else { "running" };
@@ -113,7 +117,7 @@ pub fn service(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// What systemd can be told.
+/// An operation that systemd performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Reload,
@@ -121,7 +125,7 @@ enum Order {
     Job(Job),
 }
 
-/// What `systemctl` calls it.
+/// The `systemctl` subcommand of an operation.
 fn verb(order: Order) -> &'static str {
     match order {
         Order::Reload => "daemon-reload",
@@ -136,7 +140,7 @@ fn verb(order: Order) -> &'static str {
     }
 }
 
-/// The connection to the systemd that is meant; None: `systemctl` is asked.
+/// A connection to the systemd of the task's `scope`. None: `systemctl` must be used.
 fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
     let sockets = match scope(call)? {
         None => call.ground.options.systemd.clone(),
@@ -152,7 +156,7 @@ fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
     connect(call, &sockets)
 }
 
-/// To the systemd of these sockets, for as long as the task may take; None: it does not answer.
+/// Connects to systemd at these sockets, limited by the task's deadline. None: it does not answer.
 pub(super) fn connect<'a>(call: &Call<'a, '_>, sockets: &Sockets) -> Result<Option<Manager<'a>>, String> {
     let cancel = call.cancel;
     let patience =
@@ -160,11 +164,11 @@ pub(super) fn connect<'a>(call: &Call<'a, '_>, sockets: &Sockets) -> Result<Opti
     match Manager::open(sockets, patience) {
         Ok(manager) => Ok(Some(manager)),
         Err(Fault::Absent) => Ok(None),
-        Err(fault) => Err(format!("systemd was to be asked: {}", told(&fault))),
+        Err(fault) => Err(format!("cannot connect to systemd: {}", told(&fault))),
     }
 }
 
-/// With what the machine says of it.
+/// The error with its source, as one line.
 pub(super) fn told(fault: &Fault) -> String {
     match std::error::Error::source(fault) {
         Some(source) => format!("{fault}: {source}"),
@@ -172,17 +176,17 @@ pub(super) fn told(fault: &Fault) -> String {
     }
 }
 
-/// Of System V: it has no unit of its own.
+/// Whether the unit is generated from a System V init script.
 fn is_script(unit: &BTreeMap<String, String>, name: &str) -> bool {
     let generated = unit.get("FragmentPath").is_none_or(|path| path.starts_with("/run/systemd/generator"));
     generated && Path::new("/etc/init.d").join(name.trim_end_matches(".service")).exists()
 }
 
-/// The unit's properties, in check mode with what would be.
+/// The properties of a unit; in check mode with the predicted changes.
 fn show(call: &Call, way: &mut Option<Manager>, name: &str) -> Result<BTreeMap<String, String>, String> {
     if let Some(manager) = way {
         let shown = manager.show(&unit_name(name));
-        let shown = shown.map_err(|fault| format!("systemd was asked for `{name}`: {}", told(&fault)))?;
+        let shown = shown.map_err(|fault| format!("cannot query unit `{name}` from systemd: {}", told(&fault)))?;
         return Ok(call.ground.node.unit(name, shown));
     }
     let mut argv = vec!["systemctl", "show", "--no-pager"];
@@ -197,7 +201,8 @@ fn show(call: &Call, way: &mut Option<Manager>, name: &str) -> Result<BTreeMap<S
     Ok(call.ground.node.unit(name, told.collect()))
 }
 
-/// Has it done, or notes what it would `set` of the unit.
+/// Performs the operation. In check mode records the properties `set` in the predicted state
+/// instead.
 fn tell(
     call: &mut Call,
     way: &mut Option<Manager>,
@@ -234,22 +239,23 @@ fn tell(
     })
 }
 
-/// Why a job came to nothing: its result, what systemd knows of the unit, and the unit's last words.
+/// The reason why a job failed: its result, the unit's state in systemd, and the unit's last
+/// journal lines.
 fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> String {
     let mut why = match result {
-        "dependency" => "a unit that it needs failed".to_owned(),
-        "timeout" => "the job ran out of time".to_owned(),
+        "dependency" => "a required unit failed".to_owned(),
+        "timeout" => "the job timed out".to_owned(),
         "canceled" => "the job was cancelled".to_owned(),
         other => format!("the job ended as `{other}`"),
     };
-    // No more than the job's end is known where systemd goes away now.
+    // If systemd stops answering now, only the job result is reported.
     let unit_is = manager.show(unit).unwrap_or_default();
     let of = |key: &str| unit_is.get(key).map(String::as_str).unwrap_or_default();
     if !matches!(of("Result"), "" | "success") {
         why.push_str(&format!(", result {}", of("Result")));
     }
     match (of("ExecMainCode"), of("ExecMainStatus")) {
-        ("1", status) => why.push_str(&format!(", main process ended with {status}")),
+        ("1", status) => why.push_str(&format!(", main process exited with code {status}")),
         ("2" | "3", signal) => why.push_str(&format!(", main process was killed by signal {signal}")),
         _ => {}
     }
@@ -266,7 +272,7 @@ fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> Stri
     why.chars().take(4000).collect()
 }
 
-/// By the program.
+/// Runs `systemctl` in the task's scope.
 fn systemctl(call: &mut Call, args: &[&str]) -> Result<(), String> {
     let mut argv = vec!["systemctl"];
     argv.extend(scope(call)?);
@@ -278,12 +284,12 @@ fn systemctl(call: &mut Call, args: &[&str]) -> Result<(), String> {
     if done.success() { Ok(()) } else { Err(complaint(&argv.join(" "), &done)) }
 }
 
-/// Whose systemd it is.
+/// The `systemctl` flag for the task's `scope`. None: the system manager.
 fn scope(call: &Call) -> Result<Option<&'static str>, String> {
     match call.text(&["scope"]).as_deref() {
         None | Some("system") => Ok(None),
         Some("user") => Ok(Some("--user")),
         Some("global") => Ok(Some("--global")),
-        Some(other) => Err(format!("`{other}` is no scope of systemd")),
+        Some(other) => Err(format!("`{other}` is not a valid scope")),
     }
 }

@@ -1,4 +1,4 @@
-//! `stat`: everything that can be told of a path.
+//! The `stat` module: metadata, checksum and attribute flags of a path.
 
 use super::{Answer, Call, Outcome, checksum};
 use crate::playbook::{safe, unknown};
@@ -6,7 +6,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, IFlags, Stat};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Largest file whose sum is made, in bytes.
+/// Maximum size of a file for which a checksum is computed, in bytes.
 const SUMMED_MAX: u64 = 64 << 30;
 
 pub fn stat(call: &mut Call) -> Answer {
@@ -25,7 +25,8 @@ pub fn stat(call: &mut Call) -> Answer {
         })
     } else {
         if let (Some((dir, _)), Some(name)) = (path.parent().and_then(|dir| node.follow(dir)), path.file_name()) {
-            // It only looks, so it may be led anywhere (`/srv/app/current/VERSION`).
+            // Links in parent directories may be followed, because `stat` only reads
+            // (`/srv/app/current/VERSION`).
             path = dir.join(name);
         }
         node.look(&path)?
@@ -46,7 +47,7 @@ pub fn stat(call: &mut Call) -> Answer {
         let algorithm =
             call.text(&["checksum_algorithm", "checksum", "checksum_algo"]).unwrap_or_else(|| "sha1".into());
         let sum = checksum::of(&call.ground.node, &path, &algorithm);
-        // As Ansible has it: of what can't be read there is no sum.
+        // Like Ansible, reports no checksum for a file that cannot be read.
         map.insert("checksum".into(), json!(sum.ok()));
     }
     mime(call, &path, &mut map);
@@ -58,13 +59,15 @@ pub fn stat(call: &mut Call) -> Answer {
     Ok(out)
 }
 
+/// The keys that come directly from the metadata.
 fn plain(call: &Call, asked: &Path, stat: &Stat) -> Map<String, Value> {
     let kind = safe::kind(stat);
     let mode = safe::mode_of(stat);
     let has = |bit: u32| mode & bit != 0;
     let time = |seconds: f64, nanos: f64| json!(seconds + nanos / 1e9);
     let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
-    // Asked of the disk, unless the file is only predicted; then by its bits, as root has them.
+    // Asks the kernel if the file exists on disk. A file that is only predicted is judged by its
+    // mode, as for root.
     let may = |access: Access, root: bool| match rustix::fs::lstat(asked) {
         Ok(_) => rustix::fs::accessat(CWD, asked, access, AtFlags::EACCESS).is_ok(),
         Err(_) => root,
@@ -92,7 +95,8 @@ fn plain(call: &Call, asked: &Path, stat: &Stat) -> Map<String, Value> {
     map
 }
 
-/// `mimetype` and `charset`, by the `file` program, which costs a process: only where it is asked for.
+/// Adds `mimetype` and `charset`. The `file` program determines them, but only if the task requests
+/// it, because that costs a process.
 fn mime(call: &Call, path: &Path, map: &mut Map<String, Value>) {
     let asked = ["get_mime", "mime", "mime_type", "mime-type"].iter().find_map(|name| call.given_flag(name));
     let mut said = ("unknown".to_owned(), "unknown".to_owned());
@@ -111,7 +115,7 @@ fn mime(call: &Call, path: &Path, map: &mut Map<String, Value>) {
     map.insert("charset".into(), json!(said.1));
 }
 
-/// What `lsattr` shows.
+/// Adds the attribute flags that `lsattr` shows.
 fn flags(path: &Path, map: &mut Map<String, Value>) {
     const LETTERS: [(IFlags, char, &str); 12] = [
         (IFlags::SECURE_REMOVAL, 's', "secure_deletion"),
@@ -138,5 +142,5 @@ fn flags(path: &Path, map: &mut Map<String, Value>) {
     map.insert("version".into(), Value::Null);
 }
 
-/// The file's blocks are kept as extents; without a name in the bindings.
+/// FS_EXTENT_FL, the flag `e` of lsattr; rustix has no name for it.
 const EXTENTS: u32 = 0x0008_0000;

@@ -1,4 +1,4 @@
-//! `service_facts` and `package_facts`: what the node runs and has, as facts.
+//! The modules `service_facts` and `package_facts`: the services and packages of the node as facts.
 
 use super::service::{connect, told};
 use super::{Answer, Call, Outcome, complaint};
@@ -23,7 +23,7 @@ pub fn service_facts(call: &mut Call) -> Answer {
         let status = if load == "not-found" { Some(load) } else { files.get(name) };
         put(name, state, status.map_or("unknown", String::as_str));
     }
-    // Those that earlier tasks of a check would have changed.
+    // Applies the predicted changes of earlier tasks in check mode.
     for (name, entry) in &mut services {
         let now = call.ground.node.unit(name, BTreeMap::from([("LoadState".to_owned(), "loaded".to_owned())]));
         let state = now.get("ActiveState").map(|a| if a == "active" { "running" } else { "stopped" });
@@ -34,13 +34,14 @@ pub fn service_facts(call: &mut Call) -> Answer {
     Ok(Outcome { facts, ..Outcome::default() })
 }
 
-/// Loaded services (name, load state, active state, sub-state), and the state of each file of one by its name.
+/// Loaded services (name, load state, active state, sub-state), and the state of each service unit
+/// file by its name.
 type Services = (Vec<[String; 4]>, BTreeMap<String, String>);
 
 fn services(call: &Call) -> Result<Services, String> {
     let is_service = |name: &str| name.ends_with(".service");
     if let Some(mut manager) = connect(call, &call.ground.options.systemd)? {
-        let failed = |fault| format!("systemd was asked for its services: {}", told(&fault));
+        let failed = |fault| format!("cannot list services from systemd: {}", told(&fault));
         let mut units = manager.units().map_err(failed)?;
         units.retain(|unit| is_service(&unit[0]));
         let files = manager.unit_files().map_err(failed)?.into_iter().filter_map(|[path, state]| {
@@ -86,7 +87,7 @@ pub fn package_facts(call: &mut Call) -> Answer {
         .flatten()
         .filter(|done| done.success());
     if dpkg.is_none() && rpm.is_none() {
-        return Err("neither dpkg nor rpm answers on this node; use provisioner kind: ansible".into());
+        return Err("neither dpkg nor rpm works on this node; use provisioner kind: ansible".into());
     }
     for line in dpkg.iter().flat_map(|done| done.stdout.lines()) {
         let fields: Vec<&str> = line.split('\t').collect();

@@ -1,9 +1,11 @@
-//! `unarchive`: what is in an archive, put below a directory.
+//! The `unarchive` module: extracts an archive below a directory.
 //!
-//! The node's own tar or unzip unpacks it into a directory of this run's own, which nobody else may enter nor move: never below
-//! `dest`, which may be another user's. What is there then is compared with what is below `dest`, and only what differs is moved
-//! to its place, by the same guarded ways that all modules go: so no name and no link of an archive leads elsewhere, a check
-//! says what a run would do, and an archive that can't be unpacked to its end leaves nothing behind.
+//! The node's own tar or unzip unpacks it into a temporary directory of this run that no other user
+//! can enter or move. It never unpacks below `dest`, which may belong to another user. The unpacked
+//! tree is then compared with `dest`. Only entries that differ are moved into place, with the same
+//! guarded operations as in all modules. So no name or link in an archive can lead outside `dest`,
+//! check mode predicts what a run would do, and an archive that cannot be unpacked completely
+//! leaves nothing behind.
 
 use super::content::{asset, blob};
 use super::unpack::{self, Kind};
@@ -21,18 +23,20 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Entries of one archive.
+/// Maximum number of entries in an archive.
 const ENTRIES_MAX: usize = 1_000_000;
-/// Largest archive that is fetched, in bytes.
+/// Maximum size of an archive that is downloaded, in bytes.
 const ARCHIVE_MAX: u64 = 16 << 30;
-/// So many bytes, packed or not, a check unpacks to look into them.
+/// Maximum size of an archive that check mode unpacks for inspection, in bytes, packed and
+/// unpacked.
 const TRIAL_MAX: u64 = 256 << 20;
-/// What is said of more.
-const LARGE: &str = "the archive is too large for a check to look into";
-/// Attribute changes that are told.
+/// The message for larger archives.
+const LARGE: &str = "the archive is too large to be inspected in check mode";
+/// Maximum number of reported attribute changes.
 const TOLD_MAX: usize = 200;
 
-/// The archive, open, under a name for other programs that leads to this very file whatever others rename.
+/// The open archive, and a path in `/proc` for other programs that names this open file even if
+/// others rename the original.
 struct Source {
     path: PathBuf,
     file: File,
@@ -50,7 +54,10 @@ pub fn unarchive(call: &mut Call) -> Answer {
     if call.text(&["creates"]).is_some_and(|path| !path.is_empty()) {
         let path = call.path(&["creates"])?;
         if call.is_by_command(&path) {
-            return Ok(Outcome::unknown(format!("whether {} is there depends on what was not run", path.display())));
+            return Ok(Outcome::unknown(format!(
+                "whether {} exists depends on a command that check mode did not run",
+                path.display()
+            )));
         }
         if command::exists(call, &path)? {
             let said = format!("skipped, since {} exists", path.display());
@@ -58,18 +65,18 @@ pub fn unarchive(call: &mut Call) -> Answer {
         }
     }
     if call.is_by_command(&dest) {
-        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
     }
     let there = call.ground.node.lead_to(&dest)?.filter(|(_, s)| safe::kind(s) == FileType::Directory);
     let Some((top, _)) = there else {
         return Err(call.ground.node.missing(format!("dest '{}' must be an existing dir", dest.display())));
     };
-    let fail = |e: std::io::Error| format!("cannot make a directory to unpack in: {e}");
+    let fail = |e: std::io::Error| format!("cannot create a temporary directory for unpacking: {e}");
     let room = call.ground.node.notes().room().map_err(fail)?;
     let yard = room.path().canonicalize().map_err(fail)?;
     let source = match source(call, &src, &yard)? {
         Some(source) => source,
-        None => return Ok(untold(call, &dest, "what is in the archive, only fetching it can tell")),
+        None => return Ok(untold(call, &dest, "only a download can show the content of the archive")),
     };
     let told = |why: String| why.replace(&source.path.display().to_string(), &src);
     let kind = kind(&source).map_err(told)?;
@@ -79,10 +86,10 @@ pub fn unarchive(call: &mut Call) -> Answer {
         return Ok(untold(call, &dest, LARGE));
     }
     let out = unpacked(call, kind, &source.path, &yard, (&dest, &top)).map_err(told);
-    // Emptied but for what was not needed.
+    // Removes the temporary directory and whatever was not moved out of it.
     let cleared = room.close();
     let mut out = out?;
-    cleared.map_err(|e| format!("cannot remove what was unpacked: {e}"))?;
+    cleared.map_err(|e| format!("cannot remove the temporary directory: {e}"))?;
     for (key, value) in [("dest", dest.display().to_string()), ("src", src), ("handler", kind.handler().to_owned())] {
         out.more.insert(key.into(), json!(value));
     }
@@ -90,7 +97,7 @@ pub fn unarchive(call: &mut Call) -> Answer {
     Ok(out)
 }
 
-/// What a check can't find out: all that is below `dest` then may be as the archive has it.
+/// The outcome if check mode cannot inspect the archive: everything below `dest` is then unknown.
 fn untold(call: &mut Call, dest: &Path, why: &str) -> Outcome {
     if let Some(would) = call.ground.node.would_mut() {
         would.by_command(dest);
@@ -98,14 +105,15 @@ fn untold(call: &mut Call, dest: &Path, why: &str) -> Outcome {
     Outcome::unknown(why)
 }
 
-/// The archive, in `room` if it is not on the disk yet. None: a check does not fetch it.
+/// Opens the archive; stores it in `room` if it is not on disk yet. None: check mode does not
+/// download it.
 fn source(call: &mut Call, src: &str, room: &Path) -> Result<Option<Source>, String> {
-    let fail = |e: std::io::Error| format!("cannot keep the archive: {e}");
+    let fail = |e: std::io::Error| format!("cannot store the archive: {e}");
     let held = room.join("archive");
     let private = Attributes { mode: Some(0o600), ..Attributes::default() };
     let remote = call.flag("remote_src", false) || !call.flag("copy", true);
     if !remote {
-        let found = asset(call.task, src).ok_or_else(|| format!("`{src}` is not among the files of this plan"))?;
+        let found = asset(call.task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
         safe::write(&Notes::default(), &held, blob(call.plan, found)?, private, &mut |_| Ok(()))?;
         return Ok(Some(Source::of(safe::open(&held)?.0)));
     }
@@ -128,17 +136,19 @@ fn source(call: &mut Call, src: &str, room: &Path) -> Result<Option<Source>, Str
         return Err(call.ground.node.missing(format!("Source '{}' does not exist", path.display())));
     };
     if safe::kind(&stat) != FileType::RegularFile {
-        return Err(format!("{} is no file", path.display()));
+        return Err(format!("{} is not a regular file", path.display()));
     }
     if !call.ground.node.checks() {
         return Ok(Some(Source::of(safe::open(&real)?.0)));
     }
-    // It may be one that only would be there. What is too large to be looked into is not copied whole.
+    // The archive may exist only in the prediction, so its content is copied to disk. The copy is
+    // cut at the inspection limit.
     let mut file = File::create_new(&held).map_err(fail)?;
     std::io::copy(&mut call.ground.node.open(&real)?.take(TRIAL_MAX + 1), &mut file).map_err(fail)?;
     Ok(Some(Source::of(safe::open(&held)?.0)))
 }
 
+/// Detects the format of the archive by its first bytes.
 fn kind(source: &Source) -> Result<Kind, String> {
     let fail = |e: std::io::Error| format!("cannot read the archive: {e}");
     let mut begin = [0; 8];
@@ -149,8 +159,10 @@ fn kind(source: &Source) -> Result<Kind, String> {
     Ok(Kind::of(&begin[..length]))
 }
 
+/// Unpacks the archive into `yard`, checks its entries and moves them to `top`.
 fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top): (&Path, &Path)) -> Answer {
-    // What is unpacked lies one deeper, since an archive may change the mode of the directory that it is unpacked in.
+    // Unpacks into a subdirectory, because an archive may change the mode of the directory into
+    // which it is unpacked.
     let root = yard.join("root");
     safe::make_directory(&Notes::default(), &root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
     let members = match kind {
@@ -160,7 +172,7 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top
     for name in &members {
         let path = Path::new(name);
         if path.is_absolute() || path.components().any(|c| c == Component::ParentDir) {
-            return Err(format!("the archive's `{name}` is not below where it is unpacked; nothing was changed"));
+            return Err(format!("the archive entry `{name}` is outside the destination; nothing was changed"));
         }
     }
     let packed = safe::look(&root)?;
@@ -172,19 +184,19 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top
             FileType::Symlink => stays(name, &safe::read_link(path)?, top)?,
             FileType::RegularFile | FileType::Directory => {}
             _ => {
-                let what = "is neither a file nor a directory nor a link; nothing was changed";
-                return Err(format!("the archive's `{}` {what}", name.display()));
+                let what = "is not a file, directory or symbolic link; nothing was changed";
+                return Err(format!("the archive entry `{}` {what}", name.display()));
             }
         }
     }
     let size = |stat: &Stat| u64::try_from(stat.st_size).unwrap_or(0);
     if call.ground.node.checks() {
-        // What is mostly holes is small as an archive, and not where it is held.
+        // A sparse file is small in the archive but large when its content is held in memory.
         if entries.iter().map(|(_, stat)| size(stat)).sum::<u64>() > TRIAL_MAX {
             return Ok(untold(call, dest, LARGE));
         }
     } else {
-        // Once for all, so that each name that is given is of content that outlives a crash.
+        // Syncs once for all files, so that each file has its content on disk before it is renamed.
         let fd = rustix::fs::open(
             &root,
             rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
@@ -212,7 +224,8 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top
     Ok(out)
 }
 
-/// Directories that the archive itself names, and the topmost of each entry: only of those the attributes are set.
+/// The directories that the archive lists, and the topmost component of each entry. Only these get
+/// the archive's attributes.
 fn named(members: &[String]) -> BTreeSet<PathBuf> {
     let plain = |name: &str| -> PathBuf { Path::new(name).components().filter(|c| *c != Component::CurDir).collect() };
     let mut out: BTreeSet<PathBuf> =
@@ -221,8 +234,8 @@ fn named(members: &[String]) -> BTreeSet<PathBuf> {
     out
 }
 
-/// Refuses a link of the archive that leads out of the place where it is unpacked. With `..` only at its begin it can be told
-/// whatever other links there are.
+/// Rejects a link that leads outside the destination. `..` is accepted only at the start of a
+/// target, because only then the check is valid whatever other links exist.
 fn stays(name: &Path, target: &Path, top: &Path) -> Result<(), String> {
     let depth = name.components().count().saturating_sub(1);
     let mut parts = target.components().peekable();
@@ -241,20 +254,21 @@ fn stays(name: &Path, target: &Path, top: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the archive's link `{}` leads to {}, out of {}; nothing was changed",
+        "the archive link `{}` leads to {}, outside {}; nothing was changed",
         name.display(),
         target.display(),
         top.display()
     ))
 }
 
-/// What is unpacked, on its way to its place.
+/// The move of the unpacked tree into its destination.
 struct Work<'a> {
     root: &'a Path,
     top: &'a Path,
     named: BTreeSet<PathBuf>,
     out: Outcome,
-    /// Attributes of directories that are set in the end: nothing can be put into one that may not be written.
+    /// Directory attributes that are set last, because nothing can be moved into a directory that
+    /// is not writable.
     late: Vec<(PathBuf, Attributes)>,
 }
 
@@ -275,7 +289,7 @@ impl Work<'_> {
         }
     }
 
-    /// The archive has an entry for the directory itself that it is unpacked in.
+    /// Applies the attributes of the archive's entry for its root directory to the destination.
     fn whole(&mut self, call: &mut Call, packed: &Stat) -> Result<(), String> {
         let Some(now) = call.ground.node.look(self.top)?.filter(|_| !super::is_vital(self.top)) else { return Ok(()) };
         let want = wanted(call, packed, true)?;
@@ -288,6 +302,7 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Moves one entry to its destination, if it differs.
     fn entry(&mut self, call: &mut Call, path: &Path, stat: &Stat) -> Result<(), String> {
         let name = path.strip_prefix(self.root).unwrap_or(path);
         let to = self.top.join(name);
@@ -301,7 +316,7 @@ impl Work<'_> {
                     return Ok(());
                 }
                 if now.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
-                    return Err(format!("{} is a directory, and in the archive a link", to.display()));
+                    return Err(format!("{} is a directory, but a link in the archive", to.display()));
                 }
                 call.ground.keep_exchanged(&to)?;
                 call.ground.node.link(&to, &target)?;
@@ -323,7 +338,7 @@ impl Work<'_> {
     ) -> Result<(), String> {
         let want = wanted(call, stat, true)?;
         if safe::mode_of(stat) & 0o700 != 0o700 {
-            // What is in it is still to be taken out.
+            // The entries in this directory must still be moved out.
             let mode = Some(safe::mode_of(stat) | 0o700);
             safe::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
         }
@@ -341,7 +356,7 @@ impl Work<'_> {
             return Ok(());
         }
         if safe::kind(&now) != FileType::Directory {
-            return Err(format!("{} is there and is no directory", to.display()));
+            return Err(format!("{} exists and is not a directory", to.display()));
         }
         let changes = call.attribute_changes(&now, want);
         if self.named.contains(name) && !changes.is_empty() {
@@ -356,7 +371,7 @@ impl Work<'_> {
         let want = wanted(call, stat, false)?;
         if let Some(now) = &now {
             if safe::kind(now) == FileType::Directory {
-                return Err(format!("{} is a directory, and in the archive a file", to.display()));
+                return Err(format!("{} is a directory, but a file in the archive", to.display()));
             }
             if call.flag("keep_newer", false) && now.st_mtime > stat.st_mtime {
                 return Ok(());
@@ -390,7 +405,8 @@ impl Work<'_> {
     }
 }
 
-/// Attributes as the archive and the options want them. Whoever is not root owns what they unpack.
+/// The attributes from the task's options, else from the archive. Only root sets the archive's
+/// owner and group.
 fn wanted(call: &Call, packed: &Stat, directory: bool) -> Result<Attributes, String> {
     let given = call.attributes(Some(packed), 0o644, directory)?;
     let root = rustix::process::geteuid().is_root();

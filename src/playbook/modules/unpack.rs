@@ -1,4 +1,4 @@
-//! Unpacking by the node's own tar and unzip, for `unarchive`: what they are called with, and what they say.
+//! Calls the node's own tar and unzip for `unarchive` and interprets their output.
 
 use super::Call;
 use crate::playbook::compile::options;
@@ -6,14 +6,14 @@ use crate::playbook::process::Finished;
 use crate::playbook::safe;
 use std::path::Path;
 
-/// What tar says where it takes a name for another.
+/// The warning of tar when it changes an absolute name to a relative one.
 const STRIPPED: &str = "Removing leading";
 
-/// How an archive is packed, by its first bytes.
+/// The format of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Zip,
-    /// With the option of tar for what it is packed by.
+    /// A tar archive, with tar's option for its compression.
     Tar(Option<&'static str>),
 }
 
@@ -27,7 +27,7 @@ impl Kind {
         Self::Tar(packed.iter().find(|(magic, _)| begin.starts_with(magic)).map(|(_, option)| *option))
     }
 
-    /// What Ansible calls who handles it.
+    /// The name of Ansible's handler class for the format.
     pub fn handler(self) -> &'static str {
         match self {
             Self::Zip => "ZipArchive",
@@ -40,7 +40,8 @@ impl Kind {
     }
 }
 
-/// Unpacks an archive into `root`; the names that it has. `yard` is for what is of use meanwhile.
+/// Unpacks a tar archive into `root` and returns its entry names. `yard` is a directory for
+/// temporary files.
 pub fn untar(
     call: &Call,
     archive: &Path,
@@ -80,17 +81,15 @@ pub fn untar(
     if !done.success() {
         return Err(trouble("tar", &done));
     }
-    // It takes absolute names for others.
+    // tar has changed absolute names; the entries would go elsewhere than the archive says.
     if let Some(line) = done.stderr.lines().find(|line| line.contains(STRIPPED)) {
-        return Err(format!(
-            "the archive has names that are not below where it is unpacked ({line}); nothing was changed"
-        ));
+        return Err(format!("the archive has entries outside the destination ({line}); nothing was changed"));
     }
     let listing = safe::read(&index)?;
     Ok(String::from_utf8_lossy(&listing).lines().map(plain).collect())
 }
 
-/// How many bytes the archive is without its packing, for a check: nothing is written.
+/// The uncompressed size of an archive in bytes. Writes nothing.
 pub fn size(call: &Call, kind: Kind, archive: &Path) -> Result<u64, String> {
     let archive = archive.display().to_string();
     let number = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
@@ -112,15 +111,16 @@ pub fn size(call: &Call, kind: Kind, archive: &Path) -> Result<u64, String> {
     told.filter(|_| done.success()).ok_or_else(|| trouble("tar", &done))
 }
 
+/// Fails if the node's tar is not GNU tar.
 fn gnu(call: &Call) -> Result<(), String> {
     let version = call.quiet(&["tar", "--version"]).map_err(|e| missing("tar", &e))?;
     match version.stdout.contains("GNU tar") {
         true => Ok(()),
-        false => Err("the tar of this node is not GNU tar, which `unarchive` needs; install it first".into()),
+        false => Err("`unarchive` needs GNU tar, and the tar of this node is another; install GNU tar first".into()),
     }
 }
 
-/// A name as tar escapes it.
+/// Decodes an entry name that tar has escaped.
 fn plain(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -139,12 +139,12 @@ fn plain(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The same of a zip archive.
+/// Unpacks a zip archive into `root` and returns its entry names.
 pub fn unzip(call: &Call, archive: &Path, root: &Path) -> Result<Vec<String>, String> {
     let texts = [archive, root].map(|path| path.display().to_string());
     let (excludes, includes) = (call.list(&["exclude"]), call.list(&["include"]));
     if let Some(odd) = excludes.iter().chain(&includes).find(|name| name.starts_with('-')) {
-        return Err(format!("`{odd}`: unzip takes no name that begins with `-`"));
+        return Err(format!("`{odd}`: unzip does not support names that begin with `-`"));
     }
     let extra = call.list_of_texts("extra_opts").unwrap_or_default();
     harmless(&extra)?;
@@ -161,7 +161,7 @@ pub fn unzip(call: &Call, archive: &Path, root: &Path) -> Result<Vec<String>, St
     };
     let run = |argv: &[String]| call.quiet(&argv.iter().map(String::as_str).collect::<Vec<_>>());
     let list = run(&with(&["unzip", "-Z1"], &[])).map_err(|e| missing("unzip", &e))?;
-    // 11: nothing is as the patterns say.
+    // Exit code 11: no entry matches the patterns.
     let empty = |done: &Finished| done.rc == Some(11);
     if !list.success() && !empty(&list) {
         return Err(trouble("unzip", &list));
@@ -178,9 +178,9 @@ pub fn unzip(call: &Call, archive: &Path, root: &Path) -> Result<Vec<String>, St
     Ok(list.stdout.lines().map(str::to_owned).collect())
 }
 
-/// The first complaint tells why; what follows is that there was one.
+/// The first error line gives the cause; the later lines only report that there was an error.
 fn trouble(program: &str, done: &Finished) -> String {
-    let how = if done.timed_out { "ran out of time" } else { "can't unpack the archive" };
+    let how = if done.timed_out { "timed out" } else { "cannot unpack the archive" };
     let first = done
         .stderr
         .lines()
@@ -194,10 +194,10 @@ fn missing(program: &str, why: &str) -> String {
     format!("{why}; this node needs `{program}` for `unarchive`: install it by a task before this one")
 }
 
-/// Only such further options as change where nothing is written.
+/// Rejects `extra_opts` that could change where files are written.
 fn harmless(extra: &[String]) -> Result<(), String> {
     match options::odd_extra(extra.iter().map(String::as_str)) {
-        Some(odd) => Err(format!("`extra_opts`: {odd} is not part of the language; use provisioner kind: ansible")),
+        Some(odd) => Err(format!("`extra_opts`: {odd} is not supported; use provisioner kind: ansible")),
         None => Ok(()),
     }
 }

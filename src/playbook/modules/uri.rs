@@ -1,4 +1,4 @@
-//! `uri`: one request to a web service. In check mode it is not sent.
+//! The `uri` module: one HTTP request. It is not sent in check mode.
 
 use super::content::{asset, blob};
 use super::web::{self, Asker, Follow, Got, Wish};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Largest body that becomes part of a result, in bytes.
+/// Maximum size of a response body in a result, in bytes.
 const BODY_MAX: u64 = 16 << 20;
 /// Methods that change nothing.
 const LOOKS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
@@ -19,14 +19,14 @@ pub fn uri(call: &mut Call) -> Answer {
     let url = call.need(&["url"])?;
     let method = call.text(&["method"]).unwrap_or_else(|| "GET".into()).to_ascii_uppercase();
     if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase()) {
-        return Err("`method` is one word, as GET or POST".into());
+        return Err("`method` must be one word, such as GET or POST".into());
     }
     let follow = match call.text(&["follow_redirects"]).as_deref() {
         None | Some("safe") => Follow::Safe,
         Some("all" | "yes" | "True") => Follow::All,
         Some("none" | "no" | "False") => Follow::None,
         Some("urllib2") => Follow::Urllib,
-        Some(other) => return Err(format!("`follow_redirects` is all, none, safe or urllib2, not {other}")),
+        Some(other) => return Err(format!("`follow_redirects` must be all, none, safe or urllib2, not {other}")),
     };
     let wanted = statuses(call)?;
     let (body, kind) = body(call)?;
@@ -60,7 +60,8 @@ pub fn uri(call: &mut Call) -> Answer {
     answered(call, got, &url, &wanted, dest, start)
 }
 
-/// `creates` and `removes`: what to say instead of asking.
+/// The outcome if `creates` or `removes` makes the request unnecessary. None: the request is
+/// needed.
 fn needless(call: &Call) -> Result<Option<Outcome>, String> {
     for (option, wanted) in [("creates", true), ("removes", false)] {
         if call.text(&[option]).is_none_or(|path| path.is_empty()) {
@@ -69,7 +70,7 @@ fn needless(call: &Call) -> Result<Option<Outcome>, String> {
         let path = call.path(&[option])?;
         if call.is_by_command(&path) {
             return Ok(Some(Outcome::unknown(format!(
-                "whether {} is there depends on what was not run",
+                "whether {} exists depends on a command that check mode did not run",
                 path.display()
             ))));
         }
@@ -89,18 +90,18 @@ fn statuses(call: &Call) -> Result<Vec<u16>, String> {
         Some(Value::Number(n)) => vec![n.to_string()],
         Some(_) => call.list(&["status_code"]),
     };
-    let number = |word: &String| word.trim().parse().map_err(|_| format!("`{word}` is no status"));
+    let number = |word: &String| word.trim().parse().map_err(|_| format!("`{word}` is not a status code"));
     words.iter().map(number).collect()
 }
 
-/// What is sent, and what kind of thing that is.
+/// The request body, and its content type if `body_format` implies one.
 fn body(call: &Call) -> Result<(Vec<u8>, Option<&'static str>), String> {
     let format = call.text(&["body_format"]).unwrap_or_else(|| "raw".into());
     if let Some(src) = call.text(&["src"]) {
         if call.flag("remote_src", false) {
             return Ok((call.ground.node.read(&call.path(&["src"])?)?, None));
         }
-        let source = asset(call.task, &src).ok_or_else(|| format!("`{src}` is not among the files of this plan"))?;
+        let source = asset(call.task, &src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
         return Ok((blob(call.plan, source)?.to_vec(), None));
     }
     let body = call.args.get("body").unwrap_or(&Value::Null);
@@ -117,15 +118,15 @@ fn body(call: &Call) -> Result<(Vec<u8>, Option<&'static str>), String> {
             Value::Null => Ok((Vec::new(), None)),
             Value::String(text) => Ok((text.clone().into_bytes(), None)),
             Value::Number(n) => Ok((n.to_string().into_bytes(), None)),
-            _ => Err("`body` is a text where `body_format` is raw; did you mean json?".into()),
+            _ => Err("`body` must be text if `body_format` is raw; did you mean json?".into()),
         },
-        other => {
-            Err(format!("`body_format` is raw, json or form-urlencoded, not {other}; use provisioner kind: ansible"))
-        }
+        other => Err(format!(
+            "`body_format` must be raw, json or form-urlencoded, not {other}; use provisioner kind: ansible"
+        )),
     }
 }
 
-/// A map, or a list of pairs, as a form of a browser.
+/// Encodes a map or a list of pairs as application/x-www-form-urlencoded.
 fn form(body: &Value) -> Result<String, String> {
     let text = |value: &Value| match value {
         Value::String(s) => s.clone(),
@@ -137,11 +138,11 @@ fn form(body: &Value) -> Result<String, String> {
         Value::Array(list) => {
             let pair = |item: &'_ Value| item.as_array().is_some_and(|pair| pair.len() == 2);
             if !list.iter().all(pair) {
-                return Err("`body` of a form is a map, or a list of pairs".into());
+                return Err("`body` of a form must be a map or a list of pairs".into());
             }
             list.iter().map(|item| (text(&item[0]), &item[1])).collect()
         }
-        _ => return Err("`body` of a form is a map, or a list of pairs".into()),
+        _ => return Err("`body` of a form must be a map or a list of pairs".into()),
     };
     let mut out = Vec::new();
     for (name, value) in pairs {
@@ -153,6 +154,7 @@ fn form(body: &Value) -> Result<String, String> {
     Ok(out.join("&"))
 }
 
+/// Percent-encodes a form field.
 fn escaped(text: &str) -> String {
     let one = |byte: u8| match byte {
         b' ' => "+".to_owned(),
@@ -162,7 +164,8 @@ fn escaped(text: &str) -> String {
     text.bytes().map(one).collect()
 }
 
-/// Nobody answered: a failure that `failed_when` and `until` can read, with status -1 as Ansible has it.
+/// The outcome without a response: a failure that `failed_when` and `until` can read, with status
+/// -1 as in Ansible.
 fn unanswered(url: &str, wanted: &[u16], msg: String, start: Instant) -> Outcome {
     let mut out = Outcome { failed: true, ..Outcome::default() };
     out.msg = format!("Status code was -1 and not {wanted:?}: {msg}");
@@ -177,6 +180,7 @@ fn unanswered(url: &str, wanted: &[u16], msg: String, start: Instant) -> Outcome
     out
 }
 
+/// The outcome for a response: writes the body to `dest` if requested and fills the result keys.
 fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<PathBuf>, start: Instant) -> Answer {
     let mut more = headers(&got);
     if let Some(location) = got.header("location").and_then(|place| crate::web::resolve(&got.url, place)) {
@@ -230,7 +234,8 @@ fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<P
     Ok(out)
 }
 
-/// Headers as names of a result: lower case, `_` for `-`; those that come twice joined. And the cookies.
+/// The response headers as keys of a result: lower case, `_` instead of `-`, repeated headers
+/// joined. Also the cookies.
 fn headers(got: &Got) -> Map<String, Value> {
     let mut out: Map<String, Value> = Map::new();
     let mut cookies: Map<String, Value> = Map::new();

@@ -1,5 +1,5 @@
-//! `wait_for`: a port, a path, a text in a file or on a port, or the end of a port's connections, asked again and again until
-//! it is so or the time is up.
+//! The `wait_for` module: polls until a port, a path, a text in a file or on a port, or the end of
+//! a port's connections is found, or until the timeout.
 
 use super::{Answer, Call, Outcome, pieces};
 use crate::playbook::pyregex;
@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read of a port in search of a text.
+/// Maximum number of bytes read from a port in search of a text.
 const HEARD_MAX: usize = 1 << 20;
-/// States of connections, by the names that Linux's own tables have numbers for.
+/// TCP connection states and their numbers in `/proc/net/tcp`.
 const STATES: [(&str, &str); 6] = [
     ("ESTABLISHED", "01"),
     ("SYN_SENT", "02"),
@@ -23,7 +23,7 @@ const STATES: [(&str, &str); 6] = [
     ("TIME_WAIT", "06"),
 ];
 
-/// What is waited for.
+/// The condition to wait for.
 enum Wanted {
     Nothing,
     Port { host: String, port: u16, pattern: Option<Regex>, open: bool },
@@ -31,18 +31,18 @@ enum Wanted {
     Drained(Drained),
 }
 
-/// That nobody has a connection to a port of this machine.
+/// The condition that a local port has no connections.
 struct Drained {
     port: u16,
-    /// Of this machine; one that is unspecified stands for all.
+    /// Local addresses. An unspecified address (0.0.0.0, ::) means all.
     at: BTreeSet<IpAddr>,
-    /// Whose connections don't count.
+    /// Remote addresses whose connections do not count.
     excluded: BTreeSet<IpAddr>,
-    /// Numbers of the states that count.
+    /// The numbers of the connection states that count.
     states: Vec<&'static str>,
 }
 
-/// What was found when it was so.
+/// The match of `search_regex`: groups and named groups.
 #[derive(Default)]
 struct Found {
     groups: Vec<Value>,
@@ -63,7 +63,7 @@ pub fn wait_for(call: &mut Call) -> Answer {
     loop {
         let left = limit.saturating_sub(start.elapsed());
         let found = match &wanted {
-            // Only a pause.
+            // Without a port or path, `wait_for` only waits for the timeout.
             Wanted::Nothing => (start.elapsed() >= timeout).then(Found::default),
             Wanted::Path { path, pattern, there } => match present(call, path, pattern.as_ref())? {
                 found if *there => found,
@@ -84,7 +84,7 @@ pub fn wait_for(call: &mut Call) -> Answer {
             return Ok(told(call, &wanted, found, start.elapsed()));
         }
         if checks {
-            return Ok(Outcome::unknown("it is not so now, and check mode does not wait"));
+            return Ok(Outcome::unknown("the condition does not hold now, and check mode does not wait"));
         }
         if start.elapsed() >= limit {
             let why = format!("{} after {} s", wanted.unmet(), limit.as_secs());
@@ -101,18 +101,21 @@ pub fn wait_for(call: &mut Call) -> Answer {
 
 fn wanted(call: &Call) -> Result<Wanted, String> {
     let host = call.text(&["host"]).unwrap_or_else(|| "127.0.0.1".into());
-    let port = call.text(&["port"]).map(|p| p.parse::<u16>().map_err(|_| format!("`{p}` is no port"))).transpose()?;
+    let port =
+        call.text(&["port"]).map(|p| p.parse::<u16>().map_err(|_| format!("`{p}` is not a port"))).transpose()?;
     let path = call.text(&["path"]).map(|_| call.path(&["path"])).transpose()?;
     let state = call.text(&["state"]).unwrap_or_else(|| "started".into());
     let compile = |p: String| pyregex::bytes(&p).multi_line(true).build().map_err(|e| format!("pattern `{p}`: {e}"));
     let pattern = call.text(&["search_regex"]).map(compile).transpose()?;
     if call.args.contains_key("exclude_hosts") && state != "drained" {
-        return Err("`exclude_hosts` goes with `state: drained`".into());
+        return Err("`exclude_hosts` requires `state: drained`".into());
     }
     match (state.as_str(), port, path) {
-        (_, Some(_), Some(_)) => Err("`port` and `path` can't both be given".into()),
-        ("stopped" | "drained", _, Some(_)) => Err(format!("`state: {state}` is of a port; of a path it is `absent`")),
-        ("drained", None, None) => Err("`state: drained` needs `port`".into()),
+        (_, Some(_), Some(_)) => Err("`port` and `path` cannot be combined".into()),
+        ("stopped" | "drained", _, Some(_)) => {
+            Err(format!("`state: {state}` requires `port`; use `absent` for a path"))
+        }
+        ("drained", None, None) => Err("`state: drained` requires `port`".into()),
         ("drained", Some(port), None) => Ok(Wanted::Drained(Drained::new(call, &host, port)?)),
         ("started" | "present" | "stopped" | "absent", port, path) => {
             let up = matches!(state.as_str(), "started" | "present");
@@ -123,26 +126,26 @@ fn wanted(call: &Call) -> Result<Wanted, String> {
                 (None, None) => Wanted::Nothing,
             })
         }
-        _ => Err(format!("`{state}` is no state of wait_for")),
+        _ => Err(format!("`{state}` is not a valid state of wait_for")),
     }
 }
 
 impl Wanted {
-    /// What is the matter when the time is up.
+    /// The message for a timeout.
     fn unmet(&self) -> String {
         let text = |pattern: &Option<Regex>| match pattern {
             Some(pattern) => format!("`{}` is not in ", pattern.as_str().trim_start_matches("(?m)")),
             None => String::new(),
         };
         match self {
-            Self::Nothing => "the run has no time left".into(),
+            Self::Nothing => "the task's timeout was reached".into(),
             Self::Port { host, port, pattern: pattern @ Some(_), .. } => format!("{}{host}:{port}", text(pattern)),
             Self::Port { host, port, open, .. } => {
                 format!("{host}:{port} is {}", if *open { "not open" } else { "open" })
             }
             Self::Path { path, pattern: pattern @ Some(_), .. } => format!("{}{}", text(pattern), path.display()),
             Self::Path { path, there, .. } => {
-                format!("{} is {}", path.display(), if *there { "not there" } else { "still there" })
+                format!("{} {}", path.display(), if *there { "does not exist" } else { "still exists" })
             }
             Self::Drained(drained) => format!("port {} still has connections", drained.port),
         }
@@ -158,7 +161,7 @@ impl Drained {
         let number = |name: &String| {
             let found = STATES.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
             found.ok_or_else(|| {
-                format!("`active_connection_states`: `{name}` is none of {}", STATES.map(|s| s.0).join(", "))
+                format!("`active_connection_states`: `{name}` is not one of {}", STATES.map(|s| s.0).join(", "))
             })
         };
         let mut excluded = BTreeSet::new();
@@ -169,13 +172,13 @@ impl Drained {
         Ok(Self { port, at: addresses(host)?, excluded, states })
     }
 
-    /// How many there are, by the tables of the kernel.
+    /// The number of connections in the kernel's tables.
     fn connections(&self) -> Result<usize, String> {
         let mut count = 0;
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
             let text = match std::fs::read_to_string(table) {
                 Ok(text) => text,
-                // A machine without IPv6.
+                // The machine has no IPv6.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(format!("{table}: {e}")),
             };
@@ -193,7 +196,7 @@ impl Drained {
     }
 }
 
-/// Address and port as the kernel's tables have them: words of 32 bits in this machine's order, in hex.
+/// Parses an address and port of the kernel's tables: 32-bit words in native byte order, in hex.
 fn end_of(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let word = |at: usize| u32::from_str_radix(address.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
@@ -216,6 +219,7 @@ fn addresses(host: &str) -> Result<BTreeSet<IpAddr>, String> {
     Ok(found.map(|address| address.ip().to_canonical()).collect())
 }
 
+/// The outcome when the condition holds.
 fn told(call: &Call, wanted: &Wanted, found: Found, took: Duration) -> Outcome {
     let mut out = Outcome::ok(format!("waited {} s", took.as_secs()));
     for name in ["port", "path", "search_regex"] {
@@ -231,7 +235,7 @@ fn told(call: &Call, wanted: &Wanted, found: Found, took: Duration) -> Outcome {
     out
 }
 
-/// Sleeps; false if cancelled meanwhile.
+/// Sleeps. Returns false if the run was cancelled meanwhile.
 pub fn nap(call: &Call, time: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -243,11 +247,13 @@ pub fn nap(call: &Call, time: Duration) -> bool {
     !call.cancel.stopped()
 }
 
+/// Connects to the first address that accepts within `timeout`.
 fn connected(host: &str, port: u16, timeout: Duration) -> Option<TcpStream> {
     (host, port).to_socket_addrs().ok()?.find_map(|address| TcpStream::connect_timeout(&address, timeout).ok())
 }
 
-/// Whether the other side says it before it ends, or the time does.
+/// Reads from the connection until the pattern matches. None: the connection closed or the time
+/// ended first.
 fn heard(call: &Call, mut stream: TcpStream, pattern: &Regex, left: Duration) -> Option<Found> {
     let start = Instant::now();
     let mut text = Vec::new();
@@ -278,6 +284,7 @@ fn search(pattern: &Regex, text: &[u8]) -> Option<Found> {
     Some(Found { groups: found.iter().skip(1).map(text).collect(), named })
 }
 
+/// Whether `path` exists and, with a pattern, whether its content matches.
 fn present(call: &Call, path: &Path, pattern: Option<&Regex>) -> Result<Option<Found>, String> {
     let node = &call.ground.node;
     Ok(match (node.follow(path), pattern) {
@@ -310,9 +317,9 @@ mod tests {
         assert!(drained("127.0.0.1", &["01"]).counts(&line(&own, &other, "01")));
         assert!(drained("127.0.0.1", &["01"]).counts(&line(&mapped, &other, "01")));
         assert!(drained("0.0.0.0", &["01"]).counts(&line(&other, &other, "01")));
-        assert!(!drained("127.0.0.1", &["01"]).counts(&line(&other, &other, "01")), "of another address");
+        assert!(!drained("127.0.0.1", &["01"]).counts(&line(&other, &other, "01")), "another local address");
         assert!(!drained("127.0.0.1", &["01"]).counts(&line(&own, &other, "06")), "in a state that does not count");
-        assert!(!drained("127.0.0.1", &["01"]).counts(&line(&own, &word([10, 0, 0, 9]), "01")), "of one left out");
+        assert!(!drained("127.0.0.1", &["01"]).counts(&line(&own, &word([10, 0, 0, 9]), "01")), "an excluded host");
         assert!(!drained("127.0.0.1", &["01"]).counts("  sl  local_address rem_address   st tx_queue"));
     }
 

@@ -1,6 +1,8 @@
-//! One question to a web server, for the modules that ask one: options, proxy, trust, redirections, and who asks.
+//! HTTP requests for the modules that need them: options, proxy, TLS trust, redirects and
+//! credentials.
 //!
-//! Nothing of it is in an argument of a program or in a message: an address is told by its host alone.
+//! No URL is passed to another program or shown in a message, because it may contain a secret;
+//! messages only name the host.
 
 use super::{Call, Outcome};
 use crate::web::{self, Hop, REQUESTS_MAX, basic};
@@ -12,19 +14,19 @@ use ureq::http::{Request, Response};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
 
-/// For a task without a limit of its own.
+/// Timeout of a request for a task without its own timeout.
 const ALL_MAX: Duration = Duration::from_secs(3600);
-/// Bytes between two looks at whether the run is cancelled.
+/// Bytes read between two checks for cancellation.
 const PIECE: usize = 64 << 10;
 
-/// Which redirections are followed.
+/// The redirects that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
     All,
     None,
-    /// Where nothing is changed: GET and HEAD.
+    /// Only redirects of GET and HEAD.
     Safe,
-    /// As Python's urllib: those, and a POST that becomes a GET.
+    /// As in Python's urllib: GET and HEAD, and a POST that becomes a GET.
     Urllib,
 }
 
@@ -40,26 +42,26 @@ impl Follow {
     }
 }
 
-/// Who asks.
+/// The credentials of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// With the login and the headers that the task's options say.
+    /// With the login and headers of the task's options.
     Task,
     Nobody,
 }
 
-/// What is asked for.
+/// A request. The task's options add to it.
 #[derive(Debug)]
 pub struct Wish<'a> {
     pub url: &'a str,
     pub method: &'a str,
-    /// Beside those that the task's options say.
+    /// Headers in addition to those of the task.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub follow: Follow,
-    /// In seconds: of a server that says nothing for so long.
+    /// Default of the task's `timeout`, in seconds: the maximum time without data from the server.
     pub timeout: f64,
-    /// Seconds since 1970: only if it is newer.
+    /// Sends If-Modified-Since with this time, in seconds since 1970.
     pub newer_than: Option<i64>,
     pub asker: Asker,
 }
@@ -72,23 +74,24 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// The last answer, whose body is still to be read.
+/// The final response, whose body is not read yet.
 #[derive(Debug)]
 pub struct Got {
     pub status: u16,
-    /// Where it came from in the end.
+    /// The URL after redirects.
     pub url: String,
-    /// Names in lower case, in order.
+    /// Headers in order, names in lower case.
     pub headers: Vec<(String, String)>,
     host: String,
     response: Response<Body>,
 }
 
-/// Asks, as the options of the task say. Err: there is no answer.
+/// Sends the request with the task's options and follows redirects. Fails only if there is no
+/// response.
 pub fn ask(call: &Call, wish: &Wish) -> Result<Got, String> {
     let url = wish.url;
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(format!("{} is no http or https address; use provisioner kind: ansible", shown(url)));
+        return Err(format!("{} is not an http or https URL; use provisioner kind: ansible", shown(url)));
     }
     let until = call.until.unwrap_or_else(|| Instant::now() + ALL_MAX);
     let quiet = call.seconds("timeout", wish.timeout)?.max(Duration::from_millis(100));
@@ -113,7 +116,7 @@ pub fn ask(call: &Call, wish: &Wish) -> Result<Got, String> {
         if let (401, Some(login), None) = (status, &login, hop.authorization_given())
             && header("www-authenticate").is_some_and(|how| how.to_ascii_lowercase().contains("basic"))
             && requests < REQUESTS_MAX
-            // To nobody else than who was asked.
+            // Credentials are only sent to the server of the original URL.
             && shown(&hop.url) == shown(url)
         {
             hop.headers.push(("Authorization".into(), login.clone()));
@@ -121,7 +124,7 @@ pub fn ask(call: &Call, wish: &Wish) -> Result<Got, String> {
         }
         let location = header("location").filter(|_| wish.follow.follows(&hop.method, status));
         let next = hop.next(url, status, location.as_deref());
-        match next.map_err(|_| format!("{} redirects to what is no http or https address", shown(&hop.url)))? {
+        match next.map_err(|_| format!("{} redirects to a URL that is not http or https", shown(&hop.url)))? {
             Some(_) if requests >= REQUESTS_MAX => {
                 return Err(format!("{} redirects more than {} times", shown(url), REQUESTS_MAX - 1));
             }
@@ -153,7 +156,7 @@ fn first(call: &Call, wish: &Wish) -> Result<Hop, String> {
                 headers.push((name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
             }
         }
-        Some(_) => return Err("`headers` takes a map".into()),
+        Some(_) => return Err("`headers` must be a map".into()),
     }
     let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.clone());
     headers.retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
@@ -186,7 +189,7 @@ fn agent(call: &Call, url: &str, quiet: Duration) -> Result<Agent, String> {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .allow_non_standard_methods(true)
-        .proxy(proxy.map_err(|_| "the proxy that the environment names is no address")?)
+        .proxy(proxy.map_err(|_| "the proxy URL in the environment is not valid")?)
         .timeout_connect(Some(quiet))
         .timeout_per_read(Some(quiet))
         .timeout_per_write(Some(quiet))
@@ -196,7 +199,7 @@ fn agent(call: &Call, url: &str, quiet: Duration) -> Result<Agent, String> {
     Ok(builder.build().into())
 }
 
-/// The proxy that the environment names for an address: that of the task, else that of this program.
+/// The proxy for a URL, from the task's environment or else from that of this process.
 fn proxy_of(call: &Call, url: &str) -> Option<String> {
     if !call.flag("use_proxy", true) {
         return None;
@@ -226,17 +229,17 @@ fn send(agent: &Agent, hop: &Hop, wish: &Wish, until: Instant) -> Result<Respons
         request = request.header(name, value);
     }
     let body = if hop.body { wish.body.clone() } else { Vec::new() };
-    let bad = |_| format!("{}: the method, the address or a header can't be sent as it is", shown(&hop.url));
+    let bad = |_| format!("{}: the method, the URL or a header is not valid", shown(&hop.url));
     let request = request.body(body).map_err(bad)?;
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let request = agent.configure_request(request).timeout_global(Some(left)).build();
     agent.run(request).map_err(|e| trouble(&hop.url, &e))
 }
 
-/// Why there is no answer, without the address, which may hold a secret.
+/// The reason why there is no response, without the URL, which may contain a secret.
 fn trouble(url: &str, error: &ureq::Error) -> String {
     match error {
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => format!("{}: the address can't be asked for", shown(url)),
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => format!("{}: the URL is not valid", shown(url)),
         other => format!("Request failed: {}: {other}", shown(url)),
     }
 }
@@ -246,7 +249,7 @@ impl Got {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// What Ansible says of an answer.
+    /// The response status as in Ansible's results.
     pub fn said(&self) -> String {
         match self.status {
             200..=299 => format!("OK ({} bytes)", self.header("content-length").unwrap_or("unknown")),
@@ -254,12 +257,12 @@ impl Got {
         }
     }
 
-    /// The body, at most so many bytes, into `to`; how many there were.
+    /// Writes the body to `to` and returns its size in bytes. Fails if it is larger than `most`.
     pub fn save(self, call: &Call, to: &mut dyn Write, most: u64) -> Result<u64, String> {
         let host = self.host.clone();
         let packed = self.header("content-encoding").is_some_and(|how| how.eq_ignore_ascii_case("gzip"));
         if packed && call.flag("decompress", true) {
-            return Err(format!("{host}: the body is packed by gzip; `decompress: false` takes it as it is"));
+            return Err(format!("{host}: the body is compressed with gzip; `decompress: false` stores it unchanged"));
         }
         let mut from = self.response.into_body().into_reader();
         let (mut piece, mut all) = (vec![0; PIECE], 0);
@@ -277,7 +280,7 @@ impl Got {
             if all > most {
                 return Err(format!("{host}: more than {} MiB; use provisioner kind: ansible", most >> 20));
             }
-            to.write_all(&piece[..n]).map_err(|e| format!("cannot keep what {host} sends: {e}"))?;
+            to.write_all(&piece[..n]).map_err(|e| format!("cannot store the response of {host}: {e}"))?;
         }
     }
 
@@ -287,7 +290,7 @@ impl Got {
         Ok(out)
     }
 
-    /// The failed task that an answer means which was not wanted.
+    /// The failed outcome for a response with an unwanted status.
     pub fn failure(&self) -> Outcome {
         let mut out = Outcome { failed: true, msg: format!("Request failed: {}", self.said()), ..Outcome::default() };
         for (key, value) in
@@ -299,7 +302,7 @@ impl Got {
     }
 }
 
-/// The name that the server gives the file, or else that of the address.
+/// The file name from Content-Disposition, or else from the URL.
 pub fn file_name(got: &Got) -> String {
     let given = got.header("content-disposition").and_then(|text| {
         let (_, rest) = text.split_once("filename=")?;
@@ -312,7 +315,7 @@ pub fn file_name(got: &Got) -> String {
     given.or_else(|| last(path_of(&got.url))).unwrap_or_else(|| "index.html".into())
 }
 
-/// The same before there is an answer.
+/// The file name from the URL.
 pub fn name_of(url: &str) -> String {
     last(path_of(url)).unwrap_or_else(|| "index.html".into())
 }
@@ -327,14 +330,14 @@ fn last(path: &str) -> Option<String> {
     (!name.contains('\0')).then(|| name.to_owned())
 }
 
-/// An address without what may be a secret in it: its host, and the port.
+/// The host and port of a URL, without parts that may be secret.
 pub fn shown(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
-/// An address as results have it: without a password.
+/// A URL for results, with the password masked.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -1,8 +1,9 @@
-//! The node as a run sees it and changes it: all modules look and change through here, and only here.
+//! Access to the node for all modules: they read and change it only through this type.
 //!
-//! In a run that does things these are the functions of `safe` and the system's own tools; in check mode the same calls
-//! look at, and change, what would be (`overlay`, `would`), and nothing is written but an archive that is unpacked aside to be
-//! looked into. So each module has one way only, and a later task of a check sees what an earlier one would have made.
+//! In a real run the calls go to `safe` and the system's own tools. In check mode the same calls
+//! read and change a prediction (`overlay`, `predicted_state`), and nothing is written except for
+//! archives that are unpacked into a temporary directory for inspection. So each module has a
+//! single code path, and a later task of a check sees the predicted changes of earlier tasks.
 
 mod overlay;
 mod would;
@@ -24,22 +25,22 @@ pub use would::Would;
 type Accounts = BTreeMap<(bool, String), Option<Vec<String>>>;
 type Result<T> = std::result::Result<T, SafeError>;
 
-/// The node, or what it would be.
+/// The node, or its predicted state in check mode.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// In check mode.
+    /// Only in check mode: predicted files, and other predicted state.
     would: Option<Box<(Overlay, Would)>>,
     notes: Notes,
-    /// What is to be on disk before anything is changed.
+    /// A file that must be on disk before the first change.
     ahead: Option<Ahead>,
-    /// Something was looked for in vain that what was not run may make.
+    /// In check mode something was missing that a task which was not run may create.
     vague: Cell<bool>,
-    /// Lines of users (true) and groups that were asked for, by what they were asked by.
+    /// Cached passwd (true) and group entries, by the name or id they were looked up with.
     accounts: RefCell<Accounts>,
     cancel: Cancel,
 }
 
-/// A file and its content, private.
+/// A file that is written with mode 0600, and its content.
 #[derive(Debug)]
 pub struct Ahead {
     pub path: PathBuf,
@@ -47,7 +48,8 @@ pub struct Ahead {
 }
 
 impl Node {
-    /// `check`: everything is looked at, nothing of it is written. Otherwise what is made is noted first. `cancel` ends questions.
+    /// `check`: check mode, which writes nothing. Otherwise `notes` records each temporary file
+    /// before it is created. `cancel` ends account lookups.
     pub fn new(check: bool, notes: Notes, cancel: Cancel) -> Self {
         Self { would: check.then(Box::default), notes, cancel, ..Self::default() }
     }
@@ -56,12 +58,14 @@ impl Node {
         &self.notes
     }
 
-    /// What is to be written before the next change; None: nothing. Gives back what was to be, and was not needed.
+    /// Sets the file to write before the next change. Returns the previous one if it was not
+    /// written.
     pub fn set_ahead(&mut self, ahead: Option<Ahead>) -> Option<Ahead> {
         std::mem::replace(&mut self.ahead, ahead)
     }
 
-    /// The node is about to be changed. Whoever changes it otherwise than by this type says so here.
+    /// Must be called before each change of the node; the methods of this type do so themselves.
+    /// Writes the file of `set_write_ahead`.
     pub fn begin(&mut self) -> Result<()> {
         let Some(Ahead { path, content }) = &self.ahead else { return Ok(()) };
         let private = Attributes { mode: Some(0o600), ..Attributes::default() };
@@ -70,11 +74,12 @@ impl Node {
         Ok(())
     }
 
+    /// Whether this is check mode.
     pub fn checks(&self) -> bool {
         self.would.is_some()
     }
 
-    /// What lies at a path, a link itself and not its target; None: nothing.
+    /// The metadata of a path; a link is not followed. None: the path does not exist.
     pub fn look(&self, path: &Path) -> Result<Option<Stat>> {
         match &self.would {
             None => safe::look(path),
@@ -82,8 +87,9 @@ impl Node {
         }
     }
 
-    /// Where all links lead, and what is there; None: nothing, or it can't be told. For looking, never to be changed, nor to be
-    /// read for others.
+    /// Follows all links to the real path. None: it does not exist or cannot be read. Only for
+    /// inspection: an untrusted user may control the links, so the target must not be changed or
+    /// passed on.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
         match &self.would {
             None => {
@@ -95,8 +101,8 @@ impl Node {
         }
     }
 
-    /// Where a link leads whose target is to be changed or read, and what is there; only links that none but root can have put
-    /// there are followed.
+    /// Follows links to a target that will be changed or read. Fails on links that a user other
+    /// than root may have created.
     pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
         match &self.would {
             None => safe::lead(path),
@@ -104,7 +110,8 @@ impl Node {
         }
     }
 
-    /// What is there where a path is led over such links; None: nothing, or nothing on the way to it.
+    /// Like `follow_trusted`, but None if the target or one of its parent directories does not
+    /// exist.
     pub fn lead_to(&self, path: &Path) -> Result<Option<(PathBuf, Stat)>> {
         match self.lead(path) {
             Ok((real, stat)) => Ok(stat.map(|stat| (real, stat))),
@@ -121,7 +128,7 @@ impl Node {
         self.follow(path).is_some_and(|(_, stat)| safe::kind(&stat) == FileType::Directory)
     }
 
-    /// Content of a regular file.
+    /// The content of a regular file.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
         self.noted(match &self.would {
             None => safe::read(path),
@@ -129,7 +136,7 @@ impl Node {
         })
     }
 
-    /// A regular file, to be read piece by piece.
+    /// Opens a regular file for reading.
     pub fn open(&self, path: &Path) -> Result<Box<dyn Read>> {
         Ok(match &self.would {
             None => Box::new(safe::open(path)?.0),
@@ -137,6 +144,7 @@ impl Node {
         })
     }
 
+    /// The target of a symbolic link.
     pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
         match &self.would {
             None => safe::read_link(path),
@@ -144,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Names in a directory, sorted.
+    /// The sorted names in a directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>> {
         match &self.would {
             None => safe::list(path).map(|mut names| {
@@ -155,7 +163,8 @@ impl Node {
         }
     }
 
-    /// Everything below a directory, parents first, links not followed, other file systems not entered.
+    /// Everything below a directory, parents first. Links are not followed. Fails at another file
+    /// system and at more than `most` entries.
     pub fn walk(&self, path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
         match &self.would {
             None => safe::walk(path, most),
@@ -163,7 +172,8 @@ impl Node {
         }
     }
 
-    /// Puts `content` at `path` in one step. `check` sees the new file before it gets its name; in check mode there is none.
+    /// Replaces the file at `path` atomically. `check` validates the new file before it is renamed;
+    /// check mode does not call it.
     pub fn write(
         &mut self,
         path: &Path,
@@ -179,7 +189,7 @@ impl Node {
         self.noted(done)
     }
 
-    /// The content of one file, of whatever size, at another path.
+    /// Copies a file of any size.
     pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -189,7 +199,7 @@ impl Node {
         self.noted(done)
     }
 
-    /// A file of this run's own, whose content is on the disk already, in the place of what is at another path.
+    /// Renames a temporary file of this run, whose content is already on disk, to `path`.
     pub fn adopt(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -199,11 +209,12 @@ impl Node {
         self.noted(done)
     }
 
-    /// Whether two files have the same content, of whatever size.
+    /// Whether two files of any size have the same content.
     pub fn same_content(&self, one: &Path, other: &Path) -> Result<bool> {
         safe::same_bytes((one, &mut self.open(one)?), (other, &mut self.open(other)?))
     }
 
+    /// Sets mode, owner and group of an existing file or directory.
     pub fn set_attributes(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -213,7 +224,7 @@ impl Node {
         self.noted(done)
     }
 
-    /// Sets times, in seconds since 1970; None leaves.
+    /// Sets times in seconds since 1970. None: unchanged.
     pub fn set_times(&mut self, path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -223,6 +234,7 @@ impl Node {
         self.noted(done)
     }
 
+    /// Creates a directory. Fails if it exists or if its parent does not.
     pub fn make_directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -232,7 +244,7 @@ impl Node {
         self.noted(done)
     }
 
-    /// One file, link or empty directory.
+    /// Removes a file, a link or an empty directory.
     pub fn remove(&mut self, path: &Path, directory: bool) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -242,6 +254,7 @@ impl Node {
         self.noted(done)
     }
 
+    /// Removes a directory with everything in it. Fails if a file system is mounted below it.
     pub fn remove_tree(&mut self, path: &Path) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -260,7 +273,7 @@ impl Node {
         self.noted(done)
     }
 
-    /// Makes a symbolic link in one step, in the place of a file or link.
+    /// Creates a symbolic link atomically, replacing a file or link.
     pub fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -270,6 +283,7 @@ impl Node {
         self.noted(done)
     }
 
+    /// Makes `name` a hard link to `path`.
     pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
@@ -279,7 +293,7 @@ impl Node {
         self.noted(done)
     }
 
-    /// In check mode, what is not there may come with what was not run.
+    /// Notes a missing file, because in check mode a task that was not run may create it.
     fn noted<T>(&self, done: Result<T>) -> Result<T> {
         if let Err(SafeError::Io { source, .. }) = &done
             && source.kind() == std::io::ErrorKind::NotFound
@@ -289,7 +303,7 @@ impl Node {
         done
     }
 
-    /// What would be of units, packages and accounts; None where things are done.
+    /// The predicted units, packages and accounts. None: not in check mode.
     pub fn would(&self) -> Option<&Would> {
         self.would.as_ref().map(|would| &would.1)
     }
@@ -298,28 +312,29 @@ impl Node {
         self.would.as_mut().map(|would| &mut would.1)
     }
 
-    /// name:x:uid:gid:comment:home:shell, by name or number.
+    /// The passwd entry (name:x:uid:gid:comment:home:shell) by name or id.
     pub fn user(&self, key: &str) -> Option<Vec<String>> {
         self.would().and_then(|w| w.user(key)).unwrap_or_else(|| self.account(true, key))
     }
 
-    /// name:x:gid:members, by name or number.
+    /// The group entry (name:x:gid:members) by name or id.
     pub fn group(&self, key: &str) -> Option<Vec<String>> {
         self.would().and_then(|w| w.group(key)).unwrap_or_else(|| self.account(false, key))
     }
 
-    /// Each is asked for once, until somebody may have changed them: a directory may hold any number of files of one owner.
+    /// Cached until `forget_accounts`, because a directory tree may hold many files of one owner.
     fn account(&self, user: bool, key: &str) -> Option<Vec<String>> {
         let mut accounts = self.accounts.borrow_mut();
         let ask = || if user { owner::user(key, &self.cancel) } else { owner::group(key, &self.cancel) };
         accounts.entry((user, key.to_owned())).or_insert_with(ask).clone()
     }
 
-    /// Users and groups may be others from now on.
+    /// Clears the account cache, because users and groups may have changed.
     pub fn forget_accounts(&self) {
         self.accounts.borrow_mut().clear();
     }
 
+    /// The id of a user name or of a number. Fails if the user does not exist.
     pub fn uid(&self, name: &str) -> std::result::Result<u32, String> {
         if let Ok(id) = name.parse() {
             return numbered(id);
@@ -328,6 +343,7 @@ impl Node {
         id.ok_or_else(|| self.missing(format!("there is no user `{name}`")))
     }
 
+    /// The id of a group name or of a number. Fails if the group does not exist.
     pub fn gid(&self, name: &str) -> std::result::Result<u32, String> {
         if let Ok(id) = name.parse() {
             return numbered(id);
@@ -336,8 +352,8 @@ impl Node {
         id.ok_or_else(|| self.missing(format!("there is no group `{name}`")))
     }
 
-    /// Notes that something is not there, and gives the message back: in a check after something was not run, that is no
-    /// failure yet.
+    /// Notes that something is missing, and returns `message` for the error. In a check after tasks
+    /// with unknown effects the task is then not failed but indeterminate.
     pub fn missing(&self, message: String) -> String {
         if self.would().is_some_and(Would::blurred) {
             self.vague.set(true);
@@ -345,15 +361,15 @@ impl Node {
         message
     }
 
-    /// Whether the last failure may be none when the run is real; asked once.
+    /// Whether the last failure may not occur in a real run. Clears the note.
     pub fn take_vague(&self) -> bool {
         self.vague.take()
     }
 }
 
-/// The last number is nobody's: for the kernel it means that nothing is to be changed.
+/// Rejects the id 4294967295 (-1): chown takes it as "leave unchanged".
 fn numbered(id: u32) -> std::result::Result<u32, String> {
-    if id == u32::MAX { Err(format!("{id} is no number of a user or group")) } else { Ok(id) }
+    if id == u32::MAX { Err(format!("{id} is not a valid user or group id")) } else { Ok(id) }
 }
 
 #[cfg(test)]
@@ -368,7 +384,7 @@ mod tests {
             assert_eq!(node.user("4123456789"), None);
             assert_eq!(node.group("4123456789"), None);
         }
-        assert_eq!(node.accounts.borrow().len(), 3, "those that are not there too");
+        assert_eq!(node.accounts.borrow().len(), 3, "missing accounts are cached too");
         node.forget_accounts();
         assert!(node.accounts.borrow().is_empty());
     }

@@ -1,7 +1,8 @@
-//! Files as they would be: what a run in check mode would have written, over what is on the disk. Nothing is written.
+//! The predicted file tree of check mode: files that a run would have written, over those on disk.
+//! Nothing is written.
 //!
-//! Names are led as `safe` and `way` lead them, over links that exist only here too, so that a prediction fails where the
-//! run would.
+//! Paths are resolved as in `safe` and `symlink_safe_path`, including predicted links, so that a
+//! prediction fails where the run would fail.
 
 use crate::playbook::safe::{self, Attributes, SafeError};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
@@ -13,9 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Links on one way, as the kernel has it.
+/// Maximum number of links in one path resolution, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Bytes of contents that are held; one more is refused.
+/// Maximum total size of the contents held in memory, in bytes; a write beyond it is refused.
 const HELD_MAX: usize = 512 << 20;
 
 type Result<T> = std::result::Result<T, SafeError>;
@@ -23,7 +24,7 @@ type Result<T> = std::result::Result<T, SafeError>;
 #[derive(Debug, Clone)]
 enum Content {
     Held(Arc<[u8]>),
-    /// As it is on the disk at this path.
+    /// The content of the file on disk at this path.
     Disk(PathBuf),
 }
 
@@ -38,7 +39,7 @@ enum Thing {
         stat: Stat,
         target: PathBuf,
     },
-    /// Bare: what the disk has below it does not show.
+    /// `opaque`: entries of the directory on disk are hidden.
     Directory {
         stat: Stat,
         bare: bool,
@@ -65,7 +66,7 @@ impl Thing {
     }
 }
 
-/// What would be, by real name: no link is on the way to one.
+/// Predicted files by their real paths, which contain no links.
 #[derive(Debug, Default)]
 pub struct Overlay {
     things: BTreeMap<PathBuf, Thing>,
@@ -73,12 +74,12 @@ pub struct Overlay {
     held: usize,
 }
 
-/// Whose links are followed.
+/// The links that path resolution follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// Those that only root can have put there.
+    /// Only links that no user but root can have created.
     Safe,
-    /// All: for looking.
+    /// All links. Only for inspection.
     All,
 }
 
@@ -88,17 +89,17 @@ impl Overlay {
         match self.place(path) {
             Ok((_, stat)) => Ok(stat),
             Err(Stray::Errno(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
-            Err(stray) => Err(stray.error(path, "look at it")),
+            Err(stray) => Err(stray.error(path, "read its metadata")),
         }
     }
 
-    /// Where all links lead, and what is there.
+    /// Follows all links. None: the target does not exist.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
         let (real, stat) = self.led(path, Trust::All).ok()?;
         Some((real, stat?))
     }
 
-    /// The same over links that only root can have put there, also to what is not there.
+    /// Follows links that only root can have created. The target need not exist.
     pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
         absolute(path)?;
         self.led(path, Trust::Safe).map_err(|stray| stray.error(path, "follow the link"))
@@ -111,7 +112,7 @@ impl Overlay {
         }
     }
 
-    /// A regular file, to be read piece by piece.
+    /// Opens a regular file for reading.
     pub fn open(&self, path: &Path) -> Result<Box<dyn Read>> {
         Ok(match self.content(path)? {
             Content::Held(bytes) => Box::new(Cursor::new(bytes)),
@@ -141,7 +142,7 @@ impl Overlay {
         }
     }
 
-    /// Names in a directory, sorted.
+    /// The sorted names in a directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>> {
         let (real, stat) = self.there(path, "open the directory")?;
         if safe::kind(&stat) != FileType::Directory {
@@ -192,20 +193,20 @@ impl Overlay {
         if self.held > HELD_MAX {
             return Err(SafeError::refused(
                 path,
-                format!("check mode holds at most {} MiB of contents", HELD_MAX >> 20),
+                format!("check mode holds at most {} MiB of file contents in memory", HELD_MAX >> 20),
             ));
         }
         self.put(path, content.len(), Content::Held(content.into()), attributes)
     }
 
-    /// The content of a file that will be gone: it is held.
+    /// Reads the content into memory, because the temporary file `from` will be removed.
     pub fn adopt(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
         let content =
             std::fs::read(from).map_err(|source| SafeError::Io { path: from.to_owned(), what: "read it", source })?;
         self.write(path, &content, attributes)
     }
 
-    /// The content of one file at another path.
+    /// Copies a file without reading its content.
     pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
         let (_, stat) = self.there(from, "read it")?;
         let content = self.content(from)?;
@@ -213,7 +214,7 @@ impl Overlay {
     }
 
     fn put(&mut self, path: &Path, size: usize, content: Content, attributes: Attributes) -> Result<()> {
-        let (real, old) = self.writable(path, "create a file beside it")?;
+        let (real, old) = self.writable(path, "create a temporary file next to it")?;
         if old.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
             return Err(io(path, "rename the new file", Errno::ISDIR));
         }
@@ -232,7 +233,7 @@ impl Overlay {
         }
         may_set(path, &stat, attributes)?;
         self.lift(&real, stat);
-        // All names of one file.
+        // All hard links of the file get the attributes.
         for thing in self.things.values_mut() {
             if let Some(other) = thing.stat_mut().filter(|s| (s.st_dev, s.st_ino) == (stat.st_dev, stat.st_ino)) {
                 set(other, attributes);
@@ -253,7 +254,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// One file, link or empty directory.
+    /// Removes a file, a link or an empty directory.
     pub fn remove(&mut self, path: &Path, directory: bool) -> Result<()> {
         let (real, old) = self.writable(path, "remove it")?;
         let stat = old.ok_or_else(|| io(path, "remove it", Errno::NOENT))?;
@@ -279,7 +280,7 @@ impl Overlay {
     }
 
     pub fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
-        let (real, old) = self.writable(path, "make a link beside it")?;
+        let (real, old) = self.writable(path, "make a temporary link next to it")?;
         if old.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
             return Err(io(path, "rename the new link", Errno::ISDIR));
         }
@@ -290,7 +291,7 @@ impl Overlay {
     }
 
     pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
-        let what = "give it a second name";
+        let what = "make a hard link to it";
         let (from, mut stat) = self.there(path, what)?;
         if safe::kind(&stat) == FileType::Directory {
             return Err(io(path, what, Errno::PERM));
@@ -306,7 +307,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Sets times, in seconds since 1970; None leaves.
+    /// Sets times in seconds since 1970. None: unchanged.
     pub fn set_times(&mut self, path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
         let (real, stat) = self.there(path, "set its times")?;
         self.lift(&real, stat);
@@ -317,7 +318,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Takes what the disk has at a real name over to here, unless that was done.
+    /// Copies the entry of a real path from disk into the overlay, unless the overlay already has
+    /// one.
     fn lift(&mut self, real: &Path, stat: Stat) {
         if let Some(own) = self.things.get_mut(real).and_then(Thing::stat_mut) {
             *own = stat;
@@ -346,7 +348,8 @@ impl Overlay {
         Ok((real, stat.ok_or_else(|| io(path, what, Errno::NOENT))?))
     }
 
-    /// Where something may be made or removed.
+    /// The real path at which a file may be created or removed. Fails if the directory is not
+    /// writable.
     fn writable(&self, path: &Path, what: &'static str) -> Result<(PathBuf, Option<Stat>)> {
         absolute(path)?;
         let dir = path.parent().ok_or_else(|| SafeError::refused(path, "has no last component"))?;
@@ -358,7 +361,7 @@ impl Overlay {
         Ok((real, stat))
     }
 
-    /// A new thing's attributes, as the kernel would give them.
+    /// The metadata of a new file, as the kernel would set it.
     fn fresh(&mut self, real: &Path, kind: FileType, mode: u32) -> Result<Stat> {
         let parent = real.parent().unwrap_or(Path::new("/"));
         let around = self.peek(parent).ok().flatten().ok_or_else(|| io(real, "look at its directory", Errno::NOENT))?;
@@ -371,19 +374,19 @@ impl Overlay {
         stat.st_gid = if inherits { around.st_gid } else { rustix::process::getegid().as_raw() };
         stat.st_size = 0;
         stat.st_nlink = if kind == FileType::Directory { 2 } else { 1 };
-        // A number that no file of the disk has.
+        // An inode number that no file on disk has.
         stat.st_ino = (u64::MAX - u64::from(self.made)) as _;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         (stat.st_atime, stat.st_mtime, stat.st_ctime) = (now as _, now as _, now as _);
         Ok(stat)
     }
 
-    /// Whether what the disk has in this directory (by its real name) is to be seen.
+    /// Whether the entries on disk of this directory (a real path) are visible.
     fn shows(&self, dir: &Path) -> bool {
         dir.ancestors().all(|at| matches!(self.things.get(at), None | Some(Thing::Directory { bare: false, .. })))
     }
 
-    /// What is at a real name.
+    /// The metadata of a real path. None: it does not exist.
     fn peek(&self, real: &Path) -> std::result::Result<Option<Stat>, Errno> {
         if let Some(thing) = self.things.get(real) {
             return Ok(thing.stat().copied());
@@ -398,7 +401,7 @@ impl Overlay {
         }
     }
 
-    /// The real name of a path and what is there; the last name is not followed.
+    /// The real path and metadata of a path; a link as last component is not followed.
     fn place(&self, path: &Path) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
         let (Some(name), Some(dir)) = (path.file_name(), path.parent()) else { return self.led(path, Trust::Safe) };
         let (dir, stat) = self.led(dir, Trust::Safe)?;
@@ -413,7 +416,7 @@ impl Overlay {
         }
     }
 
-    /// Where a path leads in the end, over all its links.
+    /// Resolves all links of a path.
     fn led(&self, path: &Path, trust: Trust) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
         let own = rustix::process::geteuid().as_raw();
         let root = |uid: u32| uid == 0 || uid == own;
@@ -466,7 +469,7 @@ impl Overlay {
     }
 }
 
-/// The names of a path, the first on top.
+/// The components of a path in reverse order, so that `pop` returns the first.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir));
     names.map(|c| c.as_os_str().to_owned()).collect()
@@ -488,7 +491,8 @@ fn set(stat: &mut Stat, attributes: Attributes) {
     stat.st_gid = attributes.gid.unwrap_or(stat.st_gid);
 }
 
-/// What the kernel would say of it: only root gives a file away, and only its owner or root changes it.
+/// Fails as the kernel would: only root changes the owner of a file, and only its owner or root
+/// changes its mode.
 fn may_set(path: &Path, stat: &Stat, wanted: Attributes) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let (owned, gid) = (stat.st_uid == own, wanted.gid.filter(|gid| *gid != stat.st_gid));
@@ -506,7 +510,7 @@ fn may_set(path: &Path, stat: &Stat, wanted: Attributes) -> Result<()> {
     }
 }
 
-/// Why there is no way to a path.
+/// The reason why a path cannot be resolved.
 enum Stray {
     Errno(Errno),
     Led(OsString),

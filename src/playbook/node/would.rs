@@ -1,11 +1,12 @@
-//! What units, packages and accounts would be after the tasks so far, and what was not run, whose effects nobody knows.
+//! Predicted state of check mode other than files: units, packages and accounts after the tasks so
+//! far. It also records that a task was not run whose effects are unknown.
 
 use super::Node;
 use crate::systemd::unit_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Where units lie, the first wins.
+/// The directories of unit files; the first match wins.
 const UNIT_DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -14,83 +15,90 @@ const UNIT_DIRS: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Would-be state beside files. A value None: it would be gone.
+/// Predicted state other than files. The value None: the entry would be removed.
 #[derive(Debug, Default)]
 pub struct Would {
-    /// Properties by unit, as `systemctl show` calls them.
+    /// Predicted properties by unit, named as in `systemctl show`.
     units: BTreeMap<String, BTreeMap<String, String>>,
-    /// Version by package; of one that would be installed, what could be told.
+    /// Predicted version by package; empty if unknown.
     packages: BTreeMap<String, Option<String>>,
     users: BTreeMap<String, Option<Vec<String>>>,
     groups: BTreeMap<String, Option<Vec<String>>>,
-    /// Texts that a program keeps, by what they are.
+    /// Texts that are not read from files, by a key such as `crontab USER`.
     texts: BTreeMap<String, String>,
-    /// What commands that were not run say they make or take away.
+    /// Paths that commands which were not run would create or remove.
     by_commands: BTreeSet<PathBuf>,
-    /// Something was not run of which nobody knows what it does.
+    /// A task was not run whose effects are unknown.
     blurred: bool,
 }
 
 impl Would {
-    /// Something was not run that may make or change anything.
+    /// Records that a task was not run whose effects are unknown.
     pub fn blur(&mut self) {
         self.blurred = true;
     }
 
+    /// Whether a task was not run whose effects are unknown.
     pub fn blurred(&self) -> bool {
         self.blurred
     }
 
-    /// A command that was not run says that it makes or removes this path.
+    /// Records a path that a command which was not run would create or remove.
     pub fn by_command(&mut self, path: &Path) {
         self.by_commands.insert(path.to_owned());
     }
 
-    /// Whether it is that path, or below it.
+    /// Whether the path is a recorded path or below one.
     pub fn is_by_command(&self, path: &Path) -> bool {
         path.ancestors().any(|at| self.by_commands.contains(at))
     }
 
+    /// Records a predicted property of a unit.
     pub fn set_unit(&mut self, unit: &str, property: &str, value: &str) {
         self.units.entry(unit_name(unit)).or_default().insert(property.to_owned(), value.to_owned());
     }
 
+    /// Records a predicted package version. None: the package would be removed.
     pub fn set_package(&mut self, name: &str, version: Option<String>) {
         self.packages.insert(name.to_owned(), version);
     }
 
-    /// The outer None: as it is.
+    /// The outer None: there is no prediction, so the entry is as on the node.
     pub fn package(&self, name: &str) -> Option<Option<String>> {
         self.packages.get(name).cloned()
     }
 
+    /// Records a predicted passwd entry. None: the user would be removed.
     pub fn set_user(&mut self, name: &str, entry: Option<Vec<String>>) {
         self.users.insert(name.to_owned(), entry);
     }
 
+    /// Records a predicted group entry. None: the group would be removed.
     pub fn set_group(&mut self, name: &str, entry: Option<Vec<String>>) {
         self.groups.insert(name.to_owned(), entry);
     }
 
+    /// Records a predicted text under a key.
     pub fn set_text(&mut self, what: &str, text: &str) {
         self.texts.insert(what.to_owned(), text.to_owned());
     }
 
+    /// A predicted text. None: there is no prediction.
     pub fn text(&self, what: &str) -> Option<String> {
         self.texts.get(what).cloned()
     }
 
-    /// Groups that would be others, by name.
+    /// The groups with a predicted change, by name.
     pub fn groups(&self) -> impl Iterator<Item = (&String, &Option<Vec<String>>)> {
         self.groups.iter()
     }
 
-    /// The outer None: as it is.
+    /// The outer None: there is no prediction, so the entry is as on the node.
     pub fn user(&self, key: &str) -> Option<Option<Vec<String>>> {
         of(&self.users, key)
     }
 
-    /// The outer None: as it is.
+    /// The outer None: there is no prediction, so the entry is as on the node.
     pub fn group(&self, key: &str) -> Option<Option<Vec<String>>> {
         of(&self.groups, key)
     }
@@ -102,7 +110,8 @@ fn of(entries: &BTreeMap<String, Option<Vec<String>>>, key: &str) -> Option<Opti
 }
 
 impl Node {
-    /// The properties of a unit, as systemd has told them, with what tasks before this one would have made of them.
+    /// The properties of a unit: those that systemd reported, with the predicted changes of earlier
+    /// tasks.
     pub fn unit(&self, name: &str, mut told: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let Some(would) = self.would() else { return told };
         let name = unit_name(name);

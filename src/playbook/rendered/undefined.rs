@@ -1,5 +1,5 @@
-//! Names that nothing defines where `review` would not render them: in what is asked when a task has run, and in facts that
-//! nobody tells. What it cannot know, it does not say.
+//! Finds undefined names that `review` does not render: in conditions that are evaluated after a
+//! task, and facts that remoor never gathers. Uncertain cases are not reported.
 
 use super::{LOOP_VAR, Walk, find, may_fail};
 use crate::model::{Fault, FileSet};
@@ -11,7 +11,7 @@ use crate::playbook::{expr, facts, frame, lint};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Names that a module sets without being told to.
+/// A variable that a module sets implicitly.
 fn set_by(task: &Task) -> Option<String> {
     match task.module.as_str() {
         "service_facts" => Some("services".into()),
@@ -22,7 +22,8 @@ fn set_by(task: &Task) -> Option<String> {
 }
 
 impl<'p> Walk<'p> {
-    /// Behind a task: what it set, and what is asked of its result.
+    /// After a task: marks the variables it set as unknown, and reviews the conditions on its
+    /// result.
     pub(super) fn afterwards(&mut self, play: &'p Play, task: &'p Task) {
         task.register.iter().for_each(|name| self.frame.forget(name));
         set_by(task).iter().for_each(|name| self.frame.forget(name));
@@ -48,7 +49,7 @@ impl<'p> Walk<'p> {
         self.frame.unknown.retain(|name| !fresh.contains(name));
     }
 
-    /// What such a list says, up to the first that does not hold.
+    /// Reviews a list of conditions up to the first that does not hold.
     pub(super) fn asked(&mut self, task: &Task, list: &[Condition], scope: &Scope, certain: bool) {
         for condition in list {
             let (told, trace) = traced(|| expr::truth(scope, &condition.text));
@@ -68,7 +69,8 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Names of facts that are read and that no node tells: a fault where they are read in any case.
+/// Finds facts that the playbook reads but remoor never gathers. An error only if the read is
+/// unconditional.
 pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     let mut set: BTreeSet<String> = BTreeSet::new();
     plan.each_task(&mut |task| {
@@ -91,7 +93,7 @@ pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
                 out.push(fault(&task.place.file, at, &name, task.when.is_empty()));
             }
         }
-        // Where the first condition asks for it, it is asked in any case.
+        // The first condition is always evaluated.
         if let Some(first) = task.when.first() {
             for (name, _) in wrong(&format!("{{{{ {} }}}}", first.text), &set) {
                 out.push(fault(&task.place.file, (first.line, 1), &name, true));
@@ -121,12 +123,13 @@ fn collect(value: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// Facts that a text reads from `ansible_facts`, that nobody tells, and where; those that are asked for first are left out.
+/// Facts that a text reads from `ansible_facts` although remoor never gathers them, with their
+/// offsets. Facts whose existence is tested first are left out.
 fn wrong(text: &str, set: &BTreeSet<String>) -> Vec<(String, usize)> {
     let mut out = lint::facts_read(text);
     out.retain(|(name, _)| {
         let foreign = ["facter_", "ohai_", "getent_", "discovered_"].iter().any(|begin| name.starts_with(begin));
-        // The address of an interface that only that node has, as Ansible spells its name.
+        // Not reported: interfaces, which are facts of their own name in Ansible's spelling.
         !foreign && !set.contains(name) && !facts::known(&format!("ansible_{name}"))
     });
     out
@@ -134,13 +137,15 @@ fn wrong(text: &str, set: &BTreeSet<String>) -> Vec<(String, usize)> {
 
 fn fault(file: &str, at: (u32, u32), name: &str, certain: bool) -> Fault {
     let full = format!("ansible_{name}");
-    let message = format!("no node tells a fact `{name}`");
+    let message = format!("remoor gathers no fact `{name}`");
     let fault = if certain { Fault::error(file, at.0, at.1, message) } else { Fault::warn(file, at.0, at.1, message) };
     let known = facts::NAMES.iter().filter_map(|n| n.strip_prefix("ansible_"));
     match (facts::absent(&full), nearest(name, known)) {
         (Some(why), _) => fault.hint(why),
         (None, Some(near)) => fault.hint(format!("did you mean `{near}`?")),
-        (None, None) => fault.hint("docs/playbooks.md lists the facts; add `| default(...)` where one may be missing"),
+        (None, None) => {
+            fault.hint("docs/reference/playbooks.md lists the facts; add `| default(...)` if a fact may be missing")
+        }
     }
 }
 
@@ -150,7 +155,7 @@ mod tests {
     use crate::playbook::{CompileOptions, HostContext, compile, review};
     use serde_json::{Map, Value, json};
 
-    /// What is said of these tasks, beside a template `t.j2`; errors first.
+    /// The faults of these tasks with a template `t.j2`; errors first.
     fn said(tasks: &str, template: &str) -> Vec<String> {
         let playbook = format!("- hosts: all\n  vars: {{known: 1, lazy: \"{{{{ known }}}}\"}}\n  tasks:\n{tasks}");
         let files = [("site.yml", playbook.as_str()), ("t.j2", template)];
@@ -187,13 +192,13 @@ mod tests {
             (
                 "  - debug: {msg: \"{{ ansible_facts.hosntame }}\"}\n",
                 "",
-                "error site.yml:4 no node tells a fact `hosntame` (did you mean `hostname`?)",
+                "error site.yml:4 remoor gathers no fact `hosntame` (did you mean `hostname`?)",
             ),
             ("  - debug: {msg: \"{{ ansible_python_version }}\"}\n", "", "no Python runs on the node"),
             (
                 "  - template: {src: t.j2, dest: /t}\n",
                 "{{ ansible_facts['python'].version }}\n",
-                "error t.j2:1 no node tells a fact `python` (no Python runs on the node)",
+                "error t.j2:1 remoor gathers no fact `python` (no Python runs on the node)",
             ),
         ] {
             let said = said(tasks, template);

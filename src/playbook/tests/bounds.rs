@@ -1,4 +1,4 @@
-//! What is larger, longer or more than a run can hold.
+//! Tests values that exceed the limits of a run.
 
 use super::*;
 use std::io::Write;
@@ -64,7 +64,7 @@ fn a_time_limit_is_one_for_all_programs_of_a_task() {
       timeout: 3
 ";
     let failure = go(&tasks(d, text), &options(d)).end.failure.unwrap().message;
-    assert!(failure.contains("ran out of time"), "{failure}");
+    assert!(failure.contains("timed out"), "{failure}");
 }
 
 #[test]

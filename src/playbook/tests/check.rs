@@ -1,4 +1,4 @@
-//! Check mode: what it says is what a run does, and it writes nothing.
+//! Check mode predicts what a run does, and writes nothing.
 
 use super::*;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ fn checking(dir: &Path) -> RunOptions {
     RunOptions { check: true, backup: Some(dir.join("backup")), ..options(dir) }
 }
 
-/// Everything below a directory: kind, mode, and content or target; times and what remoor keeps for itself left out.
+/// Everything below a directory: mode, owner, and content or target.
 pub fn tree(dir: &Path) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
@@ -34,7 +34,8 @@ fn of(ran: &Ran, name: &str) -> Vec<Status> {
     ran.statuses().into_iter().filter(|(n, _)| n == name).map(|(_, s)| s).collect()
 }
 
-/// Changed, would-run handlers among them: what check and run must agree on.
+/// Names of changed tasks, including handlers that would run. Check mode and run must agree on
+/// them.
 pub fn changed(ran: &Ran) -> Vec<String> {
     let hit = |s: &Status| matches!(s, Status::Changed | Status::WouldRun);
     ran.statuses().into_iter().filter(|(_, s)| hit(s)).map(|(n, _)| n).collect()

@@ -1,4 +1,5 @@
-//! Modules that bring something from elsewhere: `get_url`, `uri`, `unarchive`, `git`; and `mount`.
+//! Tests modules that fetch something from elsewhere (`get_url`, `uri`, `unarchive`, `git`), and
+//! `mount`.
 
 use super::check::{changed, tree};
 use super::*;
@@ -7,7 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A server on the loopback that answers `hello` to who has nothing, and 304 to who has it; its address, and what it was asked.
+/// An HTTP server on the loopback that answers `hello`, or 304 to a client that already has it.
+/// Returns its address, the number of requests, and the last request.
 fn server() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -82,7 +84,7 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
     assert_eq!((asked(), d.join("file.txt").exists()), (1, false), "by HEAD");
     assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
     assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
-    // It is asked whether there is a newer one, in a check too.
+    // The server is asked for a newer version, in check mode too.
     for check in [true, false] {
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", check), (0, 0, String::new()));
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0640'", check), (1, 0, String::new()));
@@ -107,7 +109,7 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
     assert_eq!(left.count(), 0, "nothing half-written");
 }
 
-/// Ansible asks by HEAD in check mode, and fails where the run would.
+/// In check mode, Ansible sends HEAD and fails where the run would fail.
 #[test]
 fn what_a_server_has_not_fails_in_a_check_as_in_a_run() {
     let dir = TempDir::new().unwrap();
@@ -137,10 +139,10 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
     }
     for (path, options, want) in [
         ("/endless", "return_content: yes", "more than 16 MiB"),
-        ("/packed", "return_content: yes", "`decompress: false` takes it as it is"),
+        ("/packed", "return_content: yes", "`decompress: false` stores it unchanged"),
         ("/packed", "return_content: yes, decompress: no", ""),
         ("/round", "method: GET", "redirects more than"),
-        ("/away", "method: GET", "redirects to what is no http"),
+        ("/away", "method: GET", "redirects to a URL that is not http"),
         ("/x", "body: {a: 1}, method: POST", "did you mean json?"),
         ("/x", "method: 'GE T'", "is one word"),
         ("/x", "headers: '{{ [1] }}'", "takes a map"),
@@ -154,7 +156,7 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
     );
     let request = last.lock().unwrap().to_ascii_lowercase();
     assert!(request.contains("user-agent: a b") && request.contains("authorization: basic bwu6ca=="), "{request}");
-    // By the proxy that the environment of the task names, but for who needs none.
+    // Uses the proxy in the environment of the task, except for hosts in `no_proxy`.
     let text = |beside: &str| {
         format!(
             "    - uri: {{url: 'http://127.0.0.2:1/x'}}\n      environment: {{http_proxy: '{address}', no_proxy: '{beside}'}}\n"
@@ -174,7 +176,7 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
 }
 
-/// Makes an archive by a script, in a directory of its own.
+/// Makes an archive with a shell script in the directory `d`.
 fn packed(d: &Path, script: &str) {
     let done = Command::new("sh").arg("-ec").arg(script).current_dir(d).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -207,7 +209,7 @@ fn archives_are_unpacked_once_and_a_check_says_so() {
     let mode = std::fs::metadata(d.join("to/t/sub")).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o500);
     assert_eq!(std::fs::read_dir(d.join("to")).unwrap().count(), 1, "nothing of ours is left there");
-    // As it is packed, again.
+    // A second run restores the packed state.
     let again = go(
         &tasks(d, "    - unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes}\n"),
         &options(d),
@@ -240,12 +242,12 @@ fn archives_that_lead_elsewhere_change_nothing() {
     let before = tree(&d.join("to"));
     for (name, want) in [
         ("up.tar", "Member name contains"),
-        ("absolute.tar", "not below where it is unpacked"),
+        ("absolute.tar", "outside the destination"),
         ("link.tar", "leads to /etc"),
         ("above.tar", "leads to ../.."),
-        ("pipe.tar", "neither a file nor"),
-        ("broken.tar", "can't unpack"),
-        ("cut.tgz", "can't unpack"),
+        ("pipe.tar", "is not a file, directory or symbolic link"),
+        ("broken.tar", "cannot unpack the archive"),
+        ("cut.tgz", "cannot unpack the archive"),
     ] {
         let text =
             format!("    - unarchive: {{src: '{{{{ dir }}}}/{name}', dest: '{{{{ dir }}}}/to', remote_src: yes}}\n");
@@ -256,7 +258,7 @@ fn archives_that_lead_elsewhere_change_nothing() {
         }
     }
     assert_eq!(std::fs::read_to_string(d.join("victim")).unwrap(), "v\n");
-    // A link that was there before is nobody's way out either, where others could have put it.
+    // A link that existed before is not followed either, if another user could have created it.
     let without = "
 - hosts: all
   environment: {PATH: '{{ dir }}/none'}
@@ -302,7 +304,7 @@ fn zip_archives() {
 fn a_clone_is_predicted_and_its_password_is_no_argument() {
     let dir = TempDir::new().unwrap();
     let d = &dir.path().canonicalize().unwrap();
-    // A git that writes down what it is called with, and has nothing.
+    // A fake git that logs its arguments and has no repository.
     std::fs::write(
         d.join("git"),
         "#!/bin/sh\necho \"$@ $GIT_SSH_COMMAND\" >> ${0%/*}/argv; echo \"$GIT_CONFIG_KEY_0 $GIT_CONFIG_VALUE_0\" >> ${0%/*}/env\ncase $1 in ls-remote) printf 'aaaaaaaaaa\\tHEAD\\nbbbbbbbbbb\\trefs/tags/v1\\n';; *) exit 1;; esac\n",
@@ -387,7 +389,7 @@ fn lines_of_fstab_and_what_is_mounted() {
     };
     for (task, want) in [
         ("mount: {path: /a, state: mounted, src: x}", "needs `fstype`"),
-        ("mount: {path: /a, state: ephemeral}", "is no state of mount"),
+        ("mount: {path: /a, state: ephemeral}", "is not a valid `state` of mount"),
         ("mount: {path: /a, state: present, src: x, fstype: y, opts_no_log: yes}", "`opts_no_log` of mount"),
         ("unarchive: {src: /x, dest: /y, copy: no, remote_src: yes}", "not both"),
         (
@@ -398,7 +400,7 @@ fn lines_of_fstab_and_what_is_mounted() {
             "unarchive: {src: /x, dest: /y, remote_src: yes, extra_opts: [--strip-components, 'x']}",
             "`x` in `extra_opts`",
         ),
-        ("uri: {url: x, body_format: form-multipart}", "is no body_format of uri"),
+        ("uri: {url: x, body_format: form-multipart}", "is not a valid `body_format` of uri"),
         ("git: {repo: x, dest: y, refspec: z}", "`refspec` of git"),
     ] {
         assert!(set(task).contains(want), "{task}: {}", set(task));
@@ -442,16 +444,16 @@ fn a_real_mount_goes_there_and_back() {
     let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
     assert_eq!(changed(&check), want);
     let run = go(&plan, &options(d));
-    // Whatever failed: nothing stays mounted.
+    // Unmount whatever failed, so that nothing stays mounted.
     let _ = Command::new("umount").arg(d.join("a/m")).stderr(std::process::Stdio::null()).status();
     assert_eq!(changed(&run.good()), want);
     assert!(d.join("a").exists() && !d.join("a/m").exists());
-    // What can't be mounted leaves neither a line nor a directory.
+    // A failed mount leaves neither a line in fstab nor a directory.
     let bad = tasks(
         d,
         "    - mount: {path: '{{ dir }}/b/m', src: /no/such/device, fstype: ext4, fstab: '{{ dir }}/f', state: mounted}\n",
     );
-    assert!(said(&go(&bad, &options(d))).contains("mount ended with"));
+    assert!(said(&go(&bad, &options(d))).contains("mount exited with code"));
     assert!(!d.join("b").exists());
     assert_eq!(std::fs::read_to_string(d.join("f")).unwrap().trim(), "");
 }
@@ -474,7 +476,7 @@ fn what_cannot_be_mounted_anew_stays_mounted_as_it_was() {
     let second = mounted(",no-such-option=1");
     let still = Command::new("umount").arg(d.join("m")).stderr(std::process::Stdio::null()).status();
     first.good();
-    assert!(said(&second).starts_with("mount ended with"), "{}", said(&second));
+    assert!(said(&second).starts_with("mount exited with code"), "{}", said(&second));
     assert!(still.is_ok_and(|s| s.success()), "it is mounted");
     assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), format!("none {}/m tmpfs size=64k 0 0\n", d.display()));
 }
@@ -504,11 +506,11 @@ fn a_check_does_not_unpack_what_is_large() {
             format!("    - unarchive: {{src: '{{{{ dir }}}}/{name}', dest: '{{{{ dir }}}}/to', remote_src: yes}}\n");
         let check = go(&tasks(d, &text), &RunOptions { check: true, ..options(d) }).good();
         assert_eq!((check.end.unknown, check.end.changed), (1, 0), "{name}");
-        assert!(check.text().contains("too large for a check"), "{name}: {}", check.text());
+        assert!(check.text().contains("too large to be inspected in check mode"), "{name}: {}", check.text());
     }
 }
 
-/// As long as it comes in: a run that is killed then would leave it.
+/// During the transfer: a run that is killed then would leave the file.
 #[test]
 fn a_file_that_is_being_fetched_is_noted() {
     let dir = TempDir::new().unwrap();

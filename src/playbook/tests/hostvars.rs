@@ -1,4 +1,4 @@
-//! `hostvars` of the host itself and of others, as ansible-core 2.19 answers.
+//! `hostvars` of the host itself and of others, as in ansible-core 2.19.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn hostvars_of_the_own_host_have_what_its_tasks_set() {
 "#;
     let plan = hostvars(dir.path(), text);
     go(&plan, &options(dir.path())).good();
-    // In check mode the command was not run: whoever reads its result doesn't know.
+    // In check mode the command was not run, so a host that reads its result sees UNKNOWN.
     let check = RunOptions { check: true, ..options(dir.path()) };
     let ran = go(&hostvars(dir.path(), "- hosts: all\n  tasks:\n    - {command: echo hi, register: r}\n    - {name: reads, debug: {msg: '{{ hostvars.w1.r.stdout }}'}}\n"), &check).good();
     assert_eq!(ran.statuses().last(), Some(&("reads".into(), Status::Unknown)));

@@ -1,9 +1,9 @@
-//! Links in the way of modules: whose are followed, whose are replaced, and whose are left alone.
+//! Tests which links modules follow, replace, or leave unchanged, by their owner.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt, chown, lchown};
 
-/// A user that no machine has.
+/// A user id that no machine uses.
 const APP: u32 = 54321;
 
 fn text(path: &Path) -> String {
@@ -14,7 +14,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// A file that is precious, and a directory with a link to it.
+/// A file that must not change, and a directory with a link to it.
 fn ground(dir: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let (victim, app) = (dir.join("victim"), dir.join("app"));
     std::fs::write(&victim, "precious\n").unwrap();
@@ -123,7 +123,7 @@ fn nothing_is_read_or_unpacked_over_a_link_that_another_may_have_put_there() {
     assert_eq!((text(&victim).as_str(), mode(&victim)), ("precious\n", 0o600));
 }
 
-/// Where another user could exchange a directory that tar works in, it does not work.
+/// tar must not work in a directory that another user could exchange.
 #[test]
 fn archives_are_unpacked_where_nobody_else_can_rename_anything() {
     let dir = TempDir::new().unwrap();

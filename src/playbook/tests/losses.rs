@@ -1,4 +1,4 @@
-//! What a task could destroy that nobody asked it to.
+//! Tests that tasks do not destroy anything that they were not asked to change.
 
 use super::*;
 use std::os::unix::fs::MetadataExt;
@@ -20,13 +20,13 @@ fn a_second_name_takes_no_directory_away_and_no_file_before_it_is_there() {
     std::fs::write(d.join("tree/sub/f"), "precious").unwrap();
     std::fs::write(d.join("file"), "precious").unwrap();
     std::fs::write(d.join("src"), "new").unwrap();
-    // No file of another file system gets a second name here.
+    // A hard link to a file of another file system is not possible.
     for (src, path) in [(d.join("src"), d.join("tree")), ("/proc/version".into(), d.join("file"))] {
         let task =
             format!("    - file: {{src: '{}', path: '{}', state: hard, force: yes}}\n", src.display(), path.display());
         for protect in [vec![], vec![path.display().to_string()]] {
             let said = failure(go(&tasks(d, &task), &RunOptions { protect, ..options(d) }));
-            assert!(said.contains("is a directory, and stays") || said.contains("second name"), "{said}");
+            assert!(said.contains("is a directory; it was left unchanged") || said.contains("hard link"), "{said}");
             assert_eq!(std::fs::read_to_string(d.join("tree/sub/f")).unwrap(), "precious");
             assert_eq!(std::fs::read_to_string(d.join("file")).unwrap(), "precious");
         }
@@ -37,7 +37,8 @@ fn a_second_name_takes_no_directory_away_and_no_file_before_it_is_there() {
     assert_eq!(std::fs::metadata(d.join("src")).unwrap().nlink(), 2);
 }
 
-/// Only asked in check mode: were it not refused, this machine would be without its programs.
+/// Runs only in check mode: if the task were not rejected, it would remove the programs of this
+/// machine.
 #[test]
 fn links_in_the_place_of_directories_of_the_system_stay() {
     let Some(link) = ["/lib64", "/bin", "/sbin"].into_iter().find(|path| Path::new(path).is_symlink()) else {
@@ -115,7 +116,7 @@ fn a_protected_file_is_parked_only_when_the_new_one_is_good() {
     assert_eq!(std::fs::read_to_string(&parked[0]).unwrap(), "precious");
 }
 
-/// It once waited for a writer for ever.
+/// Regression test: it once waited for a writer for ever.
 #[test]
 fn flags_are_not_asked_of_a_pipe() {
     let dir = TempDir::new().unwrap();

@@ -1,8 +1,8 @@
-//! Commands as another user than the one who runs the plan.
+//! Tests commands that run as another user than the one who runs the plan.
 
 use super::*;
 
-/// Of every Linux, without anything of its own.
+/// A user that every Linux has, without files of its own.
 const OTHER: &str = "nobody";
 
 fn root() -> bool {
@@ -13,7 +13,7 @@ fn root() -> bool {
     root
 }
 
-/// What a run as root of these tasks writes to `said`, which anybody may write.
+/// Runs these tasks as root. Returns what they write to `said`, which all users may write.
 fn said(text: &str, login: Option<u32>) -> (Ran, String) {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
@@ -71,7 +71,7 @@ fn what_the_user_may_not_do_fails_and_so_does_a_user_that_is_not_there() {
     assert!(failure.message.contains("there is no user `no-such-user-here`"), "{}", failure.message);
 }
 
-/// The login is another user, and root by sudo for the tasks that ask for it.
+/// The login user is another user, and becomes root by sudo for the tasks that need it.
 #[test]
 fn commands_without_become_are_the_logins() {
     if !root() {

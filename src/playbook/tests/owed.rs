@@ -1,4 +1,4 @@
-//! Handlers: what earlier runs owe, names with markup, and that each runs once.
+//! Tests handlers: pending ones of earlier runs, names with markup, and that each runs once.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn what_is_owed_runs_after_the_tasks_that_may_mend_what_it_acts_on() {
     };
     let broken = go(&site("broken", "false", ""), &options(d));
     assert_eq!(broken.end.pending_handlers, ["restart"]);
-    // Killed before the handler: what it acts on is right by now, and the task finds nothing to do.
+    // As if killed before the handler: the file is correct now, so the task changes nothing.
     std::fs::write(d.join("conf"), "good").unwrap();
     let flushed = go(&site("good", "false", "- meta: flush_handlers"), &options(d));
     assert_eq!((handlers(&flushed), flushed.end.failed), (vec!["restart"], 1), "{:#?}", flushed.end);
@@ -103,7 +103,8 @@ fn each_item_notifies_by_its_own_name() {
 fn what_some_items_have_changed_is_owed_whatever_becomes_of_the_others() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
-    // An undefined variable, a condition that can't be told, a loop that can't be left: each at the second item.
+    // An undefined variable, a `when` and a `break_when` that cannot be evaluated, each at the
+    // second item.
     for (at, task) in [
         "copy: {content: 'x{{ item.more }}', dest: '{{ dir }}/f'}",
         "copy: {content: same, dest: '{{ dir }}/f'}, when: item.more == ''",
@@ -124,7 +125,7 @@ fn what_some_items_have_changed_is_owed_whatever_becomes_of_the_others() {
         let broken = go(&tasks(d, &play(faulty, "", "")), &options(d));
         assert!(broken.end.failure.is_some() && handlers(&broken).is_empty(), "{task}");
         assert_eq!(broken.end.pending_handlers, ["reload"], "{task}");
-        // Nothing of it changes again.
+        // The item does not change anything this time.
         let next = go(&tasks(d, &play("[{name: a, more: '', later: y}]", "", "")), &options(d)).good();
         assert_eq!((handlers(&next), next.end.changed), (vec!["reload"], 1), "{task}");
         let rescued = play(faulty, "block:\n      ", "\n      rescue: [{debug: {}}]");

@@ -1,12 +1,13 @@
-//! Whatever the tasks are: a check predicts the run and writes nothing, a second run changes nothing, and a run that was
-//! ended at any task and begun again ends in the same tree. A run that was killed: `tests/it/killed.rs`.
+//! Properties that hold for any tasks: check mode predicts the run and writes nothing, a second run
+//! changes nothing, and a run that was stopped at any task and repeated gives the same tree. For
+//! killed runs see `tests/it/killed.rs`.
 
 use super::check::{changed, tree};
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 
-/// A task over a small set of names, so that they meet. All of them can be repeated.
+/// A repeatable task on a small set of names, so that tasks affect each other.
 fn task() -> impl Strategy<Value = String> {
     let name = || prop::sample::select(vec!["a", "b", "d", "d/a", "d/b", "d/e/f", "l"]);
     let mode = || prop::sample::select(vec!["'0600'", "'0644'", "'0755'", "u+x", "'g-r,o='"]);
@@ -49,7 +50,7 @@ fn task() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What stands beside a module: a condition on the task before, a loop, handlers.
+/// Keywords of a task: a condition on the previous task, a loop, handlers.
 fn beside() -> impl Strategy<Value = String> {
     let when = prop::sample::select(vec![
         "",
@@ -66,25 +67,26 @@ fn beside() -> impl Strategy<Value = String> {
     (when, repeat, notify).prop_map(|(when, repeat, notify)| format!("{when}{repeat}{notify}"))
 }
 
-/// Tasks with what stands beside them.
+/// Tasks with keywords.
 fn tasks_of(task: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Vec<String>> {
     let one = (task, beside()).prop_map(|(task, beside)| match task.starts_with("meta") {
         true => task,
-        // What is included notifies by itself.
+        // An included task has its own `notify`.
         false if task.starts_with("include") => task + beside.split(", notify").next().unwrap_or_default(),
         false => task + &beside,
     });
     prop::collection::vec(one, 1..most)
 }
 
-/// Run by the handlers, which so find out whether they ran.
+/// Handlers that change files, so that the tree shows whether they ran.
 const HANDLERS: &str = "  handlers:
     - {name: h1, listen: both, copy: {content: told, dest: '{{ dir }}/t/h1'}, ignore_errors: yes}
     - {name: h2, lineinfile: {path: '{{ dir }}/t/h2', line: told, create: yes}, notify: h3, ignore_errors: yes}
     - {name: h3, listen: both, file: {path: '{{ dir }}/t/h1', mode: '0600', state: touch, access_time: preserve, modification_time: preserve}, ignore_errors: yes}
 ";
 
-/// Tasks that may fail, as they do then: later ones go on. Each may ask what the one before came to.
+/// A playbook of tasks that may fail; later tasks continue. Each task can read the result of the
+/// previous one.
 fn playbook(tasks: &[String]) -> String {
     let lines = tasks.iter().enumerate().map(|(i, t)| match t.starts_with("meta") || t.starts_with("include_tasks") {
         true => format!("    - {{{t}, name: t{i}}}\n"),
@@ -94,7 +96,7 @@ fn playbook(tasks: &[String]) -> String {
     format!("- hosts: all\n  vars: {{seen: 0, before: {{changed: false, failed: false}}}}\n  tasks:\n{lines}{HANDLERS}")
 }
 
-/// The plan of a playbook with the files that its tasks name.
+/// The plan of a playbook with the files that its tasks use.
 fn made(dir: &TempDir, tasks: &[String]) -> Plan {
     let files = [
         ("site.yml", &*playbook(tasks)),
@@ -106,7 +108,7 @@ fn made(dir: &TempDir, tasks: &[String]) -> Plan {
     plan(dir.path(), &files)
 }
 
-/// A command line within a flow map.
+/// Quotes the command line in a flow map.
 fn quoted(line: &str) -> String {
     match line.split_once("command: touch ") {
         Some((head, rest)) => {
@@ -182,7 +184,8 @@ proptest! {
     }
 }
 
-/// That the check, made by `check`, tells what a run then does. What it can't tell is left out.
+/// Asserts that check mode, run by `check`, predicts the run. Cases that it cannot predict are
+/// skipped.
 fn predicted(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result<(), TestCaseError> {
     let dir = fresh();
     let plan = made(&dir, tasks);
@@ -190,7 +193,8 @@ fn predicted(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result
     let check = check(&dir, &plan);
     prop_assert_eq!(tree(dir.path()), before);
     prop_assume!(check.end.unknown == 0);
-    // After a command that was not run nothing is certain, though nothing of it was reported. Handlers are told so too.
+    // After a command that was not run, later predictions are uncertain even if they are not
+    // reported so, including those of handlers.
     let command = |(name, status): &(String, Status)| *status == Status::WouldRun && !name.starts_with('h');
     prop_assume!(!check.statuses().iter().any(command));
     let run = go(&plan, &options(dir.path()));
@@ -199,7 +203,7 @@ fn predicted(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result
     Ok(())
 }
 
-/// That a second run finds nothing to do. `between` may do something to the tree before it.
+/// Asserts that a second run changes nothing. `between` may change the tree before it.
 fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseError> {
     let dir = fresh();
     let own = |(i, task): (usize, &String)| task.replace("/t/", &format!("/t/own{i}/"));
@@ -214,10 +218,10 @@ fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseE
         .collect();
     all.extend(tasks.iter().enumerate().map(own));
     let plan = made(&dir, &all);
-    // It has been there already, and is not made again when a task takes it away.
+    // The second run does not create the initial files again if a task removed them.
     let rest = made(&dir, &all[2 * tasks.len()..]);
     prop_assume!(!again(&rest));
-    // What depends on whether the task before did something, or failed, may be another thing the second time.
+    // A condition on the previous task may have another result in the second run.
     prop_assume!(!tasks.iter().any(|task| task.contains("before is")));
     go(&plan, &options(dir.path()));
     let after = at_t(&dir);
@@ -228,7 +232,7 @@ fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Whether `property` fails of some of many playbooks, always the same ones.
+/// Whether `property` fails for any of 300 playbooks, always the same ones.
 fn found(property: impl Fn(&[String]) -> Result<(), TestCaseError>) -> bool {
     let config =
         ProptestConfig { cases: 300, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
@@ -237,7 +241,7 @@ fn found(property: impl Fn(&[String]) -> Result<(), TestCaseError>) -> bool {
     matches!(end, Err(TestError::Fail(..)))
 }
 
-/// Each of these defects is one that a change of the code could bring.
+/// Each planted defect is one that a change of the code could introduce.
 #[test]
 fn the_properties_find_what_is_planted() {
     let check = |dir: &TempDir| RunOptions { check: true, ..options(dir.path()) };
@@ -268,7 +272,7 @@ fn the_properties_find_what_is_planted() {
     assert!(found(|tasks| predicted(tasks, |dir, plan| go(&edit(plan, &conditions), &check(dir)))), "conditions");
     let handlers = |task: &mut Task| task.notify.clear();
     assert!(found(|tasks| predicted(tasks, |dir, plan| go(&edit(plan, &handlers), &check(dir)))), "handlers");
-    // Each task as if nothing were made by those before it.
+    // Predicts each task as if the previous ones made nothing.
     let alone = |tasks: &[String]| {
         predicted(tasks, |dir, plan| {
             let mut whole = go(plan, &check(dir));
@@ -304,13 +308,14 @@ fn the_properties_find_what_is_planted() {
     assert!(found(|tasks| settled(tasks, undone)), "what is made, and is not so afterwards");
 }
 
-/// Whether a task may always find something to do: a command, whose file may be another than it looks for.
+/// Whether a task may change something in each run: a command may create another file than the one
+/// in `creates`.
 fn again(plan: &Plan) -> bool {
     let tasks = plan.plays[0].sections.iter().flatten();
     tasks.into_iter().any(|step| matches!(step, Step::Task(task) if task.module == "command"))
 }
 
-/// Tasks of which each decides the whole of its path, whatever was there before.
+/// Tasks that each determine the whole state of their path.
 fn settling() -> impl Strategy<Value = String> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let text = || prop::sample::select(vec!["one", "two", "x=1\\n"]);

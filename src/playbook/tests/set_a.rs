@@ -1,8 +1,8 @@
-//! The options and results of the first set of modules, against what Ansible documents.
+//! Tests options and results of the first set of modules against Ansible's documentation.
 
 use super::*;
 
-/// Runs tasks (with their six blanks), and gives the directory back.
+/// Runs tasks (with their indent), and returns the directory.
 fn done(files: &[(&str, &str)], text: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
     let site = format!("- hosts: all\n  tasks:\n{text}");
@@ -43,7 +43,7 @@ fn lineinfile_as_ansible_has_it() {
         ("a1\nb\na2\n", "regexp: ^a, state: absent", "b\n"),
         ("a.b\naxb\n", "search_string: a.b, state: absent", "axb\n"),
         ("a\r\n", "line: a", "a\n"),
-        // A brace that counts nothing is itself, as Python reads it.
+        // A brace without a count is literal, as in Python.
         ("http {\n}\n", "line: '  x;', insertafter: '^http {'", "http {\n  x;\n}\n"),
         ("a{1}\n", "regexp: '^a\\{1}$', line: x", "x\n"),
     ] {
@@ -230,9 +230,9 @@ fn options_that_are_not_there_are_refused_by_name() {
         ("command: 'true warn=yes'", "`warn` of command"),
         ("set_fact: {a: 1, cacheable: yes}", "`cacheable` of set_fact"),
         ("apt: {name: a, policy_rc_d: 101}", "`policy_rc_d` of apt"),
-        ("apt: {name: a, state: newest}", "`newest` is no state of apt"),
+        ("apt: {name: a, state: newest}", "`newest` is not a valid `state` of apt"),
         ("yum: {name: a, installroot: /b}", "`installroot` of yum"),
-        ("stat: {path: /a, checksum_algorithm: crc}", "`crc` is no checksum_algorithm of stat"),
+        ("stat: {path: /a, checksum_algorithm: crc}", "`crc` is not a valid `checksum_algorithm` of stat"),
         ("copy: {content: x, src: y, dest: /z}", "`src` or `content`, not both"),
         ("file: {path: /a, unsafe_writes: no}", ""),
         ("package: {name: a, state: present, enablerepo: epel}", ""),
@@ -253,7 +253,7 @@ fn options_that_are_not_there_are_refused_by_name() {
     }
 }
 
-/// A program in `dir` that notes how it was called and does what `script` says.
+/// Makes a program in `dir` that logs its arguments and runs `script`.
 fn program(dir: &Path, name: &str, script: &str) {
     let text = format!("#!/bin/sh\necho {name} \"$@\" >> '{}/log'\n{script}\n", dir.display());
     std::fs::write(dir.join(name), text).unwrap();
@@ -334,7 +334,7 @@ fn what_variables_came_to_is_no_option_unless_the_module_knows_it() {
         (
             "x: removed",
             "lineinfile: {path: '{{ dir }}/f', line: a, create: yes, state: '{{ x }}'}",
-            "is no state of lineinfile",
+            "is not a valid `state` of lineinfile",
         ),
         ("x: null", "copy: {dest: '{{ dir }}/f', content: '{{ x }}'}", "copy needs `src` or `content`"),
         (
@@ -342,7 +342,7 @@ fn what_variables_came_to_is_no_option_unless_the_module_knows_it() {
             "file: {path: '{{ dir }}/f', state: touch, owner: '{{ x }}'}",
             "`owner` of file takes a text, found a list",
         ),
-        ("x: rw-r--r--", "file: {path: '{{ dir }}/f', state: touch, mode: '{{ x }}'}", "is no mode"),
+        ("x: rw-r--r--", "file: {path: '{{ dir }}/f', state: touch, mode: '{{ x }}'}", "is not a file mode"),
     ] {
         let dir = TempDir::new().unwrap();
         let site = format!("- hosts: all\n  vars: {{{vars}}}\n  tasks:\n    - {task}\n");

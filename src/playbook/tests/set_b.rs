@@ -1,9 +1,10 @@
-//! The second set of modules: those that work on files, and small ones.
+//! Tests the second set of modules: modules that work on files, and small ones.
 
 use super::check::{changed, tree};
 use super::*;
 
-/// Runs a task on a file with `before` in it; a check says the same, and a second run changes nothing.
+/// Runs a task on a file with the content `before`, and returns the new content. Asserts that check
+/// mode predicts it and that a second run changes nothing.
 fn edited(task: &str, before: &str) -> String {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
@@ -201,7 +202,7 @@ fn the_kernels_parameters_and_what_the_node_has() {
     });
 }
 
-/// What the tools would be asked for; nothing is done in check mode.
+/// The commands that would be run; check mode runs none.
 #[test]
 fn accounts_are_made_and_changed_as_the_options_say() {
     let dir = TempDir::new().unwrap();
@@ -231,7 +232,7 @@ fn accounts_are_made_and_changed_as_the_options_say() {
             "user: {user: remoor-new, password: '$6$x', create_home: no, password_lock: no}",
             "useradd --no-create-home, password set",
         ),
-        ("user: {name: remoor-new, generate_ssh_key: yes}", "useradd --create-home, key made"),
+        ("user: {name: remoor-new, generate_ssh_key: yes}", "useradd --create-home, SSH key created"),
         ("user: {name: daemon, home: /srv/d, move_home: yes}", "usermod --home /srv/d --move-home"),
         (&format!("user: {{name: daemon, expires: {day}}}"), "usermod --expiredate 1971-01-01"),
         ("user: {name: daemon, expires: -1}", ""),

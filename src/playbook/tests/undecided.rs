@@ -1,4 +1,4 @@
-//! Conditions and loops that cannot be told, as ansible-core 2.19 takes them.
+//! Conditions and loops that cannot be evaluated, as in ansible-core 2.19.
 
 use super::*;
 

@@ -1,8 +1,9 @@
-//! Values that only the node knows: undefined ones, and such as an option does not take.
+//! Values that only the node knows: undefined ones, and ones that an option does not accept.
 
 use super::*;
 
-/// The message of a failed task that may use `r`, a registered result, and `s`, a text that nobody knows beforehand.
+/// The message of a failed task that may use `r`, a registered result, and `s`, a text that is not
+/// known before the run.
 fn failure(dir: &Path, task: &str) -> Option<String> {
     let before = "    - {command: echo removed, register: r}\n    - set_fact: {s: '{{ r.stdout }}'}\n";
     let ran = go(&tasks(dir, &format!("{before}    - {task}\n")), &options(dir));
@@ -65,7 +66,10 @@ fn a_value_that_an_option_does_not_take_does_nothing() {
     let d = dir.path();
     std::fs::write(d.join("f"), "old\n").unwrap();
     for (task, want) in [
-        ("lineinfile: {path: '{{ dir }}/f', line: x, state: '{{ s }}'}", "`removed` is no state of lineinfile"),
+        (
+            "lineinfile: {path: '{{ dir }}/f', line: x, state: '{{ s }}'}",
+            "`removed` is not a valid `state` of lineinfile",
+        ),
         (
             "authorized_key: {user: root, key: ssh-ed25519 AAAA, path: '{{ dir }}/k', state: '{{ s }}'}",
             "`removed` is no state",
@@ -77,7 +81,7 @@ fn a_value_that_an_option_does_not_take_does_nothing() {
         ("copy: {content: x, dest: '{{ dir }}/f', owner: '{{ [s] }}'}", "`owner` of copy takes a text, found a list"),
         ("copy: {content: '{{ none }}', dest: '{{ dir }}/f'}", "copy needs `src` or `content`"),
         ("service: {name: '{{ [s, s] }}', state: started}", "`name` of service takes a text, found a list"),
-        ("file: {path: '{{ dir }}/f', owner: '{{ 4294967295 }}'}", "is no number of a user or group"),
+        ("file: {path: '{{ dir }}/f', owner: '{{ 4294967295 }}'}", "is not a valid user or group id"),
         ("debug: {msg: \"{{ '%0999999999d' | format(r.rc) }}\"}", "a width of more than"),
     ] {
         let message = failure(d, task).unwrap_or_else(|| panic!("{task} is done"));
@@ -102,7 +106,8 @@ fn attributes_of_what_cannot_be_opened_are_set() {
     assert!(through.unwrap_err().to_string().contains("symbolic link"));
 }
 
-/// As Ansible 2.19: `ansible_play_hosts_all` has all, the others only those that have not failed; `play_hosts` is the batch.
+/// As in Ansible 2.19: `ansible_play_hosts_all` lists all hosts, the others only hosts that have
+/// not failed; `play_hosts` is the batch.
 #[test]
 fn hosts_of_a_play_are_those_that_have_not_failed() {
     let dir = TempDir::new().unwrap();
