@@ -1,4 +1,4 @@
-//! What a gossip member is started with. Values only; nothing here talks to the network.
+//! Configuration of a gossip member. Values only; nothing here uses the network.
 
 use crate::model::{ClusterId, NodeName};
 use ed25519_dalek::{SigningKey, VerifyingKey};
@@ -6,80 +6,85 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the inventory knows of the key that a name should sign with.
+/// What the inventory knows about the key with which a name should sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLookup {
-    /// Records of this name are believed only with a signature of this key.
+    /// Records of this name are accepted only with a signature of this key.
     Known(VerifyingKey),
-    /// Not in the inventory: let in as a discovered node, its word counts for nothing.
+    /// Not in the inventory: admitted as a discovered node, whose reports are not trusted.
     Unknown,
-    /// Removed from the cluster: kept out.
+    /// Removed from the cluster: rejected.
     Removed,
 }
 
-/// Everything that [`start`](super::start) needs.
+/// The input of [`start`](super::start).
 #[derive(Clone)]
 pub struct Config {
     /// Separates clusters: the label of every packet, and part of what is signed.
     pub cluster: ClusterId,
-    /// The own name, the id on the wire.
+    /// This node's name, which is its id on the wire.
     pub name: NodeName,
-    /// UDP and TCP are bound here. Port 0 takes a free one.
+    /// UDP and TCP are bound here. Port 0 binds a free port.
     pub bind: SocketAddr,
-    /// What others dial; never 0.0.0.0. Port 0 stands for the port that was bound.
+    /// The address that other nodes dial; never 0.0.0.0. Port 0 stands for the port that was bound.
     pub advertise: SocketAddr,
-    /// The cluster's AES-256 key. Whoever lacks it can neither read nor join.
+    /// The cluster's AES-256 key. A process without it can neither read packets nor join.
     pub key: [u8; 32],
     /// The node's own identity.
     pub signer: SigningKey,
-    /// Called while a record is being taken in and the view is locked, so it must return at once, wait for no lock that
-    /// is held long, and never call the [`Gossip`](super::Gossip) back.
+    /// Looks up a node's key. Called while a record is judged and the view is locked. So it must
+    /// return at once, must not wait for a lock that is held long, and must not call the
+    /// [`Gossip`](super::Gossip).
     pub verify: Arc<dyn Fn(&NodeName) -> KeyLookup + Send + Sync>,
     pub timing: Timing,
 }
 
-/// Every duration and multiplier of this folder. The defaults are the measured ones; tests shorten them.
+/// Every duration and multiplier of this folder. The defaults were chosen by measurement; tests
+/// shorten them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// One random member is probed this often.
     pub probe_interval: Duration,
-    /// Without an answer for so long others are asked to probe; must be shorter than the interval.
+    /// Without an answer within this time, other members are asked to probe. Must be shorter than
+    /// the interval.
     pub probe_timeout: Duration,
-    /// Of a stream: connecting, reading and writing. Also the length of the fallback ping, which blocks probing.
+    /// Timeout of a stream for connecting, reading and writing. Also the length of the fallback
+    /// ping, which blocks probing.
     pub stream_timeout: Duration,
-    /// Suspicion lasts this times log10 of the members times the probe interval.
+    /// A suspicion lasts this factor times log10(members) times the probe interval ...
     pub suspicion_mult: usize,
-    /// And at most this many times longer.
+    /// ... and at most this factor longer.
     pub suspicion_max_mult: usize,
     pub gossip_interval: Duration,
-    /// Full state exchange with one random member.
+    /// Interval of the full state exchange with one random member.
     pub exchange_interval: Duration,
-    /// A failed node may come back with another address after so long.
+    /// After this time a failed node may come back with another address.
     pub reclaim: Duration,
     /// How long a changed report may wait for its first transmission.
     pub update_timeout: Duration,
-    /// The same for the goodbye.
+    /// How long the leave message may wait for its first transmission.
     pub leave_timeout: Duration,
-    /// The same alarm about the same name is raised at most this often.
+    /// Minimum time between two equal alarms about the same name.
     pub alarm_interval: Duration,
-    /// A record of this node, signed by it, at another address must be seen for so long before it counts as a copied
-    /// identity: until then it may be an echo of this node before its address changed.
+    /// How long a record signed by this node must be seen at another address before it counts as a
+    /// copied identity. Until then it may be an echo from before this node's address changed.
     pub copy_grace: Duration,
-    /// A missing node is dialled this often while there are peers.
+    /// Interval between dials of a missing node while there are live peers.
     pub rejoin_interval: Duration,
-    /// First wait of a node without any live peer; doubled after each try.
+    /// First wait of a node without any live peer; doubled after each attempt.
     pub isolated_min: Duration,
     /// Longest wait of a node without any live peer.
     pub isolated_max: Duration,
-    /// Nudges never make two dials of one node come closer than this.
+    /// Minimum time between two dials of one node, even with nudges.
     pub nudge_spacing: Duration,
-    /// Addresses seen in use are written to the cache this often.
+    /// Interval at which addresses seen in use are written to the cache.
     pub cache_interval: Duration,
 }
 
 impl Timing {
-    /// Of a node that is no manager. What it has to say may wait half a second; at rest each round of gossip is two or three
-    /// wake-ups with nothing to send, most of what such a node wakes up for. Managers, who decide, pass on sooner.
+    /// Timing of a node that is not a manager. Its reports may wait half a second: when idle, each
+    /// gossip round costs two or three wake-ups with nothing to send, which are most of a worker's
+    /// wake-ups. Managers make decisions, so they gossip sooner.
     pub fn of_worker() -> Self {
         Self { gossip_interval: Duration::from_millis(500), ..Self::default() }
     }

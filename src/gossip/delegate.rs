@@ -1,5 +1,6 @@
-//! memberlist's questions and notices, answered. Nothing here awaits: memberlist aborts its task in the middle of
-//! `notify_leave`, and calls with its member table locked, so calling it back from here would never return.
+//! Callbacks from memberlist. Nothing here may await: memberlist aborts its task in the middle of
+//! `notify_leave`, and it calls with its member table locked, so a call back into memberlist would
+//! deadlock.
 
 use super::config::Timing;
 use super::event::{Claim, MemberEvent};
@@ -23,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 
 type Node = Arc<NodeState<SmolStr, SocketAddr>>;
 
-/// Why a record was not taken in.
+/// Why a record was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the signature is not this node's")]
@@ -32,36 +33,42 @@ pub enum Refusal {
     Removed,
     #[error("the name is not a node name")]
     BadName,
-    #[error("too many nodes that nobody knows")]
+    #[error("too many nodes that are not in the inventory")]
     Crowded,
-    #[error("it bears the own name at another address")]
+    #[error("the record has this node's own name at another address")]
     OwnElsewhere,
 }
 
-/// Nodes whose claims of a newer epoch are kept; one that is proved is enough. A manager takes the place of one that is none.
+/// Maximum nodes whose signed claims of a newer epoch are kept; one verified claim is enough. When
+/// full, a manager's claim replaces a worker's.
 const CLAIMS_MAX: usize = 64;
-/// The same of nodes that nobody named, whom anybody with the gossip key can invent.
+/// The same limit for nodes that the inventory does not know. Anybody with the gossip key can
+/// invent them.
 const STRANGE_CLAIMS_MAX: usize = 16;
 
-/// Shared by the delegate and the handle.
+/// State shared by the delegate and the handle.
 pub struct Shared {
     pub judge: Judge,
-    /// What this node says itself: by the instance an earlier address of this very process is known.
+    /// The report that this node publishes. Its instance identifies a record that this very process
+    /// signed at an earlier address.
     own: Mutex<Report>,
-    /// Who says to be of a newer epoch.
+    /// Nodes that claim a newer epoch.
     claims: Arc<watch::Sender<BTreeMap<NodeName, Claim>>>,
     view: Mutex<View>,
     /// The signed report in force.
     meta: Mutex<Bytes>,
-    /// Unbounded, as a full channel would have to await; its length is bounded by the members and the alarm interval.
+    /// Unbounded, because sending to a full channel would have to await. The number of members and
+    /// the alarm interval bound it.
     events: mpsc::UnboundedSender<MemberEvent>,
-    /// Counts members that came or went.
+    /// Incremented when members came or went.
     changed: Arc<watch::Sender<u64>>,
-    /// Another one has taken its place: what memberlist still says here is about an address that is given up.
+    /// Set once a successor took over after a move. Later callbacks concern the abandoned address
+    /// and are ignored.
     closed: AtomicBool,
 }
 
 impl Shared {
+    /// The state of a new member: no other members are known yet.
     pub fn new(judge: Judge, meta: Bytes, timing: &Timing, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
         Self {
             judge,
@@ -75,8 +82,9 @@ impl Shared {
         }
     }
 
-    /// The same node at another address, which knows nobody yet: from here on `self` is silent. Who was present is told
-    /// to be gone, as they are for whoever has lost its address.
+    /// Creates the state of the same node at another address, without any members. From then on
+    /// `self` is silent. Present members are reported `Gone`, as they are for a node that lost its
+    /// address.
     pub fn succeed(&self, judge: Judge, meta: Bytes, timing: &Timing) -> Self {
         let mut view = self.view();
         for name in view.names().into_iter().filter(|name| *name != judge.me) {
@@ -98,11 +106,13 @@ impl Shared {
         }
     }
 
+    /// Locks the view.
     pub fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The report in force, and the same signed. With its epoch those claims end that are no newer.
+    /// Sets the report in force and its signed form. Claims that are not newer than the report's
+    /// epoch are dropped.
     pub fn set_own(&self, report: &Report, meta: Bytes) {
         *self.own() = report.clone();
         *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
@@ -117,18 +127,22 @@ impl Shared {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Drops the node's claim of a newer epoch.
     pub fn unclaim(&self, name: &NodeName) {
         self.claims.send_if_modified(|claims| claims.remove(name).is_some());
     }
 
+    /// A live map of the claims of a newer epoch.
     pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
         self.claims.subscribe()
     }
 
-    /// Notes what a record says of the epoch; a claim of before that it takes back is none any more.
+    /// Records the epoch that a record claims. A claim that is not newer than ours removes this
+    /// node's earlier claim.
     fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report, signed: bool) {
         if report.epoch <= self.own().epoch {
-            // Of this node's own name an older daemon may tell, too.
+            // For this node's own name, an older daemon may also report. Remove only a claim from
+            // the same address.
             self.claims.send_if_modified(|claims| {
                 let its = claims.get(name).is_some_and(|claim| *name != self.judge.me || claim.addr == addr);
                 its && claims.remove(name).is_some()
@@ -152,28 +166,30 @@ impl Shared {
         });
     }
 
+    /// Changes whenever a member came or went.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Sends what the view made of something, with the view still locked so that the order is the view's.
+    /// Emits an event of the view. The view is still locked, so that events keep the order of its
+    /// changes.
     pub fn emit(&self, view: &View, event: Option<MemberEvent>) {
         if self.closed.load(Ordering::SeqCst) {
             return;
         }
         if let Some(event) = event {
-            // Nobody listening is the consumer's choice.
+            // A closed receiver is the consumer's choice.
             let _ = self.events.send(event);
         }
         self.changed.send_if_modified(|seen| std::mem::replace(seen, view.population) != view.population);
     }
 
-    /// Takes a record into the view as far as it is believed.
+    /// Stores a record in the view if it is accepted.
     pub fn take_in(&self, name: NodeName, addr: SocketAddr, meta: Bytes) {
         self.take_into(&mut self.view(), name, addr, meta);
     }
 
-    /// The same for who holds the view already.
+    /// Like [`Self::take_in`], for a caller that already holds the view's lock.
     pub fn take_into(&self, view: &mut View, name: NodeName, addr: SocketAddr, meta: Bytes) {
         let entry = match self.judge.judge(&name, addr, &meta) {
             Judgement::Member { report, signed, key } => Entry { addr, meta, report, signed, key },
@@ -185,11 +201,11 @@ impl Shared {
                 return;
             }
         };
-        // Also where its key was not known yet as it came.
+        // Also if the key was unknown when the record first arrived.
         if entry.signed && name != self.judge.me {
             self.claim(&name, addr, &entry.report, true);
         }
-        // Signed with its key and not understood: another version of the report.
+        // Signed with the known key but not decodable: another version of the report.
         let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
         let alarm = strange.and_then(|version| view.unreadable(&name, addr, version, Instant::now()));
         let event = view.put(name, entry);
@@ -215,8 +231,9 @@ impl Shared {
                 }
                 (None, Ok(()))
             }
-            // Let through on purpose: memberlist never believes such a record but outbids it with the true one, and
-            // without that a reinstalled node could not get past the record of its earlier key.
+            // Admitted on purpose. memberlist never stores such a record; it answers with the true
+            // record and a higher incarnation. Without that, a reinstalled node could not replace
+            // the record of its earlier key.
             Judgement::OwnUnsigned => (view.forged(name, addr, now), Ok(())),
             Judgement::OwnForged | Judgement::Forged => (view.forged(name, addr, now), Err(Refusal::Forged)),
             Judgement::OwnElsewhere { report } => {
@@ -236,7 +253,7 @@ impl Shared {
         answer
     }
 
-    /// The same bytes from the same address under the same key were checked before.
+    /// Whether the same bytes from the same address were already verified with the same key.
     fn is_unchanged(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> bool {
         if *name == self.judge.me {
             return false;
@@ -249,14 +266,15 @@ impl Shared {
     }
 }
 
-/// Of two daemons of one node: whether the first goes on where the second ends. Of a worker that was copied both end; of a
-/// manager the one that manages nothing does, and of a node that was founded anew elsewhere the one from before.
+/// Of two daemons of one node, whether the first keeps running while the second stops. If a worker
+/// was copied, both stop. Of a manager and a worker, the worker stops. If the node was set up again
+/// in a rebuilt cluster, the daemon of the older epoch stops.
 fn outranks(own: &Report, other: &Report) -> bool {
     let told = own.epoch != Epoch(0) && other.epoch != Epoch(0);
     told && (own.epoch, own.manages) > (other.epoch, other.manages)
 }
 
-/// What memberlist is given.
+/// The delegate that memberlist calls.
 pub struct Ears(pub Arc<Shared>);
 
 fn parts(node: &Node) -> (NodeName, SocketAddr, Bytes) {
@@ -305,14 +323,16 @@ impl ConflictDelegate for Ears {
 
     async fn notify_conflict(&self, existing: Node, other: Node) {
         let (name, addr, meta) = parts(&other);
-        // The very process that is known here, by its own signature: it has moved, and its old address is found dead soon;
-        // or, where both stay alive, somebody has copied a running machine.
+        // If the signature shows the same process that is known here, the node has moved and its
+        // old address is soon found dead. If both addresses stay alive, a running machine was
+        // copied.
         let moved = match self.0.judge.judge(&name, addr, &meta) {
             Judgement::Member { report, key: Some(_), .. } => report.instance,
             _ => Instance::default(),
         };
         let mut view = self.0.view();
-        // Where it is found dead already, memberlist still holds its old address for a moment: nobody else is there.
+        // If the member was already removed from the view, memberlist still holds its old address
+        // for a moment. So no other process is there.
         let same = !moved.0.is_empty() && view.get(&name).is_none_or(|e| e.report.instance == moved);
         if same && view.moving(&name, addr, moved, Instant::now()) {
             tracing::info!(node = %name, %addr, "has moved");
@@ -326,7 +346,8 @@ impl ConflictDelegate for Ears {
 impl NodeDelegate for Ears {
     async fn node_meta(&self, _limit: usize) -> Meta {
         let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // `meta` is bounded by construction; an empty record would be vetoed by every peer, never a panic here.
+        // `meta` is bounded by construction. If it were not, an empty record would be rejected by
+        // every peer, without a panic here.
         Meta::try_from(meta).unwrap_or_default()
     }
 

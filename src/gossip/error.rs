@@ -1,15 +1,17 @@
-//! What can go wrong with gossip. Nothing here means that a peer is gone: that comes as an event.
+//! Errors of gossip. None of them means that a peer is gone; an absence is a
+//! [`MemberEvent`](super::MemberEvent).
 
 use super::meta::MetaError;
 use std::net::SocketAddr;
 
-/// Any error of memberlist, whose own type names half of its generics.
+/// Any error of memberlist, whose own error type would expose half of its generic parameters.
 pub(super) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why an operation on the gossip member failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GossipError {
     /// Nothing was started. The configuration has to change.
-    #[error("advertised address {0} is not an address that others could dial")]
+    #[error("advertised address {0} cannot be dialled by other nodes")]
     Advertise(SocketAddr),
     /// Nothing was started. The configuration has to change.
     #[error("node name of {0} bytes: 1 to {max} printable ASCII characters are allowed", max = super::judge::NAME_MAX)]
@@ -20,19 +22,21 @@ pub enum GossipError {
     /// Nothing was started. May succeed later, for example once the port is free.
     #[error("starting the gossip member on {bind}")]
     Start { bind: SocketAddr, source: Cause },
-    /// The report that was published before stays in force.
+    /// The report published earlier stays in force.
     #[error("encoding the report")]
     Report(#[source] MetaError),
-    /// The state is unchanged; may be tried again. The peer may be down, or hold another key.
-    #[error("joining by {addr}")]
+    /// The state is unchanged and the join may be retried. The peer may be down, or hold another
+    /// key.
+    #[error("joining through {addr}")]
     Join { addr: SocketAddr, source: Cause },
-    /// The exchange goes on in the background and may still succeed: judge by the events.
+    /// The exchange continues in the background and may still succeed; the events show whether it
+    /// did.
     #[error("no answer from {addr} in time")]
     JoinTimeout { addr: SocketAddr },
     /// The member has left or was shut down. Start a new one.
     #[error("the gossip member is stopped")]
     Stopped,
-    /// The report is stored and goes out with the next exchange; the member itself is in order.
+    /// The report is stored and is sent with the next state exchange. The member keeps running.
     #[error("announcing the changed report")]
     Announce(#[source] Cause),
     /// The keyring is unchanged: the key is not in it, or it is the primary key.

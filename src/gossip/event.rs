@@ -1,4 +1,4 @@
-//! What gossip tells the rest of the program. Plain values.
+//! What gossip reports to the rest of the program. Plain values.
 
 use crate::model::{Epoch, NodeName, Report};
 use std::net::SocketAddr;
@@ -8,49 +8,56 @@ use std::net::SocketAddr;
 pub struct Member {
     pub name: NodeName,
     pub addr: SocketAddr,
-    /// The default if the node speaks a newer version of the report.
+    /// The default report if the node speaks a newer version of the report format.
     pub report: Report,
-    /// The report carries a good signature of the key that the inventory has for this name.
+    /// Whether the report's signature verifies with the key that the inventory has for this name.
     pub signed: bool,
 }
 
-/// Somebody says that its certificate is of a newer epoch than the own one: a hint, to be seen proved. Of a node that is known it
-/// bears its signature; one that joined since is known to nobody here.
+/// A node claims that its certificate belongs to a newer epoch than ours. The claim is only a hint
+/// and must be verified. A known node's claim carries its signature; a node that joined after our
+/// inventory was last updated is unknown here, so its claim is unsigned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Where it gossips.
+    /// The node's gossip address.
     pub addr: SocketAddr,
     pub epoch: Epoch,
     /// The port of its API.
     pub api: u16,
-    /// It says that it manages.
+    /// Whether the node says that it is a manager.
     pub manages: bool,
-    /// By the key that managers named.
+    /// Whether the signature verifies with the key that managers recorded for this node.
     pub signed: bool,
 }
 
-/// In the order in which they were seen. The node's own record is among them, so consumers filter by name if they care.
+/// Events come in the order in which they were observed. This node's own record is included, so
+/// consumers filter by name.
 ///
-/// A goodbye is an `Update` whose report says `leaving`, followed by `Gone`; a failure is a `Gone` alone. A restart
-/// quicker than failure detection is an `Update` with another instance and no `Gone` at all.
+/// A node that leaves orderly causes an `Update` whose report says `leaving`, followed by `Gone`. A
+/// failure causes a `Gone` alone. A restart faster than failure detection causes an `Update` with
+/// another instance and no `Gone`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberEvent {
-    /// A node is there that was not, or not any more.
+    /// A node became a live member.
     Alive { name: NodeName, addr: SocketAddr, report: Report, signed: bool },
-    /// A present node says something new, or its signature counts now and did not before, or the reverse.
+    /// A live member has a new report, or its signature started or stopped being valid.
     Update { name: NodeName, addr: SocketAddr, report: Report, signed: bool },
-    /// Failed, left or was removed.
+    /// The node failed, left or was removed.
     Gone { name: NodeName, addr: SocketAddr },
     /// Two addresses claim one name; the existing one stays. Rate-limited.
     Conflict { name: NodeName, existing: SocketAddr, other: SocketAddr },
-    /// A record with a bad signature: of a known node, or of this one. It was not believed. Rate-limited.
+    /// A record of a known node, or of this node, has a bad signature and was rejected.
+    /// Rate-limited.
     Forged { name: NodeName, addr: SocketAddr },
-    /// A node's report has a version that this program can't read, though the signature is good. The node is shown as
-    /// present with an empty report. Rate-limited.
+    /// The signature is good, but this program cannot read the report's version. The node is listed
+    /// as present with an empty report. Rate-limited.
     Unreadable { name: NodeName, addr: SocketAddr, version: u8 },
-    /// This node's identity is in use at another address: a copied data directory or disk. Fatal for the daemon.
+    /// This node's identity is in use at another address, because its data directory or disk was
+    /// copied. Fatal for the daemon.
     SignedElsewhere { addr: SocketAddr },
-    /// The same, where the other one is to end and not this one: it is of an older epoch, or manages nothing while this one does.
-    /// Rate-limited. `lasting`: it has been seen there for a while, and is no echo of one that ended.
+    /// This node's identity is in use at another address, but the other daemon has to stop, not
+    /// this one: it has an older epoch, or it is no manager while this one is. Rate-limited.
+    /// `lasting`: the record has been seen for the grace period, so it is not an echo of a daemon
+    /// that ended.
     OutrankedElsewhere { addr: SocketAddr, lasting: bool },
 }

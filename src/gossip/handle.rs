@@ -1,5 +1,6 @@
-//! The running member: start it, publish, ask, leave. Holds memberlist and works around its known faults: it
-//! never reaps, never drops a running one without shutting it down, updates one at a time.
+//! The handle of the running gossip member: start, publish, query, leave. It works around known
+//! faults of memberlist: it never reaps members, always shuts a member down before dropping it, and
+//! publishes one update at a time.
 
 use super::config::Config;
 use super::delegate::{Ears, Shared};
@@ -22,17 +23,19 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 type List = TokioTcpMemberlist<SmolStr, TokioSocketAddrResolver, Ears>;
 
-/// Reaping the dead corrupts memberlist's index and makes it panic later, so it is put off for ever.
+/// Reaping dead members corrupts memberlist's index and causes a later panic, so it is postponed
+/// indefinitely.
 const NEVER_REAP: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Shutting down joins the crate's tasks; one that hangs must not hang the daemon.
+/// Shutting down joins memberlist's tasks; a hanging task must not hang the daemon.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
-/// A port can be taken between looking for a free one and binding it.
+/// Attempts to find a free port, since a port can be taken between the search and the bind.
 const PORT_TRIES: usize = 10;
 
-/// The key by which it sends, and others that it reads.
+/// The key that encrypts what is sent, and further keys that are accepted.
 type Keys = ([u8; 32], Vec<[u8; 32]>);
 
-/// A handle to the running member; clones are the same member. Dropping it does not stop the member.
+/// A handle to the running member. Clones refer to the same member. Dropping it does not stop the
+/// member.
 #[derive(Clone)]
 pub struct Gossip {
     name: NodeName,
@@ -40,18 +43,21 @@ pub struct Gossip {
     keys: Arc<StdMutex<Keys>>,
 }
 
-/// The member at one address.
+/// The member at one address. A move replaces it.
 struct Inner {
     list: List,
     shared: Arc<Shared>,
     cfg: Config,
-    /// The report in force. Locked for a whole update, since two at a time could leave the older one in force.
+    /// The report in force. Locked for a whole update, since two concurrent updates could
+    /// leave the older one in force.
     report: Mutex<Report>,
 }
 
-/// Binds, and is a cluster of one until [`Gossip::join`] succeeds or somebody joins by this address.
+/// Binds and starts a member. It is alone until [`Gossip::join`] succeeds or another node joins
+/// through this address.
 ///
-/// The first event is the node's own `Alive`. The receiver must be read: what is not read stays in memory.
+/// The first event is the node's own `Alive`. The receiver must be read, because the channel is
+/// unbounded and unread events stay in memory.
 pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
     if !good_name(cfg.name.as_str()) {
         return Err(GossipError::Name(cfg.name.0.len()));
@@ -81,7 +87,7 @@ async fn start_once(
     share: impl FnOnce(Judge, Bytes) -> Shared,
 ) -> Result<Inner, GossipError> {
     let failed = |source: Cause| GossipError::Start { bind: cfg.bind, source };
-    // The port has to be known before binding, because the address is signed.
+    // The port must be known before binding, because the address is signed.
     let (mut bind, mut advertise) = (cfg.bind, cfg.advertise);
     if bind.port() == 0 {
         bind.set_port(free_port(bind).map_err(|e| failed(e.into()))?);
@@ -132,7 +138,7 @@ fn options(cfg: &Config) -> Result<Options, GossipError> {
         .with_gossip_verify_outgoing(true))
 }
 
-/// Brings the keyring to these keys.
+/// Replaces the keyring by these keys.
 fn turn(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
     let failed = |e: &dyn std::fmt::Display| GossipError::Key(e.to_string().into());
     let Some(ring) = list.keyring() else { return Ok(()) };
@@ -146,7 +152,7 @@ fn turn(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
     Ok(())
 }
 
-/// A port that is free for TCP and UDP at this moment.
+/// A port that is currently free for TCP and UDP.
 fn free_port(bind: SocketAddr) -> std::io::Result<u16> {
     let mut last = None;
     for _ in 0..PORT_TRIES {
@@ -161,11 +167,12 @@ fn free_port(bind: SocketAddr) -> std::io::Result<u16> {
 }
 
 impl Gossip {
+    /// This node's name.
     pub fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// As advertised, with the port that was bound if none was configured.
+    /// The advertised address, with the bound port if none was configured.
     pub fn addr(&self) -> SocketAddr {
         self.now().shared.judge.addr
     }
@@ -174,8 +181,9 @@ impl Gossip {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same member, instance and all, at another address: the old one is given up without a goodbye, which nobody
-    /// would hear from there. All peers are `Gone` and come back as they are dialled.
+    /// Moves the same member, with its instance, to another address. The old address is given up
+    /// without a leave message, because peers could not receive one from there. All peers are
+    /// reported `Gone` and come back as they are dialled.
     ///
     /// After an error the member is stopped, and this may be called again.
     pub async fn move_to(&self, bind: SocketAddr, advertise: SocketAddr) -> Result<(), GossipError> {
@@ -183,7 +191,7 @@ impl Gossip {
             return Err(GossipError::Advertise(advertise));
         }
         let old = self.now();
-        // Nobody publishes meanwhile what only the old address would hear.
+        // Hold the lock, so that no report is published meanwhile on the old address only.
         let report = old.report.lock().await;
         stop(&old.list).await;
         let cfg = Config { bind, advertise, ..old.cfg.clone() };
@@ -195,10 +203,11 @@ impl Gossip {
         Ok(())
     }
 
-    /// Signs and announces a report in the place of the one before.
+    /// Signs and announces a report that replaces the current one.
     ///
-    /// Returns once it was sent to a first peer, or at once without peers. After [`GossipError::Announce`] the new
-    /// report is in force all the same and travels with the next exchange; after any other error the old one is.
+    /// Returns once it was sent to a first peer, or at once without peers. After
+    /// [`GossipError::Announce`] the new report is in force anyway and is sent with the next state
+    /// exchange. After any other error the old report stays in force.
     pub async fn publish(&self, report: Report) -> Result<(), GossipError> {
         self.announce(|_| report).await
     }
@@ -212,7 +221,7 @@ impl Gossip {
                 break (&*inner, current);
             }
             drop(current);
-            inner = now; // it moved while this waited
+            inner = now; // the member moved while this waited
         };
         let report = next(&current);
         let judge = &inner.shared.judge;
@@ -232,8 +241,8 @@ impl Gossip {
         self.now().shared.view().members()
     }
 
-    /// Who says to be of a newer epoch than the report in force, now and later; also where its record is not
-    /// taken in, as that of a second daemon of one node.
+    /// A live map of the nodes that claim a newer epoch than that of our report. It includes nodes
+    /// whose record is rejected, such as a second daemon of this node.
     pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
         self.now().shared.claims()
     }
@@ -243,9 +252,10 @@ impl Gossip {
         self.now().shared.view().len_without(self.name())
     }
 
-    /// Exchanges state with whoever listens at `addr`. Members found come as events, sometimes after this returns.
+    /// Exchanges state with the member at `addr`. Members found arrive as events, sometimes after
+    /// this returns.
     ///
-    /// Lasts at most three stream timeouts. Dropping the future does not cancel the exchange.
+    /// Takes at most three stream timeouts. Dropping the future does not cancel the exchange.
     pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
         let inner = self.now();
         let list = inner.list.clone();
@@ -259,14 +269,16 @@ impl Gossip {
         }
     }
 
-    /// Judges all members anew; to be called when the keys behind `Config::verify` changed.
+    /// Judges all members again. Call it when the keys behind `Config::verify` changed.
     ///
-    /// Makes the events that follow: `Update` where a signature counts now that did not or the reverse, `Gone` for
-    /// removed and `Forged` and `Gone` for impostors, `Alive` for those who were kept out and are live.
+    /// Emits the resulting events: `Update` where a signature started or stopped being valid,
+    /// `Gone` for removed nodes, `Forged` and `Gone` for impostors, `Alive` for live nodes that
+    /// were rejected so far.
     pub async fn recheck(&self) {
         let inner = self.now();
         let shared = &inner.shared;
-        // Members may come and go between asking memberlist and judging; then the picture is taken again.
+        // Members may come or go between asking memberlist and judging. Then the list is read
+        // again.
         for _ in 0..5 {
             let version = shared.view().version;
             let online = inner.list.online_members().await;
@@ -296,7 +308,8 @@ impl Gossip {
         }
     }
 
-    /// Encrypts with `first` from now on, and reads it and the `others`, and no further key; also after a move.
+    /// From now on encrypts with `first`, and accepts `first` and `others` but no other key. The
+    /// keys are kept by a move.
     pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) -> Result<(), GossipError> {
         let mut keys = self.keys();
         *keys = (first, others.to_vec());
@@ -307,24 +320,30 @@ impl Gossip {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says goodbye, then stops. Lasts at most the update and leave timeouts and 5 s; failures on the way are logged.
+    /// Announces that this node leaves, then stops. Takes at most the update and leave timeouts
+    /// plus 5 s. Failures are logged only.
     pub async fn leave(self) {
-        // Peers can't tell a goodbye from a failure by memberlist alone, so the report says it first.
+        // memberlist alone does not let peers distinguish leaving from failing, so the report says
+        // it first.
         if let Err(error) = self.announce(|current| Report { leaving: true, ..current.clone() }).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "peers may take the goodbye for a failure");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "leaving was not announced; peers may report this node as failed"
+            );
         }
         let inner = self.now();
         if let Err(error) = inner.list.leave(inner.cfg.timing.leave_timeout).await {
-            tracing::warn!(%error, "peers may take the goodbye for a failure");
+            tracing::warn!(%error, "leaving was not announced; peers may report this node as failed");
         }
         self.shutdown().await;
     }
 
-    /// Stops without a word, as a crash would; peers find out by probing.
+    /// Stops without announcing it, as a crash would. Peers notice by probing.
     pub async fn shutdown(self) {
         stop(&self.now().list).await;
     }
 
+    /// Changes whenever a member came or went.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.now().shared.changes()
     }

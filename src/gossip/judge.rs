@@ -1,4 +1,4 @@
-//! Whether a record that came by gossip is to be believed. Pure: a record in, a judgement out.
+//! Decides whether a gossip record is accepted. Pure: a record in, a judgement out.
 
 use super::config::KeyLookup;
 use super::meta::{self, Scope};
@@ -7,19 +7,20 @@ use ed25519_dalek::VerifyingKey;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Longest node name on the wire, in bytes; the length of a DNS name.
+/// Maximum length of a node name on the wire, in bytes: the length of a DNS name.
 pub const NAME_MAX: usize = 253;
 
-/// A name that may be a node's and is safe to print.
+/// Whether the text is a valid node name and safe to print.
 pub fn good_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
+/// The result of judging a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
-    /// Let in. `key` is set if the signature was checked against it and holds.
+    /// Accepted. `key` is set if the signature was verified with it.
     Member { report: Report, signed: bool, key: Option<[u8; 32]> },
-    /// This node's own record, signed by it, at its own address: of now, or of an earlier start.
+    /// This node's own record, signed by it, at its own address, from this start or an earlier one.
     Own { report: Report },
     /// This node's name at this node's address, not signed by it: an earlier identity, or a forgery.
     OwnUnsigned,
@@ -27,26 +28,26 @@ pub enum Judgement {
     OwnForged,
     /// This node's name and signature at another address: an echo from before a move, or a copy.
     OwnElsewhere { report: Report },
-    /// A known node's name without its signature.
+    /// A record with a known node's name but without its signature.
     Forged,
-    /// The node is no member any more.
+    /// The node was removed from the cluster.
     Removed,
-    /// Not a name at all.
+    /// Not a valid node name.
     BadName,
 }
 
-/// What records are judged by.
+/// The data by which records are judged.
 pub struct Judge {
     pub cluster: ClusterId,
     pub me: NodeName,
-    /// As advertised.
+    /// This node's advertised address.
     pub addr: SocketAddr,
     pub own_key: VerifyingKey,
     pub verify: Arc<dyn Fn(&NodeName) -> KeyLookup + Send + Sync>,
 }
 
 impl Judge {
-    /// Judges one record. Costs at most one signature check and never waits.
+    /// Judges one record. Performs at most one signature check and never blocks.
     pub fn judge(&self, name: &NodeName, addr: SocketAddr, bytes: &[u8]) -> Judgement {
         if *name == self.me {
             return self.judge_own(addr, bytes);
@@ -64,7 +65,7 @@ impl Judge {
                     return Judgement::Forged;
                 }
                 let report = meta::decode(bytes);
-                // A newer version is the node's own word, but not one that is understood here.
+                // The report has a newer version: the node signed it, but it cannot be read here.
                 Judgement::Member {
                     signed: report.is_some(),
                     report: report.unwrap_or_default(),
@@ -75,7 +76,8 @@ impl Judge {
     }
 
     fn judge_own(&self, addr: SocketAddr, bytes: &[u8]) -> Judgement {
-        // The own key, not the inventory's: a node that was just removed must still know its own record.
+        // Verify with the local key, not the inventory's: a node that was just removed must still
+        // recognise its own record.
         let signed = meta::verify(bytes, self.scope(&self.me, addr), &self.own_key);
         let report = meta::decode(bytes).unwrap_or_default();
         match (addr == self.addr, signed) {

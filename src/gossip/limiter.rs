@@ -1,11 +1,13 @@
-//! Lets an alarm about one subject through once in a while. Holds a bounded number of subjects; no clock of its own.
+//! Rate limit for alarms, by kind and subject. Holds a bounded number of subjects and has no clock
+//! of its own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Subjects remembered; beyond it the one that was let through the longest ago is forgotten.
+/// Maximum subjects remembered; beyond it, the subject whose alarm is oldest is forgotten.
 const SUBJECTS_MAX: usize = 1024;
 
+/// Remembers when each kind of alarm about each subject was last raised.
 #[derive(Debug)]
 pub struct Limiter {
     interval: Duration,
@@ -13,11 +15,13 @@ pub struct Limiter {
 }
 
 impl Limiter {
+    /// Allows one alarm per kind and subject in each `interval`.
     pub fn new(interval: Duration) -> Self {
         Self { interval, last: BTreeMap::new() }
     }
 
-    /// Whether an alarm of this kind about `subject` may go out at `now`; counts as gone out if so.
+    /// Whether an alarm of this kind about `subject` may be raised at `now`. If so, it counts as
+    /// raised.
     pub fn allow(&mut self, kind: &'static str, subject: &str, now: Instant) -> bool {
         let key = (kind, subject.to_owned());
         if self.last.get(&key).is_some_and(|last| now.saturating_duration_since(*last) < self.interval) {

@@ -4,25 +4,28 @@
 //!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24
 //!     [ zero 1 | amiss 8 [ epoch 8 | api port 2 ] ] | signature 64
 //! ```
-//! At most 177 bytes. `program` is the version of the agent's program as text. What stands in brackets is sent only where it
-//! says something: an older program reads all but the program's version of such a report. Whatever follows one day is not read.
-//! Numbers are big endian. In every version, also those to come, the first byte is the version and the last 64 are an
-//! ed25519 signature over (cluster, name, advertised address, everything before the signature), so that a record can't
-//! be carried over to another cluster, node or address, and an older node can still check a newer one's signature.
+//! At most 177 bytes. `program` is the version of the agent's program as text. The parts in
+//! brackets are sent only when they are not zero; an older program reads everything except the
+//! program version of such a report. Unknown trailing bytes are ignored. Numbers are big endian.
+//!
+//! In every version, also in future ones, the first byte is the version and the last 64 bytes are
+//! an ed25519 signature over (cluster, name, advertised address, everything before the signature).
+//! So a record cannot be replayed for another cluster, node or address, and an older node can still
+//! check a newer node's signature.
 
 use crate::model::{BootId, CheckSummary, ClusterId, Epoch, GenerationSeq, Instance, NodeName, Report, Sha256};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use std::net::{IpAddr, SocketAddr};
 
-/// More is never sent, though memberlist would take 512.
+/// Maximum size that is sent; memberlist would accept 512.
 pub const META_MAX: usize = 256;
 
 const VERSION: u8 = 1;
 const PAYLOAD: usize = 1 + 1 + 16 + 8 + 4 + 32 + 8;
 const SIGNATURE: usize = 64;
-/// Longest version of a program that is sent, bytes; a longer one is cut.
+/// Maximum length of a program version that is sent, in bytes; a longer one is cut.
 const PROGRAM_MAX: usize = 24;
-/// Ends the version of the program where more follows; no text has it.
+/// Separates the program version from further fields; the version text never contains it.
 const PROGRAM_END: u8 = 0;
 const AMISS: usize = 8;
 const EPOCH: usize = 8;
@@ -31,6 +34,7 @@ const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
 const MANAGES: u8 = 8;
 
+/// Why a report cannot be encoded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MetaError {
     /// A bug or a strange kernel.
@@ -41,16 +45,16 @@ pub enum MetaError {
     Instance(String),
 }
 
-/// What a signature is bound to besides the payload.
+/// What a signature covers in addition to the payload.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     pub cluster: &'a ClusterId,
     pub name: &'a NodeName,
-    /// As advertised.
+    /// The advertised address.
     pub addr: SocketAddr,
 }
 
-/// Encodes and signs. An empty boot id or instance is sent as zeros and comes back empty.
+/// Encodes and signs a report. An empty boot id or instance is sent as zeros and decodes as empty.
 pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
     let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + 1 + AMISS + EPOCH + API + SIGNATURE);
     out.push(VERSION);
@@ -79,20 +83,21 @@ pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<
     Ok(sign_as(out, scope, signer))
 }
 
-/// Appends the signature over `payload`, whatever its version.
+/// Appends the signature over `payload`, of any version.
 pub(super) fn sign_as(mut payload: Vec<u8>, scope: Scope<'_>, signer: &SigningKey) -> Vec<u8> {
     let signature = signer.sign(&signed_text(scope, &payload));
     payload.extend(signature.to_bytes());
     payload
 }
 
-/// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. Works for versions to come too.
+/// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. Also works for
+/// future versions.
 pub fn verify(meta: &[u8], scope: Scope<'_>, key: &VerifyingKey) -> bool {
     let Some((payload, signature)) = split(meta) else { return false };
     key.verify_strict(&signed_text(scope, payload), &Signature::from_bytes(signature)).is_ok()
 }
 
-/// Reads the report without looking at the signature. None: another version, or not a report at all.
+/// Reads the report without checking the signature. None: another version, or not a report.
 pub fn decode(meta: &[u8]) -> Option<Report> {
     let (payload, _) = split(meta)?;
     let (payload, rest) = payload.split_first_chunk::<PAYLOAD>()?;
@@ -125,12 +130,12 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
     })
 }
 
-/// The version byte of a report that carries a signature; None: not a report.
+/// The version byte of a signed report; None if the bytes are not a report.
 pub fn version_of(meta: &[u8]) -> Option<u8> {
     split(meta).and_then(|(payload, _)| payload.first().copied())
 }
 
-/// What is no text of a version is none.
+/// Bytes that are not a version text give an empty version.
 fn program_to_text(bytes: &[u8]) -> String {
     let good = bytes.len() <= PROGRAM_MAX && bytes.iter().all(u8::is_ascii_graphic);
     if good { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
@@ -143,7 +148,8 @@ fn split(meta: &[u8]) -> Option<(&[u8], &[u8; SIGNATURE])> {
     meta.split_last_chunk::<SIGNATURE>().filter(|(payload, _)| !payload.is_empty())
 }
 
-/// Unambiguous by length prefixes; the first field keeps it apart from anything else signed with the node's key.
+/// The bytes that are signed. Length prefixes make them unambiguous. The first field separates them
+/// from anything else that is signed with the node's key.
 fn signed_text(scope: Scope<'_>, payload: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(256);
     let addr: Vec<u8> = match scope.addr.ip() {
@@ -176,7 +182,8 @@ fn checks_from_bits(bits: u8) -> CheckSummary {
     }
 }
 
-/// Only the usual form with four hyphens, in small letters, so that decoding gives back what was encoded.
+/// Accepts only the usual form with four hyphens and lowercase letters, so that decoding returns
+/// what was encoded.
 fn uuid_to_bytes(text: &str) -> Option<[u8; 16]> {
     let mut out = [0; 16];
     if text.is_empty() {
@@ -283,11 +290,11 @@ mod tests {
             assert!(meta.len() <= META_MAX);
             decode(&meta).expect("a report").version
         };
-        assert_eq!(sent(""), "", "as an agent sends it that does not say");
+        assert_eq!(sent(""), "", "an agent that does not send its version");
         assert_eq!(sent("0.0.9"), "0.0.9");
         assert_eq!(sent("1.0.0-\u{1b}[31m"), "1.0.0-[31m");
         assert_eq!(sent(&"9".repeat(300)), "9".repeat(PROGRAM_MAX));
-        // What a later program appends is not taken for a version.
+        // Bytes appended by a later program are not read as a version.
         let mut payload = encode(&Report::default(), f.scope(), &key(1)).expect("encode")[..PAYLOAD].to_vec();
         payload.extend([0x01; 9]);
         payload.extend([0; SIGNATURE]);
@@ -303,7 +310,7 @@ mod tests {
         let meta = sent(&fine);
         assert_eq!(meta.len(), PAYLOAD + fine.version.len() + SIGNATURE);
         assert_eq!(decode(&meta), Some(fine));
-        // Without a version, with one that a text can't have, with more after it, and cut short.
+        // Without a version, with the longest version, with trailing bytes, and truncated.
         for version in ["", "0.1.0", "999999999999999999999999"] {
             let full = Report { amiss: u64::MAX, version: version.to_owned(), ..report() };
             let meta = sent(&full);
@@ -311,12 +318,13 @@ mod tests {
             assert_eq!(decode(&meta), Some(full.clone()));
             let payload = &meta[..meta.len() - SIGNATURE];
             let longer = sign_as([payload, &[1, 0, 2]].concat(), f.scope(), &key(1));
-            assert_eq!(decode(&longer), Some(full.clone()), "a later program says more");
+            assert_eq!(decode(&longer), Some(full.clone()), "trailing fields of a later program are ignored");
             let shorter = sign_as(payload[..payload.len() - 1].to_vec(), f.scope(), &key(1));
             assert_eq!(decode(&shorter), Some(Report { epoch: Epoch(0), api: 0, ..full.clone() }));
             let shorter = sign_as(payload[..payload.len() - EPOCH - API - 1].to_vec(), f.scope(), &key(1));
             assert_eq!(decode(&shorter), Some(Report { amiss: 0, epoch: Epoch(0), api: 0, ..full.clone() }));
-            // As a program sends it that knows of nothing behind what is amiss, and as one that has nothing amiss to say.
+            // As sent by a program that does not know the fields after `amiss`, and by one that has
+            // no failure to report.
             for part in [Report { epoch: Epoch(0), api: 0, ..full.clone() }, Report { amiss: 0, ..full }] {
                 assert_eq!(decode(&sent(&part)), Some(part));
             }

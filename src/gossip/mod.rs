@@ -1,8 +1,10 @@
-//! Membership by gossip: who is alive, at which address, and what each node says of itself.
+//! Membership by gossip: which nodes are alive, their addresses, and the signed report of each
+//! node.
 //!
-//! The only folder that names memberlist, whose next version speaks another wire format. It reports what it saw and
-//! signs what it says; it decides nothing about absences, and knows neither the inventory nor Raft. Which keys are
-//! known comes in as a function, what happened goes out as [`MemberEvent`]s.
+//! This is the only folder that uses memberlist, because memberlist's next version speaks another
+//! wire format. It publishes signed reports and emits what it observed. It does not decide about
+//! absences, and it knows neither the inventory nor Raft. Known keys are looked up through a
+//! function; observations leave as [`MemberEvent`]s.
 //!
 //! ```text
 //!   Config::verify ──> judge ──> delegate ──> view ──> MemberEvent, members()

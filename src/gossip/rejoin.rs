@@ -1,5 +1,6 @@
-//! Brings the cluster together again after a cut, which memberlist does not do by itself. The decision whom to dial
-//! is in [`plan`]; here are the clock, the dice, the cache file and the dials.
+//! Rejoins the cluster after a network partition, which memberlist does not do by itself. [`plan`]
+//! decides which nodes to dial; this file has the clock, the random numbers, the cache file and the
+//! dials.
 
 pub mod cache;
 pub mod netlink;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The running loop. Stops when it is dropped, which should come before the member leaves; dials under way end by their
-/// own timeout.
+/// The running loop. It stops when dropped; drop it before the member leaves. Dials under way end
+/// by their own timeout.
 pub struct RejoinLoop {
     known: watch::Sender<Option<Addresses>>,
     bell: Arc<Notify>,
@@ -34,9 +35,10 @@ impl Drop for RejoinLoop {
 }
 
 impl RejoinLoop {
-    /// Starts dialling from the addresses in the cache file, before anybody has said who is known.
+    /// Starts dialling the addresses in the cache file, before the inventory's nodes are known.
     ///
-    /// A cache that can't be read is reported and counts as empty. Must be called within a tokio runtime.
+    /// A cache that cannot be read is logged and counts as empty. Must be called within a Tokio
+    /// runtime.
     pub fn new(gossip: Gossip, cache_path: PathBuf, me: NodeName, timing: Timing) -> Self {
         let (known, changes) = watch::channel(None);
         let bell = Arc::new(Notify::new());
@@ -54,18 +56,20 @@ impl RejoinLoop {
             tokio::spawn(async move { task.run().await }),
             tokio::spawn(async move {
                 let error = netlink::listen(ear).await;
-                tracing::warn!(%error, "network changes are not noticed; missing nodes are dialled by the timer alone");
+                tracing::warn!(%error, "network changes cannot be watched; missing nodes are dialled by timer only");
             }),
         ];
         Self { known, bell, tasks }
     }
 
-    /// Says who belongs to the cluster, and where they may be reached. Others are not dialled any more.
+    /// Sets the nodes of the cluster and their possible addresses. Other nodes are not dialled any
+    /// more.
     pub fn set_known(&self, known: Addresses) {
         self.known.send_replace(Some(known));
     }
 
-    /// Says that something happened that makes a dial worthwhile: a wake-up, an SSH probe that answers again.
+    /// Requests an early dial after an event that makes one worthwhile, such as a wake-up or an SSH
+    /// probe that succeeds again.
     pub fn nudge(&self) {
         self.bell.notify_one();
     }
@@ -74,7 +78,7 @@ impl RejoinLoop {
 struct Task {
     gossip: Gossip,
     cache_path: PathBuf,
-    /// What the file holds.
+    /// The content of the file.
     stored: Addresses,
     state: State,
     bell: Arc<Notify>,
@@ -87,16 +91,22 @@ impl Task {
         match cache::load(&self.cache_path) {
             Ok(found) => self.stored = found,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the address cache starts empty");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "address cache could not be read; starting with an empty one"
+                );
                 if matches!(error, cache::CacheError::Form { .. })
                     && let Err(error) = crate::disk::set_aside(&self.cache_path, &error.to_string())
                 {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "it can't be kept aside");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "damaged address cache could not be archived"
+                    );
                 }
             }
         }
         let mut members = self.gossip.changes();
-        // Ticks at once, which takes the loaded addresses into use.
+        // Ticks at once, which applies the loaded addresses.
         let mut refresh = tokio::time::interval(self.state.timing.cache_interval);
         refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut dials: JoinSet<NodeName> = JoinSet::new();
@@ -145,7 +155,7 @@ impl Task {
         self.state.set_members(now, members);
         match (before, self.state.isolated()) {
             (false, true) => tracing::warn!("no live peer is left"),
-            (true, false) => tracing::info!("there are live peers"),
+            (true, false) => tracing::info!("live peers found again"),
             _ => {}
         }
     }
@@ -165,14 +175,15 @@ impl Task {
             let gossip = self.gossip.clone();
             dials.spawn(async move {
                 if let Err(error) = gossip.join(addr).await {
-                    tracing::debug!(node = %name, error = &error as &dyn std::error::Error, "missing node is not reached");
+                    tracing::debug!(node = %name, error = &error as &dyn std::error::Error, "missing node was not reached");
                 }
                 name
             });
         }
     }
 
-    /// Brings the addresses in use and the known ones together, and writes them down if that changed anything.
+    /// Merges the addresses in use with the known ones. Writes the cache file if that changed
+    /// anything.
     fn refresh_cache(&mut self) {
         let known = self.known.borrow_and_update().clone().unwrap_or_else(|| self.stored.clone());
         let signed = self.gossip.members().into_iter().filter(|m| m.signed);
@@ -184,7 +195,9 @@ impl Task {
         }
         match cache::save(&self.cache_path, &merged) {
             Ok(()) => self.stored = merged,
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the address cache is not kept"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "address cache could not be written")
+            }
         }
     }
 }

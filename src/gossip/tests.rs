@@ -1,4 +1,5 @@
-//! Real members on loopback. Each test waits for what it claims, with a bound that only a failure reaches.
+//! Real members on loopback. Each test waits for what it asserts, with a timeout that only a
+//! failure reaches.
 
 use super::*;
 use crate::model::{BootId, Epoch, NodeName, Report};
@@ -11,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The inventory of a test: what each name's key is known to be.
+/// The inventory of a test: the known key of each name.
 #[derive(Clone, Default)]
 struct Keys(Arc<Mutex<BTreeMap<NodeName, KeyLookup>>>);
 
@@ -22,7 +23,7 @@ impl Keys {
     fn set(&self, name: &str, lookup: KeyLookup) {
         self.0.lock().expect("keys").insert(name.into(), lookup);
     }
-    /// Knows `a` by key 1, `b` by key 2, `c` by key 3.
+    /// Knows key 1 of `a`, key 2 of `b`, key 3 of `c`.
     fn abc() -> Self {
         let keys = Self::default();
         for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -84,7 +85,7 @@ async fn peer(config: Config) -> Peer {
     peer_as(config, FIRST).await
 }
 
-/// Starts again and again while an earlier member may still hold the port.
+/// Retries while an earlier member may still hold the port.
 async fn peer_as(config: Config, instance: &str) -> Peer {
     let started = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -99,7 +100,7 @@ async fn peer_as(config: Config, instance: &str) -> Peer {
 }
 
 impl Peer {
-    /// Reads events until one fits; the others are dropped.
+    /// Reads events until one matches; the others are dropped.
     async fn saw(&mut self, what: &str, fits: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
         let mut seen = vec![];
         let found = tokio::time::timeout(PATIENCE, async {
@@ -129,7 +130,7 @@ impl Peer {
         self.gossip.members().into_iter().find(|m| m.name.as_str() == who)
     }
 
-    /// Waits until the member is listed as `fits` says.
+    /// Waits until the listed member matches `fits`.
     async fn lists(&self, who: &str, fits: impl Fn(&Member) -> bool) {
         let found = tokio::time::timeout(PATIENCE, async {
             while !self.member(who).is_some_and(|m| fits(&m)) {
@@ -184,7 +185,7 @@ async fn a_crash_is_seen_and_is_no_goodbye() {
     stop([a]).await;
 }
 
-/// Telemetry counts suspicions by this line, as memberlist tells of them in no other way.
+/// Telemetry counts suspicions by this log line, because memberlist reports them in no other way.
 #[tokio::test]
 async fn a_suspicion_is_told_by_a_known_log_line() {
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -199,7 +200,8 @@ async fn a_suspicion_is_told_by_a_known_log_line() {
         }
     }
     let lines = Lines::default();
-    // In a process of its own, as tracing may take a line for unwanted once another test's thread came by it first.
+    // Run in a separate process, because tracing may cache the log line as disabled if another
+    // test's thread reached it first.
     const ASK: &str = "REMOOR_TEST_SUSPICION";
     if std::env::var_os(ASK).is_none() {
         let this = std::env::current_exe().expect("this test binary");
@@ -212,7 +214,7 @@ async fn a_suspicion_is_told_by_a_known_log_line() {
         assert!(output.status.success() && said.contains("1 passed"), "{said}{output:?}");
         return;
     }
-    // The runtime of this test has one thread, so memberlist's tasks are heard too.
+    // The runtime of this test has one thread, so lines of memberlist's tasks are captured too.
     let _guard = tracing_subscriber::registry().with(lines.clone()).set_default();
 
     let keys = Keys::abc();
@@ -257,13 +259,13 @@ async fn a_wrong_signature_is_kept_out_and_alarmed() {
     let keys = Keys::abc();
     let mut a = peer(config("a", 1, &keys)).await;
     let forger = peer(config("b", 9, &keys)).await;
-    // memberlist says Ok to the joiner even if its record is refused.
+    // memberlist returns Ok to the joiner even if its record is rejected.
     let _ = forger.gossip.join(a.gossip.addr()).await;
     let event = a.saw("alarm", |e| !matches!(e, MemberEvent::Alive { name, .. } if name.as_str() == "a")).await;
     assert_eq!(event, MemberEvent::Forged { name: "b".into(), addr: forger.gossip.addr() });
     assert_eq!(a.gossip.peers_alive(), 0);
 
-    // The true one is let in beside it, and the forger never shows.
+    // The real node is admitted in addition, and the forger is never listed.
     let b = peer(config("b", 2, &keys)).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
     a.saw_alive("b").await;
@@ -319,7 +321,7 @@ async fn a_wrong_gossip_key_or_cluster_never_joins() {
     let c = peer(Config { cluster: "other".into(), ..config("c", 3, &keys) }).await;
     assert!(b.gossip.join(a.gossip.addr()).await.is_err());
     assert!(c.gossip.join(a.gossip.addr()).await.is_err());
-    // Somebody who may join does, which shows that `a` was listening all the while.
+    // A permitted node joins, which shows that `a` was listening all the time.
     let d = peer(config("d", 4, &keys)).await;
     d.gossip.join(a.gossip.addr()).await.expect("join");
     a.saw_alive("d").await;
@@ -341,7 +343,7 @@ async fn the_gossip_key_is_rotated_without_a_break() {
             peer.gossip.set_keys(first, others).expect("set");
         }
     }
-    // It is the same member with the same keys at another port.
+    // The same member with the same keys at another port.
     let moved = SocketAddr::from(([127, 0, 0, 1], 0));
     b.gossip.move_to(moved, moved).await.expect("moved");
     b.gossip.join(a.gossip.addr()).await.expect("found again by the new key");
@@ -382,14 +384,14 @@ async fn a_reinstalled_node_gets_in_with_a_new_key_at_the_same_address() {
     let keys = Keys::abc();
     let (a, b) = (peer(config("a", 1, &keys)).await, peer(config("b", 2, &keys)).await);
     b.gossip.join(a.gossip.addr()).await.expect("join");
-    // Its record has been outbid often, so a fresh start alone would be older.
+    // Its record has been superseded often, so a fresh start alone would count as older.
     for isolation in 1..5 {
         b.gossip.publish(Report { isolation, ..report(FIRST) }).await.expect("publish");
     }
     a.lists("b", |m| m.report.isolation == 4).await;
     let at = b.gossip.addr();
     b.gossip.shutdown().await;
-    // Quicker than the failure is noticed: the others still hold the record of the earlier key to be alive.
+    // Faster than failure detection: the others still hold the record of the earlier key as alive.
     keys.know("b", 5);
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 5, &keys) }, SECOND).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
@@ -425,7 +427,8 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     let _ = newer.gossip.join(a.gossip.addr()).await;
     let told = newer.saw("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr(), lasting: false });
-    // It hears of the newer one directly, as nobody passes on what contradicts what is alive.
+    // `b` receives the newer record directly, because members do not pass on what contradicts a
+    // live record.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();
     let claim = Claim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
@@ -433,7 +436,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
         tokio::time::timeout(PATIENCE, claims.wait_for(|claims| claims.get(&NodeName::from("b")) == Some(&claim)))
             .await;
     drop(heard.expect("it is heard").expect("the member runs"));
-    // Who is of that epoch itself, and manages nothing, is the one to end.
+    // A daemon that itself reached that epoch, and is no manager, is the one to stop.
     b.gossip.publish(of(7, false, FIRST)).await.expect("published");
     assert!(b.gossip.claims().borrow().is_empty(), "what was claimed is known");
     let (mut b, addr) = (b, newer.gossip.addr());
@@ -463,11 +466,11 @@ async fn a_node_that_was_cut_off_is_found_again_from_the_cache() {
 
     b.gossip.shutdown().await;
     a.saw_gone("b").await;
-    // It comes back and dials nobody: the one that stayed has to find it.
+    // It comes back and dials no node: the remaining member has to find it.
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 2, &keys) }, SECOND).await;
     a.saw_alive("b").await;
 
-    // Then the one that stayed is restarted, and has nothing but its cache.
+    // Then the remaining member is restarted with only its cache.
     drop(rejoin);
     a.gossip.shutdown().await;
     let mut a = peer_as(config("a", 1, &keys), SECOND).await;
@@ -516,7 +519,8 @@ async fn what_can_not_work_is_refused_at_the_start() {
 async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     let keys = Keys::abc();
     let mut patient = config("a", 1, &keys);
-    patient.timing.copy_grace = PATIENCE; // its old address is found dead within the grace, however slow this machine is
+    // the old address is found dead within the grace, however slow this machine is
+    patient.timing.copy_grace = PATIENCE;
     let mut a = peer(patient).await;
     let mut b = peer(config("b", 2, &keys)).await;
     b.gossip.join(a.gossip.addr()).await.expect("joined");
@@ -529,9 +533,9 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     let elsewhere = SocketAddr::from(([127, 0, 0, 2], port));
     b.gossip.move_to(elsewhere, elsewhere).await.expect("moved");
     b.saw("a gone", |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == "a")).await;
-    assert!(watched.has_changed().expect("the same watch goes on"), "the rejoin loop is told");
+    assert!(watched.has_changed().expect("the same watch goes on"), "the rejoin loop is notified");
     assert_eq!((b.gossip.addr(), b.gossip.peers_alive()), (elsewhere, 0));
-    // Dialled again as the rejoin loop does, until the others have found the old address dead.
+    // Dial repeatedly, as the rejoin loop does, until the others have found the old address dead.
     let again = b.gossip.clone();
     let target = a.gossip.addr();
     let dialling = tokio::spawn(async move {
@@ -560,7 +564,7 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     dialling.abort();
     let alarm = |e: &&MemberEvent| matches!(e, MemberEvent::Conflict { .. } | MemberEvent::Forged { .. });
     assert_eq!(told.iter().find(alarm), None, "a move is no impostor; it was at {before}");
-    // What it says from now on is heard from there.
+    // Later reports arrive from the new address.
     b.gossip.publish(Report { isolation: 9, ..report(FIRST) }).await.expect("published");
     a.saw("news", |e| matches!(e, MemberEvent::Update { report, .. } if report.isolation == 9)).await;
 }

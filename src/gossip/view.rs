@@ -1,4 +1,5 @@
-//! What this member holds to be true: live members and recent alarms. Plain state behind a lock; no network.
+//! What this member currently believes: live members and recent alarms. Plain state behind a lock;
+//! no network.
 
 use super::config::Timing;
 use super::event::{Member, MemberEvent};
@@ -9,21 +10,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Members that no inventory knows; beyond it they are kept out, since anybody with the gossip key can invent them.
+/// Maximum members that the inventory does not know. Further ones are rejected, since anybody with
+/// the gossip key can invent them.
 pub const DISCOVERED_MAX: usize = 1024;
 
+/// An accepted record of a live member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub addr: SocketAddr,
-    /// As it came, to tell cheaply that nothing changed.
+    /// The record as received, for a cheap comparison.
     pub meta: Bytes,
     pub report: Report,
     pub signed: bool,
-    /// That the signature was checked with.
+    /// The key with which the signature was checked.
     pub key: Option<[u8; 32]>,
 }
 
-/// A record of a node at another address than the one that is known.
+/// A record of a node at an address other than the known one.
 #[derive(Debug)]
 struct Sighting {
     addr: SocketAddr,
@@ -32,22 +35,26 @@ struct Sighting {
     last: Instant,
 }
 
+/// The live members and the state of the alarms.
 pub struct View {
     members: BTreeMap<NodeName, Entry>,
     alarms: Limiter,
     sighting: Option<Sighting>,
-    /// Members that sign at another address as the same process: they have moved, or are copies of a running machine.
+    /// Members whose current process also signs at another address: either the node moved, or a
+    /// running machine was copied.
     moves: BTreeMap<NodeName, Sighting>,
     copy_grace: Duration,
-    /// Two sightings further apart than this are two stories.
+    /// Two sightings further apart than this are unrelated.
     copy_gap: Duration,
-    /// Raised by every change, so that a picture taken outside of the lock is known to be old.
+    /// Incremented by every change, so that a snapshot taken outside the lock can be recognised as
+    /// outdated.
     pub version: u64,
-    /// Raised whenever a member came or went.
+    /// Incremented whenever a member came or went.
     pub population: u64,
 }
 
 impl View {
+    /// An empty view.
     pub fn new(timing: &Timing) -> Self {
         Self {
             members: BTreeMap::new(),
@@ -61,7 +68,7 @@ impl View {
         }
     }
 
-    /// Takes in a believed record; the event it makes, if it says anything new.
+    /// Stores an accepted record. Returns the event it causes, if anything changed.
     pub fn put(&mut self, name: NodeName, entry: Entry) -> Option<MemberEvent> {
         let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
         self.version += 1;
@@ -75,7 +82,7 @@ impl View {
         }
     }
 
-    /// Takes out a member; the event it makes if it was one.
+    /// Removes a member. Returns the event it causes, if there was one.
     pub fn remove(&mut self, name: &NodeName) -> Option<MemberEvent> {
         self.version += 1;
         self.moves.remove(name);
@@ -84,10 +91,12 @@ impl View {
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
     }
 
+    /// The record of a live member.
     pub fn get(&self, name: &NodeName) -> Option<&Entry> {
         self.members.get(name)
     }
 
+    /// All live members, sorted by name.
     pub fn members(&self) -> Vec<Member> {
         let member = |(name, e): (&NodeName, &Entry)| Member {
             name: name.clone(),
@@ -98,29 +107,34 @@ impl View {
         self.members.iter().map(member).collect()
     }
 
+    /// The names of all live members.
     pub fn names(&self) -> Vec<NodeName> {
         self.members.keys().cloned().collect()
     }
 
+    /// The number of live members without `me`.
     pub fn len_without(&self, me: &NodeName) -> usize {
         self.members.len() - usize::from(self.members.contains_key(me))
     }
 
-    /// Whether one more node that nobody knows may come in.
+    /// Whether one more node that the inventory does not know may be admitted.
     pub fn room_for(&self, name: &NodeName) -> bool {
         self.members.contains_key(name) || self.members.values().filter(|e| e.key.is_none()).count() < DISCOVERED_MAX
     }
 
+    /// The event for a record with a bad signature, unless it is rate-limited.
     pub fn forged(&mut self, name: &NodeName, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
         let allowed = self.alarms.allow("forged", name.as_str(), now);
         allowed.then(|| MemberEvent::Forged { name: name.clone(), addr })
     }
 
+    /// The event for a report of an unknown version, unless it is rate-limited.
     pub fn unreadable(&mut self, name: &NodeName, addr: SocketAddr, version: u8, now: Instant) -> Option<MemberEvent> {
         let allowed = self.alarms.allow("unreadable", name.as_str(), now);
         allowed.then(|| MemberEvent::Unreadable { name: name.clone(), addr, version })
     }
 
+    /// The event for two addresses that claim one name, unless it is rate-limited.
     pub fn conflict(
         &mut self,
         name: &NodeName,
@@ -132,12 +146,14 @@ impl View {
         allowed.then(|| MemberEvent::Conflict { name: name.clone(), existing, other })
     }
 
-    /// Notes that a live member's very process signs at `addr`; whether that may be a move still, whose old address is
-    /// found dead soon. A copy of a running machine keeps both alive, and is no move after the grace.
+    /// Records that a live member's process also signs at `addr`. Returns whether this may still be
+    /// a move, in which case the old address is soon found dead. A copy of a running machine keeps
+    /// both addresses alive, so after the grace period it does not count as a move.
     pub fn moving(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
         match self.moves.get_mut(name) {
             Some(seen) if seen.instance == instance && now.saturating_duration_since(seen.last) <= self.copy_gap => {
-                // Where it is now does not begin the grace anew: two copies would take turns.
+                // A change of address does not restart the grace period; otherwise two copies could
+                // alternate.
                 (seen.addr, seen.last) = (addr, now);
                 now.saturating_duration_since(seen.first) < self.copy_grace
             }
@@ -150,7 +166,8 @@ impl View {
         }
     }
 
-    /// This node's own signed record at another address, of a daemon that is to give way.
+    /// Records that this node's own signed record was seen at another address, from a daemon that
+    /// has to stop.
     pub fn outranked(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
         let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
         let kind = if lasting { "outranked" } else { "outranked at first" };
@@ -158,7 +175,7 @@ impl View {
         allowed.then_some(MemberEvent::OutrankedElsewhere { addr, lasting })
     }
 
-    /// For how long this node's own signed record was seen there, without a long gap.
+    /// For how long this node's own signed record has been seen at `addr` without a long gap.
     fn sighted(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
         match &mut self.sighting {
             Some(seen)
@@ -176,10 +193,11 @@ impl View {
         }
     }
 
-    /// Notes this node's own signed record at another address; the event once it has been alive there for the grace.
+    /// Records that this node's own signed record was seen at another address. Returns the event
+    /// once the record has been alive there for the grace period.
     ///
-    /// After a quick restart at a new address the others still tell of the old one until they find it dead. A copy
-    /// goes on answering, so its record keeps coming.
+    /// After a quick restart at a new address, other members still report the old address until
+    /// they find it dead. A copy keeps answering, so its record keeps coming.
     pub fn elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
         let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
         let allowed = lasting && self.alarms.allow("elsewhere", &addr.to_string(), now);
@@ -219,7 +237,7 @@ mod tests {
         for second in [0, 5, 29] {
             assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(second)), None);
         }
-        // A paused node wakes up an hour later and tells of it once more.
+        // A paused node resumes an hour later and reports the address again.
         assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(3600)), None);
     }
 
@@ -238,7 +256,7 @@ mod tests {
         let mut view = View::new(&Timing::default());
         let (w1, start) = (NodeName::from("w1"), Instant::now());
         let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
-        assert!(at(9, 0), "nobody is known by this name: nothing is kept");
+        assert!(at(9, 0), "no member has this name: nothing is recorded");
         view.put(w1.clone(), entry(0));
         let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
         assert!(at(9, 100) && at(9, 129));

@@ -1,4 +1,4 @@
-//! [`Raft`], the handle that the rest of the program uses: start, propose, read, answer peers, stop.
+//! [`Raft`], the handle for the rest of the program: start, propose, read, answer peers, stop.
 
 use super::error::{ProposeError, RaftError, ReadError};
 use super::life::{Lives, Refused};
@@ -22,17 +22,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, RwLock, mpsc, watch};
 
-/// Longest wait for a proposal; then its outcome is unknown.
+/// Maximum wait for a proposal; after it the outcome is unknown.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
-/// Longest wait for a majority to confirm a read.
+/// Maximum wait for a quorum to confirm a read.
 const READ_MAX: Duration = Duration::from_secs(5);
 
+/// openraft's handle for our types.
 pub type Core<S> = openraft::Raft<Types<S>, Machine<S>>;
 
-/// Which log to open, for whom.
+/// Which log to open, and for which member.
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
-    /// Holds `log.redb` and `snapshot`; made if absent. One process at a time, which the data directory's lock sees to.
+    /// Holds `log.redb` and `snapshot`; created if absent. Only one process may use it, which the
+    /// data directory's lock ensures.
     pub dir: PathBuf,
     pub id: RaftId,
     pub cluster: ClusterId,
@@ -40,7 +42,8 @@ pub struct RaftConfig {
     pub timing: Timing,
 }
 
-/// A member of the Raft cluster; clones share it. Call [`Raft::shutdown`] before opening the same directory again.
+/// A member of the Raft cluster. Clones share it. Call [`Raft::shutdown`] before opening the same
+/// directory again.
 pub struct Raft<S: StateMachine> {
     pub(super) inner: Arc<Inner<S>>,
 }
@@ -51,26 +54,30 @@ impl<S: StateMachine> Clone for Raft<S> {
     }
 }
 
+/// The state that all clones of [`Raft`] share.
 pub(super) struct Inner<S: StateMachine> {
     pub core: Core<S>,
     pub us: Us,
     pub status: watch::Receiver<RaftStatus>,
     /// Held during a change of members.
     pub change: Mutex<()>,
-    /// Each proposal has a share of it while it is handed to the core; all of it: none comes to the log.
+    /// Proposals hold it shared while they are handed to the core. Holding it exclusively keeps
+    /// proposals out of the log.
     pub door: RwLock<()>,
     pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,
-    /// When entries of a leader, or its heartbeat, were last taken in; at first, the start.
+    /// When entries or a heartbeat of a leader were last accepted; initially the start.
     led: std::sync::Mutex<Instant>,
 }
 
 impl<S: StateMachine> Raft<S> {
-    /// Opens the log in `cfg.dir` and takes part from then on; an empty directory waits to be initialised or added.
+    /// Opens the log in `cfg.dir` and takes part from then on. A member with an empty directory
+    /// waits to be initialised or added.
     ///
-    /// The state is restored from the snapshot and the entries known to be committed; these are not sent to the feed. The
-    /// feed carries every entry applied later, in log order; where a snapshot from the leader replaces entries, the feed says
-    /// `Resync`, and its reader starts over from the state. On an error nothing runs and nothing on disk has changed.
+    /// The state is restored from the snapshot and from the entries known to be committed; these
+    /// are not sent to the feed. The feed carries every entry applied later, in log order. If a
+    /// snapshot from the leader replaces entries, the feed carries `Resync`, and its reader starts
+    /// over from the state. After an error nothing runs and nothing on disk has changed.
     pub async fn start(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
@@ -78,8 +85,9 @@ impl<S: StateMachine> Raft<S> {
         Self::start_asking(cfg, transport, async |_| Ok(())).await
     }
 
-    /// The same, once `ask` has nothing against it: it gets a message like [`Raft::claim`]'s, for whoever takes it, before
-    /// this member votes or answers.
+    /// Like [`Raft::start`], but first calls `ask` with a message like [`Raft::claim`]'s, to be
+    /// sent to any other member. If `ask` returns an error, the member does not start. It neither
+    /// votes nor answers before.
     pub async fn start_asking<E: From<RaftError>>(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
@@ -140,7 +148,8 @@ impl<S: StateMachine> Raft<S> {
         Ok((Self { inner }, entries))
     }
 
-    /// Makes this member the only voter of a new cluster: the founder, Raft id 1, on an empty log. Refused otherwise.
+    /// Makes this member the only voter of a new cluster. Only the founder, Raft id 1, may do so,
+    /// on an empty log.
     pub async fn initialize(&self, addr: String) -> Result<(), RaftError> {
         let id = self.inner.us.id;
         if id != RaftId(1) {
@@ -156,13 +165,14 @@ impl<S: StateMachine> Raft<S> {
         })
     }
 
-    /// Appends `entry` and waits until it is committed and applied here: its index and what applying it yielded. At most 10 s.
+    /// Appends `entry` and waits until it is committed and applied here. Returns its index and the
+    /// result of applying it. Waits at most 10 s.
     pub async fn propose(&self, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
         self.write(None, entry).await
     }
 
-    /// Like [`Raft::propose`], but only if this member still leads in `term`: a leader that lost its place and got it back
-    /// must look at the state again before it acts.
+    /// Like [`Raft::propose`], but only if this member still leads in `term`. A leader that lost
+    /// and regained leadership must read the state again before it acts.
     pub async fn propose_in(&self, term: u64, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
         self.write(Some(term), entry).await
     }
@@ -202,13 +212,13 @@ impl<S: StateMachine> Raft<S> {
         self.inner.state.clone()
     }
 
-    /// What this member knows of itself and the others.
+    /// This member's view of itself and of the other members.
     pub fn status(&self) -> watch::Receiver<RaftStatus> {
         self.inner.status.clone()
     }
 
-    /// Returns once the state here includes everything that was acknowledged anywhere before the call. Leader only; a
-    /// majority must confirm, within 5 s.
+    /// Returns once the state here includes everything that was acknowledged anywhere before the
+    /// call. Only on the leader, and a quorum must confirm it within 5 s.
     pub async fn linearizable(&self) -> Result<(), ReadError> {
         let read = self.inner.core.ensure_linearizable(ReadPolicy::ReadIndex);
         match tokio::time::timeout(READ_MAX, read).await {
@@ -227,30 +237,33 @@ impl<S: StateMachine> Raft<S> {
         }
     }
 
-    /// Term and index of the last entry of the log here, committed or not; of two members the one with more knows more.
+    /// Term and index of the last entry of the log here, committed or not. Of two members, the one
+    /// with the greater value has more log.
     pub fn last_entry(&self) -> Option<(u64, u64)> {
         self.inner.log.last()
     }
 
-    /// In which epoch this member takes part.
+    /// The epoch in which this member takes part.
     pub fn epoch(&self) -> Epoch {
         self.inner.us.epoch
     }
 
-    /// How long no leader has been heard; since the start where none was.
+    /// Time since the last message from a leader, or since the start if there was none.
     pub fn unled(&self) -> Duration {
         self.inner.led.lock().unwrap_or_else(|p| p.into_inner()).elapsed()
     }
 
-    /// A message without a body that says who this member is: whoever takes it tells whether the id still stands.
+    /// A message without a body that identifies this member. The receiver answers whether its Raft
+    /// id is still valid.
     ///
-    /// `to` alone answers it; 0: whoever gets it, since a member whose log is empty knows nobody's id.
+    /// Only member `to` answers it. With 0 any receiver answers, since a member with an empty log
+    /// knows no ids.
     pub fn claim(&self, to: RaftId) -> Result<Vec<u8>, RaftError> {
         claim(&self.inner.us, to)
     }
 
-    /// Who a request of this cluster and epoch says to come from; to be compared with the caller's certificate, and then to be
-    /// admitted.
+    /// The sender that a request of this cluster and epoch claims. The caller compares it with the
+    /// certificate and then calls [`Raft::admit`].
     pub fn sender(&self, body: &[u8]) -> Result<Address, RaftError> {
         let address = wire::sender_of(body)?;
         let us = &self.inner.us;
@@ -261,24 +274,26 @@ impl<S: StateMachine> Raft<S> {
         Ok(address)
     }
 
-    /// Whether the sender of a message, which holds the id that it speaks by, is who it was.
+    /// Whether the sender's data directory is its latest one. The caller must have verified that
+    /// the sender holds the Raft id.
     pub async fn admit(&self, sender: &Address) -> Result<(), RaftError> {
         self.inner.us.lives.meet(sender.from, sender.claim).await
     }
 
-    /// Whose data directories were found to be copies or older ones, since this member started, and still are: why, and when
-    /// the start that counts was first met.
+    /// Members whose data directories are copies or outdated, found since this member started and
+    /// not resolved since: the reason, and when the accepted incarnation was first met.
     pub fn refusals(&self) -> BTreeMap<RaftId, (String, Wall)> {
         let told = |refused: Refused| (refused.stale.to_string(), refused.since);
         self.inner.us.lives.refusals().into_iter().map(|(id, refused)| (id, told(refused))).collect()
     }
 
-    /// Writes down how far the others have come, so that it is known after a start.
+    /// Saves the reported log marks of the other members, so that they are known after a restart.
     pub async fn note_lives(&self) {
         self.inner.us.lives.note().await;
     }
 
-    /// The server's side of [`Transport`]: handles a request of another member and returns the answer to send back.
+    /// The server side of [`Transport`]: handles a request of another member and returns the answer
+    /// to send back.
     pub async fn handle(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, RaftError> {
         let us = &self.inner.us;
         let core = &self.inner.core;
@@ -314,7 +329,8 @@ impl<S: StateMachine> Raft<S> {
         Ok(reply)
     }
 
-    /// Stops taking part, writes what is queued and closes the files; they may be opened again when this returns.
+    /// Stops taking part, writes queued operations and closes the files. They may be opened again
+    /// when this returns.
     pub async fn shutdown(&self) {
         if let Err(error) = self.inner.core.shutdown().await {
             tracing::warn!(%error, "raft did not end cleanly");
@@ -323,8 +339,9 @@ impl<S: StateMachine> Raft<S> {
     }
 }
 
-/// Makes the empty log of a member that takes part for the first time, on disk when this returns. With `begun`, or for the
-/// founder, whose log `init` made, nothing is made: the log must be there. Blocks.
+/// Creates the empty log of a member that takes part for the first time; on disk when this returns.
+/// With `begun`, and for the founder, whose log `init` created, nothing is created: the log must
+/// exist. Blocks.
 pub fn begin_log(cfg: &RaftConfig, begun: bool) -> Result<(), RaftError> {
     let file = cfg.dir.join(log::FILE);
     if file.exists() {
@@ -356,8 +373,8 @@ pub(super) fn open<S: StateMachine>(
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
     let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));
     if snapshot_path.exists() && !log_path.exists() {
-        // A new log beside an old snapshot would have forgotten its vote.
-        let why = "it is missing, but there is a snapshot".to_owned();
+        // A new log next to an old snapshot would have forgotten its vote.
+        let why = "it is missing, but a snapshot exists".to_owned();
         return Err(RaftError::Corrupt { path: log_path, why });
     }
     let machine = Machine::open(SnapshotFile::new(&snapshot_path), publish, feed, announce)?;
@@ -365,7 +382,7 @@ pub(super) fn open<S: StateMachine>(
     if let Some(purged) = log.purged()
         && machine.applied().is_none_or(|applied| applied.index < purged.index)
     {
-        let why = format!("it does not reach entry {}, up to which the log was cut", purged.index);
+        let why = format!("it does not include entry {}, up to which the log was purged", purged.index);
         return Err(RaftError::Corrupt { path: snapshot_path, why });
     }
     Ok((log, machine))
@@ -384,8 +401,9 @@ fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
         quorum_loss_probe_interval: Some(timing.quorum_probe_ms),
         enable_pre_vote: Some(true),
         allow_log_reversion: Some(false),
-        // A leader sends entries before they are on its own disk. One that went on in its term after a crash would give
-        // their ids to other entries, and followers that have the first would take both for the same.
+        // A leader sends entries before they are on its own disk. If it resumed leading in its term
+        // after a crash, it would assign their ids to other entries, and followers that have the
+        // first ones would consider both the same.
         enable_leader_restore: Some(false),
         ..Default::default()
     };

@@ -1,28 +1,35 @@
-//! Whether a member is who it was. A data directory that is copied, or put back as a whole from an older copy, starts as if
-//! nothing had happened, and would vote twice in a term or forget entries that it has acknowledged.
+//! Detects members that run from a copied or outdated data directory. Such a directory starts
+//! normally, but its member would vote twice in a term or forget entries that it has acknowledged.
 //!
-//! Each start of a member is a life: it has a number, one more than the life before, and a nonce, on disk before the first
-//! message. Every message and every answer carries them, with what the log held when it was opened and what it holds for
-//! ever by now: the term of its last vote, and its last entry that is committed and synced. Neither ever gets less on a
-//! directory that is whole. The others keep, per Raft id, the last life that they met and the most that it told of, and refuse
-//! - the same number with another nonce, or a next life that follows another nonce: two directories that were one,
+//! Each start of a member is an incarnation. It has a number, one more than the previous
+//! incarnation's, and a nonce; both are on disk before the first message. Every message and answer
+//! carries them, together with two log marks: what the log held when it was opened, and what it
+//! holds durably now (the term of its last vote, and its last entry that is committed and synced).
+//! On an intact directory neither mark ever decreases. For each Raft id, the other members keep the
+//! last incarnation that they met and the highest durable mark that it reported. They reject
+//! - the same number with another nonce, or a successor of another nonce: one directory became two,
 //! - a lower number: the directory is an older copy,
-//! - a later life that began with less than the life before had told of: the same, however often it was started meanwhile.
+//! - a later incarnation that began with less than the previous one had reported: also an older
+//!   copy, however often it was started meanwhile.
 //!
-//! Where one of them took a copy's life for the next one, since it had been told less, the life before goes on as soon as it shows
-//! that it holds more than the copy began with; then the copy is the one that is refused.
+//! A peer with outdated knowledge may accept a cloned directory as the successor. If the original
+//! then proves that it holds more log than the clone started with, the peer accepts the original
+//! again and rejects the clone.
 //!
-//! A member asks the others at its start, before it takes part. An answer counts as little as a message, so a leader does not
-//! take a refused follower's word for what that one has.
+//! A member asks the others at its start, before it takes part. Answers are checked like requests,
+//! so a leader does not count a rejected follower's acknowledgements.
 //!
-//! What is not noticed:
-//! - Where nobody who is up has met the later life: after all managers, or all but those that were away, were put back together.
-//!   Then what was decided since is lost as if it had never been, and nothing in the cluster can tell.
-//! - An entry that was acknowledged in the last moments and not yet told as committed; and what the others themselves noted
-//!   last, if they end at once: marks are written every few seconds, lives at once.
-//! - A machine whose memory is put back with its disk goes on in the same life.
-//! - A copy of a member that has told nothing new since holds as much as the original: of the two, the one that was started
-//!   last goes on, and the other is refused. Gossip ends both where their addresses differ.
+//! Not detected:
+//! - No running member has met the later incarnation, because all managers, or all but absent ones,
+//!   were restored together. Then everything decided since the copy is lost, and no node can
+//!   notice.
+//! - An entry that was acknowledged in the last moments and not yet reported as committed; and what
+//!   the peers themselves recorded last, if they stop at once: marks are written every few seconds,
+//!   incarnations at once.
+//! - A machine whose memory is restored with its disk continues in the same incarnation.
+//! - A copy of a member that has reported nothing new since holds as much as the original. Of the
+//!   two, the one started last continues and the other is rejected. Gossip stops both if their
+//!   addresses differ.
 
 use super::error::RaftError;
 use super::record;
@@ -36,12 +43,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 use tokio::sync::Mutex;
 
-/// More members than a cluster has; of former ones those with the lowest ids are forgotten first.
+/// Maximum members remembered, which is more than a cluster has. Beyond it, those with the lowest
+/// ids are forgotten first.
 const PEERS_MAX: usize = 64;
-/// A message of an earlier life that comes so soon after the first one of the next was on its way then.
+/// A message of the previous incarnation within this time after the first message of the next one
+/// was probably in flight.
 const LATE_MS: u64 = 1_000;
 
-/// What a disk holds for ever: a term of a vote, and a committed entry.
+/// A position in a log that a disk holds durably: the term of the last vote, and a committed entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mark {
     pub term: u64,
@@ -61,48 +70,56 @@ impl Mark {
 /// One start of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
-    /// From 1.
+    /// Starts at 1.
     pub number: u64,
     pub nonce: u64,
-    /// Nonce of the life before; 0: there was none.
+    /// Nonce of the previous incarnation; 0 if there was none.
+    #[serde(rename = "after")]
     pub after: u64,
     /// The term of the last vote and the last entry, committed or not, when the log was opened.
+    #[serde(rename = "born")]
     pub born: Mark,
 }
 
-/// What a member says of itself with each message.
+/// What a member sends about itself with each message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
+    #[serde(rename = "life")]
     pub life: Life,
+    #[serde(rename = "kept")]
     pub kept: Mark,
 }
 
-/// Why a member is refused.
+/// Why a member is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stale {
-    /// Another life of the same number, or after the same one, was met.
+    /// The number or the predecessor of this incarnation is that of another known incarnation.
     Copy { number: u64 },
-    /// A later life was met.
+    /// A later incarnation is known.
     Older { number: u64, known: u64 },
-    /// It began with less than the life before it had told of.
-    Behind { number: u64, known: u64, born: Mark, told: Mark },
+    /// It began with less log than the previous incarnation had reported.
+    Behind {
+        number: u64,
+        known: u64,
+        /// The log at the start of incarnation `number`.
+        born: Mark,
+        /// The log that incarnation `known` had reported.
+        told: Mark,
+    },
 }
 
 impl std::fmt::Display for Stale {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Copy { number } => {
-                write!(f, "its start {number} is another one than is known: there are two copies of its data directory")
+                write!(f, "its start {number} differs from the known one: there are two copies of its data directory")
             }
             Self::Older { number, known } => {
-                write!(
-                    f,
-                    "it comes with start {number}, and start {known} is known: its data directory is an older copy"
-                )
+                write!(f, "it reports start {number}, but start {known} is known: its data directory is an older copy")
             }
             Self::Behind { number, known, born, told } => write!(
                 f,
-                "start {number} began with entry {} and term {}, and start {known} had told of entry {} and term {}: \
+                "start {number} began with entry {} and term {}, but start {known} had reported entry {} and term {}: \
                  its data directory is an older copy",
                 born.index, born.term, told.index, told.term
             ),
@@ -110,15 +127,15 @@ impl std::fmt::Display for Stale {
     }
 }
 
-/// One that was refused, as it is known to the others.
+/// The rejection of a member, as known to the other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     pub stale: Stale,
-    /// When the life that counts was first met.
+    /// When the accepted incarnation was first met.
     pub since: Wall,
 }
 
-/// What a log holds for ever, as the log itself knows; it never gets less.
+/// The log mark that the log itself knows to be durable. It never decreases.
 #[derive(Debug, Default)]
 pub struct Kept {
     term: AtomicU64,
@@ -126,12 +143,12 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A vote of this term is on disk.
+    /// Records that a vote of this term is on disk.
     pub fn term(&self, term: u64) {
         self.term.fetch_max(term, Ordering::AcqRel);
     }
 
-    /// Everything up to this entry is committed and on disk.
+    /// Records that everything up to this entry is committed and on disk.
     pub fn index(&self, index: u64) {
         self.index.fetch_max(index, Ordering::AcqRel);
     }
@@ -141,18 +158,19 @@ impl Kept {
     }
 }
 
-/// The last life of another member that was met.
+/// The last accepted incarnation of another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     number: u64,
     nonce: u64,
     since: Wall,
+    #[serde(rename = "told")]
     told: Mark,
-    /// What it began with; None: it was noted by an earlier program, which did not keep that.
-    #[serde(default)]
+    /// The log at its start. None if an earlier program recorded it, which did not store this.
+    #[serde(default, rename = "born")]
     born: Option<Mark>,
-    /// Nonce of the life before it; None likewise.
-    #[serde(default)]
+    /// Nonce of the incarnation before it; None for the same reason.
+    #[serde(default, rename = "after")]
     after: Option<u64>,
 }
 
@@ -172,29 +190,30 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether the very life that this one followed shows that it is of an older copy: it began with less than that one holds for
-    /// ever, whose disk it would have begun with. Of any other earlier life that would say nothing: a directory that was put
-    /// back takes new terms and entries from a leader before anybody has judged it.
+    /// Whether a claim of the direct predecessor refutes this incarnation: it began with less than
+    /// the predecessor holds durably, although it would have started from the predecessor's disk.
+    /// Claims of other earlier incarnations prove nothing: a restored directory receives new terms
+    /// and entries from a leader before any member has judged it.
     fn is_belied_by(&self, claim: &Claim) -> bool {
         let parent = self.number == claim.life.number.saturating_add(1) && self.after == Some(claim.life.nonce);
         parent && self.born.is_some_and(|born| born.lacks_of(claim.kept))
     }
 }
 
-/// This member's own life, and those of the others.
+/// This member's own incarnation, and those of the other members.
 pub struct Lives {
     path: PathBuf,
     life: Life,
     kept: Arc<Kept>,
     seen: Mutex<BTreeMap<RaftId, Seen>>,
-    /// What of it is on disk.
+    /// The part of `seen` that is on disk.
     noted: Mutex<BTreeMap<RaftId, Seen>>,
     refused: std::sync::Mutex<BTreeMap<RaftId, Refused>>,
 }
 
 impl Lives {
-    /// Begins a life of the member whose log is in `dir` and held `born` when it was opened; on disk when this returns.
-    /// Blocks.
+    /// Begins an incarnation of the member whose log is in `dir`. `born` is what the log held when
+    /// it was opened. The incarnation is on disk when this returns. Blocks.
     pub fn begin(dir: &Path, born: Mark, kept: Arc<Kept>) -> Result<Self, RaftError> {
         let (own, path) = (dir.join("life"), dir.join("lives"));
         let (last, after) = read::<(u64, u64)>(&own)?.unwrap_or((0, 0));
@@ -208,13 +227,14 @@ impl Lives {
         Ok(Self { path, life, kept, seen: Mutex::new(seen), noted, refused: std::sync::Mutex::default() })
     }
 
-    /// What this member says of itself now.
+    /// The current claim of this member.
     pub fn claim(&self) -> Claim {
         Claim { life: self.life, kept: self.kept.mark() }
     }
 
-    /// Whether `from` is who it was by what it says of itself; a new life is on disk when this returns for its first message. A
-    /// member of an earlier program says nothing of itself, and is believed.
+    /// Checks the claim of `from`. If it is rejected, the error is `Stale`. When this returns for
+    /// the first message of a new incarnation, that is on disk. A member with an earlier program
+    /// sends no claim and is accepted.
     pub async fn meet(&self, from: RaftId, claim: Option<Claim>) -> Result<(), RaftError> {
         let Some(claim) = claim else { return Ok(()) };
         let mut seen = self.seen.lock().await;
@@ -224,10 +244,11 @@ impl Lives {
             && let Err(stale) = known.judge(&claim)
         {
             let refused = Refused { stale, since: known.since };
-            // What the life before sent last may come after the next one's first message.
+            // The last messages of the previous incarnation may arrive after the first one of the
+            // next.
             let late = matches!(stale, Stale::Older { .. }) && now().since(known.since) < LATE_MS;
             if !late && self.refusals_mut().insert(from, refused).map(|before| before.stale) != Some(stale) {
-                tracing::error!(raft = %from, %stale, "a manager is refused");
+                tracing::error!(raft = %from, %stale, "manager rejected");
             }
             return Err(RaftError::Stale { id: from, refused });
         }
@@ -236,7 +257,7 @@ impl Lives {
         match seen.get_mut(&from).filter(|known| known.number == number) {
             Some(known) => known.told = known.told.or(claim.kept),
             None => {
-                // What a copy told of is nothing to who was there before.
+                // A refuted copy's reports do not apply to the original.
                 let before = known.filter(|_| !belied).map_or(Mark::default(), |k| k.told);
                 let told = before.or(born_of(born, claim.kept));
                 seen.insert(from, Seen { number, nonce, since: now(), told, born: Some(born), after: Some(after) });
@@ -250,8 +271,9 @@ impl Lives {
         Ok(())
     }
 
-    /// Writes down how far the others have come, where that is more than is written; now and then is often enough. A full disk makes
-    /// this member forgetful, and shuts nobody out. No message waits for the disk but the first of a life.
+    /// Saves the reported log marks of the other members if they changed; occasional calls suffice.
+    /// If the disk is full, this member forgets them at its next start, but rejects nobody for it.
+    /// A message waits for the disk only if it is the first of an incarnation.
     pub async fn note(&self) {
         let mut noted = self.noted.lock().await;
         let seen = self.seen.lock().await.clone();
@@ -261,12 +283,12 @@ impl Lives {
         let (path, now) = (self.path.clone(), seen.clone());
         match tokio::task::spawn_blocking(move || write(&path, &now)).await {
             Ok(Ok(())) => *noted = seen,
-            Ok(Err(error)) => tracing::warn!(%error, "the lives of other managers could not be noted"),
+            Ok(Err(error)) => tracing::warn!(%error, "incarnations of other managers could not be saved"),
             Err(_) => {}
         }
     }
 
-    /// Who was refused and has not come as who it was since.
+    /// Members that were rejected and have not sent an acceptable claim since.
     pub fn refusals(&self) -> BTreeMap<RaftId, Refused> {
         self.refusals_mut().clone()
     }
@@ -276,7 +298,8 @@ impl Lives {
     }
 }
 
-/// Of a life that just began: what was not committed when the log was opened may still be taken back.
+/// The mark of a new incarnation. Entries that were not committed when the log was opened may still
+/// be truncated, so they do not count.
 fn born_of(born: Mark, kept: Mark) -> Mark {
     Mark { term: born.term.max(kept.term), index: kept.index }
 }
@@ -341,15 +364,16 @@ mod tests {
         let second = begin(&own, mark(0, 0));
         m1.meet(M2, Some(second.claim())).await.expect("started again");
         assert_eq!(stale(m1.meet(M2, Some(first.claim())).await), Some(Stale::Older { number: 1, known: 2 }));
-        // A copy of the first life: as the second one, and as the third after a second one that nobody met.
+        // A copy of the first incarnation: as the second one, and as the third after a second one
+        // that no member met.
         let copied = begin(&other, mark(0, 0));
         assert_eq!(stale(m1.meet(M2, Some(copied.claim())).await), Some(Stale::Copy { number: 2 }));
         assert_eq!(m1.refusals().keys().copied().collect::<Vec<_>>(), [M2]);
         let again = begin(&other, mark(0, 0));
         assert_eq!(stale(m1.meet(M2, Some(again.claim())).await), Some(Stale::Copy { number: 3 }));
-        m1.meet(M2, Some(second.claim())).await.expect("the original goes on");
+        m1.meet(M2, Some(second.claim())).await.expect("the original continues");
         assert!(m1.refusals().is_empty());
-        // Lives that ended before anybody met them.
+        // Incarnations that ended before any member met them.
         for _ in 0..3 {
             begin(&own, mark(0, 0));
         }
@@ -370,18 +394,18 @@ mod tests {
         let original = Lives::begin(&own, mark(2, 38), kept.clone()).expect("a life");
         m1.meet(M2, Some(original.claim())).await.expect("new here");
         copy(&own, &other);
-        // It goes on, and m1 was not told so before the copy came.
+        // The original continues, but m1 had not received its report when the copy came.
         let copied = begin(&other, mark(2, 38));
         m1.meet(M2, Some(copied.claim())).await.expect("as far as m1 knows it was started again");
         assert!(
             matches!(stale(m1.meet(M2, Some(original.claim())).await), Some(Stale::Older { .. })),
-            "nothing tells them apart"
+            "nothing distinguishes them"
         );
         kept.index(42);
-        m1.meet(M2, Some(original.claim())).await.expect("it holds what the copy did not begin with");
+        m1.meet(M2, Some(original.claim())).await.expect("it holds more than the copy began with");
         let refused = stale(m1.meet(M2, Some(copied.claim())).await);
         assert!(matches!(refused, Some(Stale::Behind { .. })), "{refused:?}");
-        m1.meet(M2, Some(original.claim())).await.expect("the original goes on");
+        m1.meet(M2, Some(original.claim())).await.expect("the original continues");
         m1.meet(M2, Some(begin(&own, mark(2, 42)).claim())).await.expect("and is started again");
     }
 
@@ -419,12 +443,12 @@ mod tests {
         kept.term(3);
         kept.index(38);
         m1.meet(M2, Some(life.claim())).await.expect("new here");
-        // What was not committed when it began may have been taken back since.
+        // Entries that were not committed at its start may have been truncated since.
         m1.meet(M2, Some(begin(&own, mark(3, 38)).claim())).await.expect("nothing is missing");
         let life = Lives::begin(&own, mark(3, 38), kept.clone()).expect("a life");
         kept.term(5);
         kept.index(90);
-        m1.meet(M2, Some(life.claim())).await.expect("it goes on");
+        m1.meet(M2, Some(life.claim())).await.expect("it continues");
         m1.note().await;
         drop(m1);
         let m1 = begin(&home, mark(0, 0));
@@ -435,7 +459,7 @@ mod tests {
             assert_eq!(
                 stale(m1.meet(M2, Some(claim)).await),
                 Some(wanted),
-                "also after a start of the one that judges"
+                "also after a restart of the judging member"
             );
         }
         m1.meet(M2, Some(begin(&own, mark(5, 90)).claim())).await.expect("all is there");

@@ -1,6 +1,7 @@
-//! The log as openraft sees it: all entries in memory, every change handed to the writer thread in order.
+//! The log for openraft: all entries in memory; every change is sent to the writer thread in order.
 //!
-//! Reading never touches the disk. An append is readable at once and answered when it is synced.
+//! Reading never touches the disk. An append is readable at once and acknowledged when it is
+//! synced.
 
 use super::StateMachine;
 use super::error::RaftError;
@@ -22,13 +23,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// Encoded bytes in one message of entries, unless a single entry is larger.
+/// Maximum encoded bytes of entries in one message, unless a single entry is larger.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// The log's name in its directory.
+/// The log's file name in its directory.
 pub const FILE: &str = "log.redb";
 
-/// Who a log belongs to, as stored in it.
+/// The owner of a log, as stored in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub cluster: String,
@@ -37,6 +38,7 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// The owner of the log that `cfg` describes.
     pub fn of(cfg: &RaftConfig) -> Self {
         Self { cluster: cfg.cluster.0.clone(), epoch: cfg.epoch.0, raft: cfg.id.0 }
     }
@@ -48,11 +50,11 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// A handle on the log; clones share it.
+/// A handle of the log. Clones share it.
 pub struct LogStore<S: StateMachine> {
     memory: Arc<Mutex<Memory<S>>>,
     writer: mpsc::Sender<Op>,
-    /// Where the commit position is left for the writer.
+    /// Holds the commit position for the writer.
     late: Arc<Late>,
     kept: Arc<Kept>,
 }
@@ -65,12 +67,13 @@ impl<S: StateMachine> Clone for LogStore<S> {
 }
 
 struct Memory<S: StateMachine> {
-    /// Without holes, starting right behind `purged`.
+    /// Contiguous, starting right after `purged`.
     entries: BTreeMap<u64, Held<S>>,
     purged: Option<LogId<S>>,
     vote: Option<Vote<S>>,
     committed: Option<LogId<S>>,
-    /// The last entry that is on disk; and how often entries were taken back, since what is synced then may be one of these.
+    /// `synced`: the last entry that is on disk. `taken_back` counts truncations, since an entry
+    /// whose sync is reported later may have been truncated meanwhile.
     synced: u64,
     taken_back: u64,
 }
@@ -80,7 +83,7 @@ impl<S: StateMachine> Memory<S> {
         self.entries.last_key_value().map(|(_, held)| held.entry.log_id()).or(self.purged)
     }
 
-    /// What is committed is never taken back, so what is synced of it is on disk for ever.
+    /// Committed entries are never truncated, so those that are synced are durable.
     fn keep(&self, kept: &Kept) {
         kept.index(self.committed.map_or(0, |id| id.index).min(self.synced));
     }
@@ -93,7 +96,8 @@ struct Held<S: StateMachine> {
 }
 
 impl<S: StateMachine> LogStore<S> {
-    /// Opens the log at `path`, making an empty one if there is none. A damaged log, or one of another owner, is refused.
+    /// Opens the log at `path`, creating an empty one if there is none. A damaged log, or one of
+    /// another owner, is rejected.
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
         let corrupt = |why: String| record::refused(path, why);
         if !path.exists() {
@@ -102,7 +106,7 @@ impl<S: StateMachine> LogStore<S> {
         let (db, stored) = writer::open(path)?;
         let slot = |slot| stored.get(slot);
         let found: Owner = slot(Slot::Owner)
-            .ok_or_else(|| "it does not say whose it is".to_owned())
+            .ok_or_else(|| "it names no owner".to_owned())
             .and_then(record::decode)
             .map_err(corrupt)?;
         if found != *owner {
@@ -133,7 +137,7 @@ impl<S: StateMachine> LogStore<S> {
         Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, late, kept })
     }
 
-    /// The last entry that was removed from the front; a snapshot must cover it.
+    /// The last entry that was removed from the front. A snapshot must cover it.
     pub fn purged(&self) -> Option<LogId<S>> {
         self.memory().purged
     }
@@ -150,22 +154,24 @@ impl<S: StateMachine> LogStore<S> {
         Mark { term, index: memory.last().map_or(0, |id| id.index) }
     }
 
-    /// What is on disk for ever, now and later.
+    /// The mark of what is durably on disk; it is kept up to date.
     pub fn kept(&self) -> Arc<Kept> {
         self.kept.clone()
     }
 
-    /// Writes what is queued and closes the file; everything asked of the log later fails. Closing twice is no error.
+    /// Writes queued operations and closes the file. Later operations fail. Closing twice is not an
+    /// error.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.writer.send(Op::Close { done }).await.is_ok() {
-            // An error means that the thread ended by itself.
+            // An error means that the thread has already ended.
             let _ = closed.await;
         }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory<S>> {
-        // Nothing below panics between two changes that belong together.
+        // A poisoned lock is harmless: no code below panics between two changes that belong
+        // together.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,9 +179,10 @@ impl<S: StateMachine> LogStore<S> {
         self.writer.send(op).await.map_err(|_| io::Error::other("the replicated log is closed"))
     }
 
-    /// Entries in `range`; the first always, more while their encoded size stays within `bytes_max`.
+    /// The entries in `range`: always the first, and more while their encoded size stays within
+    /// `bytes_max`.
     pub fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<Entry<S>> {
-        // BTreeMap panics on an inverted range, which openraft may ask for.
+        // BTreeMap panics on an inverted range, which openraft may request.
         let empty = match (range.start_bound(), range.end_bound()) {
             (Bound::Included(a), Bound::Excluded(b)) | (Bound::Excluded(a), Bound::Included(b)) => a >= b,
             (Bound::Included(a), Bound::Included(b)) => a > b,
@@ -199,7 +206,7 @@ impl<S: StateMachine> LogStore<S> {
     }
 }
 
-/// Makes an empty log of this owner.
+/// Creates an empty log of this owner.
 pub fn create(path: &Path, owner: &Owner) -> Result<(), RaftError> {
     let corrupt = |e: io::Error| RaftError::Corrupt { path: path.to_owned(), why: e.to_string() };
     writer::create(path, &[(Slot::Owner, record::encode(owner).map_err(corrupt)?)])
@@ -241,7 +248,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
     async fn save_vote(&mut self, vote: &Vote<S>) -> io::Result<()> {
         let (done, synced) = oneshot::channel();
         let done: writer::Done = Box::new(move |result| {
-            // Nobody waits any more only when the core has ended.
+            // The receiver is gone only when the core has ended.
             let _ = done.send(result);
         });
         self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done }).await?;

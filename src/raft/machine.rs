@@ -1,4 +1,5 @@
-//! The state machine as openraft sees it: applies in memory, publishes, and builds snapshots from a published state.
+//! The state machine for openraft: applies entries in memory, publishes the state, and builds
+//! snapshots from a published state.
 
 use super::StateMachine;
 use super::error::RaftError;
@@ -13,23 +14,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// What a reader of the feed is told, in log order.
+/// An item of the feed, in log order.
 pub enum News<S: StateMachine> {
     Applied(AppliedEntry<S>),
-    /// A snapshot took the place of the entries up to `index`: they were not told, and the state holds what they made.
+    /// A snapshot replaced the entries up to `index`. They are not in the feed, but their effects
+    /// are in the state.
     Resync {
         index: u64,
     },
 }
 
-/// An entry that took effect, in log order. The state published when it arrives includes it.
+/// An applied entry, in log order. The state that is published when it arrives includes it.
 pub struct AppliedEntry<S: StateMachine> {
-    /// Its place in the log; indexes of membership changes and leader changes are left out.
+    /// Log index. Indexes of membership changes and leader changes do not occur in the feed.
     pub index: u64,
     pub entry: Arc<S::Entry>,
     pub applied: S::Applied,
 }
 
+/// The applied state and where it is published.
 pub struct Machine<S: StateMachine> {
     file: SnapshotFile,
     state: Arc<S>,
@@ -41,17 +44,17 @@ pub struct Machine<S: StateMachine> {
     announce: Arc<AtomicBool>,
 }
 
-/// The state for all who read it, at once, and for those who wait for another one, a moment later where entries come one after
-/// the other: each decision would wake up a dozen of them otherwise.
+/// Publishes the latest state. Readers see it immediately. Waiters are notified at most every 5 ms,
+/// so that a burst of entries does not wake a dozen of them per entry.
 struct Published<S> {
     state: watch::Sender<Arc<S>>,
-    /// When they were told last, or will be.
+    /// The time of the last notification, or of the scheduled one.
     told: Option<Instant>,
-    /// Somebody is about to tell them.
+    /// Whether a task will notify the waiters soon.
     due: Arc<AtomicBool>,
 }
 
-/// Between two times that waiting readers are woken up.
+/// Minimum time between two notifications of waiting readers.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl<S: StateMachine> Published<S> {
@@ -98,7 +101,7 @@ impl<S: StateMachine> Machine<S> {
         Ok(machine)
     }
 
-    /// Up to where the state reaches.
+    /// The log id up to which the state has applied entries.
     pub fn applied(&self) -> Option<LogId<S>> {
         self.applied
     }
@@ -128,8 +131,8 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
     where
         E: Stream<Item = io::Result<EntryResponder<Types<S>>>> + Unpin + Send,
     {
-        // One clone per batch, since the watch holds the former state; answers wait until the new one is published, so that
-        // a proposer finds its own entry in it.
+        // One clone per batch, since the watch holds the previous state. Answers wait until the new
+        // state is published, so that a proposer finds its own entry in it.
         let mut announced = Vec::new();
         let mut answers = Vec::new();
         let mut failed = Ok(());
@@ -160,7 +163,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         self.publish.set(self.state.clone());
         if self.announce.load(Ordering::Acquire) {
             for entry in announced {
-                // Nobody listens once the owner is shutting down.
+                // The receiver is gone once the owner is shutting down.
                 let _ = self.feed.send(News::Applied(entry));
             }
         }
@@ -183,7 +186,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         blocking(move || file.store::<S>(&stored, &bytes)).await?;
         self.replace(meta, image.state);
         if self.announce.load(Ordering::Acquire) {
-            // As above.
+            // As above, the receiver may be gone.
             let _ = self.feed.send(News::Resync { index: meta.last_log_id.map_or(0, |id| id.index) });
         }
         Ok(())
@@ -195,7 +198,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
     }
 }
 
-/// Encodes and stores one published state; the machine goes on meanwhile.
+/// Encodes and stores one published state, while the machine continues.
 pub struct Builder<S: StateMachine> {
     file: SnapshotFile,
     meta: SnapshotMeta<S>,

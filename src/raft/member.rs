@@ -1,4 +1,5 @@
-//! Changing who takes part: learners, voters, and who leads. One change at a time, each against the list it was made for.
+//! Changes of the members: learners, voters and the leader. One change at a time, each checked
+//! against the list it was made for.
 
 use super::StateMachine;
 use super::error::MemberError;
@@ -12,37 +13,40 @@ use openraft::{BasicNode, ChangeMembers, Precondition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Longest wait for one step; then its outcome is unknown.
+/// Maximum wait for one step; after it the outcome is unknown.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
-/// Longest time that proposals wait for a new leader to take over, three times: until none is under way, until it has
-/// what was proposed, and until it leads. Each takes some milliseconds where it works.
+/// Maximum time that proposals wait for a new leader, applied three times: until no proposal is
+/// under way, until the new leader has all entries, and until it leads. Each normally takes some
+/// milliseconds.
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
 type Change = ChangeMembers<u64, BasicNode>;
 
 impl<S: StateMachine> Raft<S> {
-    /// Adds a member that receives the log but has no vote; also gives a known one another address. Returns when committed,
-    /// not when it has caught up, which the status shows.
+    /// Adds a learner, or changes the address of a known member. Returns when the change is
+    /// committed; the status shows when the member has caught up.
     pub async fn add_learner(&self, id: RaftId, addr: String) -> Result<(), MemberError> {
         let status = self.inner.status.borrow().clone();
         let known = status.voters.get(&id).or_else(|| status.learners.get(&id));
         let node = BTreeMap::from([(id.0, BasicNode { addr: addr.clone() })]);
         match known {
             Some(same) if *same == addr && status.is_leader => Ok(()),
-            // Every message names its target, so a wrong address reaches nobody who would answer.
+            // A wrong address is harmless: every message names its target, so no other member
+            // answers it.
             Some(_) => self.change(Change::SetNodes(node)).await,
             None => self.change(Change::AddNodes(node)).await,
         }
     }
 
-    /// Removes a member without a vote. An unknown id is no error.
+    /// Removes a learner. An unknown id is not an error.
     pub async fn remove_learner(&self, id: RaftId) -> Result<(), MemberError> {
         self.change(Change::RemoveNodes(BTreeSet::from([id.0]))).await
     }
 
-    /// Makes exactly `ids` the voters; those added must be learners, those left out are members no longer. Two entries: a
-    /// crash between them leaves the status `joint`, and calling this again finishes it.
+    /// Makes exactly `ids` the voters. Added ones must be learners; removed ones are no longer
+    /// members. This takes two entries: a crash between them leaves the status `joint`, and calling
+    /// this again completes the change.
     pub async fn set_voters(&self, ids: BTreeSet<RaftId>) -> Result<(), MemberError> {
         if ids.is_empty() {
             return Err(MemberError::Refused { why: "there must be a voter".to_owned() });
@@ -50,7 +54,7 @@ impl<S: StateMachine> Raft<S> {
         self.change(Change::ReplaceAllVoters(ids.into_iter().map(|id| id.0).collect())).await
     }
 
-    /// Hands leadership to the voter `to` and returns once it is seen to lead, within 5 s.
+    /// Transfers leadership to the voter `to`. Returns once it leads, within 5 s.
     pub async fn transfer_leader(&self, to: RaftId) -> Result<(), MemberError> {
         let _one_at_a_time = self.inner.change.try_lock().map_err(|_| MemberError::InFlight)?;
         let mut status = self.inner.status.clone();
@@ -63,14 +67,15 @@ impl<S: StateMachine> Raft<S> {
             return Err(MemberError::NotLeader { leader });
         }
         if !now.voters.contains_key(&to) {
-            return Err(MemberError::Refused { why: format!("raft id {to} is no voter") });
+            return Err(MemberError::Refused { why: format!("raft id {to} is not a voter") });
         }
         {
-            // A member that lacks an entry of this log pays no heed to the order, and nobody would lead until all had missed a
-            // leader for the time of an election. So nothing is appended from before it has all until it leads.
+            // A member that lacks an entry of this log ignores the transfer. Then no member would
+            // lead until all had missed a leader for an election timeout. So no proposal is
+            // appended from before `to` has all entries until it leads.
             let _closed = tokio::time::timeout(QUIET_MAX, self.inner.door.write()).await;
             let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
-            // What was proposed before is in the log when this is answered.
+            // When this is answered, earlier proposals are in the log.
             self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
             let last = self.inner.log.last().map_or(0, |(_, index)| index);
             let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);

@@ -1,12 +1,12 @@
-//! The replicated log: openraft behind an API of our own, with its storage on redb. Only this folder names openraft.
+//! The replicated log: openraft behind our own API, stored in redb. Only this folder uses openraft.
 //!
 //! ```text
 //! propose -> openraft core -> log (memory + redb writer thread) -> peers through Transport
 //!                          -> machine: apply in memory -> watch of the state, feed of applied entries, answer
 //!                                      snapshot file from time to time
 //! ```
-//! It does not forward proposals, open connections or decide who votes: those are layers above. What it guards is that no
-//! log ever answers for another cluster, epoch or Raft id.
+//! This folder does not forward proposals, open connections or decide which nodes vote; the layers
+//! above do. It guarantees that a log never answers for another cluster, epoch or Raft id.
 
 mod error;
 mod handle;
@@ -40,43 +40,52 @@ pub use writer::OPENING_THREAD;
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 
-/// What the log is applied to. `Clone` must be cheap enough to publish after each batch.
+/// The state machine of the log. `Clone` must be cheap enough to publish a clone after each batch.
 pub trait StateMachine: Clone + Default + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What is proposed. Stored and sent with field names, so fields may be added with a default.
+    /// The proposed entry. Stored and sent with field names, so fields may be added with a default.
     type Entry: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// What applying an entry yields; goes to the proposer and into the feed.
+    /// The result of applying an entry; returned to the proposer and sent to the feed.
     type Applied: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Must depend on nothing but the state and the arguments: every member computes it for itself.
+    /// Must depend only on the state and the arguments, because every member computes it by itself.
     fn apply(&mut self, index: u64, entry: &Self::Entry) -> Self::Applied;
 }
 
-/// How often and how patiently members talk. All members of a cluster should have the same.
+/// Intervals and timeouts of Raft. All members of a cluster should use the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
-    /// Between heartbeats; also the time that a peer has to answer one, so more than a round trip plus an fsync.
+    /// Interval of heartbeats. Also the time in which a peer must answer one, so it must exceed a
+    /// round trip plus an fsync.
     pub heartbeat_ms: u64,
-    /// A follower without heartbeats asks for votes after a time between these two; the upper is also the leader's lease.
+    /// A follower without heartbeats starts an election after a random time between these two. The
+    /// maximum is also the leader's lease.
     pub election_min_ms: u64,
     pub election_max_ms: u64,
-    /// A leader without a quorum stays silent this long, so that others may elect; at least twice `election_max_ms`.
+    /// A leader without a quorum stays silent this long, so that others may elect; at least twice
+    /// `election_max_ms`.
     pub quorum_probe_ms: u64,
-    /// Time to send one snapshot.
+    /// Timeout for sending one snapshot.
     pub snapshot_timeout_ms: u64,
     /// Entries between snapshots.
     pub snapshot_every: u64,
-    /// Entries kept behind a snapshot, so that a member that was away shortly needs no snapshot.
+    /// Entries kept behind a snapshot, so that a member that was briefly away needs no snapshot.
     pub keep: u64,
 }
 
-/// A dead leader is replaced 1.6 to 2 s after its last word: the lease, which is `election_max_ms`, then the first follower's wait,
-/// then some 30 ms for votes and the first entry.
+/// A dead leader is replaced 1.6 to 2 s after its last message: the lease, which is
+/// `election_max_ms`, then the wait of the first follower, then some 30 ms for votes and the first
+/// entry.
 ///
-/// A leader that changes has its open attempts begun anew from their cleanup, which costs a node more than a second or two, so
-/// noise must not change it. What protects it: nobody asks for votes before 1.6 s of silence, six heartbeats; nobody wins before
-/// a majority has missed the leader for a lease (pre-vote), so one follower's bad link changes nothing; and a leader whose lease
-/// lapses for a moment goes on with what it runs as long as nobody else leads (`manager::Tenure`). Twice these times, as they
-/// were, would bear stalls of 3 s instead, and leave a fleet whose leader died without decisions for as long. Heartbeats are not
-/// closer together, because the time between two is also what a disk has to sync in before a heartbeat counts as missed.
+/// A change of leader restarts its open attempts from their cleanup, which costs a node more than a
+/// second or two, so noise must not cause one. Three things prevent it:
+/// - No member starts an election before 1.6 s of silence, which is six heartbeats.
+/// - A candidate wins only after a majority has missed the leader for a lease (pre-vote), so one
+///   follower's bad link changes nothing.
+/// - A leader whose lease expires for a moment continues its work as long as no other member leads
+///   (`manager::Tenure`).
+///
+/// Twice these times, which were used earlier, would tolerate stalls of 3 s, but would leave a
+/// fleet whose leader died without decisions for as long. Heartbeats are not more frequent, because
+/// their interval is also the time that a disk has to sync before a heartbeat counts as missed.
 impl Default for Timing {
     fn default() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! openraft's calls to peers, turned into bytes for a [`Transport`], each with a deadline.
+//! openraft's calls to peers, encoded for a [`Transport`], each with a timeout.
 
 use super::StateMachine;
 use super::snapshot::{Image, Snapshot};
@@ -21,26 +21,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that large gets more time, at this rate: 10 MB/s.
+/// Larger requests get more time, at this rate: 10 MB/s.
 const BYTES_PER_MS: u64 = 10_000;
 
-/// Entries have at least this time to be synced at the other end: given up sooner they are only sent again, to a disk that is slow
-/// already. Heartbeats, which find out who is there, are ended sooner by openraft.
+/// Minimum time for a peer to sync entries. Giving up earlier would only resend them to a disk that
+/// is already slow. openraft ends heartbeats, which detect live peers, earlier.
 const APPEND_MIN: Duration = Duration::from_secs(1);
 
-/// Others are told so much later at most that entries are committed, and apply them, where no more entries follow.
+/// Maximum delay before followers learn that entries are committed, and apply them, if no further
+/// entries follow.
 const COMMITTED_LATE: Duration = Duration::from_millis(5);
 
-/// A boxed future, as trait objects need it.
+/// A boxed future, for trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why a request got no answer.
+/// Why a request was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// No connection; the peer has not seen the request.
+    /// No connection; the peer has not received the request.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// The connection ended on the way; the peer may have acted on the request.
+    /// The connection ended meanwhile; the peer may have acted on the request.
     #[error("connection lost: {0}")]
     Lost(String),
     /// The peer answered with an error, such as a wrong cluster or target.
@@ -48,9 +49,11 @@ pub enum TransportError {
     Refused(String),
 }
 
-/// Carries requests to other members; the other end hands them to [`super::Raft::handle`] with the same kind.
+/// Sends requests to other members. The receiving side passes them to [`super::Raft::handle`] with
+/// the same kind.
 ///
-/// Deadlines are kept by the caller, which drops the future. Kinds: `append`, `vote`, `pre-vote`, `snapshot`, `transfer`.
+/// The caller enforces timeouts by dropping the future. Kinds: `append`, `vote`, `pre-vote`,
+/// `snapshot`, `transfer`.
 pub trait Transport: Send + Sync + 'static {
     /// Sends `body` to the member `target`, last known at `addr`, and returns its answer.
     fn send(
@@ -62,7 +65,7 @@ pub trait Transport: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>>;
 }
 
-/// Makes a [`Peer`] for each member.
+/// Creates a [`Peer`] for each member.
 pub struct Network {
     pub us: Us,
     pub transport: Arc<dyn Transport>,
@@ -82,6 +85,7 @@ impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
     }
 }
 
+/// The connection of openraft to one other member.
 pub struct Peer<S> {
     us: Us,
     transport: Arc<dyn Transport>,
@@ -108,14 +112,14 @@ impl<S: StateMachine> Peer<S> {
             .map_err(|_| Timeout { action, id: self.us.id.0, target: self.target.0, timeout })?
             .map_err(|e| match e {
                 TransportError::Lost(_) => RPCError::Network(NetworkError::new(&e)),
-                // openraft waits a while before it tries an unreachable peer again.
+                // openraft waits before it retries an unreachable peer.
                 TransportError::Unreachable(_) | TransportError::Refused(_) => {
                     RPCError::Unreachable(Unreachable::new(&e))
                 }
             })?;
         let opened = wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)));
         let (reply, claim) = opened?;
-        // What an older directory says it has, or votes, counts for nothing.
+        // A rejected incarnation's vote or acknowledgement must not count.
         let met = self.us.lives.meet(self.target, claim).await;
         met.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
         Ok(reply)
@@ -125,10 +129,13 @@ impl<S: StateMachine> Peer<S> {
 type Answers<'s, S> =
     Result<BaseStream<'s, Result<StreamAppendResult<Types<S>>, RPCError<Types<S>>>>, RPCError<Types<S>>>;
 
-/// The same requests, without those that only tell how far entries are committed where another one follows at once and tells it,
-/// too: these were a quarter more messages with one client. The first one goes as it is, since it asks who is there.
+/// Drops requests that only report a new commit index if another request follows at once, since
+/// that carries the index too. With one client these were a quarter more messages. The first
+/// request is sent unchanged, since it probes the peer.
 ///
-/// None is answered in the peer's place. openraft takes the answer to a later request for that to all before it, and counts the
+/// No request is answered here in the peer's place. openraft treats the answer to a later request
+/// as the answer to all earlier ones, and counts the leader's lease from when the last request was
+/// made.
 /// leader's lease from when the last one was made.
 pub fn together<S: StateMachine>(
     input: impl Stream<Item = AppendEntriesRequest<Types<S>>> + Unpin,

@@ -1,7 +1,7 @@
-//! Working on a log that nobody runs: reading its last state, and starting a new cluster from a state.
+//! Work on a log that is not running: read its last state, and start a new cluster from a state.
 //!
-//! For recovery without a quorum and for restoring a backup. Deciding whether that is allowed, and raising the epoch, is
-//! the caller's; the old directory is only read.
+//! For recovery without a quorum and for restoring a backup. The caller decides whether that is
+//! allowed and increments the epoch. The old directory is only read.
 
 use super::StateMachine;
 use super::error::RaftError;
@@ -20,21 +20,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::{mpsc, watch};
 
-/// A state and where in the log it stands.
+/// A state and its position in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastState<S> {
     pub state: S,
     /// Index and term of the last entry in it.
     pub index: u64,
     pub term: u64,
-    /// Who voted by the last list of members, with addresses; of all lists in force where a change was half done.
+    /// The voters of the last list of members, with addresses. If a change was half done, those of
+    /// all lists in force.
     pub voters: BTreeMap<RaftId, String>,
 }
 
-/// Reads the log of `cfg`, which must not run, and applies all of it.
+/// Reads the log of `cfg`, which must not be running, and applies all of it.
 ///
-/// Entries not known to be committed are applied too: one that was acknowledged by a leader now lost looks just like that,
-/// and must not be lost. Ask the survivor with the greatest (term, index).
+/// Entries that are not known to be committed are applied too, because an entry that a lost leader
+/// acknowledged looks the same and must not be lost. Use the survivor with the greatest (term,
+/// index).
 pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S>, RaftError> {
     let (publish, state) = watch::channel(Arc::<S>::default());
     let (feed, _) = mpsc::unbounded_channel();
@@ -63,7 +65,8 @@ pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S
     Ok(LastState { state, index, term, voters })
 }
 
-/// Where the log of `cfg`, which must not run, ends: the last entry, or the last that was cut off. Blocks.
+/// The index of the last entry in the log of `cfg`, or of the last purged entry. The log must not
+/// be running. Blocks.
 pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
     let path = cfg.dir.join(log::FILE);
     let (_, stored) = writer::open(&path)?;
@@ -73,10 +76,12 @@ pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
     Ok(last.max(purged.map(|id| id.index)).unwrap_or(0))
 }
 
-/// Makes the directory of `cfg`, which must hold no log, into that of a cluster with the one voter `cfg.id` at `addr`.
+/// Creates a log in the directory of `cfg`, which must hold none, for a cluster with the single
+/// voter `cfg.id` at `addr`.
 ///
-/// It goes on from `last`, so that indexes, and with them the ids taken from them, are never given twice. `cfg.epoch` must be
-/// a new one, so that members of the former cluster are refused. An error leaves a directory that no log will open.
+/// The log continues from `last`, so that indexes, and the ids derived from them, are never
+/// assigned twice. `cfg.epoch` must be a new one, so that members of the former cluster are
+/// rejected. After an error the directory holds no log that can be opened.
 pub fn seed<S: StateMachine>(cfg: &RaftConfig, addr: String, last: LastState<S>) -> Result<(), RaftError> {
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
     let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));

@@ -1,6 +1,7 @@
 //! One value on disk: a version byte, eight bytes of SHA-256 over version and content, MessagePack with field names.
 //!
-//! openraft's serialised form may change between its versions; the version byte is what lets a later program tell.
+//! openraft's serialised form may change between its versions. The version byte lets a later
+//! program recognise the form.
 
 use super::error::RaftError;
 use crate::model::Sha256;
@@ -8,14 +9,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io;
 use std::path::Path;
 
-/// Raised whenever the form of anything stored below changes, openraft's included.
+/// Must be incremented when the form of any stored value changes, openraft's included.
 const FORMAT: u8 = 1;
-/// What every format that is too new is answered with.
+/// Part of the error for every format that is too new. [`refused`] searches for it.
 const INSTALL: &str = "install the newer program";
 const SUM: usize = 8;
 const HEADER: usize = 1 + SUM;
 
-/// Encodes `value`; fails only if the value can't be serialised.
+/// Encodes `value`. Fails only if the value cannot be serialised.
 pub fn encode<T: Serialize + ?Sized>(value: &T) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; HEADER];
     bytes[0] = FORMAT;
@@ -25,7 +26,7 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes what `encode` made; the error says what is wrong with it.
+/// Decodes a record of [`encode`]. The error says what is wrong with it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if bytes.len() < HEADER {
         return Err(format!("a record of {} bytes", bytes.len()));
@@ -40,13 +41,13 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     rmp_serde::from_slice(&bytes[HEADER..]).map_err(|e| format!("an unreadable record: {e}"))
 }
 
-/// The error for a file with a record that [`decode`] refuses.
+/// The error for a file with a record that [`decode`] rejects.
 pub fn refused(path: &Path, why: String) -> RaftError {
     let path = path.to_owned();
     if why.contains(INSTALL) { RaftError::TooNew { path, why } } else { RaftError::Corrupt { path, why } }
 }
 
-/// Over the version and the content, leaving out the place of the sum itself.
+/// The checksum over version and content, without the bytes of the checksum itself.
 fn sum(bytes: &[u8]) -> [u8; SUM] {
     let mut covered = Sha256::of(&bytes[HEADER..]).0.to_vec();
     covered.push(bytes[0]);

@@ -1,6 +1,8 @@
-//! The snapshot file: the state up to one entry, with a SHA-256 over all of it. At most one, replaced as a whole.
+//! The snapshot file: the state up to one entry, with a SHA-256 over all of it. There is at most
+//! one, and it is replaced as a whole.
 //!
-//! `remoor snapshot 1\n`, 32 bytes of SHA-256 over the rest, 4 bytes length of the meta data, meta data, state.
+//! Layout: `remoor snapshot 1
+//! `, 32 bytes of SHA-256 over the rest, 4 bytes length of the metadata, metadata, state.
 
 use super::StateMachine;
 use super::error::RaftError;
@@ -16,40 +18,45 @@ const MAGIC: &[u8] = b"remoor snapshot 1\n";
 const SUM: usize = 32;
 const LENGTH: usize = 4;
 
-/// A state and its encoded form, which belong together.
+/// A state together with its encoded form.
 pub struct Image<S> {
     pub bytes: Arc<Vec<u8>>,
     pub state: Arc<S>,
 }
 
+/// A snapshot as openraft handles it: metadata and image.
 pub type Snapshot<S> = SnapshotOf<Types<S>, Image<S>>;
 
 impl<S: StateMachine> Image<S> {
+    /// Encodes a state as MessagePack.
     pub fn encode(state: Arc<S>) -> io::Result<Self> {
         let bytes = rmp_serde::to_vec_named(&*state).map_err(io::Error::other)?;
         Ok(Self { bytes: Arc::new(bytes), state })
     }
 
+    /// Decodes a state. The error says why it cannot be read.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, String> {
         let state = rmp_serde::from_slice(&bytes).map_err(|e| format!("an unreadable state: {e}"))?;
         Ok(Self { bytes: Arc::new(bytes), state: Arc::new(state) })
     }
 }
 
-/// Where the snapshot lies; clones share the guard against an older snapshot replacing a newer one. Calls block.
+/// The snapshot's file. Clones share the lock that keeps an older snapshot from replacing a newer
+/// one. Calls block.
 #[derive(Clone)]
 pub struct SnapshotFile {
     path: PathBuf,
-    /// Index up to which the file reaches.
+    /// Log index that the file includes.
     reaches: Arc<Mutex<Option<u64>>>,
 }
 
 impl SnapshotFile {
+    /// The snapshot file at `path`, which need not exist.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), reaches: Arc::default() }
     }
 
-    /// Reads and checks the file; none if there is none.
+    /// Reads and verifies the file. None if it does not exist.
     pub fn load<S: StateMachine>(&self) -> Result<Option<Snapshot<S>>, RaftError> {
         let mut reaches = self.reaches.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = match std::fs::read(&self.path) {
@@ -62,7 +69,7 @@ impl SnapshotFile {
         Ok(Some(snapshot))
     }
 
-    /// Replaces the file, unless it reaches further already; on disk when this returns.
+    /// Replaces the file, unless it already includes a later entry. On disk when this returns.
     pub fn store<S: StateMachine>(&self, meta: &SnapshotMeta<S>, state: &[u8]) -> io::Result<()> {
         let head = rmp_serde::to_vec_named(meta).map_err(io::Error::other)?;
         let length = u32::try_from(head.len()).map_err(io::Error::other)?;
@@ -97,6 +104,6 @@ fn parse<S: StateMachine>(bytes: &[u8]) -> Result<Snapshot<S>, String> {
     let (length, rest) = rest.split_first_chunk::<LENGTH>().ok_or("cut short")?;
     let length = u32::from_le_bytes(*length) as usize;
     let (head, state) = rest.split_at_checked(length).ok_or("cut short")?;
-    let meta = rmp_serde::from_slice(head).map_err(|e| format!("unreadable meta data: {e}"))?;
+    let meta = rmp_serde::from_slice(head).map_err(|e| format!("unreadable metadata: {e}"))?;
     Ok(Snapshot { meta, snapshot: Image::decode(state.to_vec())? })
 }

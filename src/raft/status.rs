@@ -1,4 +1,4 @@
-//! What a member knows of its log and of the others, for people and for the layers above.
+//! A member's view of its log and of the other members, for operators and for the layers above.
 
 use super::StateMachine;
 use super::handle::Inner;
@@ -11,72 +11,77 @@ use std::sync::Weak;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// After a report that only tells how far the log is. Each entry makes several, and each wakes all who follow the status.
+/// Pause after a report in which only log positions changed. Each entry causes several reports, and
+/// each report would wake all followers of the status.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A member's own view; others may already know better, so print it with its source.
+/// A member's own view. Other members may already know more, so print it together with its source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RaftStatus {
     pub id: RaftId,
     pub term: u64,
-    /// Whom this member follows, itself included.
+    /// The leader that this member follows, which may be itself.
     pub leader: Option<RaftId>,
-    /// This member leads, a majority said so within the last lease, and it has applied everything committed before.
+    /// Whether this member leads, a majority acknowledged it within the last lease, and it has
+    /// applied everything that was committed before.
     pub is_leader: bool,
-    /// Until when that acknowledgement counts, whenever this is read; None where none is needed.
+    /// Until when that acknowledgement is valid, at whatever time this is read. None if no
+    /// acknowledgement is needed.
     pub leads_until: Option<std::time::Instant>,
     /// Index of the last entry in the log, committed or not.
     pub last_log: Option<u64>,
     pub last_applied: Option<u64>,
-    /// Of all configurations in force; two while `joint`. With addresses.
+    /// The voters of all configurations in force (two while `joint`), with addresses.
     pub voters: BTreeMap<RaftId, String>,
     pub learners: BTreeMap<RaftId, String>,
-    /// A change of voters is half done: somebody must finish it by setting voters.
+    /// A change of voters is half done. Setting the voters again completes it.
     pub joint: bool,
-    /// The voters after that change; the same as `voters` where none is half done.
+    /// The voters after that change; the same as `voters` if no change is half done.
     pub target: BTreeSet<RaftId>,
-    /// Voters whose vote is not counted on yet: by a change that is half done or not committed, before whose end the others can't do
-    /// without those who voted before.
+    /// Voters whose vote does not count yet, because the change that adds them is half done or not
+    /// committed. Until it is complete, the earlier voters are still needed for a quorum.
     pub entering: BTreeSet<RaftId>,
-    /// The newest list of members is committed; until then no further change is accepted.
+    /// Whether the newest list of members is committed. Until then no further change is accepted.
     pub members_committed: bool,
     /// On the leader: milliseconds since a majority acknowledged it.
     pub quorum_acked_ms: Option<u64>,
-    /// On the leader: up to which index each other member has the log.
+    /// On the leader: the index up to which each other member has the log.
     pub matched: BTreeMap<RaftId, u64>,
     /// On the leader: milliseconds since each other member answered; absent if it never did.
     pub acked_ms: BTreeMap<RaftId, u64>,
-    /// On the leader: for how long it has been one without a break.
+    /// On the leader: for how long it has led without interruption.
     pub led_ms: Option<u64>,
-    /// False once the log has stopped, for whatever reason: the process should exit.
+    /// False once the log has stopped for any reason; the process should exit.
     pub running: bool,
-    /// Why it stopped.
+    /// Why the log stopped.
     pub stopped: Option<String>,
 }
 
 impl RaftStatus {
-    /// Whether this member leads now. A process that was stopped may read what was written down before, while others elected.
+    /// Whether this member leads now. The stored value alone may be outdated: after a pause of this
+    /// process, others may have elected another leader.
     pub fn leads(&self) -> bool {
         self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
     }
 
-    /// The same without what changes by mere passing of time.
+    /// A copy without the values that change merely because time passes.
     fn lasting(&self) -> Self {
         Self { quorum_acked_ms: None, leads_until: None, led_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
     }
 
-    /// The same without how far the log is: who leads and who takes part.
+    /// A copy without log positions: only the leader and the members.
     fn places(&self) -> Self {
         Self { last_log: None, last_applied: None, matched: BTreeMap::new(), ..self.lasting() }
     }
 }
 
-/// Translates one report of openraft. `lease` is how long an acknowledgement counts.
+/// Translates one report of openraft. `lease` is how long an acknowledgement is valid.
 pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration) -> RaftStatus {
     let elapsed = |at: openraft::TokioInstant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
     let membership = metrics.membership_config.membership();
     let voters: BTreeSet<u64> = membership.voter_ids().collect();
-    // A single voter is its own majority: openraft has nobody to hear from, so its stamp stands still.
+    // A single voter is its own majority. openraft then receives no acknowledgements, so its
+    // timestamp does not advance.
     let alone = voters.len() == 1 && voters.contains(&metrics.id) && metrics.state == ServerState::Leader;
     let now = std::time::Instant::now();
     let quorum_acked_ms = if alone { Some(0) } else { metrics.last_quorum_acked.map(|at| elapsed(at.into_inner())) };
@@ -108,7 +113,7 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         entering: target().filter(|id| !everywhere(id)).map(|id| RaftId(*id)).collect(),
         members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
         quorum_acked_ms,
-        led_ms: None, // only who follows the reports knows
+        led_ms: None, // only the follower of the reports knows this
         matched: metrics
             .replication
             .iter()
@@ -128,9 +133,9 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
     }
 }
 
-/// Follows openraft's reports until it ends. Also looks once per `tick`, because a lease expires without any report.
-/// A new leader has no lease before its first heartbeat was answered, and openraft sends that at its next tick only: so `raft` is
-/// asked for it.
+/// Follows openraft's reports until it ends. Also checks once per `tick`, because a lease expires
+/// without a report. A new leader has no lease before its first heartbeat is answered, and openraft
+/// would send that only at its next tick. So a heartbeat is requested from `raft`.
 pub async fn follow<S: StateMachine>(
     mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
     raft: Weak<Inner<S>>,
@@ -144,13 +149,13 @@ pub async fn follow<S: StateMachine>(
             Ok(Ok(())) | Err(_) => false,
             Ok(Err(_)) => true,
         };
-        // A held reference would block openraft's core: copy and let go.
+        // A held reference would block openraft's core, so copy it and release it.
         let report = metrics.borrow_watched().clone();
         let mut new = project::<S>(&report, lease);
         if report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun {
             begun = new.term;
             if let Some(raft) = raft.upgrade() {
-                // An error means that it has ended, which the reports say, too.
+                // An error means that openraft has ended, which the reports also say.
                 let _ = raft.core.trigger().heartbeat().await;
             }
         }
@@ -163,7 +168,7 @@ pub async fn follow<S: StateMachine>(
         }
         let over = ended || !new.running;
         let mut moved = false;
-        // Times are always refreshed, but wake nobody.
+        // Times are always refreshed, but do not wake waiters.
         status.send_if_modified(|old| {
             let changed = old.lasting() != new.lasting();
             moved = old.places() != new.places();

@@ -1,4 +1,5 @@
-//! openraft's types, filled in. Generic over the state machine, so that entries stay typed up to the disk and the wire.
+//! openraft's types for this project. Generic over the state machine, so that entries stay typed
+//! down to the disk and the wire.
 
 use super::StateMachine;
 use crate::model::RaftId;
@@ -40,7 +41,7 @@ pub type Entry<S> = alias::EntryOf<Types<S>>;
 pub type StoredMembership<S> = alias::StoredMembershipOf<Types<S>>;
 pub type SnapshotMeta<S> = alias::SnapshotMetaOf<Types<S>>;
 
-/// A proposed entry; shared, because the log keeps all of it in memory and hands out copies.
+/// A proposed entry. Shared, because the log keeps all entries in memory and hands out copies.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound(serialize = "E: Serialize", deserialize = "E: Deserialize<'de>"))]
 pub struct Command<E>(pub Arc<E>);
@@ -58,13 +59,15 @@ impl<E: fmt::Debug> fmt::Debug for Command<E> {
 }
 
 impl<E> fmt::Display for Command<E> {
-    // openraft logs entries by this; the content may be long and is shown by whoever applies it.
+    // openraft logs entries with this. The content may be long, and the code that applies it logs
+    // it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("command")
     }
 }
 
-/// Who leads, in the words of the layers above; none if nobody is known, or only this member itself, which then can't.
+/// The leader to which openraft forwards. None if it is unknown, or is this member itself, which
+/// then cannot lead.
 pub fn leader<S: StateMachine>(
     forward: &openraft::errors::ForwardToLeader<Types<S>>,
     ours: RaftId,
@@ -75,7 +78,8 @@ pub fn leader<S: StateMachine>(
     }
 }
 
-// openraft asks these of the configuration type; derived, they would ask the same of the state machine.
+// openraft requires these traits of the configuration type. Deriving them would also require them
+// of the state machine.
 impl<S> fmt::Debug for Types<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Types")

@@ -1,8 +1,10 @@
-//! Messages between members: a version byte, an address, a body in MessagePack, and for a snapshot the state's bytes.
+//! Messages between members: a version byte, an address, a body in MessagePack, and for a snapshot
+//! the state's bytes.
 //!
-//! The address names cluster, epoch, sender and target: a message that reached another log than it was meant for is refused
-//! before its body is looked at. Whether the sender is who it says is the transport's business; whether its directory is what it
-//! was, that of [`super::life`]: what a member says of itself stands in the address, and behind the body of an answer.
+//! The address names cluster, epoch, sender and target. A message that reached the wrong log is
+//! rejected before its body is read. The transport authenticates the sender. [`super::life`]
+//! decides whether the sender's data directory is its latest one; the claim for that is in the
+//! address of a request and after the body of an answer.
 
 use super::error::RaftError;
 use super::life::{Claim, Lives};
@@ -10,25 +12,26 @@ use crate::model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;
 
-/// Raised whenever the form of a message changes, openraft's included.
+/// Must be incremented when the form of a message changes, openraft's included.
 const VERSION: u8 = 1;
-/// The kind of a message that only says who sends it. It is answered before it comes to the log.
+/// The kind of a message that only identifies its sender. It is answered before it reaches the log.
 pub const CLAIM: &str = "claim";
 
-/// From whom to whom, and within what.
+/// Sender, target, cluster and epoch of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub from: RaftId,
     pub to: RaftId,
-    /// None from a program of before this field.
+    /// None if the sender's program is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
 }
 
 impl Address {
-    /// Whether a message with this address comes from the same cluster, before or after no recovery.
+    /// Whether a message with this address comes from the same cluster and epoch; a recovery starts
+    /// a new epoch.
     pub fn of_cluster(&self, ours: &Us) -> Result<(), RaftError> {
         if self.cluster != ours.cluster {
             return Err(RaftError::WrongCluster { found: self.cluster.clone(), ours: ours.cluster.clone() });
@@ -39,7 +42,7 @@ impl Address {
         Ok(())
     }
 
-    /// Whether a message with this address is for `ours`.
+    /// Whether a message with this address is meant for `ours`.
     fn accept(&self, ours: &Us) -> Result<(), RaftError> {
         self.of_cluster(ours)?;
         if self.to != ours.id {
@@ -52,7 +55,7 @@ impl Address {
     }
 }
 
-/// Who this member is.
+/// The identity of this member.
 #[derive(Clone)]
 pub struct Us {
     pub cluster: ClusterId,
@@ -62,19 +65,21 @@ pub struct Us {
 }
 
 impl Us {
+    /// The address of a message from this member to `to`, with its current claim.
     pub fn address(&self, to: RaftId) -> Address {
         let claim = Some(self.lives.claim());
         Address { cluster: self.cluster.clone(), epoch: self.epoch, from: self.id, to, claim }
     }
 }
 
-/// Who a request claims to come from, so that the server can compare it with the caller's certificate before handling it.
+/// The sender that a request claims, so that the server can compare it with the caller's
+/// certificate before handling it.
 pub fn sender_of(request: &[u8]) -> Result<Address, RaftError> {
     let mut rest = versioned(request)?;
     read(&mut rest)
 }
 
-/// A request; `tail` is appended as it is.
+/// Encodes a request; `tail` is appended unchanged.
 pub fn request<T: Serialize>(address: &Address, body: &T, tail: &[u8]) -> Result<Vec<u8>, rmp_serde::encode::Error> {
     let mut bytes = vec![VERSION];
     rmp_serde::encode::write_named(&mut bytes, address)?;
@@ -83,7 +88,7 @@ pub fn request<T: Serialize>(address: &Address, body: &T, tail: &[u8]) -> Result
     Ok(bytes)
 }
 
-/// The body of a request for us, and its tail.
+/// Decodes a request that is addressed to us: its body and its tail.
 pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &Us) -> Result<(T, &'a [u8]), RaftError> {
     let mut rest = versioned(bytes)?;
     read::<Address>(&mut rest)?.accept(ours)?;
@@ -91,6 +96,7 @@ pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &Us) -> Resu
     Ok((body, rest))
 }
 
+/// Encodes an answer: the body, followed by this member's claim.
 pub fn reply<T: Serialize>(body: &T, us: &Us) -> Result<Vec<u8>, RaftError> {
     let mut bytes = vec![VERSION];
     let written = rmp_serde::encode::write_named(&mut bytes, body)
@@ -99,7 +105,7 @@ pub fn reply<T: Serialize>(body: &T, us: &Us) -> Result<Vec<u8>, RaftError> {
     Ok(bytes)
 }
 
-/// The body of an answer, and what the one that answers says of itself; programs of before say nothing.
+/// Decodes an answer: its body and the claim of its sender. Older programs send no claim.
 pub fn open_reply<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Option<Claim>), RaftError> {
     let mut rest = versioned(bytes)?;
     let body = read(&mut rest)?;

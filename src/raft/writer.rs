@@ -1,7 +1,9 @@
-//! The one thread that writes the log's database: it drains what is queued into one transaction, syncs once, answers all.
+//! The single thread that writes the log's database. It collects queued operations into one
+//! transaction, syncs once, and answers all of them.
 //!
-//! The queue keeps the order of votes, appends, truncations and purges. After a failed write it refuses everything that
-//! follows, so that no later entry can be on disk without an earlier one.
+//! The queue keeps the order of votes, appends, truncations and purges. After a failed write the
+//! thread rejects all later operations, so that no later entry can be on disk without an earlier
+//! one.
 
 use super::error::RaftError;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -17,31 +19,32 @@ use tokio::sync::{mpsc, oneshot};
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 
-/// Operations in one transaction, and so for one sync.
+/// Maximum operations in one transaction, which is synced once.
 const BATCH_MAX: usize = 512;
-/// Operations waiting for the disk before the producer waits too; two full batches.
+/// Maximum operations waiting for the disk before the producer waits too; two full batches.
 const QUEUE_MAX: usize = 2 * BATCH_MAX;
-/// redb would take up to a gigabyte; reads are served from the log in memory.
+/// redb's default is up to a gigabyte, but reads are served from the log in memory.
 const CACHE_BYTES: usize = 2 << 20;
-/// The commit position is written with a batch so often at most, or after this time without a batch: it stands in a tree of its own,
-/// whose pages would double what a batch of one entry writes.
+/// The commit position is written with a batch at most this often, or after this time without a
+/// batch. It is in a tree of its own, whose pages would double what a batch of one entry writes.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// The name of the thread that opens the database. A panic on it is caught and becomes an error that names the file, so a
-/// panic hook that ends the process must let it pass.
+/// The name of the thread that opens the database. A panic on it is caught and becomes an error
+/// that names the file, so a panic hook that ends the process must exempt it.
 pub const OPENING_THREAD: &str = "raft-open";
 
-/// Called once the operation is on disk, or failed.
+/// Called once the operation is on disk or has failed.
 pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Which single value is set.
+/// A single stored value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// Who this log belongs to; written once.
+    /// The owner of the log; written once.
     Owner,
     Vote,
     Purged,
-    /// How far entries are known to be committed. Written late: after a crash it may lie a moment back.
+    /// The index up to which entries are known to be committed. Written late, so after a crash it
+    /// may be slightly old.
     Committed,
 }
 
@@ -56,6 +59,7 @@ impl Slot {
     }
 }
 
+/// A change of the database.
 pub enum Op {
     Append {
         records: Vec<(u64, Vec<u8>)>,
@@ -65,7 +69,7 @@ pub enum Op {
     Truncate {
         from: u64,
     },
-    /// Removes all entries up to and with this index.
+    /// Removes all entries up to and including this index.
     Purge {
         upto: u64,
         record: Vec<u8>,
@@ -75,15 +79,15 @@ pub enum Op {
         record: Vec<u8>,
         done: Done,
     },
-    /// There is a commit position to write.
+    /// Wakes the thread because there is a commit position to write.
     Look,
-    /// Writes what is left, closes the file, ends the thread.
+    /// Writes the remaining operations, closes the file and ends the thread.
     Close {
         done: oneshot::Sender<()>,
     },
 }
 
-/// What the database held when it was opened, still encoded.
+/// The content of the database when it was opened, still encoded.
 #[derive(Default)]
 pub struct Stored {
     pub log: BTreeMap<u64, Vec<u8>>,
@@ -91,12 +95,14 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// The stored value of a slot.
     pub fn get(&self, slot: Slot) -> Option<&[u8]> {
         self.meta.get(slot.key()).map(Vec::as_slice)
     }
 }
 
-/// Makes a new database with these values. It gets its name only when complete, so a crash leaves no empty log.
+/// Creates a database with these values. It gets its final name only when complete, so a crash
+/// leaves no empty log.
 pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> {
     let unfinished = path.with_extension("new");
     match std::fs::remove_file(&unfinished) {
@@ -126,21 +132,21 @@ pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> 
 
 /// Opens an existing database and reads all of it.
 pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
-    // redb would take an empty file for a new database.
+    // redb would treat an empty file as a new database.
     let size = std::fs::metadata(path).map_err(crate::disk::DiskError::io("reading", path))?.len();
     if size == 0 {
         return Err(RaftError::Corrupt { path: path.to_owned(), why: "the file is empty".to_owned() });
     }
     let guarded = {
         let path = path.to_owned();
-        // redb panics on some damaged files; on a thread of its own that is an error like any other.
+        // redb panics on some damaged files. On a separate thread the panic becomes an error.
         std::thread::Builder::new().name(OPENING_THREAD.to_owned()).spawn(move || read(&path))
     };
     let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
     match guarded.map_err(crate::disk::DiskError::io("starting the reader of", path))?.join() {
         Ok(Ok((db, stored, true))) => Ok((db, stored)),
-        Ok(Ok((_, _, false))) => Err(corrupt("its pages contradict each other".to_owned())),
-        // redb's own words for a file that makes no sense are of these two kinds; others are the disk's.
+        Ok(Ok((_, _, false))) => Err(corrupt("its pages are inconsistent".to_owned())),
+        // redb reports nonsensical files with these two kinds; other kinds come from the disk.
         Ok(Err(redb::Error::Io(e)))
             if matches!(e.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
         {
@@ -150,13 +156,14 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
             Err(RaftError::Database { path: path.to_owned(), source })
         }
         Ok(Err(other)) => Err(corrupt(other.to_string())),
-        Err(_) => Err(corrupt("the database gave up reading it".to_owned())),
+        Err(_) => Err(corrupt("the database library panicked while reading it".to_owned())),
     }
 }
 
 fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
     let mut db = Database::builder().set_cache_size(CACHE_BYTES).open(path)?;
-    // All pages, free ones included: a wrong list of free pages would let later writes destroy entries.
+    // Checks all pages, free ones included: a wrong list of free pages would let later writes
+    // destroy entries.
     let sound = db.check_integrity()?;
     let mut stored = Stored::default();
     let txn = db.begin_read()?;
@@ -172,16 +179,17 @@ fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
     Ok((db, stored, sound))
 }
 
-/// The commit position that waits for company, since nobody waits for it.
+/// A commit position that is written together with a later batch, since no caller waits for it.
 #[derive(Default)]
 pub struct Late {
     record: Mutex<Option<Vec<u8>>>,
-    /// The thread looks at nothing but its queue.
+    /// Whether the thread waits for its queue alone.
     asleep: AtomicBool,
 }
 
 impl Late {
-    /// Whether the thread must be woken up to see it: soon after entries it looks by itself.
+    /// Stores a commit position. Returns whether the thread must be woken up for it; soon after
+    /// entries the thread checks by itself.
     #[must_use]
     pub fn put(&self, record: Vec<u8>) -> bool {
         *self.record() = Some(record);
@@ -192,7 +200,8 @@ impl Late {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing waits, and whoever puts something there wakes the thread up.
+    /// Declares that the thread waits for its queue alone. Returns false if a commit position is
+    /// waiting.
     fn sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Release);
         let empty = self.record().is_none();
@@ -203,7 +212,7 @@ impl Late {
     }
 }
 
-/// Starts the thread. It ends with `Close`, or when all senders are gone.
+/// Starts the thread. It ends with `Close`, or when all senders are dropped.
 pub fn spawn(db: Database, path: &Path) -> Result<(mpsc::Sender<Op>, Arc<Late>), RaftError> {
     let (tx, queue) = mpsc::channel(QUEUE_MAX);
     let late = Arc::<Late>::default();
@@ -219,18 +228,18 @@ struct Writer {
     db: Database,
     path: PathBuf,
     late: Arc<Late>,
-    /// When a commit position was written last.
+    /// When a commit position was last written.
     told: Instant,
     failed: Option<String>,
 }
 
 impl Writer {
     fn run(mut self, mut queue: mpsc::Receiver<Op>) {
-        // Only for waiting with a limit; no IO and no other task runs on it.
+        // Only for waiting with a timeout; no IO and no other task runs on it.
         let clock = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
             Ok(clock) => clock,
             Err(error) => {
-                tracing::error!(%error, "the writer of the replicated log has no clock");
+                tracing::error!(%error, "the writer of the replicated log could not start its timer");
                 return;
             }
         };
@@ -248,7 +257,8 @@ impl Writer {
             };
             let Some(first) = first else { break None };
             let (mut batch, close) = gather(first, &mut queue);
-            // That was to wake this thread up: what there is to write waits for company like any other.
+            // Its purpose was to wake this thread. The commit position itself waits for a batch or
+            // for `IDLE`.
             batch.retain(|op| !matches!(op, Op::Look));
             if !batch.is_empty() {
                 self.write(batch);
@@ -263,12 +273,13 @@ impl Writer {
         drop(queue);
         drop(self.db);
         if let Some(done) = closed {
-            // Whoever asked may have given up waiting.
+            // The caller may have stopped waiting.
             let _ = done.send(());
         }
     }
 
-    /// The batch in one transaction; an empty one is for the commit position alone, which otherwise goes along now and then.
+    /// Writes the batch in one transaction, from time to time together with the commit position. An
+    /// empty batch writes the commit position alone.
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
             let alone = batch.is_empty();
@@ -281,10 +292,10 @@ impl Writer {
             self.failed = match committed {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("the database gave up".to_owned()),
+                Err(_) => Some("the database library panicked".to_owned()),
             };
             if let Some(why) = &self.failed {
-                tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed, it is closed now");
+                tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed; the log is closed");
             }
             if late.is_some() {
                 self.told = Instant::now();
@@ -307,7 +318,8 @@ impl Writer {
         let mut txn = self.db.begin_write()?;
         txn.set_durability(redb::Durability::Immediate)?;
         {
-            // Most batches are entries alone; a table that is only opened costs, too.
+            // Most batches contain only entries, and opening a table has a cost even if it is not
+            // used.
             let mut log = txn.open_table(LOG)?;
             let set = |slot: Slot, record: &[u8]| -> Result<(), redb::Error> {
                 txn.open_table(META)?.insert(slot.key(), record)?;
@@ -338,7 +350,7 @@ impl Writer {
     }
 }
 
-/// `first` and what else is queued by now, up to a batch; a `Close` ends it.
+/// Collects `first` and the operations queued by now, up to a batch. A `Close` ends it.
 fn gather(first: Op, queue: &mut mpsc::Receiver<Op>) -> (Vec<Op>, Option<oneshot::Sender<()>>) {
     let mut batch = Vec::new();
     let mut next = Some(first);

@@ -1,4 +1,4 @@
-//! What managers answer on `/agent/v1`: an agent's own manifest, and whom it may meet.
+//! Answers of managers on `/agent/v1`: an agent's manifest and its peers.
 
 use super::join::Peer;
 use super::token::Secret;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ManifestReply {
     pub manifest: Manifest,
-    /// Hex; for the hashes of secret files.
+    /// Hex. The key for the hashes of secret files.
     pub digest_key: String,
-    /// How often files and checks are looked at.
+    /// Interval at which files and checks are examined.
     pub check_interval_ms: u64,
-    /// How often a node with peers dials those that are missing.
+    /// Interval at which a node with live peers dials missing ones.
     #[serde(default)]
     pub rejoin_ms: u64,
 }
@@ -23,58 +23,61 @@ pub struct ManifestReply {
 pub struct PeersReply {
     pub peers: Vec<Peer>,
     pub managers: Vec<Peer>,
-    /// In which the manager that answers is; 0: it does not say (older managers).
+    /// The epoch of the answering manager; 0 from older managers, which do not send it.
     #[serde(default)]
     pub epoch: Epoch,
-    /// Names that were those of removed nodes, and are nobody's now: what gossips by them is no member.
+    /// Names of removed nodes that no current node has. A gossip record with such a name is not a
+    /// member.
     #[serde(default)]
     pub removed: Vec<NodeName>,
-    /// By which entry the gossip keys are as they are: who holds those of an older one asks for them.
+    /// Index of the entry that set the current gossip keys. A node with keys of an older entry
+    /// requests them.
     #[serde(default)]
     pub gossip: u64,
-    /// By which entry the CAs are as they are, likewise; 0: the cluster has the one of `init`, and no other was ever made.
+    /// Index of the entry that set the current CAs, likewise; 0 if the cluster still has the CA of
+    /// `init`.
     #[serde(default)]
     pub ca: u64,
 }
 
-/// Where managers say which gossip keys count.
+/// The path at which managers return the valid gossip keys.
 pub const GOSSIP_KEYS_PATH: &str = "/agent/v1/gossip-keys";
 
-/// Which the node holds, by the entry's number; 0: it does not know.
+/// Index of the entry of the keys that the node has; 0 if unknown.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct GossipKeysRequest {
     pub holds: u64,
 }
 
-/// All that the node is to hold.
+/// All gossip keys that the node needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GossipKeysReply {
-    /// Hex; by the first one it sends.
+    /// Hex. The node encrypts with the first one.
     pub keys: Vec<Secret>,
     pub changed: u64,
-    /// Whether the manager that answers leads.
+    /// Whether the answering manager is the leader.
     pub leads: bool,
 }
 
-/// Where managers say which CAs are to be trusted.
+/// The path at which managers return the trusted CAs.
 pub const CA_PATH: &str = "/agent/v1/ca";
 
-/// How far the node is.
+/// The node's progress in a CA rotation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CaRequest {
-    /// By which entry it trusts the CAs that it trusts, and holds a certificate of the one that issues; a manager holds the keys
-    /// of these CAs, too. 0: it is not so far, or does not know.
+    /// Index of the entry whose CAs it trusts and whose issuing CA signed its certificate; a
+    /// manager must also have the keys of these CAs. 0: not yet, or unknown.
     pub holds: u64,
 }
 
-/// All that the node is to trust.
+/// All CAs that the node must trust.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CaReply {
-    /// PEM, first the one that issues.
+    /// PEM, the issuing CA first.
     pub ca_pem: String,
     pub changed: u64,
-    /// Whether one takes the place of another: then the node says how far it is.
+    /// Whether a rotation is in progress. The node then reports its progress.
     pub rotating: bool,
-    /// Whether the manager that answers leads.
+    /// Whether the answering manager is the leader.
     pub leads: bool,
 }

@@ -1,9 +1,11 @@
-//! The cluster's certificate authority. Its certificates say who somebody is, not what they may do.
+//! The cluster's certificate authority. Its certificates identify a caller; they do not grant
+//! permissions.
 //!
-//! A node's certificate names `node-<id>.<cluster>.remoor`, an operator's `operator.<cluster>.remoor`; the common name is
-//! for people (a node) or is the operator's name; the organisation is the cluster, the unit of a node its epoch, and the title of one that
-//! managed `manager`. Names in a
-//! signing request are ignored.
+//! A node's certificate has the DNS name `node-<id>.<cluster>.remoor`, an operator's
+//! `operator.<cluster>.remoor`. The common name is the node's name (informative) or the operator's
+//! name. The organisation is the cluster, a node's organisational unit is its epoch, and the title
+//! `manager` marks a certificate that a manager issued for itself. Names in a signing request are
+//! ignored.
 
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
@@ -19,19 +21,19 @@ use std::time::{Duration, SystemTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long a node's certificate holds, unless `node.json` of the manager that issues it says otherwise.
+/// How long a node's certificate is valid, unless the issuing manager's `node.json` says otherwise.
 pub const NODE_LIFE: Duration = DAY.saturating_mul(CERTIFICATE_DAYS);
-/// How long the CA's own certificate holds.
+/// How long the CA's own certificate is valid, in days.
 const CA_DAYS: u32 = 3652;
-/// How far a fresh certificate reaches back, for machines whose clock is behind.
+/// How far a new certificate is backdated, for machines whose clock is behind.
 const BACKDATED: Duration = DAY;
-/// Names of its files without their endings, where nothing else is said.
+/// Default name of the CA's files, without extension.
 const FILES: &str = "ca";
-/// The common name of the first CA of a cluster; that of a later one has random digits behind it, so that certificates tell
-/// by whom they are.
+/// The common name of a cluster's first CA. Later CAs append random digits, so that certificates
+/// show which CA issued them.
 const CA_NAME: &str = "remoor CA";
 
-/// From when until when a certificate holds; whole seconds.
+/// From when until when a certificate is valid, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     pub from: SystemTime,
@@ -39,20 +41,20 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From a day ago until `days` from now.
+    /// Valid from a day ago until `days` from now.
     pub fn days_from_now(days: u32) -> Self {
         let now = SystemTime::now();
         Self { from: now - BACKDATED, until: now + DAY * days }
     }
 
-    /// Until `life` from now, and from a day ago, or for a shorter life from a tenth of it ago.
+    /// Valid until `life` from now. Backdated by a day, or for a shorter life by a tenth of it.
     pub fn lasting(life: Duration) -> Self {
         let now = SystemTime::now();
         Self { from: now - BACKDATED.min(life / 10), until: now + life }
     }
 }
 
-/// The authority itself: certificate and private key.
+/// The certificate authority: certificate and private key.
 pub struct ClusterCa {
     cluster: ClusterId,
     name: String,
@@ -61,12 +63,12 @@ pub struct ClusterCa {
 }
 
 impl ClusterCa {
-    /// The first authority of a cluster, with an ed25519 key, valid for ten years.
+    /// Creates the first authority of a cluster, with an ed25519 key, valid for ten years.
     pub fn create(cluster: &ClusterId) -> Result<Self, IdentityError> {
         Self::named(cluster, CA_NAME)
     }
 
-    /// One that is to take the place of another.
+    /// Creates an authority that will replace another one.
     pub fn create_next(cluster: &ClusterId) -> Result<Self, IdentityError> {
         Self::named(cluster, &format!("{CA_NAME} {}", hex::encode(token::random::<4>()?)))
     }
@@ -79,16 +81,17 @@ impl ClusterCa {
         Self::from_pem(&cert_pem, &key.serialize_pem().into())
     }
 
-    /// `next` as signed by this one: with it behind a certificate of `next`, whoever trusts this one only trusts that too.
+    /// `next`'s certificate signed by this authority. Appended to a certificate of `next`, it lets
+    /// nodes that trust only this authority verify that certificate.
     pub fn cross(&self, next: &Self) -> Result<String, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "cluster CA", source };
-        // Below it may stand those that follow `next`.
+        // CAs that follow `next` may be below it in a chain.
         let below = u8::try_from(FORMER_MAX).unwrap_or(u8::MAX);
         let params = ca_params(&self.cluster, &next.name, below)?;
         Ok(params.signed_by(next.issuer.key(), &self.issuer).map_err(failed)?.pem())
     }
 
-    /// The authority of this certificate and key, which must belong together.
+    /// The authority of this certificate and key. It is an error if they do not belong together.
     pub fn from_pem(cert_pem: &str, key_pem: &Secret) -> Result<Self, IdentityError> {
         let malformed = |what, reason: String| IdentityError::Malformed { what, reason };
         let key = KeyPair::from_pem(key_pem.reveal()).map_err(|e| malformed("CA key", e.to_string()))?;
@@ -114,7 +117,7 @@ impl ClusterCa {
         self.save_as(dir, FILES)
     }
 
-    /// The same under another name; the certificate makes it count.
+    /// Like [`Self::save`], under another name. The authority takes effect with the certificate.
     pub fn save_as(&self, dir: &Path, name: &str) -> Result<(), IdentityError> {
         private_file::write(&key_file(dir, name), self.key_pem().reveal().as_bytes())?;
         private_file::write(&cert_file(dir, name), self.cert_pem.as_bytes())
@@ -135,23 +138,25 @@ impl ClusterCa {
         })
     }
 
+    /// The cluster of this authority.
     pub fn cluster(&self) -> &ClusterId {
         &self.cluster
     }
 
+    /// The authority's certificate.
     pub fn cert_pem(&self) -> &str {
         &self.cert_pem
     }
 
-    /// Its last moment.
+    /// The last moment at which the authority's certificate is valid.
     pub fn not_after(&self) -> Result<Wall, IdentityError> {
         identity::certificate_not_after(&self.cert_pem)
     }
 
-    /// A secret that every manager can tell and no other node, by its label: HMAC-SHA256 of `label` under the CA's private
-    /// key, which only managers have.
+    /// A secret that every manager can derive and no other node can: HMAC-SHA256 of `label` with
+    /// the CA's private key, which only managers have.
     pub fn derived(&self, label: &str) -> Result<[u8; 32], IdentityError> {
-        // By the key alone: how it is written down may be another at each manager.
+        // Use the raw key, because its PEM encoding may differ between managers.
         let key = identity::NodeKey::from_pem(self.key_pem().reveal())?;
         let malformed =
             |e: hmac::digest::InvalidLength| IdentityError::Malformed { what: "CA key", reason: e.to_string() };
@@ -160,12 +165,14 @@ impl ClusterCa {
         Ok(mac.finalize().into_bytes().into())
     }
 
-    /// The private key as PKCS#8 PEM: for another manager, over mutually authenticated TLS only.
+    /// The private key as PKCS#8 PEM. It may be sent only to another manager, over mutually
+    /// authenticated TLS.
     pub fn key_pem(&self) -> Secret {
         self.issuer.key().serialize_pem().into()
     }
 
-    /// A node's certificate, good for both ends of a connection, for the key that signed `csr_pem`.
+    /// Issues a node's certificate, for both ends of a connection, for the key that signed
+    /// `csr_pem`.
     pub fn issue_node(
         &self,
         node: NodeId,
@@ -177,7 +184,8 @@ impl ClusterCa {
         self.issue_as(false, node, name, epoch, csr_pem, validity)
     }
 
-    /// The same; `manager`: of the one that issues it for itself, whom who is of an older epoch may ask (`daemon/epochs.rs`).
+    /// Like [`Self::issue_node`]. `manager`: a manager issues the certificate for itself, so that
+    /// nodes of an older epoch know whom they may ask (`daemon/epochs.rs`).
     pub fn issue_as(
         &self,
         manager: bool,
@@ -197,7 +205,7 @@ impl ClusterCa {
         self.issue(params, csr_pem)
     }
 
-    /// An operator's certificate, good for calling only, with a fresh key.
+    /// Issues an operator's certificate, for clients only, with a new key.
     pub fn issue_operator(&self, name: &str, validity: Validity) -> Result<TlsIdentity, IdentityError> {
         let key = identity::NodeKey::generate()?;
         let mut params = params(&self.cluster, name, validity)?;
@@ -218,12 +226,12 @@ impl ClusterCa {
     }
 }
 
-/// The raw public key that a signing request proves possession of.
+/// The raw public key whose possession a signing request proves.
 pub fn csr_key(csr_pem: &str) -> Result<Vec<u8>, IdentityError> {
     Ok(read_csr(csr_pem)?.public_key.der_bytes().to_vec())
 }
 
-/// Parses a request and checks its signature; only ed25519 keys are taken.
+/// Parses a signing request and checks its signature. Only ed25519 keys are accepted.
 fn read_csr(csr_pem: &str) -> Result<CertificateSigningRequestParams, IdentityError> {
     let malformed = |reason: String| IdentityError::Malformed { what: "signing request", reason };
     let request = CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| malformed(e.to_string()))?;
@@ -241,7 +249,7 @@ fn key_file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.key"))
 }
 
-/// Of an authority, below which so many others may stand.
+/// The parameters of an authority. `below`: maximum number of CAs below it in a chain.
 fn ca_params(cluster: &ClusterId, name: &str, below: u8) -> Result<CertificateParams, IdentityError> {
     let mut params = params(cluster, name, Validity::days_from_now(CA_DAYS))?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
@@ -256,7 +264,7 @@ fn params(cluster: &ClusterId, common_name: &str, validity: Validity) -> Result<
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.not_before = validity.from.into();
     params.not_after = validity.until.into();
-    // Without this, every renewal for a key would have the same serial number.
+    // Otherwise every renewal for a key would have the same serial number.
     let mut serial = token::random::<16>()?;
     serial[0] &= 0x7f;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -301,7 +309,11 @@ mod tests {
             (ClusterCa::load(dir.path()).unwrap(), ClusterCa::from_pem(ca.cert_pem(), &ca.key_pem()));
         let secret = ca.derived("digests").unwrap();
         for manager in [founder, other.unwrap()] {
-            assert_eq!(manager.derived("digests").unwrap(), secret, "as loaded, and as fetched from another manager");
+            assert_eq!(
+                manager.derived("digests").unwrap(),
+                secret,
+                "both when loaded and when fetched from another manager"
+            );
         }
         assert_ne!(ca.derived("another").unwrap(), secret);
         assert_ne!(ClusterCa::create(&"c1".into()).unwrap().derived("digests").unwrap(), secret);
@@ -341,7 +353,7 @@ mod tests {
         let foreign = CertificateParams::default().serialize_request(&ecdsa).unwrap().pem().unwrap();
         assert!(issue(&foreign).unwrap_err().to_string().contains("not ed25519"));
 
-        // One flipped bit in the middle, where the key is, breaks the request's own signature.
+        // One flipped bit in the middle, in the key, invalidates the request's own signature.
         let mut der = rustls_pki_types::CertificateSigningRequestDer::from_pem_slice(csr.as_bytes()).unwrap().to_vec();
         let at = der.windows(32).position(|w| w == key.public()).unwrap();
         der[at] ^= 1;

@@ -1,6 +1,7 @@
-//! Who is calling, as far as the connection proves it, and the names in certificates that say so.
+//! The caller's identity as proved by the connection, and the names in certificates that carry it.
 //!
-//! Whether the caller was removed, is a manager, or may do what it asks is decided above, from the applied inventory.
+//! The layers above decide from the applied inventory whether the caller was removed, is a manager,
+//! or may do what it requests.
 
 use super::identity::{self, IdentityError};
 use super::wire::{Code, Failure};
@@ -12,22 +13,24 @@ use x509_parser::der_parser::Oid;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Who sent a request. Every request that a server of this module passes on carries one as an extension.
+/// The sender of a request. Every request that a server of this folder passes on carries one as an
+/// extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// A node with a certificate of this cluster, issued in `epoch`; `cert_not_after` is the last moment at which it holds.
-    /// `behalf`: for whom it says to ask, in its own words; to be believed of managers only. `key`: the one of the certificate, in
-    /// hex. `replaced`: the CA that issued it counts no more.
+    /// A node with a certificate of this cluster, issued in `epoch`. `key`: the certificate's key
+    /// in hex. `cert_not_after`: the last moment at which the certificate is valid. `replaced`: the
+    /// issuing CA was replaced. `behalf`: the original caller as stated by the node; trust it only
+    /// from managers.
     Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<Behalf> },
-    /// A person or program with an operator's certificate of this cluster; `key` as above.
+    /// A person or program with an operator's certificate of this cluster; fields as for a node.
     Operator { name: String, key: String, cert_not_after: Wall, replaced: bool },
-    /// A process of this machine, through the socket.
+    /// A process of this machine, through the local socket.
     Local { uid: u32 },
-    /// Somebody without a certificate: a machine that wants to join, or anybody.
+    /// A caller without a certificate, for example a machine that wants to join.
     Anonymous,
 }
 
-/// For whom a manager asks, as it says.
+/// The original caller of a forwarded request, as stated by the forwarding manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behalf {
     pub name: String,
@@ -36,7 +39,7 @@ pub struct Behalf {
 }
 
 impl Caller {
-    /// Who the holder of this certificate is. Its signature was checked during the handshake; this reads the names.
+    /// Reads the identity from a certificate. Its signature was verified during the handshake.
     pub fn of_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
@@ -50,13 +53,14 @@ impl Caller {
             let name = name.ok_or_else(|| bad("operator without a name".into()))?.to_owned();
             return Ok(Self::Operator { name, key, cert_not_after, replaced: false });
         }
-        let id = parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is no name of cluster {cluster}")))?;
+        let id =
+            parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is not a name of cluster {cluster}")))?;
         let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
         let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
         Ok(Self::Node { id, epoch, key, cert_not_after, replaced: false, behalf: None })
     }
 
-    /// The same with a certificate of a CA that counts no more.
+    /// The same caller, marked as having a certificate of a replaced CA.
     pub(super) fn of_replaced_ca(mut self) -> Self {
         if let Self::Node { replaced, .. } | Self::Operator { replaced, .. } = &mut self {
             *replaced = true;
@@ -64,13 +68,13 @@ impl Caller {
         self
     }
 
-    /// Whether the CA of the caller's certificate counts no more.
+    /// Whether the CA of the caller's certificate was replaced.
     pub fn replaced(&self) -> bool {
         matches!(self, Self::Node { replaced: true, .. } | Self::Operator { replaced: true, .. })
     }
 
-    /// Whether the caller's certificate has run out by `now`, or with its CA. A connection may outlive the certificate that opened
-    /// it.
+    /// Whether the caller's certificate has expired by `now` or its CA was replaced. A connection
+    /// may outlive the certificate that opened it.
     pub fn expired(&self, now: Wall) -> bool {
         match self {
             Self::Node { cert_not_after, replaced, .. } | Self::Operator { cert_not_after, replaced, .. } => {
@@ -81,22 +85,22 @@ impl Caller {
     }
 }
 
-/// The attribute of a title in a name, X.520, and what stands there in the certificate that a manager issued for itself.
+/// The X.520 title attribute, and its value in a certificate that a manager issued for itself.
 pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
 pub(super) const MANAGER: &str = "manager";
 
-/// Whether a certificate whose signature was checked is that of a node that managed as it was issued.
+/// Whether this verified certificate is that of a node that was a manager when it was issued.
 pub fn managed(der: &[u8]) -> bool {
     let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
     let Ok(title) = Oid::from(TITLE) else { return false };
     cert.subject().iter_by_oid(&title).any(|value| value.as_str() == Ok(MANAGER))
 }
 
-/// In which epoch the first certificate of `pem` was issued, which is to be that of a node of this cluster.
+/// The epoch of the first certificate in `pem`, which must be that of a node of this cluster.
 pub fn certified_epoch(pem: &str, cluster: &ClusterId) -> Result<Epoch, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "certificate", reason: reason.to_owned() };
     let chain = identity::certificates("certificate", pem)?;
-    match Caller::of_certificate(chain.first().ok_or_else(|| bad("there is none"))?, cluster)? {
+    match Caller::of_certificate(chain.first().ok_or_else(|| bad("there is no certificate"))?, cluster)? {
         Caller::Node { epoch, .. } => Ok(epoch),
         _ => Err(bad("it is not that of a node")),
     }
@@ -111,7 +115,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Where a request came from, as an extension; none through the socket.
+/// The address from which a request came, as an extension; None for the local socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub Option<SocketAddr>);
 
@@ -123,7 +127,7 @@ impl<S: Sync> FromRequestParts<S> for PeerAddr {
     }
 }
 
-/// The name in a node's certificate.
+/// The DNS name in a node's certificate.
 pub fn node_dns(node: NodeId, cluster: &ClusterId) -> String {
     format!("node-{node}.{cluster}.remoor")
 }
@@ -142,18 +146,18 @@ fn parse_epoch_unit(text: &str) -> Option<Epoch> {
 
 fn parse_node_dns(text: &str, cluster: &ClusterId) -> Option<NodeId> {
     let id = NodeId(text.strip_prefix("node-")?.split_once('.')?.0.parse().ok()?);
-    // Written again and compared: "+7" and "007" are no ids.
+    // Encoded again and compared, because "+7" and "007" are not valid ids.
     (node_dns(id, cluster) == text).then_some(id)
 }
 
-/// Whether a cluster id can be a part of a DNS name.
+/// Whether a cluster id can be part of a DNS name.
 pub(super) fn check_cluster(cluster: &ClusterId) -> Result<(), IdentityError> {
     let id = cluster.as_str();
     let fits = (1..=63).contains(&id.len())
         && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || b == b'-')
         && !id.starts_with('-')
         && !id.ends_with('-');
-    let reason = "it takes 1 to 63 characters of a-z, 0-9 and -".into();
+    let reason = "it must have 1 to 63 characters of a-z, 0-9 and -".into();
     if fits { Ok(()) } else { Err(IdentityError::Malformed { what: "cluster id", reason }) }
 }
 
@@ -181,7 +185,7 @@ mod tests {
         let same = Caller::of_certificate(own, &cluster).unwrap();
         assert!(
             matches!(same, Caller::Node { id: NodeId(7), epoch: Epoch(3), .. }),
-            "as for an earlier program: {same:?}"
+            "an earlier program reads the same: {same:?}"
         );
 
         let pem = ca.issue_operator("zoë", Validity::days_from_now(1)).unwrap().cert_pem;
@@ -190,7 +194,7 @@ mod tests {
         assert!(matches!(&caller, Caller::Operator { name, .. } if name == "zoë"), "{caller:?}");
 
         let der = &certificates("certificate", ca.cert_pem()).unwrap()[0];
-        assert!(Caller::of_certificate(der, &cluster).is_err(), "the CA itself is no caller");
+        assert!(Caller::of_certificate(der, &cluster).is_err(), "the CA itself is not a caller");
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Requests to a daemon, over its socket or over TLS, on pooled connections, each with an end in time.
+//! Requests to a daemon, over its local socket or over TLS, on pooled connections, each with a
+//! timeout.
 //!
-//! A request is repeated by itself only while it is certain that the other side has not got it; a message of Raft once more.
+//! The client repeats a request only while it is certain that the server has not received it. A
+//! Raft message may be sent once more, because Raft tolerates duplicates.
 
 use super::connect::{self, Lane, Sender, Spoken, Target};
 use super::lane;
@@ -18,53 +20,56 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a request may take unless [`Client::within`] says otherwise.
+/// Timeout of a request unless [`Client::within`] sets another.
 const REQUEST_WITHIN: Duration = Duration::from_secs(30);
-/// How long an unused connection is kept; well below what the server keeps, or requests would meet closing connections.
+/// How long an unused connection is kept. Well below the server's timeout, since requests would
+/// otherwise meet closing connections.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// After this time an earlier program on the other side may be a newer one.
+/// After this time an older program at the server may have been upgraded.
 const WITHOUT_LANES: Duration = Duration::from_secs(60);
-/// Unused connections kept.
+/// Maximum unused connections kept.
 const POOL_MAX: usize = 8;
-/// Longest line of an event stream, bytes.
+/// Maximum length of a line of an event stream, in bytes.
 const LINE_MAX: usize = 1 << 20;
-/// Silence after which an event stream counts as broken.
+/// Silence after which an event stream is considered broken.
 const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
-/// Characters of a body that is no error of ours which are shown.
+/// Maximum characters shown of a body that is not an API error.
 const SHOWN_MAX: usize = 200;
 
-/// Why there is no answer.
+/// Why a request was not answered successfully.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ApiError {
-    /// The daemon answered no. What that means for its state, the code says.
+    /// The daemon answered with an error. The code says what that means for the server's state.
     #[error("{message}")]
     Status { code: String, message: String, next: Option<String>, details: Box<Value>, http: u16 },
-    /// No connection: nothing was sent, so asking elsewhere or again is safe.
+    /// No connection. Nothing was sent, so retrying here or at another daemon is safe.
     #[error("can't reach {addr}: {reason}")]
     Unreachable { addr: String, reason: String },
-    /// The other side is not who it should be, or does not take us for who we are. Nothing was done; a new try won't help.
+    /// The server is not the expected node, or it rejects our certificate. Nothing was done, and a
+    /// retry will not help.
     #[error("{addr} can't be trusted or does not trust us: {reason}")]
     Identity { addr: String, reason: String },
-    /// Sent, but not answered in time: it may have been done.
+    /// Sent, but not answered in time. The request may have been executed.
     #[error("{addr} did not answer within {} ms", waited.as_millis())]
     Timeout { addr: String, waited: Duration },
-    /// Sent, but the connection broke or the answer makes no sense: it may have been done.
+    /// Sent, but the connection broke or the answer is invalid. The request may have been executed.
     #[error("talking to {addr} failed: {reason}")]
     Protocol { addr: String, reason: String },
 }
 
 impl ApiError {
-    /// The machine-readable code of an answer that says no.
+    /// The machine-readable code of an error answer.
     pub fn code(&self) -> Option<&str> {
         if let Self::Status { code, .. } = self { Some(code) } else { None }
     }
 
-    /// Whether the request may have had its effect although there is no answer.
+    /// Whether the request may have been executed although there is no valid answer.
     pub fn maybe_done(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Protocol { .. })
     }
 
-    /// To be passed on: the other daemon's own words where it answered, else ours, under the code that `unanswered` gives.
+    /// Converts the error for passing it on: the other daemon's own error if it answered, otherwise
+    /// our message with the code that `unanswered` returns.
     pub fn into_failure(self, unanswered: impl FnOnce(&Self) -> Code) -> Failure {
         match self {
             Self::Status { code, message, next, details, .. } => {
@@ -79,7 +84,7 @@ impl ApiError {
     }
 }
 
-/// A daemon to ask. Clones share their connections.
+/// A client of one daemon. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -97,29 +102,30 @@ struct Shared {
     target: Target,
     idle: Mutex<Vec<(Connection, Instant)>>,
     lanes: Mutex<Vec<(OpenLane, Instant)>>,
-    /// When it was found at a dial for one that the other side is an earlier program.
+    /// When a dial last found that the server's program is too old for Raft streams.
     without_lanes: Mutex<Option<Instant>>,
 }
 
-/// A connection, and which certificate of ours it was opened with.
+/// A connection and the generation of our certificate with which it was opened.
 struct Connection {
     sender: Sender,
     turn: u64,
 }
 
-/// The same, for messages without HTTP.
+/// Like [`Connection`], for messages without HTTP.
 struct OpenLane {
     stream: Box<Lane>,
     turn: u64,
 }
 
 impl Client {
-    /// The daemon behind a socket of this machine.
+    /// A client of the daemon behind a socket of this machine.
     pub fn unix(path: impl AsRef<Path>) -> Self {
         Self::new(Target::Unix(path.as_ref().into()))
     }
 
-    /// The daemon at `addr` (host and port), which must be node `expected` if one is given, else any node of the cluster.
+    /// A client of the daemon at `addr` (host and port). It must be node `expected` if one is
+    /// given, otherwise any node of the cluster.
     pub fn tls(addr: impl Into<String>, tls: &ClientTls, expected: Option<NodeId>) -> Self {
         Self::new(Target::Tls { addr: addr.into(), tls: tls.clone(), expected })
     }
@@ -137,44 +143,47 @@ impl Client {
         }
     }
 
-    /// The same daemon and connections with another end for each request, from dialling to the last byte of the answer.
+    /// The same daemon and connections with another timeout for each request, from dialling to the
+    /// last byte of the answer.
     pub fn within(&self, within: Duration) -> Self {
         Self { within, ..self.clone() }
     }
 
-    /// The same daemon and connections; requests say for whom they are passed on, and with which key an operator came, in hex.
+    /// The same daemon and connections. Requests carry the name of the caller on whose behalf they
+    /// are forwarded, and an operator's key in hex.
     pub fn on_behalf(&self, of: &str, key: Option<&str>) -> Self {
         Self { behalf: Some((of.into(), key.map(Arc::from))), ..self.clone() }
     }
 
-    /// Where requests go, for messages.
+    /// The destination of requests, for messages.
     pub fn addr(&self) -> String {
         self.shared.target.to_string()
     }
 
-    /// Asks for `path`.
+    /// Sends a GET request for `path`.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
         self.json(&self.exchange(Method::GET, path, None).await?)
     }
 
     /// Sends `body` as JSON to `path`.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
-        let body = serde_json::to_vec(body).map_err(|e| self.protocol(format!("the request is no JSON: {e}")))?;
+        let body = serde_json::to_vec(body)
+            .map_err(|e| self.protocol(format!("the request cannot be encoded as JSON: {e}")))?;
         self.json(&self.exchange(Method::POST, path, Some(("application/json", body.into()))).await?)
     }
 
-    /// Asks for bytes: a blob.
+    /// Requests bytes, such as a blob.
     pub async fn get_bytes(&self, path: &str) -> Result<Bytes, ApiError> {
         self.exchange(Method::GET, path, None).await
     }
 
-    /// Sends bytes and takes bytes: Raft messages, blobs.
+    /// Sends bytes and receives bytes, such as blobs.
     pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
         self.exchange(Method::POST, path, Some(("application/octet-stream", body))).await
     }
 
-    /// Sends a message of Raft and takes its answer, without HTTP where the other side can. A message may come twice: that Raft
-    /// takes.
+    /// Sends a Raft message and returns the answer, without HTTP if the server supports that. The
+    /// message may be sent twice, which Raft tolerates.
     pub async fn tell(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.in_time(async {
             if let Some(open) = self.take_lane()
@@ -183,7 +192,8 @@ impl Client {
                 return answer;
             }
             let without = || self.shared.without_lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            // Until the program there is exchanged, which nobody tells.
+            // Retry after this time, because nothing announces that the server's program was
+            // upgraded.
             let known = without().is_some_and(|at| at.elapsed() < WITHOUT_LANES);
             if !known {
                 let turn = self.turn();
@@ -202,7 +212,8 @@ impl Client {
         .await
     }
 
-    /// Not answered, for whatever reason: the connection is gone.
+    /// Sends a message on an open stream. After an outer error the connection is dropped and the
+    /// message may not have been received.
     async fn tell_on(&self, mut open: OpenLane, kind: &str, body: &[u8]) -> std::io::Result<Result<Vec<u8>, ApiError>> {
         let answer = lane::ask(&mut open.stream, kind, body).await?;
         Ok(match answer {
@@ -210,7 +221,8 @@ impl Client {
                 self.keep_lane(open);
                 Ok(answer)
             }
-            // What answers there may be about to change: the next message comes by a connection of its own.
+            // After an error answer the server's role may be about to change, so the next message
+            // opens a new connection.
             Err(no) => {
                 let code = serde_json::from_slice::<ErrorBody>(&no).ok().and_then(|e| Code::parse(&e.error.code));
                 Err(self.refusal(code.unwrap_or(Code::Internal).status(), &no))
@@ -218,7 +230,8 @@ impl Client {
         })
     }
 
-    /// Opens an event stream. Only its opening has an end in time; later, silence is bounded.
+    /// Opens an event stream. Only opening it has the request timeout; later, `SILENCE_MAX`
+    /// applies.
     pub async fn stream_lines(&self, path: &str) -> Result<Lines, ApiError> {
         let open = async {
             let (response, connection) = self.send(Method::GET, path, None).await?;
@@ -237,7 +250,7 @@ impl Client {
         })
     }
 
-    /// One request and its whole answer.
+    /// Sends one request and receives its whole answer.
     async fn exchange(&self, method: Method, path: &str, body: Option<Typed>) -> Result<Bytes, ApiError> {
         self.in_time(async {
             let (response, connection) = self.send(method, path, body).await?;
@@ -254,7 +267,8 @@ impl Client {
         tokio::time::timeout(self.within, work).await.unwrap_or_else(|_| Err(timeout()))
     }
 
-    /// Sends, on a kept connection if there is one. If that turns out closed before the request went out, the next is tried.
+    /// Sends a request, on a pooled connection if there is one. If that turns out to be closed
+    /// before the request was sent, tries the next.
     async fn send(
         &self,
         method: Method,
@@ -272,7 +286,7 @@ impl Client {
                 request = request.header(BEHALF_KEY, &**key);
             }
         }
-        let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is no path: {e}"));
+        let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is not a path: {e}"));
         let mut request = request.body(Full::new(body)).map_err(bad)?;
         loop {
             let (mut connection, kept) = match self.take() {
@@ -331,7 +345,8 @@ impl Client {
         }
     }
 
-    /// Another one after each renewal: a server judges a connection by the certificate that opened it.
+    /// Changes with each renewal of our certificate, because a server judges a connection by the
+    /// certificate that opened it.
     fn turn(&self) -> u64 {
         match &self.shared.target {
             Target::Unix(_) => 0,
@@ -371,20 +386,21 @@ impl Client {
 /// A body and its content type.
 type Typed = (&'static str, Bytes);
 
-/// An event stream: one JSON value a line. The connection ends with it.
+/// An event stream with one JSON value per line. The connection ends when this is dropped.
 pub struct Lines {
     client: Client,
     body: Incoming,
-    /// Keeps the connection up.
+    /// Keeps the connection open.
     _sender: Sender,
-    /// What came in and was not yet returned.
+    /// Received bytes that were not returned yet.
     pending: BytesMut,
-    /// How much of `pending` is known to hold no line end.
+    /// Length of the prefix of `pending` that is known to contain no line end.
     seen: usize,
 }
 
 impl Lines {
-    /// The next event; none after the last. Cancelling loses nothing. After an error the stream is over.
+    /// The next event; None after the last. Cancelling loses nothing. After an error the stream
+    /// must not be used any more.
     pub async fn next(&mut self) -> Result<Option<Value>, ApiError> {
         loop {
             if let Some(line) = self.line() {
@@ -394,7 +410,7 @@ impl Lines {
                 return self.client.json(&line).map(Some);
             }
             if self.pending.len() > LINE_MAX {
-                return Err(self.client.protocol(format!("a line of more than {LINE_MAX} bytes")));
+                return Err(self.client.protocol(format!("received a line of more than {LINE_MAX} bytes")));
             }
             let frame = match tokio::time::timeout(SILENCE_MAX, self.body.frame()).await {
                 Ok(frame) => frame,

@@ -1,5 +1,5 @@
-//! One connection of a client: dialled, identity checked, ready for HTTP or for messages without it. Nothing of a request is sent
-//! here.
+//! One connection of a client: dialled, with the server's identity checked, ready for HTTP or for
+//! Raft messages without HTTP. No part of a request is sent here.
 
 use super::caller::{self, Caller, node_dns};
 use super::client::ApiError;
@@ -21,12 +21,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How long dialling, the handshake included, may take.
+/// Maximum time for dialling, including the handshake.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// How long the other side may leave sent bytes unacknowledged before the connection is given up.
+/// Maximum time for which the peer may leave sent bytes unacknowledged before the connection is
+/// closed.
 const SILENT_MS_MAX: u32 = 30_000;
 
-/// Where a client's requests go.
+/// The destination of a client's requests.
 #[derive(Clone)]
 pub(super) enum Target {
     Unix(PathBuf),
@@ -43,24 +44,25 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The sending half of a connection; the connection ends when it is dropped.
+/// The sending half of a connection; the connection ends when this is dropped.
 pub(super) type Sender = SendRequest<Full<Bytes>>;
 
-/// A connection for messages without HTTP.
+/// A connection for Raft messages without HTTP.
 pub(super) type Lane = TlsStream<TcpStream>;
 
-/// Which of the two the other side speaks.
+/// A connection by the protocol that the server chose.
 pub(super) enum Spoken {
     Lane(Box<Lane>),
     Http(Sender),
 }
 
-/// Dials. On error nothing was sent that the other side could act on.
+/// Dials. After an error nothing was sent that the server could act on.
 pub(super) async fn connect(target: &Target) -> Result<Sender, ApiError> {
     in_time(target, dial(target)).await
 }
 
-/// Dials for messages without HTTP; where the other side is an earlier program, the connection is for HTTP.
+/// Dials for Raft messages without HTTP. If the server's program is older, the connection is for
+/// HTTP.
 pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
     in_time(target, async {
         let Target::Tls { addr, tls, expected } = target else { return dial(target).await.map(Spoken::Http) };
@@ -75,19 +77,20 @@ pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
     .await
 }
 
-/// What the certificate of a node says, as one of the cluster's CAs signed it.
+/// What a node's verified certificate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proved {
     pub node: NodeId,
-    /// In hex.
+    /// The public key in hex.
     pub key: String,
     pub epoch: Epoch,
-    /// It managed as it was issued.
+    /// Whether the node was a manager when the certificate was issued.
     pub managed: bool,
 }
 
-/// Sees the certificate by which a node answers at `addr`. It must be `expected` (id and key), where that is known: a CA alone does
-/// not make a node of somebody else. Nothing is asked; only the handshake is made.
+/// Reads the verified certificate of the node at `addr`. If `expected` (id and key) is given, the
+/// certificate must match it, because a valid CA signature alone does not prove that it is this
+/// node. Only the handshake is performed; no request is sent.
 pub async fn proved(addr: &str, tls: &ClientTls, expected: Option<(NodeId, &str)>) -> Result<Proved, ApiError> {
     let id = expected.map(|(id, _)| id);
     let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: id };
@@ -95,14 +98,16 @@ pub async fn proved(addr: &str, tls: &ClientTls, expected: Option<(NodeId, &str)
         let stream = secure(&target, addr, tls.current(), server_name(&target, tls, id)?).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let (Some(certificate), Some(cluster)) = (shown, tls.cluster()) else {
-            return Err(identity(&target, "no certificate was shown".to_owned()));
+            return Err(identity(&target, "the server sent no certificate".to_owned()));
         };
         match Caller::of_certificate(certificate, cluster) {
             Ok(Caller::Node { id, epoch, key, .. }) if expected.is_none_or(|(_, known)| known == key) => {
                 Ok(Proved { node: id, key, epoch, managed: caller::managed(certificate) })
             }
-            Ok(Caller::Node { .. }) => Err(identity(&target, "the certificate is not for the node's key".to_owned())),
-            Ok(_) => Err(identity(&target, "the certificate is not that of a node".to_owned())),
+            Ok(Caller::Node { .. }) => {
+                Err(identity(&target, "its certificate is not for the node's known key".to_owned()))
+            }
+            Ok(_) => Err(identity(&target, "its certificate is not that of a node".to_owned())),
             Err(error) => Err(identity(&target, error.to_string())),
         }
     })
@@ -147,7 +152,7 @@ async fn secure(
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, ApiError> {
     let tcp = TcpStream::connect(addr).await.map_err(|e| unconnected(target, &e))?;
-    // Both only make a connection better; it works without.
+    // Both options only improve the connection; it works without them.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
     TlsConnector::from(config).connect(name, tcp).await.map_err(|e| unconnected(target, &e))
@@ -158,7 +163,7 @@ async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Sender, ApiError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(target, &e))?;
-    // Ends with its sender. Its error, if any, is also the request's, which reports it.
+    // Ends with its sender. An error here is also reported by the request.
     tokio::spawn(async move { connection.await.unwrap_or_default() });
     Ok(sender)
 }
@@ -175,11 +180,11 @@ fn identity(target: &Target, reason: String) -> ApiError {
     ApiError::Identity { addr: target.to_string(), reason }
 }
 
-/// The error as one of identity, if a TLS error of that kind is among its causes.
+/// The error as an identity error, if one of its causes is such a TLS error.
 pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) -> Option<ApiError> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An io::Error's source() is the source of what it wraps, so look inside.
+        // An io::Error's source() skips the wrapped error itself, so look inside.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
         let tls = wrapped.and_then(|e| e.downcast_ref()).or_else(|| error.downcast_ref::<rustls::Error>());
         if let Some(words) = tls.and_then(identity_fault) {
@@ -190,9 +195,9 @@ pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) 
     None
 }
 
-/// An error and its causes on one line, each said once.
+/// An error and its causes on one line, without repetition.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    // rustls ends some of its texts with where its manual explains them, which is nothing to who runs a fleet.
+    // rustls ends some messages with a link to its manual, which does not help operators.
     let words = |error: &dyn std::error::Error| {
         let text = error.to_string();
         text.split(": https://docs.rs").next().unwrap_or_default().to_owned()

@@ -1,11 +1,12 @@
-//! Before a machine is let in, the leader dials the address that it names, and whoever answers there proves to hold its key:
-//! else it would be entered at an address that nobody reaches, or that is another node's (SCENARIOS E14).
+//! Before a joining machine is accepted, the leader dials the address that it gave, and the machine
+//! there must prove that it holds the key. Otherwise the node could be registered at an address
+//! that is unreachable or belongs to another node (`docs/design/scenarios.md`, E14).
 //!
 //! ```text
 //! leader  -> remoor-dial-back NONCE\n          32 bytes, hex
 //! machine <- SIGNATURE\n                       ed25519 over context, nonce and address, hex
 //! ```
-//! `remoor join` answers on the port of the API, which no daemon has yet, and only while it joins.
+//! `remoor join` answers on the API port, which no daemon uses yet, and only while it joins.
 
 use super::join::JoinRequest;
 use super::wire::{Code, Failure};
@@ -20,14 +21,14 @@ use tokio::task::AbortHandle;
 const HELLO: &str = "remoor-dial-back ";
 const CONTEXT: &[u8] = b"remoor dial-back 1";
 const NONCE: usize = 32;
-/// Longest line of either side, bytes.
+/// Maximum length of a line in either direction, in bytes.
 const LINE_MAX: u64 = 256;
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
-/// Callers that are answered at the same time; more wait.
+/// Maximum callers that are answered at the same time; further ones wait.
 const CALLERS: usize = 4;
 
-/// Answers who dials, until it is dropped.
+/// Answers dial-back requests until it is dropped.
 #[derive(Debug)]
 pub struct Answering(AbortHandle);
 
@@ -37,7 +38,8 @@ impl Drop for Answering {
     }
 }
 
-/// Listens at `bind` for those who dial `advertise`, and proves that the key is here. An error says that nobody can listen there.
+/// Listens at `bind` for callers that dial `advertise`, and proves to them that this machine holds
+/// the key. An error means that listening failed.
 pub async fn answering(bind: SocketAddr, advertise: &str, key: &SigningKey) -> io::Result<Answering> {
     let listener = TcpListener::bind(bind).await?;
     let (key, advertise) = (key.clone(), advertise.to_owned());
@@ -69,22 +71,26 @@ fn signed(nonce: &[u8], advertise: &str) -> Vec<u8> {
     [CONTEXT, nonce, advertise.as_bytes()].concat()
 }
 
-/// Dials the machine of `request`, which was checked. Nobody is let in without the answer. A refusal names the address and what
-/// was found there; nothing was changed.
+/// Dials the machine of `request`, which must have been checked. The machine must not be accepted
+/// unless this succeeds. An error names the address and what was found there; nothing was changed.
 pub async fn dialled(request: &JoinRequest) -> Result<(), Failure> {
     let addr = &request.advertise;
     let unreachable = |why: &str| {
         let text = format!("{} can't be dialled back at {addr}: {why}", request.name);
-        Failure::new(Code::Unreachable, text).next("--advertise IP that the managers reach, and TCP open to its port")
+        Failure::new(Code::Unreachable, text)
+            .next("set --advertise to an IP that the managers can reach, and allow TCP to its port")
     };
     let another = || {
-        let text = format!("who answers at {addr} is not {}: it does not hold its key", request.name);
-        Failure::new(Code::WrongNode, text).next("--advertise IP and --api-port of this machine, not of another")
+        let text =
+            format!("the machine that answers at {addr} is not {}: it does not hold that node's key", request.name);
+        Failure::new(Code::WrongNode, text)
+            .next("set --advertise and --api-port to the address and port of this machine, not of another")
     };
     let key = hex::decode(&request.node_public_key).ok().and_then(|raw| <[u8; 32]>::try_from(raw).ok());
     let key = key.and_then(|raw| VerifyingKey::from_bytes(&raw).ok()).ok_or_else(another)?;
     let mut nonce = [0; NONCE];
-    getrandom::fill(&mut nonce).map_err(|e| Failure::new(Code::Internal, format!("no randomness: {e}")))?;
+    getrandom::fill(&mut nonce)
+        .map_err(|e| Failure::new(Code::Internal, format!("the kernel returned no random numbers: {e}")))?;
     let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(addr.as_str())).await {
         Ok(connected) => connected.map_err(|e| unreachable(&e.to_string()))?,
         Err(_) => return Err(unreachable(&format!("no answer within {} s", CONNECT.as_secs()))),
@@ -109,7 +115,7 @@ mod tests {
     use super::super::join::tests::request;
     use super::*;
 
-    /// A machine that answers at a port of its own, and what it asks for.
+    /// A machine that answers on its own port, and its request.
     async fn machine() -> (NodeKey, Answering, JoinRequest) {
         let key = NodeKey::generate().unwrap();
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -132,15 +138,15 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        assert!(ended.await.is_ok(), "it listens on");
+        assert!(ended.await.is_ok(), "it continues to listen");
     }
 
     #[tokio::test]
     async fn another_machine_or_another_address_is_refused() {
         let ((_, _one, first), (_, _two, second)) = (machine().await, machine().await);
         let there = JoinRequest { advertise: second.advertise.clone(), ..first.clone() };
-        assert_eq!(code(&there).await, Some(Code::WrongNode), "it is another's");
-        // The proof is for one address: it can't be fetched from another.
+        assert_eq!(code(&there).await, Some(Code::WrongNode), "the address belongs to another machine");
+        // The proof covers one address, so it cannot be obtained from another one.
         let port = second.advertise.rsplit_once(':').unwrap().1;
         let alias = JoinRequest { advertise: format!("localhost:{port}"), ..second };
         assert_eq!(code(&alias).await, Some(Code::WrongNode));

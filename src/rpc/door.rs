@@ -1,6 +1,7 @@
-//! How many unfinished TLS handshakes one address may have, so that a stranger who opens connections and says nothing takes
-//! neither the places of the others nor those of who is let in. Many nodes may share an address behind a translation: what
-//! is above its bound waits for its turn, and only a long queue is turned away.
+//! Limits the unfinished TLS handshakes of one address. A stranger who opens connections and sends
+//! nothing must not use up the capacity of other addresses or of authenticated clients. Many nodes
+//! may share one address behind NAT. So connections beyond the limit wait in a queue, and are
+//! rejected only when the queue is full.
 
 use super::limit::network;
 use std::collections::HashMap;
@@ -8,23 +9,23 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Handshakes of one address at the same time. An agent's takes milliseconds.
+/// Concurrent handshakes of one address. An agent's takes milliseconds.
 const AT_ONCE: usize = 32;
-/// Those, and so many more that wait for them.
+/// Maximum connections of one address, in the handshake or queued.
 const WITH_QUEUE: usize = 4 * AT_ONCE;
 
-/// The doors of all addresses; clones share them.
+/// The limiter for all addresses. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Doors(Arc<Mutex<HashMap<IpAddr, Door>>>);
 
 #[derive(Debug)]
 struct Door {
     turns: Arc<Semaphore>,
-    /// In the handshake or waiting for it.
+    /// Connections in the handshake or waiting for it.
     there: usize,
 }
 
-/// A connection whose handshake has not ended.
+/// A connection whose handshake has not finished.
 #[derive(Debug)]
 pub struct Guest {
     doors: Doors,
@@ -33,7 +34,8 @@ pub struct Guest {
 }
 
 impl Doors {
-    /// None: too many of this address are there already. An IPv6 address is its /64 network.
+    /// Registers a connection. None: this address has too many unfinished handshakes. An IPv6
+    /// address is its /64 network.
     pub fn knock(&self, from: IpAddr) -> Option<Guest> {
         let from = network(from);
         let mut doors = self.doors();
@@ -51,7 +53,7 @@ impl Doors {
 }
 
 impl Guest {
-    /// Waits for its turn, in the order of arrival; to be kept until the handshake has ended.
+    /// Waits for a permit, in order of arrival. Keep the permit until the handshake has finished.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         self.turns.clone().acquire_owned().await.ok()
     }
@@ -83,8 +85,8 @@ mod tests {
         let mut turns: Vec<_> = guests.iter().map(|g| g.turn().now_or_never().flatten()).collect();
         assert_eq!(turns.iter().flatten().count(), AT_ONCE);
         let honest = doors.knock(other).expect("another address");
-        assert!(honest.turn().now_or_never().is_some(), "and its turn comes at once");
-        // One handshake ends: the first that waits goes on, and one more may come.
+        assert!(honest.turn().now_or_never().is_some(), "and it need not wait");
+        // One handshake finishes: the first in the queue continues, and one more may enter.
         let next = guests.pop().expect("one that waits");
         turns.remove(0);
         assert!(next.turn().now_or_never().is_some());

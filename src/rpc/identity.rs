@@ -1,7 +1,8 @@
-//! Who a machine is: one ed25519 key, and the credentials that a cluster gave it, kept in a directory.
+//! The identity of a machine: one ed25519 key, and the credentials from its cluster, stored in a
+//! directory.
 //!
-//! The key signs gossip metadata and serves TLS; it is made before joining and outlives every certificate. Issuing
-//! certificates is the [CA's](super::ca) part, using them that of [TLS](super::tls).
+//! The key signs gossip metadata and serves TLS. It is created before joining and outlives every
+//! certificate. The [CA](super::ca) issues certificates; [TLS](super::tls) uses them.
 
 use super::private_file;
 use super::token::{self, Secret};
@@ -15,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What went wrong with keys, certificates or their files. Nothing on disk changed, unless `File` says that a write failed:
-/// then the old content is still there.
+/// Errors of keys, certificates or their files. Nothing on disk changed. If `File` says that a
+/// write failed, the old content is still there.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("can't {action} {}", path.display())]
@@ -29,18 +30,18 @@ pub enum IdentityError {
     TooNew { path: PathBuf, found: u32 },
     #[error("not a valid {what}: {reason}")]
     Malformed { what: &'static str, reason: String },
-    #[error("can't make a {what}")]
+    #[error("can't create a {what}")]
     Issue { what: &'static str, source: rcgen::Error },
-    #[error("the kernel gives no random numbers: {reason}")]
+    #[error("the kernel returned no random numbers: {reason}")]
     Random { reason: String },
 }
 
-/// A node's own key. Its public half is how others recognise the machine.
+/// A node's key. Other nodes recognise the machine by its public half.
 #[derive(Clone)]
 pub struct NodeKey(SigningKey);
 
 impl NodeKey {
-    /// A fresh random key.
+    /// Generates a random key.
     pub fn generate() -> Result<Self, IdentityError> {
         Ok(Self(SigningKey::from_bytes(&token::random()?)))
     }
@@ -60,7 +61,8 @@ impl NodeKey {
             .map_err(|e| IdentityError::Malformed { what: "node key", reason: e.to_string() })
     }
 
-    /// The key in `dir`, made and stored first if there is none, so that a repeated join is the same machine.
+    /// The key in `dir`. If there is none, one is generated and stored first, so that a repeated
+    /// join is the same machine.
     pub fn load_or_create(dir: &Path) -> Result<Self, IdentityError> {
         let path = dir.join(KEY_FILE);
         match private_file::read(&path) {
@@ -74,7 +76,7 @@ impl NodeKey {
         }
     }
 
-    /// For signing gossip metadata.
+    /// The key for signing gossip metadata.
     pub fn signing_key(&self) -> &SigningKey {
         &self.0
     }
@@ -84,7 +86,8 @@ impl NodeKey {
         self.0.verifying_key().to_bytes()
     }
 
-    /// A signing request for a certificate: it proves possession of the key and asks for no name, the CA chooses those.
+    /// A signing request for a certificate. It proves possession of the key and requests no name,
+    /// because the CA chooses the names.
     pub fn csr_pem(&self) -> Result<String, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "signing request", source };
         let key = rcgen::KeyPair::from_pem(self.to_pem()?.reveal()).map_err(failed)?;
@@ -94,11 +97,11 @@ impl NodeKey {
     }
 }
 
-/// What TLS needs to speak for a node or an operator.
+/// What TLS needs to authenticate as a node or an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsIdentity {
     pub cluster: ClusterId,
-    /// One CA certificate, or during a change of CA several.
+    /// One CA certificate; several during a CA rotation.
     pub ca_pem: String,
     pub cert_pem: String,
     pub key_pem: Secret,
@@ -116,7 +119,7 @@ impl TlsIdentity {
     }
 }
 
-/// All that makes a machine a node of its cluster.
+/// The credentials of a node: everything that makes a machine a node of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub cluster: ClusterId,
@@ -127,18 +130,18 @@ pub struct Credentials {
     pub cert_pem: String,
     /// PKCS#8 PEM of the [`NodeKey`].
     pub key_pem: Secret,
-    /// Encrypts gossip; the same on every node.
+    /// Encrypts gossip. The same on every node.
     pub gossip_key: GossipKey,
-    /// Read as well, while the key is changed.
+    /// Also accepted while the gossip key is rotated.
     pub gossip_others: Vec<GossipKey>,
 }
 
-/// The gossip key of a cluster; hidden in logs.
+/// The gossip key of a cluster. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GossipKey(pub [u8; 32]);
 
 impl GossipKey {
-    /// A fresh random key.
+    /// Generates a random key.
     pub fn generate() -> Result<Self, IdentityError> {
         Ok(Self(token::random()?))
     }
@@ -151,7 +154,7 @@ impl GossipKey {
         Ok(Self(key))
     }
 
-    /// Reads it from a file that nobody else may read.
+    /// Reads the key from a file that only its owner may read.
     pub fn load(file: &Path) -> Result<Self, IdentityError> {
         Self::from_hex(private_file::read(file)?.trim())
     }
@@ -169,12 +172,13 @@ impl std::fmt::Debug for GossipKey {
 }
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// So long before its end a certificate is spoken of: it was to be renewed before, at 80 % of 90 days.
+/// A certificate is reported this many days before its end. It should have been renewed before, at
+/// 80 % of its 90 days at the latest.
 const ENDING_DAYS: u64 = 14;
 const KEY_FILE: &str = "node.key";
 const CREDENTIALS_FILE: &str = "credentials.json";
 
-/// `credentials.json`: everything but the key, in one file, so that it changes in one step.
+/// `credentials.json`: everything except the key in one file, so that it changes in one step.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -191,10 +195,11 @@ struct Stored {
 }
 
 impl Credentials {
-    /// Writes `node.key` and `credentials.json` into `dir`, mode 0600; the second makes it count.
+    /// Writes `node.key` and `credentials.json` into `dir`, mode 0600. The credentials take effect
+    /// with the second file.
     pub fn save(&self, dir: &Path) -> Result<(), IdentityError> {
         let key_path = dir.join(KEY_FILE);
-        // The key is the machine: it is written once and left alone by every renewal.
+        // The key identifies the machine: it is written once, and renewals do not touch it.
         let kept = private_file::read(&key_path).is_ok_and(|pem| pem == self.key_pem.reveal());
         if !kept {
             private_file::write(&key_path, self.key_pem.reveal().as_bytes())?;
@@ -214,7 +219,8 @@ impl Credentials {
         private_file::write(&path, &to_json(&path, &stored)?)
     }
 
-    /// Reads the credentials in `dir`; none when this machine never joined. A certificate that is not for the key is refused.
+    /// Reads the credentials in `dir`; None if this machine never joined. A certificate that is not
+    /// for the key is an error.
     pub fn load(dir: &Path) -> Result<Option<Self>, IdentityError> {
         let path = dir.join(CREDENTIALS_FILE);
         let stored: Stored = match from_json(&path) {
@@ -251,7 +257,7 @@ impl Credentials {
         }))
     }
 
-    /// The part that TLS needs.
+    /// The part of the credentials that TLS needs.
     pub fn tls(&self) -> TlsIdentity {
         TlsIdentity {
             cluster: self.cluster.clone(),
@@ -267,7 +273,7 @@ impl Credentials {
     }
 }
 
-/// The certificates in a PEM text, in their order; never none.
+/// The certificates in a PEM text, in order; at least one.
 pub(super) fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let malformed = |reason: String| IdentityError::Malformed { what, reason };
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
@@ -276,17 +282,18 @@ pub(super) fn certificates(what: &'static str, pem: &str) -> Result<Vec<Certific
     if found.is_empty() { Err(malformed("no certificate in it".into())) } else { Ok(found) }
 }
 
-/// The raw public key that the first certificate of `pem` is for.
+/// The raw public key of the first certificate in `pem`.
 pub fn certificate_key(pem: &str) -> Result<Vec<u8>, IdentityError> {
     first_certificate(pem, |cert| cert.public_key().subject_public_key.data.to_vec())
 }
 
-/// The last millisecond at which the first certificate of `pem` holds: a renewal is due before.
+/// The last millisecond at which the first certificate in `pem` is valid. It should be renewed
+/// before.
 pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
     first_certificate(pem, not_after)
 }
 
-/// From when until when the first certificate of `pem` holds.
+/// From when until when the first certificate in `pem` is valid.
 pub fn certificate_life(pem: &str) -> Result<(Wall, Wall), IdentityError> {
     first_certificate(pem, |cert| {
         let from = u64::try_from(cert.validity().not_before.timestamp()).unwrap_or(0);
@@ -294,18 +301,19 @@ pub fn certificate_life(pem: &str) -> Result<(Wall, Wall), IdentityError> {
     })
 }
 
-/// Whether the first certificate of `pem` names the first one of `ca_pem` as its issuer. Who wants proof asks for the signature.
+/// Whether the first certificate in `pem` names the first one in `ca_pem` as its issuer. The
+/// signature is not checked.
 pub fn names_issuer(pem: &str, ca_pem: &str) -> Result<bool, IdentityError> {
     let issuer = first_certificate(pem, |cert| cert.issuer().as_raw().to_vec())?;
     Ok(issuer == first_certificate(ca_pem, |ca| ca.subject().as_raw().to_vec())?)
 }
 
-/// How many certificates are in `pem`.
+/// The number of certificates in `pem`.
 pub fn count(pem: &str) -> usize {
     certificates("certificate", pem).map_or(0, |found| found.len())
 }
 
-/// The name for people in the first certificate of `pem`.
+/// The common name in the first certificate of `pem`.
 pub fn certificate_name(pem: &str) -> Result<String, IdentityError> {
     let name = |cert: &X509Certificate<'_>| {
         cert.subject().iter_common_name().next().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned()
@@ -313,14 +321,15 @@ pub fn certificate_name(pem: &str) -> Result<String, IdentityError> {
     first_certificate(pem, name)
 }
 
-/// What people compare of a public key, as hex: as OpenSSH writes that of its keys.
+/// The SHA-256 fingerprint of a public key in hex, in the form that OpenSSH prints.
 pub fn fingerprint(public_key: &str) -> String {
     use base64::Engine;
     let digest = Sha256::of(&hex::decode(public_key).unwrap_or_default());
     format!("SHA256:{}", base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.0))
 }
 
-/// Of a certificate that ends within 14 days, or did: what to say of it, for instance `certificate of m1 ends in 12 days`.
+/// A notice about a certificate that ends within 14 days or has ended, for instance `certificate of
+/// m1 ends in 12 days`.
 pub fn ending(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
     let days = |ms: u64| match ms / DAY_MS {
         0 => "less than a day".to_owned(),
@@ -329,14 +338,15 @@ pub fn ending(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
     let left = not_after.since(now);
     if now > not_after {
         return Some(format!(
-            "certificate of {name} ended {} ago: nobody takes its word any more",
+            "certificate of {name} ended {} ago: other nodes no longer accept it",
             days(now.since(not_after))
         ));
     }
     (left < ENDING_DAYS * DAY_MS).then(|| format!("certificate of {name} ends in {}", days(left)))
 }
 
-/// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last one still holds.
+/// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last
+/// second is included.
 pub(super) fn not_after(cert: &X509Certificate<'_>) -> Wall {
     let last_second = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
     Wall(last_second.saturating_mul(1000).saturating_add(999))

@@ -1,6 +1,6 @@
-//! How a machine becomes a node: what it sends, what it gets, and the machine's side of the conversation.
+//! How a machine becomes a node: its request, the reply, and the machine's side of the exchange.
 //!
-//! Whether the secret is right and which id the machine gets is decided by the managers.
+//! The managers decide whether the secret is valid and which id the machine gets.
 
 use super::ca;
 use super::client::{ApiError, Client};
@@ -12,77 +12,79 @@ use crate::model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Where managers take join requests.
+/// The path of join requests at managers.
 pub const JOIN_PATH: &str = "/join/v1";
-/// How long the managers may take: they commit the acceptance first.
+/// Maximum time for the managers to answer: they commit the acceptance first.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
-/// Bounds on what a stranger may say.
+/// Limits on what an unauthenticated machine may send.
 const NAME_CHARS_MAX: usize = 253;
-/// What [`check_name`] asks for, in words.
-pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, up to 253, the first no dot or dash";
+/// The rule of [`check_name`], for messages.
+pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, at most 253, not starting with a dot or dash";
 const TEXT_BYTES_MAX: usize = 1024;
 const HOST_KEYS_MAX: usize = 16;
 
-/// What a machine says of itself. [`join`] fills in the secret.
+/// What a joining machine says about itself. [`join`] fills in the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
     #[serde(default)]
     pub secret: Secret,
     pub name: NodeName,
-    /// Host and port of its API, as others reach it; who dials it now is answered ([`super::dial_back`]).
+    /// Host and port of its API, as others reach it. During the join the machine answers there
+    /// ([`super::dial_back`]).
     pub advertise: String,
     /// Address and port of its gossip.
     pub gossip_addr: String,
-    /// Hex; the key that signs its gossip metadata, the same as in the signing request.
+    /// Hex. The key that signs its gossip metadata, the same as in the signing request.
     pub node_public_key: String,
     pub tls_csr_pem: String,
-    /// Lines as in `/etc/ssh/*.pub`.
+    /// Lines in the format of `/etc/ssh/*.pub`.
     #[serde(default)]
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
-    /// Of remoor.
+    /// The version of remoor.
     pub version: String,
     #[serde(default)]
     pub want_manager: bool,
-    /// To be drained from the first.
+    /// Whether the node is to be drained from the beginning.
     #[serde(default)]
     pub drain: bool,
-    /// What fails together with it; empty: nobody said.
+    /// The zone of nodes that may fail together; empty if it was not given.
     #[serde(default)]
     pub zone: String,
     /// Boot id of the machine.
     #[serde(default)]
     pub boot: String,
-    /// By its clock; [`join`] fills it in where it is not given. None: an older version.
+    /// The time of its clock; [`join`] fills it in if it is missing. None: an older version.
     #[serde(default)]
     pub now: Option<Wall>,
-    /// Of which cluster its data directory is, where it was a node of one before.
+    /// The cluster of its data directory, if it was a node before.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
 }
 
-/// So far the clock of a machine that joins may be off.
+/// Maximum difference of a joining machine's clock.
 pub const SKEW_MAX_MS: u64 = 60_000;
 
-/// Whether a node may be called so; the error is fit for a stranger's eyes.
+/// Whether a node may have this name. The error may be shown to an unauthenticated machine.
 pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
     let name = name.as_str();
     let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
         let name = name.chars().take(64).collect::<String>();
-        let reason = format!("{name:?} is no name for a node: {NAME_RULE}");
+        let reason = format!("{name:?} is not a valid node name: {NAME_RULE}");
         return Err(IdentityError::Malformed { what: "join request", reason });
     }
     if let Some(means) = kept_by_ansible(name) {
-        let reason = format!("{name:?} is no name for a node: in an inventory it means {means}");
+        let reason = format!("{name:?} is not a valid node name: in an inventory it means {means}");
         return Err(IdentityError::Malformed { what: "join request", reason });
     }
     Ok(())
 }
 
 impl JoinRequest {
-    /// Whether the request makes sense in itself and proves that the sender holds the key it names; for the managers, before
-    /// anything else is made of it. The error is fit for the sender's eyes.
+    /// Whether the request is consistent and proves that the sender holds the key it names.
+    /// Managers call this before they use anything else of it. The error may be shown to the
+    /// sender.
     pub fn check(&self) -> Result<(), IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "join request", reason };
         check_name(&self.name)?;
@@ -111,11 +113,11 @@ impl JoinRequest {
         if self.boot.len() > TEXT_BYTES_MAX || self.boot.chars().any(char::is_control) {
             return Err(bad("boot is too long or holds control characters".into()));
         }
-        // A line break would smuggle a line of its own into known_hosts.
+        // A line break would add a line of the sender's choice to known_hosts.
         if self.ssh_host_keys.iter().any(|k| k.len() > TEXT_BYTES_MAX * 4 || k.chars().any(char::is_control)) {
             return Err(bad("an SSH host key is too long or holds control characters".into()));
         }
-        let named = hex::decode(&self.node_public_key).map_err(|_| bad("node_public_key is no hex".into()))?;
+        let named = hex::decode(&self.node_public_key).map_err(|_| bad("node_public_key is not hex".into()))?;
         if ca::csr_key(&self.tls_csr_pem)? != named {
             return Err(bad("the signing request is for another key than node_public_key".into()));
         }
@@ -123,19 +125,19 @@ impl JoinRequest {
     }
 }
 
-/// Another node, as a newcomer needs to know it.
+/// Another node, for a machine that joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     pub name: NodeName,
     pub id: NodeId,
     pub gossip_addr: String,
     pub api_addr: String,
-    /// Hex; its gossip metadata is signed with it.
+    /// Hex. The key that signs its gossip metadata.
     pub public_key: String,
 }
 
 impl Peer {
-    /// As the inventory has it.
+    /// The peer as recorded in the inventory.
     pub fn of(node: &Node) -> Self {
         Self {
             name: node.name().clone(),
@@ -147,28 +149,29 @@ impl Peer {
     }
 }
 
-/// What makes the machine a node.
+/// The reply to a join: everything that makes the machine a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinReply {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub node: NodeId,
-    /// Under which name it was accepted.
+    /// The name under which it was accepted.
     pub name: NodeName,
-    /// Set if the node is to start a manager part at once.
+    /// Set if the node has to start its manager service at once.
     pub raft: Option<RaftId>,
     pub cert_pem: String,
     pub ca_pem: String,
     pub gossip_key_hex: Secret,
     pub peers: Vec<Peer>,
     pub managers: Vec<Peer>,
-    /// The line for `authorized_keys` by which the managers log in, for whoever wants that here; none of an older cluster.
+    /// The line for `authorized_keys` with which the managers log in, for operators who want that;
+    /// None from an older cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<String>,
 }
 
 impl JoinReply {
-    /// The credentials for the disk.
+    /// The credentials to store on disk.
     pub fn credentials(&self, key: &NodeKey) -> Result<Credentials, IdentityError> {
         Ok(Credentials {
             cluster: self.cluster.clone(),
@@ -184,24 +187,26 @@ impl JoinReply {
     }
 }
 
-/// Why a machine did not become a node. On this machine nothing changed.
+/// Why a machine did not become a node. Nothing changed on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// As [`ApiError`] says, the cluster may have accepted the machine; joining again with the same key is safe.
+    /// As [`ApiError`] says, the cluster may have accepted the machine. Joining again with the same
+    /// key is safe.
     #[error("can't join through {addr}")]
     Api { addr: String, source: ApiError },
     #[error("can't prepare the join")]
     Prepare { source: IdentityError },
-    /// The answer came from the right cluster, and yet does not fit.
-    #[error("the answer of {addr} can't be used: {reason}")]
+    /// The answer came from the right cluster but is inconsistent.
+    #[error("the answer of {addr} is not valid: {reason}")]
     Reply { addr: String, reason: String },
-    /// Between the handshake, in which the token's CA still counted, and the answer.
-    #[error("{addr} answered by another CA than the token names: it was replaced just now")]
+    /// The CA was replaced between the handshake, in which the token's CA was still valid, and the
+    /// answer.
+    #[error("{addr} answered with another CA than the token names, because the CA was replaced just now")]
     Replaced { addr: String },
 }
 
-/// Asks the manager at `addr` to accept this machine. The secret is sent only to a server of the cluster that the token
-/// names; the reply is checked against the token and the key that was asked for.
+/// Asks the manager at `addr` to accept this machine. The secret is sent only to a server of the
+/// cluster that the token names. The reply is checked against the token and the requested key.
 pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result<JoinReply, JoinError> {
     let tls = ClientTls::joiner(token.ca_digest()).map_err(|source| JoinError::Prepare { source })?;
     request.secret = token.secret().clone();
@@ -260,9 +265,9 @@ pub(crate) mod tests {
         good.check().unwrap();
         type Spoil = fn(&mut JoinRequest);
         let cases: [(&str, Spoil); 9] = [
-            ("no name", |r| r.name = "a b".into()),
-            ("no name", |r| r.name = "".into()),
-            ("no name", |r| r.name = "-rf".into()),
+            ("not a valid node name", |r| r.name = "a b".into()),
+            ("not a valid node name", |r| r.name = "".into()),
+            ("not a valid node name", |r| r.name = "-rf".into()),
             ("host:port", |r| r.advertise = "w1".into()),
             ("host:port", |r| r.gossip_addr = "10.0.0.1:0".into()),
             ("machine_id", |r| r.machine_id = "a\nb".into()),
@@ -274,7 +279,7 @@ pub(crate) mod tests {
             let mut bad = good.clone();
             spoil(&mut bad);
             let error = bad.check().unwrap_err().to_string();
-            assert!(error.contains(wanted), "{error} does not say {wanted}");
+            assert!(error.contains(wanted), "{error} does not contain {wanted}");
         }
     }
 }

@@ -1,13 +1,17 @@
-//! Raft's short messages without HTTP: a TLS connection on the port of the API on which the client asks for [`PROTOCOL`] by ALPN. A
-//! decision is several such messages, one after the other, and what HTTP takes for each was a third of its time.
+//! Raft's short messages without HTTP: a TLS connection to the API's port on which the client
+//! requests [`PROTOCOL`] by ALPN. A decision takes several such messages in sequence, and HTTP's
+//! overhead for them was a third of its time.
 //!
 //! ```text
 //! client -> length (4 bytes, big endian), length of the kind (1), kind, body
 //! server <- length (4), 0 or 1, the body or, after 1, the error as the API has it in JSON
 //! ```
-//! One after the other on a connection, and from nodes only; of nodes that the server takes for no managers shorter ones, and not
-//! on Raft's thread. The router answers as it answers `POST /raft/{kind}`, with the same caller, so that who may say what stands
-//! in one place. A server of before knows no ALPN, and is spoken to by HTTP. A snapshot is no short message, and goes by HTTP.
+//!
+//! Messages follow one another on a connection, and only nodes may send them. Nodes that the server
+//! does not know as managers have a lower size limit and are not served on Raft's threads. The
+//! router answers as for `POST /raft/{kind}`, with the same caller, so that authorisation is in one
+//! place. Older servers do not support this ALPN protocol; fall back to HTTP. Snapshots are large
+//! and always use HTTP.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::answer;
@@ -25,20 +29,21 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// What a client asks for by ALPN.
+/// The ALPN protocol name.
 pub const PROTOCOL: &[u8] = b"remoor-raft/1";
-/// The longest kind of a message.
+/// Maximum length of a message's kind.
 const KIND_MAX: usize = 32;
-/// How long the rest of a message may take to arrive once it has begun.
+/// Timeout for the rest of a message once it has begun.
 const REST_WITHIN: Duration = Duration::from_secs(30);
-/// Room that is made for a message before anything of it has come.
+/// Memory reserved for a message before its bytes arrive.
 const ROOM: usize = 64 << 10;
 
-/// Names the threads that serve such a connection of this node, each time anew; None: those that accept it, for a node that is no
-/// manager as far as is known.
+/// Chooses the threads that serve a connection of this node; called for each connection. None: the
+/// threads that accepted it, for a node that is not known to be a manager.
 pub type Place = Arc<dyn Fn(NodeId) -> Option<Handle> + Send + Sync>;
 
-/// Sends a message and takes the answer; `Err` within is the other side's no. After an error the connection is of no use.
+/// Sends a message and receives the answer. The inner `Err` is the server's error answer. After an
+/// outer error the connection must not be used again.
 pub(super) async fn ask(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     kind: &str,
@@ -68,13 +73,13 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]]) -> io::Re
     stream.flush().await
 }
 
-/// The first byte of a message; None: the connection ended between two.
+/// The first byte of a message. None: the connection ended between two messages.
 async fn begun(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u8>> {
     let mut first = [0];
     Ok((stream.read(&mut first).await? == 1).then_some(first[0]))
 }
 
-/// A message of which `first` has come, with a body of at most `most` bytes.
+/// Reads the rest of a message whose first byte is `first`; its body has at most `most` bytes.
 async fn rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize) -> io::Result<Vec<u8>> {
     let read = async {
         let mut length = [first, 0, 0, 0];
@@ -89,17 +94,17 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize) -> 
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the rest of a message did not come");
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the rest of a message did not arrive in time");
     tokio::time::timeout(REST_WITHIN, read).await.map_err(late)?
 }
 
-/// How long a message of one that is served on threads of its own may be, and of any other.
+/// Maximum message size on a connection that has its own threads, or on any other.
 fn most(placed: bool) -> usize {
     if placed { LARGE_BODY_MAX } else { BODY_MAX }
 }
 
-/// Answers one connection, until it ends, is silent for `idle`, or `stop` turns true between two messages. `placed`: on the threads
-/// that [`Place`] named.
+/// Serves one connection until it ends, is silent for `idle`, or `stop` becomes true between two
+/// messages. `placed`: this runs on the threads that [`Place`] chose.
 pub(super) async fn serve(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     router: Router,
@@ -112,7 +117,7 @@ pub(super) async fn serve(
     loop {
         let first = tokio::select! {
             first = tokio::time::timeout(idle, begun(stream)) => first??,
-            // A closed channel means that the server is gone: also a reason to stop.
+            // A closed channel means that the server is gone, which is also a reason to stop.
             _ = stop.wait_for(|stop| *stop) => None,
         };
         let Some(first) = first else { return Ok(()) };
@@ -129,20 +134,20 @@ pub(super) async fn serve(
     }
 }
 
-/// A message as the router takes it.
+/// A message as an HTTP request for the router.
 fn request(message: Vec<u8>) -> Result<Request<Body>, &'static str> {
     let message = Bytes::from(message);
     let length = usize::from(*message.first().ok_or("an empty message")?);
-    let kind = message.get(1..1 + length).filter(|kind| kind.len() <= KIND_MAX).ok_or("no kind of a message")?;
+    let kind = message.get(1..1 + length).filter(|kind| kind.len() <= KIND_MAX).ok_or("not a message kind")?;
     let plain = kind.iter().all(|c| c.is_ascii_lowercase() || *c == b'-');
     let short = |kind: &&str| plain && !kind.is_empty() && *kind != "snapshot";
-    let kind = std::str::from_utf8(kind).ok().filter(short).ok_or("no kind of a message")?;
+    let kind = std::str::from_utf8(kind).ok().filter(short).ok_or("not a message kind")?;
     let request = Request::builder().method(Method::POST).uri(format!("/raft/{kind}"));
-    request.body(Body::from(message.slice(1 + length..))).map_err(|_| "no kind of a message")
+    request.body(Body::from(message.slice(1 + length..))).map_err(|_| "not a message kind")
 }
 
-/// Has the runtime that this runs on wait for the connection, in the place of the one on which it was made: else each message would
-/// wake up both.
+/// Registers the connection with the current runtime instead of the one that accepted it. Otherwise
+/// each message would wake both.
 pub(super) fn take_over(stream: &mut tokio_rustls::server::TlsStream<TcpStream>) -> io::Result<()> {
     let (tcp, _) = stream.get_mut();
     let again = rustix::io::fcntl_dupfd_cloexec(&*tcp, 0)?;

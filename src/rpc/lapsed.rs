@@ -1,6 +1,7 @@
-//! What a server demands of a client's certificate: signed by the cluster's CA, and good for calling. One that ran out, or whose
-//! CA was replaced, gets through the handshake too, so that its holder is told so in words and can ask for a new one; the
-//! [server](super::server) lets it ask for nothing else.
+//! How a server verifies a client's certificate: signed by the cluster's CA and valid for clients.
+//! An expired certificate, or one of a replaced CA, also passes the handshake, so that its holder
+//! receives a readable error and can request a new one. The [server](super::server) rejects all its
+//! other requests.
 
 use super::identity;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -11,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The usual check; of a certificate that ran out, as of its last moment.
+/// The usual verification. An expired certificate is verified as of its last moment.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
-    /// By the CAs that count.
+    /// Verifies with the current CAs.
     pub present: Arc<dyn ClientCertVerifier>,
-    /// By those that were replaced.
+    /// Verifies with the replaced CAs.
     pub former: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// By which CA a certificate is a good one, or was.
+/// Which CAs accept a certificate, ignoring its expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Present,
@@ -29,7 +30,7 @@ pub(super) enum By {
 }
 
 impl ClientVerifier {
-    /// What a certificate that got through an earlier handshake, or one of now, is worth by what counts now.
+    /// Judges a certificate, of a new or an earlier handshake, by the current CAs.
     pub fn standing(&self, chain: &[CertificateDer<'_>]) -> By {
         let Some((end_entity, intermediates)) = chain.split_first() else { return By::Nobody };
         let now = UnixTime::now();

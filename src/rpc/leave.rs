@@ -1,7 +1,8 @@
-//! A node that goes for good: where it tells the managers, and where its own machine tells it.
+//! A node that leaves the cluster permanently: the paths of the requests to the managers and to its
+//! own daemon.
 
-/// Where managers are told, by the node's certificate.
+/// The path at managers; the caller is identified by the node's certificate.
 pub const LEAVE_PATH: &str = "/agent/v1/leave";
 
-/// Where a daemon is told, on the socket of its machine.
+/// The path at the node's own daemon, on its local socket.
 pub const LEAVE_HERE: &str = "/v1/leave";

@@ -7,34 +7,37 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Addresses remembered at once; above that, newcomers share one bucket.
+/// Maximum addresses remembered at once. Beyond it, new addresses share one bucket.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Lets each address do something `burst` times at once, and once more per `refill` after that.
+/// Allows each address `burst` attempts at once, and one more per `refill` after that.
 #[derive(Debug)]
 pub struct RateLimit {
     burst: u32,
     refill: Duration,
-    /// When each address' bucket will be full again; addresses with a full bucket need no entry.
+    /// When each address's bucket will be full again. Addresses with a full bucket need no entry.
     full_at: Mutex<HashMap<Option<IpAddr>, Instant>>,
 }
 
 impl RateLimit {
+    /// Each address may make `burst` attempts at once, and one more per `refill`.
     pub fn new(burst: u32, refill: Duration) -> Self {
         Self { burst: burst.max(1), refill, full_at: Mutex::default() }
     }
 
-    /// Takes one token of the peer now; without one, the answer for it. Callers through the socket are not limited.
+    /// Takes one token of the peer now. Without one, returns the failure to answer with. Callers on
+    /// the local socket are not limited.
     pub fn admit(&self, peer: PeerAddr) -> Result<(), Failure> {
         let Some(addr) = peer.0 else { return Ok(()) };
         self.take(addr.ip(), Instant::now()).map_err(|wait| {
-            let message = format!("too many attempts from {}; the next in {} s", addr.ip(), wait.as_secs() + 1);
+            let message = format!("too many attempts from {}; retry in {} s", addr.ip(), wait.as_secs() + 1);
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             Failure::new(Code::RateLimited, message).details(serde_json::json!({ "wait_ms": wait_ms }))
         })
     }
 
-    /// Takes one token of `peer`, or says after what time there will be one. An IPv6 peer is its /64 network.
+    /// Takes one token of `peer`, or returns the time until there is one. An IPv6 peer is its /64
+    /// network.
     pub fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         let mut key = Some(network(peer));
@@ -54,7 +57,8 @@ impl RateLimit {
     }
 }
 
-/// The address, or the /64 network of an IPv6 one: what one machine may choose from.
+/// The address, or the /64 network of an IPv6 address, from which one machine may choose any
+/// address.
 pub(super) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
@@ -87,7 +91,7 @@ mod tests {
         assert_eq!(limit.take(ip(1), start + SECOND), Ok(()));
         assert!(limit.take(ip(1), start + SECOND).is_err());
         let later = start + 100 * SECOND;
-        assert_eq!((0..9).filter(|_| limit.take(ip(1), later).is_ok()).count(), 3, "no more than a burst is saved up");
+        assert_eq!((0..9).filter(|_| limit.take(ip(1), later).is_ok()).count(), 3, "at most a burst is saved up");
     }
 
     #[test]

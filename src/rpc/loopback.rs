@@ -1,4 +1,5 @@
-//! Tests of the whole module over real connections on 127.0.0.1 and real sockets: who gets in, as whom, and what garbage does.
+//! Tests of the whole folder over real connections on 127.0.0.1 and real sockets: authentication,
+//! caller identity, and invalid input.
 
 mod lanes;
 mod renewed;
@@ -27,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// A generous bound for what should happen at once.
+/// A generous timeout for what should happen at once.
 const SOON: Duration = Duration::from_secs(120);
 
 struct Cluster {
@@ -67,7 +68,7 @@ fn seconds_around_now(before: u64, after: i64) -> Validity {
     Validity { from: now - Duration::from_secs(before), until }
 }
 
-/// A running server; stops when it is told to, or with the test.
+/// A running server. It stops on request, or at the end of the test.
 struct Server {
     addr: String,
     stop: Option<oneshot::Sender<()>>,
@@ -163,9 +164,9 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     let (ours, theirs) = (Cluster::new("c1"), Cluster::new("c1"));
     let server = Server::start(&ours.node(1), router(), Limits::default()).await;
 
-    // The client finds out first: the server is not of its cluster.
+    // The client notices first that the server is not of its cluster.
     let result = who(&Client::tls(&server.addr, &theirs.client(7), None)).await;
-    assert_eq!(identity_reason(result), "its certificate is of another cluster");
+    assert_eq!(identity_reason(result), "its certificate belongs to another cluster");
 
     // A client that trusts our CA but shows a certificate of another: refused by the server.
     let mut mixed = theirs.node(7);
@@ -179,8 +180,8 @@ async fn strangers_with_papers_are_refused_and_told_why() {
 
     let expired = ours.node_valid(7, seconds_around_now(100, -50));
     let result = who(&Client::tls(&server.addr, &ClientTls::member(&expired).unwrap(), None)).await;
-    assert_eq!(result.unwrap_err().code(), Some("credential-expired"), "told in words, and let in nowhere");
-    // Not even so far: its signature is another CA's.
+    assert_eq!(result.unwrap_err().code(), Some("credential-expired"), "rejected with a readable reason");
+    // A certificate signed by another CA fails in the handshake already.
     let foreign =
         TlsIdentity { ca_pem: ours.ca.cert_pem().into(), ..theirs.node_valid(7, seconds_around_now(100, -50)) };
     let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::member(&foreign).unwrap(), None)).await);
@@ -190,7 +191,7 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::member(&early).unwrap(), None)).await);
     assert!(reason.contains("refuses our certificate: by its clock expired, or not valid yet"), "{reason}");
 
-    // An operator's certificate is good for calling, not for serving.
+    // An operator's certificate is valid for clients, not for servers.
     let operator = ours.ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
     let impostor = Server::start(&operator, router(), Limits::default()).await;
     identity_reason(who(&Client::tls(&impostor.addr, &ours.client(7), None)).await);
@@ -330,7 +331,8 @@ async fn a_restarted_server_is_found_again() {
     server.abort();
 }
 
-/// What a thousand broken clients send: nothing, text, bytes, a piece of a handshake, a record of the greatest length.
+/// Inputs of a thousand broken clients: nothing, text, bytes, part of a handshake, a record of
+/// maximum length.
 fn garbage(n: usize) -> Vec<u8> {
     match n % 6 {
         0 => Vec::new(),
@@ -359,7 +361,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
         let addr = server.addr.clone();
         tasks.spawn(async move {
             let mut tcp = TcpStream::connect(&addr).await.unwrap();
-            // The server may hang up at any point of this.
+            // The server may close the connection at any point of this.
             let _ = tcp.write_all(&garbage(n)).await;
             let mut answer = Vec::new();
             let ended = tokio::time::timeout(SOON, tcp.take(1 << 16).read_to_end(&mut answer)).await;
@@ -371,7 +373,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
     }
     who(&client).await.unwrap();
 
-    // Garbage behind a good handshake, as HTTP.
+    // Garbage as HTTP after a valid handshake.
     let tls = tokio_rustls::TlsConnector::from(cluster.client(8).current());
     for text in [
         "\0\0\0\r\n\r\n",
@@ -382,13 +384,13 @@ async fn a_thousand_malformed_connections_change_nothing() {
         let mut stream = tls.connect("any.remoor".try_into().unwrap(), tcp).await.unwrap();
         let _ = stream.write_all(text.as_bytes()).await;
         let mut answer = Vec::new();
-        // It may end by a reset, since the server leaves bytes unread.
+        // It may end with a reset, since the server leaves bytes unread.
         let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the server hangs up");
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
     }
     who(&client).await.unwrap();
 
-    // Other tests open files, too, so the bound is loose; a leak would be a thousand.
+    // Other tests open files too, so the limit is loose; a leak would be a thousand.
     let deadline = Instant::now() + SOON;
     while open_files() > 400 {
         assert!(Instant::now() < deadline, "{} files are open", open_files());
@@ -412,10 +414,10 @@ async fn strangers_cannot_take_every_place() {
     let member = Client::tls(&server.addr, &cluster.client(7), None);
     who(&member).await.unwrap();
     drop(hold);
-    // Their places are free again once the server has seen them go.
+    // The capacity is available again once the server has noticed the disconnects.
     let deadline = Instant::now() + SOON;
     while who(&Client::tls(&server.addr, &stranger, None)).await.is_err() {
-        assert!(Instant::now() < deadline, "the places were lost");
+        assert!(Instant::now() < deadline, "the capacity was lost");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -442,7 +444,7 @@ async fn the_socket_says_which_user_calls() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("remoor.sock");
 
-    // A socket left behind by a dead daemon.
+    // A socket left behind by a daemon that is no longer running.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let socket = Socket::bind(&path).await.unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -470,7 +472,7 @@ async fn the_socket_says_which_user_calls() {
     assert!(matches!(Socket::bind(&long).await.unwrap_err(), SocketError::TooLong { .. }));
 }
 
-/// A manager's join endpoint in small: checks, counts the secrets it got to see, issues.
+/// A minimal join endpoint of a manager: checks, counts the secrets it received, issues.
 fn joining(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) -> Router {
     let stored = secret.hash();
     let accept = async move |caller: Caller, wire::Json(request): wire::Json<JoinRequest>| {
@@ -539,14 +541,14 @@ async fn a_machine_joins_with_a_token() {
 
 #[tokio::test]
 async fn a_server_that_only_shows_the_pinned_ca_is_refused() {
-    // The CA's certificate is public: an impostor can append it to a chain of its own.
+    // The CA's certificate is public, so an impostor can append it to its own chain.
     let (ours, theirs) = (Cluster::new("c1"), Cluster::new("c1"));
     let mut impostor = theirs.node(1);
     impostor.ca_pem = format!("{}{}", theirs.ca.cert_pem(), ours.ca.cert_pem());
     let server = Server::start(&impostor, router(), Limits::default()).await;
     let digest = super::token::ca_digest(ours.ca.cert_pem()).unwrap();
     let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::joiner(&digest).unwrap(), None)).await);
-    assert_eq!(reason, "its certificate is of another cluster");
+    assert_eq!(reason, "its certificate belongs to another cluster");
 }
 
 #[tokio::test]

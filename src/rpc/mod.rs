@@ -1,34 +1,37 @@
-//! The plumbing below the daemon's API: who a machine is, TLS between machines, server, client, wire types, joining.
+//! The basis of the daemon's API: machine identity, TLS between machines, server, client, wire
+//! types, joining.
 //!
 //! ```text
 //!  client ── connect ── TLS 1.3 (tls, verify) ── server ── Caller + router     over TCP
 //!         └──────────── socket, mode 0600 ────── unix   ── Caller + router     on the same machine
 //! ```
-//! It says who calls; what the caller may do is decided above, from the applied inventory. No business verb lives here.
+//!
+//! This folder identifies the caller. The layers above decide from the applied inventory what the
+//! caller may do. No business logic is here.
 
-pub mod agent; // what agents are told
+pub mod agent; // answers to agents
 pub mod ca; // the cluster's certificate authority
-pub mod caller; // who is calling
+pub mod caller; // identity of a caller
 pub mod client; // requests, pooled
 pub mod connect; // one connection of a client
-pub mod dial_back; // the address of a machine that joins, dialled before it is let in
-pub mod door; // unfinished handshakes per peer address
+pub mod dial_back; // dials a joining machine's address before it is accepted
+pub mod door; // limit of unfinished handshakes per peer address
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
-pub mod lane; // Raft's messages without HTTP
-pub mod lapsed; // a client's certificate that ran out gets through the handshake, and no further
-pub mod leave; // a node that goes for good
+pub mod lane; // Raft messages without HTTP
+pub mod lapsed; // verification of client certificates; expired ones pass the handshake only
+pub mod leave; // a node that leaves permanently
 pub mod limit; // token bucket per peer address
-pub mod node; // what the leader asks of a node that is to be a manager
+pub mod node; // requests of the leader to a node that is to be a manager
 pub mod plain; // serving a router over plain HTTP
-pub mod position; // where a manager's log ends
-pub mod renew; // when a certificate is renewed, and the words for it
+pub mod position; // the end of a manager's log
+pub mod renew; // when a certificate is renewed, and the messages for it
 pub mod server; // serving a router over TLS
 pub mod tls; // rustls configurations, replaceable while in use
-pub mod token; // secrets, join tokens
-pub mod unix; // serving a router on a socket of this machine
-pub mod verify; // what a client demands of a server's certificate
-pub mod view; // what `/v1` answers
+pub mod token; // secrets and join tokens
+pub mod unix; // serving a router on a local socket
+pub mod verify; // verification of server certificates
+pub mod view; // answers of `/v1`
 pub mod wire; // error body, extractors, event streams
 
 mod private_file;

@@ -1,4 +1,4 @@
-//! Serves a router over plain HTTP to anybody who can connect: for metrics and nothing else.
+//! Serves a router over plain HTTP to everybody who can connect. For metrics only.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::{Limits, accept_loop, serve_connection};

@@ -1,19 +1,19 @@
-//! What a manager tells of its log to another one whose operator considers a recovery.
+//! A manager's log position, for another manager whose operator considers a recovery.
 
 use crate::model::{Epoch, RaftId};
 use serde::{Deserialize, Serialize};
 
-/// Where managers answer it.
+/// The path at which managers answer.
 pub const POSITION_PATH: &str = "/manager/v1/position";
 
-/// Where a manager's log ends, and whether it is led.
+/// The end of a manager's log, and its leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PositionReply {
     pub epoch: Epoch,
     pub raft: RaftId,
-    /// Of the last entry, committed or not; 0 of an empty log.
+    /// Term of the last entry, committed or not; 0 for an empty log.
     pub term: u64,
     pub index: u64,
-    /// The node that leads, if one was heard of late.
+    /// The leader node, if it was heard from recently.
     pub leader: Option<String>,
 }

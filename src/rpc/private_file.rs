@@ -1,4 +1,4 @@
-//! Files that only their owner may read: keys and credentials. Written whole or not at all.
+//! Files that only their owner may read: keys and credentials. Written atomically.
 
 use super::identity::IdentityError;
 use crate::disk::atomic_write;
@@ -6,10 +6,12 @@ use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Largest key or credentials file that is read, bytes; far above what is ever written.
+/// Maximum size of a key or credentials file that is read, in bytes; far above what is ever
+/// written.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// Writes `bytes` to `path` with mode 0600, in a folder that is made 0700 where it is missing. After a crash there is the old content or the new one, never a part.
+/// Writes `bytes` to `path` with mode 0600. A missing folder is created with mode 0700. After a
+/// crash the file has the old content or the new one, never a part.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
     let failed = |source| IdentityError::File { action: "write", path: path.into(), source };
     let dir = match path.parent() {
@@ -20,7 +22,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
     atomic_write(path, bytes, 0o600).map_err(|e| failed(e.into_io()))
 }
 
-/// Reads `path` as text; refuses a file that others than its owner may read or write.
+/// Reads `path` as text. A file that others than its owner may read or write is an error.
 pub fn read(path: &Path) -> Result<String, IdentityError> {
     let failed = |source| IdentityError::File { action: "read", path: path.into(), source };
     let damaged = |what: String| IdentityError::Damaged { path: path.into(), what };

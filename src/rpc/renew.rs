@@ -1,6 +1,8 @@
-//! A certificate is renewed long before its end, by any manager, for the same key: when, and what is said.
+//! Renewal of a node's certificate: any manager renews it, for the same key, long before its end.
+//! This file decides when, and defines the messages.
 //!
-//! A node whose certificate ran out may ask for this only, and gets a new one once an operator said yes.
+//! A node whose certificate has expired may send this request only, and gets a new certificate once
+//! an operator has accepted it.
 
 use super::caller;
 use super::identity::{self, Credentials, IdentityError};
@@ -8,45 +10,47 @@ use super::verify;
 use crate::model::{Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
-/// Where managers renew certificates.
+/// The path at which managers renew certificates.
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
-/// Of a node, by its certificate.
+/// The request of a node, which is identified by its certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewRequest {
-    /// For the key that the node always had.
+    /// A signing request for the node's existing key.
     pub tls_csr_pem: String,
     #[serde(default)]
     pub machine_id: String,
 }
 
-/// The new one.
+/// The new certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewReply {
-    /// Behind it may stand what an earlier CA says of the one that issued it.
+    /// May be followed by cross-signed certificates, in which an earlier CA vouches for the issuing
+    /// one.
     pub cert_pem: String,
-    /// The CAs that are to be trusted, first the one that issued it; empty: as before (older managers).
+    /// The CAs to trust, the issuing one first; empty from older managers, which means no change.
     #[serde(default)]
     pub ca_pem: String,
-    /// By which entry they are.
+    /// Index of the entry that set these CAs.
     #[serde(default)]
     pub ca: u64,
 }
 
-/// When the first certificate of `cert_pem` is to be renewed: at a point between 50 and 80 % of its life that its key tells, so
-/// that nodes which joined together do not come together.
+/// When the first certificate of `cert_pem` should be renewed: between 50 and 80 % of its life, at
+/// a point derived from its key, so that nodes which joined together do not renew together.
 pub fn due(cert_pem: &str) -> Result<Wall, IdentityError> {
     let (from, until) = identity::certificate_life(cert_pem)?;
     let digest = Sha256::of(&identity::certificate_key(cert_pem)?).0;
     let spread = u64::from(u16::from_be_bytes([digest[0], digest[1]]));
-    // In millionths: half, and up to three tenths more.
+    // In millionths: one half, plus up to three tenths.
     let share = 500_000 + 300_000 * spread / u64::from(u16::MAX);
     let life = u128::from(until.since(from));
     Ok(from.after(u64::try_from(life * u128::from(share) / 1_000_000).unwrap_or(u64::MAX)))
 }
 
-/// `credentials` with the new certificate, if that is one for this node and its key, by a CA that is to be trusted, and longer
-/// than the one before, or of a newer epoch, or by another CA.
+/// Returns `credentials` with the new certificate. It must be for this node and its key and issued
+/// by a trusted CA. It must also end later than the current one, or have a newer epoch, or come
+/// from another CA.
 pub fn renewed(credentials: &Credentials, reply: &RenewReply) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);
@@ -59,7 +63,7 @@ pub fn renewed(credentials: &Credentials, reply: &RenewReply) -> Result<Credenti
     let epoch = |pem| caller::certified_epoch(pem, &credentials.cluster);
     let newer = epoch(cert_pem)? > epoch(before)?;
     if identity::names_issuer(before, ca_pem)? && !longer && !newer {
-        return Err(bad("it ends no later than the one before"));
+        return Err(bad("it does not end later than the current one"));
     }
     Ok(Credentials { cert_pem: cert_pem.clone(), ca_pem: ca_pem.clone(), ..credentials.clone() })
 }
@@ -89,7 +93,7 @@ mod tests {
             let share = at.since(from) as f64 / until.since(from) as f64;
             assert!((0.5..=0.8).contains(&share), "{share}");
             let again = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
-            assert!(due(&again).unwrap().0.abs_diff(at.0) <= 60_000, "the key tells");
+            assert!(due(&again).unwrap().0.abs_diff(at.0) <= 60_000, "the key determines the time");
             shares.push(share);
         }
         let (least, most) = (shares.iter().copied().fold(1.0, f64::min), shares.iter().copied().fold(0.0, f64::max));
@@ -126,11 +130,12 @@ mod tests {
         ] {
             assert!(renewed(&wrong, String::new()).is_err());
         }
-        // Of a newer epoch, also one that ends no later.
+        // With a newer epoch, a certificate is accepted even if it does not end later.
         let csr = key.csr_pem().unwrap();
         let anew = ca.issue_node(NodeId(7), &"w1".into(), Epoch(2), &csr, Validity::lasting(hour / 2)).unwrap();
         assert_eq!(renewed(&anew, String::new()).unwrap().cert_pem, anew);
-        // By another CA, which the managers say is to be trusted, also one that ends sooner.
+        // A certificate of another CA that the managers declare trusted is accepted even if it ends
+        // earlier.
         let (sooner, both) = (issue(&other, 7, &key, hour / 2), other.cert_pem().to_owned() + ca.cert_pem());
         assert_eq!(renewed(&sooner, both.clone()).unwrap().ca_pem, both);
     }

@@ -1,6 +1,7 @@
-//! Serves a router over TLS. Each request is told who calls; what nobody understands costs a bounded time and a bounded room.
+//! Serves a router over TLS and attaches the caller's identity to each request. Invalid input costs
+//! bounded time and memory.
 //!
-//! Whatever comes in on the port, the daemon goes on: a connection that fails ends alone.
+//! Whatever arrives on the port, the daemon keeps running: a failing connection ends alone.
 
 use super::caller::{Caller, PeerAddr};
 use super::door::Doors;
@@ -29,31 +30,34 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Most bytes that are read, and thrown away, from a client whose handshake failed, so that it sees why.
+/// Maximum bytes that are read and discarded from a client whose handshake failed, so that it
+/// receives the TLS alert.
 const LINGER_BYTES_MAX: u64 = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
-/// Most headers of a request, and most bytes of them.
+/// Maximum headers of a request, and their maximum size in bytes.
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// How long accepting pauses when the process has no file descriptor left.
+/// Pause of accepting when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a client may leave sent bytes unacknowledged before its connection is given up.
+/// Maximum time for which a client may leave sent bytes unacknowledged before its connection is
+/// closed.
 const SILENT_MS_MAX: u32 = 30_000;
 
-/// What one server spends on its clients.
+/// The limits of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections whose handshake is done; further ones are closed at once.
+    /// Maximum open connections after their handshake; further ones are closed at once.
     pub connections: usize,
-    /// Connections whose handshake is not done, of all addresses; further ones are closed at once.
+    /// Maximum connections before the end of their handshake, of all addresses; further ones are
+    /// closed at once.
     pub handshakes: usize,
-    /// Of these, connections without a certificate.
+    /// Of `connections`, the maximum without a certificate.
     pub anonymous: usize,
-    /// Time for the TLS handshake.
+    /// Timeout of the TLS handshake.
     pub handshake: Duration,
-    /// Time for a request's header, also the longest pause between two requests of a connection.
+    /// Timeout of a request's header; also the maximum pause between two requests on a connection.
     pub header: Duration,
-    /// Time for running requests to end after shutdown was asked for.
+    /// Time for running requests to finish after shutdown was requested.
     pub drain: Duration,
 }
 
@@ -70,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// What is served: a router, and where it is asked by messages without HTTP.
+/// What is served: a router, and the threads that serve messages without HTTP.
 #[derive(Clone)]
 pub struct Served {
     pub router: Router,
@@ -83,8 +87,8 @@ impl From<Router> for Served {
     }
 }
 
-/// Serves to nodes, operators and strangers until `shutdown` is ready; then waits for running requests, as long as the limits
-/// say.
+/// Serves nodes, operators and anonymous clients until `shutdown` is ready. Then waits for running
+/// requests, within the limits.
 pub async fn serve_tls(
     listener: TcpListener,
     tls: ServerTls,
@@ -127,17 +131,18 @@ pub async fn serve_tls(
                 if stream.get_ref().1.alpn_protocol() != Some(lane::PROTOCOL) {
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
-                // Of whoever else comes nothing is read: a message is taken in before the router is asked, and on Raft's thread.
+                // Nothing is read from other callers, because a message is read before the router
+                // checks authorisation, and on Raft's thread.
                 let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
                 let Some(node) = node.filter(|_| !caller.expired(now())) else {
-                    return tracing::debug!(%addr, "only nodes speak without HTTP");
+                    return tracing::debug!(%addr, "only nodes may send messages without HTTP");
                 };
                 let Some(threads) = (served.place)(node) else {
                     let ended =
                         lane::serve(&mut stream, served.router, (caller, peer), false, limits.header, stop).await;
                     return told(&peer, ended);
                 };
-                // A set, so that it ends with this task.
+                // A JoinSet, so that it is aborted together with this task.
                 let mut task = JoinSet::new();
                 task.spawn_on(
                     async move {
@@ -146,25 +151,25 @@ pub async fn serve_tls(
                     },
                     &threads,
                 );
-                // Its threads may have ended.
+                // The runtime of these threads may have shut down.
                 told(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
             };
             tokio::select! {
                 () = serving => {}
-                () = other => tracing::debug!(%addr, "the CA of the caller's certificate was replaced: the connection is ended"),
+                () = other => tracing::debug!(%addr, "the CA of the caller's certificate was replaced; closing the connection"),
             }
         }
     };
-    // Each part has its bound above; the sum must not be in their way.
+    // Both parts are limited above; the limit of their sum must not be lower.
     let limits = Limits { connections: limits.connections + limits.handshakes, ..limits };
     accept_loop(&listener, serve, limits, shutdown).await;
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub(super) trait Accept {
     type Connection;
 
-    /// The next connection. Cancelling loses none.
+    /// The next connection. Cancelling loses no connection.
     fn next(&self) -> impl Future<Output = std::io::Result<Self::Connection>> + Send;
 }
 
@@ -173,14 +178,15 @@ impl Accept for TcpListener {
 
     async fn next(&self) -> std::io::Result<Self::Connection> {
         let (stream, addr) = self.accept().await?;
-        // Both only make a connection better; it works without.
+        // Both options only improve the connection; it works without them.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&stream, true);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENT_MS_MAX);
         Ok((stream, addr))
     }
 }
 
-/// Accepts until `shutdown`, serves each connection in a task of its own, and at the end waits for the tasks.
+/// Accepts until `shutdown`, serves each connection in its own task, and finally waits for the
+/// tasks.
 pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'static>(
     listener: &A,
     serve: impl Fn(A::Connection, watch::Receiver<bool>) -> S,
@@ -193,13 +199,13 @@ pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'stat
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            // A panic of a handler ends its connection only; the panic hook has told of it.
+            // A panic of a handler ends only its connection. The panic hook has logged it.
             Some(_) = tasks.join_next() => {}
             accepted = listener.next() => match accepted {
                 Ok(_) if tasks.len() >= limits.connections => tracing::debug!("too many connections, closing a new one"),
                 Ok(connection) => drop(tasks.spawn(serve(connection, stopped.clone()))),
                 Err(error) => {
-                    tracing::warn!(%error, "can't accept a connection");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -243,23 +249,25 @@ async fn handshake(
             Some((stream, caller, Some(judged)))
         }
         Err(error) => {
-            tracing::warn!(%addr, %error, "a certificate of this cluster that names nobody");
+            tracing::warn!(%addr, %error, "the caller's certificate is of this cluster but names no node or operator");
             None
         }
     }
 }
 
-/// Closing a socket that has unread bytes resets it, and the client never sees the TLS alert. So read on for a moment.
+/// Closing a socket with unread bytes resets it, and the client would not receive the TLS alert. So
+/// read for a moment.
 async fn linger(mut tcp: TcpStream) {
     let drain = async {
         tcp.shutdown().await?;
         tokio::io::copy(&mut tcp.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
     };
-    // Whatever comes of it, the connection is over.
+    // The connection ends in any case.
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
-/// Serves the requests of one connection, one after the other, until it ends or `stop` turns true.
+/// Serves the requests of one connection, one after the other, until it ends or `stop` becomes
+/// true.
 pub(super) async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -283,7 +291,7 @@ pub(super) async fn serve_connection(
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        // A closed channel means that the server is gone: also a reason to stop.
+        // A closed channel means that the server is gone, which is also a reason to stop.
         _ = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -298,7 +306,7 @@ fn told(peer: &PeerAddr, ended: Result<(), impl std::fmt::Display>) {
     }
 }
 
-/// What the router says to a request of this caller.
+/// The router's response to a request of this caller. An expired certificate allows only renewal.
 pub(super) async fn answer(
     router: TowerToHyperService<Router>,
     mut request: Request<Body>,
@@ -306,17 +314,19 @@ pub(super) async fn answer(
     peer: PeerAddr,
 ) -> Response {
     let expired = caller.expired(now());
-    // Whether its holder gets a new one is decided above.
+    // The layers above decide whether the certificate is renewed.
     let mut response = if expired && request.uri().path() != RENEW_PATH {
         let text = match caller.replaced() {
-            true => "the CA of the caller's certificate was replaced: it counts no more",
+            true => "the CA of the caller's certificate was replaced: the certificate is no longer accepted",
             false => "the caller's certificate has expired",
         };
         let failure = Failure::new(Code::CredentialExpired, text);
         let next = match &caller {
-            Caller::Node { .. } => "its daemon asks for a new one; remoor nodes on a manager shows it",
-            _ if caller.replaced() => "new ones: remoor key operator NAME --file FILE, as root on a manager",
-            _ => "check the clocks of both machines; on a manager root needs no certificate",
+            Caller::Node { .. } => "the node's daemon requests a new one; to follow it, on a manager: remoor nodes",
+            _ if caller.replaced() => {
+                "create new credentials, as root on a manager: remoor key operator NAME --file FILE"
+            }
+            _ => "check the clocks of both machines; root on a manager needs no certificate",
         };
         failure.next(next).into_response()
     } else {
@@ -328,12 +338,13 @@ pub(super) async fn answer(
         }
     };
     if expired {
-        // The next connection may have a new one.
+        // The next connection may use a new certificate.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
+/// The current wall-clock time.
 pub(super) fn now() -> Wall {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Wall(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))

@@ -1,7 +1,7 @@
-//! TLS 1.3 configurations for server and client, made of a [`TlsIdentity`] and replaceable while in use, so that a renewed
-//! certificate needs no restart.
+//! TLS 1.3 configurations for server and client, built from a [`TlsIdentity`]. They can be replaced
+//! while in use, so that a renewed certificate needs no restart.
 //!
-//! No session is ever resumed: resumption would skip the check of certificates.
+//! Sessions are never resumed, because resumption would skip the verification of certificates.
 
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::lane;
@@ -20,14 +20,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
-/// What a node serves with. Clones share the configuration.
+/// The TLS configuration of a serving node. Clones share it.
 #[derive(Clone)]
 pub struct ServerTls {
     cluster: ClusterId,
     now: Arc<watch::Sender<Served>>,
 }
 
-/// What new connections get, and how certificates of clients are judged, also those of open connections.
+/// The configuration of new connections, and the verifier for certificates of new and open
+/// connections.
 #[derive(Clone)]
 struct Served {
     config: Arc<ServerConfig>,
@@ -35,14 +36,16 @@ struct Served {
 }
 
 impl ServerTls {
-    /// Serves as this node. A client may show a certificate; if it does, it must be a valid one of this cluster.
+    /// Serves as this node. Clients may connect without a certificate; a certificate must be a
+    /// valid one of this cluster.
     pub fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let now = Arc::new(watch::channel(served(identity, "")?).0);
         Ok(Self { cluster: identity.cluster.clone(), now })
     }
 
-    /// New connections use `identity`; open ones go on with the old, as long as the client's certificate is one of a CA that
-    /// counts. Who has one of the `former` CAs (PEM; none if empty) may ask for another one only.
+    /// New connections use `identity`. Open ones continue with the old one, as long as the CA of
+    /// the client's certificate is current. A client whose certificate is of one of the `former`
+    /// CAs (PEM; may be empty) may only request a new certificate.
     pub fn replace(&self, identity: &TlsIdentity, former: &str) -> Result<(), IdentityError> {
         self.now.send_replace(served(identity, former)?);
         Ok(())
@@ -52,7 +55,7 @@ impl ServerTls {
         self.now.borrow().config.clone()
     }
 
-    /// What the certificates of a client that got through a handshake are worth.
+    /// Judges the certificates of a client that passed a handshake.
     pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> Judged {
         let mut now = self.now.subscribe();
         let clients = now.borrow_and_update().clients.clone();
@@ -64,7 +67,7 @@ impl ServerTls {
     }
 }
 
-/// The certificates of an open connection, and what they were worth as it began.
+/// The certificates of an open connection, with the judgement from when it began.
 pub(super) struct Judged {
     pub by: By,
     chain: Vec<CertificateDer<'static>>,
@@ -72,7 +75,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Ends once they are worth something else.
+    /// Returns once the judgement changes.
     pub async fn until_other(mut self) {
         while self.now.changed().await.is_ok() {
             let clients = self.now.borrow_and_update().clients.clone();
@@ -84,36 +87,37 @@ impl Judged {
     }
 }
 
-/// What a client connects with. Clones share the configuration.
+/// The TLS configuration of a client. Clones share it.
 #[derive(Clone)]
 pub struct ClientTls {
-    /// None for a machine that is not yet part of a cluster.
+    /// None for a machine that has not joined a cluster.
     cluster: Option<ClusterId>,
     config: Arc<RwLock<Arc<ClientConfig>>>,
-    /// Counts replacements.
+    /// Incremented with each replacement.
     turn: Arc<AtomicU64>,
 }
 
 impl ClientTls {
-    /// Connects as this node or operator, to nodes of its cluster only.
+    /// Connects as this node or operator, only to nodes of its cluster.
     pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let config = Arc::new(RwLock::new(member_config(identity)?));
         Ok(Self { cluster: Some(identity.cluster.clone()), config, turn: Arc::default() })
     }
 
-    /// Connects as nobody, to a cluster whose CA has this digest, as a token carries it.
+    /// Connects anonymously to the cluster whose CA has this digest, as in a token.
     pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
         let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
         Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), turn: Arc::default() })
     }
 
-    /// New connections use `identity`; open ones end with the request that they are at.
+    /// New connections use `identity`. Open ones end after their current request.
     pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = member_config(identity)?;
         self.turn.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
+    /// Changes with each replacement of the identity.
     pub(super) fn turn(&self) -> u64 {
         self.turn.load(Ordering::Acquire)
     }
@@ -132,7 +136,7 @@ fn served(identity: &TlsIdentity, former: &str) -> Result<Served, IdentityError>
     let present = clients_of(loaded.roots)?;
     let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
     let clients = Arc::new(ClientVerifier { present, former });
-    // The CA goes along, for machines that know no more of it than its digest.
+    // The CA is part of the chain, for machines that know only its digest.
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -184,12 +188,12 @@ fn client_builder(
 
 fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {
     config.resumption = Resumption::disabled();
-    // The name would tell listeners which node of which cluster is meant.
+    // The server name would reveal to eavesdroppers which node of which cluster is dialled.
     config.enable_sni = false;
     Arc::new(config)
 }
 
-/// An identity, read.
+/// The parsed parts of an identity.
 struct Loaded {
     roots: RootCertStore,
     cas: Vec<CertificateDer<'static>>,

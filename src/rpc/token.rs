@@ -1,46 +1,49 @@
-//! Secrets, and the join tokens `remoor-1-<CA digest>-<secret>` made of them. One without a secret asks to be let in.
+//! Secrets, and join tokens of the form `remoor-1-<CA digest>-<secret>`. A machine with a token
+//! without a secret must be accepted by an operator.
 //!
-//! A token lets a machine in (by its secret) and tells that machine whom to believe (by the digest of the CA's certificate).
-//! The cluster keeps the SHA-256 of a secret only.
+//! A token admits a machine (by its secret) and tells the machine which cluster to trust (by the
+//! digest of the CA's certificate). The cluster stores only the SHA-256 of a secret.
 
 use super::identity::{self, IdentityError};
 use crate::model::{Sha256, counted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Hex digits of the CA's digest in a token: 128 bits, out of reach of somebody who wants a second certificate with the same ones.
+/// Hex digits of the CA's digest in a token: 128 bits, so that finding a second certificate with
+/// the same digits is infeasible.
 const DIGEST_HEX: usize = 32;
-/// Bytes of a fresh secret.
+/// Bytes of a generated secret.
 const SECRET_BYTES: usize = 16;
-/// Hex digits that a secret may have.
+/// Allowed number of hex digits of a secret.
 const SECRET_HEX: std::ops::RangeInclusive<usize> = 32..=128;
 
-/// Text that must not reach a log: `Debug` hides it, and there is no `Display`.
+/// Text that must not be logged: `Debug` hides it, and there is no `Display`.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A fresh secret of 128 random bits, as hex.
+    /// Generates a secret of 128 random bits, as hex.
     pub fn generate() -> Result<Self, IdentityError> {
         Ok(Self(hex::encode(random::<SECRET_BYTES>()?)))
     }
 
-    /// The secret itself: for the wire and for files of mode 0600 only.
+    /// The secret itself. Use it only for the wire and for files of mode 0600.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
+    /// Whether there is no secret.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What the cluster stores instead of the secret.
+    /// The hash that the cluster stores instead of the secret.
     pub fn hash(&self) -> Sha256 {
         Sha256::of(self.0.as_bytes())
     }
 
-    /// Whether this is the secret behind `stored`; takes the same time whatever the answer.
+    /// Whether this is the secret with the hash `stored`. Takes constant time.
     pub fn matches(&self, stored: &Sha256) -> bool {
         let difference = self.hash().0.iter().zip(&stored.0).fold(0, |seen, (a, b)| seen | (a ^ b));
         std::hint::black_box(difference) == 0
@@ -59,14 +62,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What an operator hands to a machine so that it can join.
+/// A join token, which an operator gives to a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     ca_digest: String,
     secret: Secret,
 }
 
-/// Why a text is no token. Nothing was sent to anybody.
+/// Why a text is not a token. Nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("not a remoor token: it must read remoor-1-<CA digest>-<secret>")]
@@ -74,23 +77,23 @@ pub enum TokenError {
     #[error("token of version {0:?}, but this remoor knows version 1 only")]
     Version(String),
     #[error(
-        "token with {} behind its version instead of a CA digest and a secret: was it cut while copying?",
+        "token with {} after its version instead of a CA digest and a secret: was it truncated while copying?",
         counted(*found, "part")
     )]
     Parts { found: usize },
-    #[error("the token's {part} has {found} characters instead of {wanted}: was it cut while copying?")]
+    #[error("the token's {part} has {found} characters instead of {wanted}: was it truncated while copying?")]
     Length { part: &'static str, found: usize, wanted: String },
-    #[error("the token's {part} holds {found:?}, which is no hex digit")]
+    #[error("the token's {part} holds {found:?}, which is not a hex digit")]
     NotHex { part: &'static str, found: char },
 }
 
 impl Token {
-    /// The token for `secret` in the cluster of this CA.
+    /// The token with `secret` for the cluster of this CA.
     pub fn new(ca_pem: &str, secret: Secret) -> Result<Self, IdentityError> {
         Ok(Self { ca_digest: ca_digest(ca_pem)?, secret })
     }
 
-    /// Reads a token as an operator typed it; space around it and capitals do not matter.
+    /// Reads a token as typed by an operator. Surrounding space and capitals do not matter.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let text = text.trim().to_ascii_lowercase();
         let rest = text.strip_prefix("remoor-").ok_or(TokenError::Prefix)?;
@@ -111,22 +114,24 @@ impl Token {
         Ok(Self { ca_digest: digest.to_owned(), secret: Secret(secret.to_owned()) })
     }
 
-    /// The digest that the CA of the server must have.
+    /// The digest that the server's CA must have.
     pub fn ca_digest(&self) -> &str {
         &self.ca_digest
     }
 
-    /// What proves to the cluster that this machine may join; empty: it asks to be let in.
+    /// The secret that proves that this machine may join. Empty: it must be accepted by an
+    /// operator.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// The part that is no secret: who has it asks to be let in, and knows whom to believe.
+    /// The token without its secret. It lets a machine request to be accepted and tells it which
+    /// cluster to trust.
     pub fn public(&self) -> String {
         format!("remoor-1-{}", self.ca_digest)
     }
 
-    /// The token as text, secret included: for the operator's eyes.
+    /// The token as text including the secret; show it only to the operator.
     pub fn reveal(&self) -> String {
         match self.secret.is_empty() {
             true => self.public(),
@@ -135,13 +140,13 @@ impl Token {
     }
 }
 
-/// The digest of a CA certificate as tokens carry it.
+/// The digest of a CA certificate as in tokens.
 pub fn ca_digest(ca_pem: &str) -> Result<String, IdentityError> {
     let certificates = identity::certificates("CA certificate", ca_pem)?;
     Ok(digest_of(&certificates[0]))
 }
 
-/// Whether one of the CAs has this digest: while one takes the place of another there are two.
+/// Whether one of the CAs has this digest. During a CA rotation there are two.
 pub fn is_of(ca_pem: &str, digest: &str) -> Result<bool, IdentityError> {
     Ok(identity::certificates("CA certificate", ca_pem)?.iter().any(|ca| digest_of(ca) == digest))
 }
@@ -153,7 +158,7 @@ pub(super) fn digest_of(der: &[u8]) -> String {
     digest
 }
 
-/// Random bytes of the kernel.
+/// Random bytes from the kernel.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], IdentityError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| IdentityError::Random { reason: e.to_string() })?;

@@ -1,4 +1,5 @@
-//! Serves a router on a socket of this machine, for whoever owns it. The kernel says which user calls.
+//! Serves a router on a local socket for the socket's owner. The kernel identifies the calling
+//! user.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::{Accept, Limits, accept_loop, serve_connection};
@@ -8,17 +9,17 @@ use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-/// Longest path of a socket, bytes; the kernel's limit less its final zero.
+/// Maximum length of a socket's path in bytes: the kernel's limit without the terminating zero.
 const PATH_BYTES_MAX: usize = 107;
-/// What is appended to the path while the socket is prepared.
+/// Suffix of the path while the socket is being prepared.
 const NEW: &str = ".new";
 
-/// Why there is no socket. What was at the path is still there.
+/// Why the socket could not be created. The file at the path is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     #[error("another daemon answers on {}", .0.display())]
     InUse(PathBuf),
-    #[error("{} is there and is no socket", .0.display())]
+    #[error("{} exists and is not a socket", .0.display())]
     NotASocket(PathBuf),
     #[error("{} is too long for a socket: at most {most} bytes", .path.display())]
     TooLong { path: PathBuf, most: usize },
@@ -26,7 +27,7 @@ pub enum SocketError {
     Listen { path: PathBuf, source: std::io::Error },
 }
 
-/// A socket that is listening. Its file is removed on drop, unless another daemon has put its own there.
+/// A listening socket. Its file is removed on drop, unless another daemon has replaced it.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -35,7 +36,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens on `path`, mode 0600. A socket that nobody answers on is replaced.
+    /// Listens on `path` with mode 0600. An existing socket on which no process listens is
+    /// replaced.
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Listen { path: path.into(), source };
         let most = PATH_BYTES_MAX - NEW.len();
@@ -48,13 +50,13 @@ impl Socket {
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {}
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => return Err(failed(e)),
-                // Would block: its queue is full, so somebody owns it.
+                // Would block: its queue is full, so a process owns it.
                 Ok(_) | Err(_) => return Err(SocketError::InUse(path.into())),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(e)),
         }
-        // Prepared beside its place, so that nobody can connect before its mode is set.
+        // Prepared under another name, so that no process can connect before its mode is set.
         let mut prepared = path.as_os_str().to_owned();
         prepared.push(NEW);
         match std::fs::remove_file(&prepared) {
@@ -80,13 +82,13 @@ impl Accept for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
-            // If this fails, the next daemon finds a socket that nobody answers on, and replaces it.
+            // If this fails, the next daemon finds a socket without a listener and replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Serves `router` to processes of this machine until `shutdown` is ready, then removes the socket.
+/// Serves `router` to local processes until `shutdown` is ready, then removes the socket.
 pub async fn serve_unix(socket: Socket, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
     let serve = |stream: UnixStream, stop: watch::Receiver<bool>| {
         let router = router.clone();
@@ -96,7 +98,7 @@ pub async fn serve_unix(socket: Socket, router: Router, limits: Limits, shutdown
                     let caller = Caller::Local { uid: peer.uid() };
                     serve_connection(stream, router, caller, PeerAddr(None), limits.header, stop).await;
                 }
-                Err(error) => tracing::warn!(%error, "the kernel does not say who connects to the socket"),
+                Err(error) => tracing::warn!(%error, "the kernel did not report which user connected to the socket"),
             }
         }
     };

@@ -1,7 +1,9 @@
-//! What a client demands of a server's certificate: signed by the cluster's CA, not expired, and the expected node's if one is.
+//! How a client verifies a server's certificate: signed by the cluster's CA, not expired, and
+//! issued to the expected node if there is one.
 //!
-//! A machine that is about to join has no CA yet; it finds the CA in the chain that the server sends, by the digest in its
-//! token. Nothing of the request, so no secret either, leaves the machine before this has passed.
+//! A machine that is about to join has no CA yet. It finds the CA in the server's chain by the
+//! digest in its token. No part of the request, and so no secret, leaves the machine before this
+//! check has passed.
 
 use super::caller::node_dns;
 use super::identity::{self, IdentityError};
@@ -15,27 +17,27 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCer
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 
-/// Certificates of a chain that are looked at in the search for the CA.
+/// Maximum certificates of a chain that are searched for the CA.
 const CHAIN_MAX: usize = 8;
 
-/// The name to connect to when any node of the cluster will do.
+/// The server name for connections to any node of the cluster.
 pub(super) const ANY_NODE: &str = "any.remoor";
 
-/// What makes a CA the right one.
+/// Which CA is trusted.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// It is one of these.
+    /// Any of these.
     Roots(RootCertStore),
-    /// Its certificate has this digest, as a token carries it.
+    /// The one whose certificate has this digest, as in a token.
     Digest(String),
 }
 
-/// The chain of a server does not hold the CA that was asked for by its digest.
+/// The server's chain does not contain the CA with the requested digest.
 #[derive(Debug, thiserror::Error)]
 #[error("no certificate with the token's digest in the chain")]
 struct NotTheTokensCa;
 
-/// The check itself.
+/// The verifier for server certificates.
 #[derive(Debug)]
 pub(super) struct NodeVerifier {
     pub trust: Trust,
@@ -61,7 +63,8 @@ impl ServerCertVerifier for NodeVerifier {
             }
         };
         verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, self.algorithms.all)?;
-        // Only nodes have certificates for serving, so any of this CA is a node of the cluster.
+        // Only nodes have certificates for serving, so any server of this CA is a node of the
+        // cluster.
         if server_name.to_str() != ANY_NODE {
             verify_server_name(&cert, server_name)?;
         }
@@ -99,29 +102,32 @@ fn pinned_root(digest: &str, chain: &[CertificateDer<'_>]) -> Result<RootCertSto
     Ok(roots)
 }
 
-/// The words for a certificate that is out of its time by a clock, ours or theirs.
+/// The messages for a certificate that is not valid at this time, by our clock or the other node's.
 const EXPIRED: &str = "its certificate has expired";
 const NOT_YET: &str = "its certificate is not valid yet: is one of the clocks wrong?";
 const OURS_OUT_OF_TIME: &str = "it refuses our certificate: by its clock expired, or not valid yet";
 
-/// Whether a wrong clock may be why: `reason` is that of an [`super::client::ApiError::Identity`].
+/// Whether a wrong clock may be the cause. `reason` is that of an
+/// [`super::client::ApiError::Identity`].
 pub fn may_be_the_clock(reason: &str) -> bool {
     [EXPIRED, NOT_YET, OURS_OUT_OF_TIME].contains(&reason)
 }
 
-/// In words, if the failure is about who the other side is (or whom it takes us for): what a new try will not mend.
+/// The message if the failure concerns the identity of either side, so that a retry would not help.
 pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
     use rustls::AlertDescription as Alert;
     Some(match error {
         Error::InvalidCertificate(why) => match why {
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => "its certificate is of another cluster",
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate belongs to another cluster"
+            }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => EXPIRED,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => NOT_YET,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "it is another node than expected"
             }
             CertificateError::Other(OtherError(cause)) if cause.is::<NotTheTokensCa>() => {
-                "its CA is not the one that the token names: another cluster, somebody in between, or a CA that was replaced \
+                "its CA is not the one that the token names: another cluster, an interception, or a CA that was replaced \
                  since (a new token: remoor token rotate, on a manager)"
             }
             _ => "its certificate is not valid",
@@ -140,7 +146,8 @@ pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// Checks that one of `ca_pem` signed `cert_pem`, now valid, for this node of this cluster.
+/// Checks that one of `ca_pem` signed `cert_pem`, and that it is valid now and for this node of
+/// this cluster.
 pub(super) fn issued_to_node(
     ca_pem: &str,
     cert_pem: &str,
@@ -183,7 +190,7 @@ mod tests {
             assert!(!of(Error::InvalidCertificate(why.clone())), "{why:?}");
         }
         assert!(!of(Error::AlertReceived(AlertDescription::UnknownCA)));
-        // Somebody else's words with the same ones in them.
+        // Another message that contains the same words.
         assert!(!may_be_the_clock("invalid name: expired.example is not valid yet"));
     }
 }

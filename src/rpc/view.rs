@@ -1,6 +1,7 @@
-//! What the API answers: the JSON contract of `/v1` (docs/api.md), shared by server and command line.
+//! Answers of the API: the JSON contract of `/v1` (docs/reference/api.md), shared by server and command line.
 //!
-//! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
+//! Changes only add fields; fields are never renamed. Times are RFC 3339 in UTC; durations end in
+//! `_ms`.
 
 mod agent;
 mod backup;
@@ -26,42 +27,46 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who says so, and when.
+/// The source and age of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsOf {
     /// The manager whose state this is.
     pub by: String,
     pub leader: Option<String>,
     pub at: String,
-    /// No leader was asked: this is what `by` last knew. Without a quorum, or where `heard` is set.
+    /// No leader confirmed this; it is what `by` last knew. There is no quorum, or `heard` is set.
     pub stale: bool,
-    /// Where it is stale: a leader is heard all the same, and only did not answer when it was asked.
+    /// Only if stale: a leader is heard, but it did not answer the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
-    /// How old that is.
+    /// Age of that state.
     pub age_ms: u64,
 }
 
+/// A condition of a node and the reason for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConditionView {
     pub is: String,
     pub why: String,
 }
 
+/// One node in `/v1/status` and in answers about a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
     pub id: u64,
     pub name: String,
     pub group: Option<String>,
-    /// `manager` or `worker`: what it is to be.
+    /// The desired role: `manager` or `worker`.
     pub role: String,
-    /// `leader`, `voter`, `learner`: what it is, derived from the Raft membership; None: not a member.
+    /// The actual role, derived from the Raft membership: `leader`, `voter` or `learner`. None: not
+    /// a member.
     pub manager: Option<String>,
-    /// `alive`, `suspect`, `away`, `agent-down`, `left`, `never-seen`; `unknown` where no leader says.
+    /// `alive`, `suspect`, `away`, `agent-down`, `left`, `never-seen`; `unknown` if no leader
+    /// confirms it.
     pub presence: String,
     pub presence_since: Option<String>,
     pub lifecycle: String,
-    /// The phase whose failure stands beside the lifecycle.
+    /// The failed phase, in addition to the lifecycle.
     pub failed: Option<String>,
     pub availability: Availability,
     pub maintenance: Option<Maintenance>,
@@ -69,54 +74,57 @@ pub struct NodeView {
     pub gossip: String,
     pub ssh: Option<String>,
     pub ssh_fingerprints: Vec<String>,
-    /// Of the last conclusion.
+    /// The finding of the last verdict.
     pub finding: Option<Finding>,
     pub baseline: Option<Baseline>,
-    /// What is desired changed since the last provisioning.
+    /// The desired state changed since the last provisioning.
     pub outdated: bool,
     pub conditions: Vec<ConditionView>,
     pub job: Option<u64>,
     pub absences: u64,
     pub agent_faults: u32,
-    /// What the agent gossips of itself: a hint.
+    /// What the agent gossips about itself: a hint only.
     pub report: Option<ReportView>,
-    /// Of the program that its agent runs, or ran when it joined where it does not say.
+    /// The version of the agent's program; if it does not report one, the version at its join.
     #[serde(default)]
     pub agent_version: String,
-    /// Managers that don't reach its SSH port while gossip has it.
+    /// Managers that cannot reach the node's SSH port although gossip lists it as alive.
     pub unreachable_from: Vec<String>,
-    /// The same, each with since when.
+    /// The same managers, each with the time since when.
     #[serde(default)]
     pub unreachable_since: BTreeMap<String, String>,
-    /// Pings of the answering manager that it left unanswered since that one's daemon began: what may end in a suspicion,
-    /// and after a blip does not.
+    /// Pings of the answering manager that the node left unanswered since that manager's daemon
+    /// started. They may lead to a suspicion; after a short interruption they do not.
     #[serde(default)]
     pub unanswered: u64,
-    /// `role` compared with the Raft membership: `worker`, `promoting`, `learner`, `voter`, `leader`, `demoting`,
-    /// `lost`.
+    /// `role` compared with the Raft membership: `worker`, `promoting`, `learner`, `voter`,
+    /// `leader`, `demoting`, `lost`.
     #[serde(default)]
     pub manager_state: String,
-    /// What the leader waits for before it is what it is to be.
+    /// What the leader waits for before the node reaches its desired role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager_waits: Option<String>,
-    /// A member of Raft that does not answer the leader, and for how long, in words: whatever gossip says of its machine, it has
-    /// no part in decisions. None also where no leader is asked: no other knows.
+    /// For how long a Raft member has not answered the leader, as text. It then takes no part in
+    /// decisions, whatever gossip reports about its machine. None also if no leader answered,
+    /// because only the leader knows this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager_silent: Option<String>,
-    /// How many entries a learner lacks.
+    /// Number of entries that a learner lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<u64>,
-    /// What fails together with it, as its operator said; empty: nobody did.
+    /// The zone of nodes that may fail together, as set by the operator; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Of its group in the current generation.
+    /// The services of its group in the current generation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// When the certificate ends by which it called the answering manager last; None: it did not since that one's daemon began.
+    /// When the certificate ends with which the node last called the answering manager. None: it
+    /// has not called since that manager's daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_until: Option<String>,
 }
 
+/// The report that a node's agent gossips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportView {
     pub boot: String,
@@ -125,13 +133,13 @@ pub struct ReportView {
     pub digest: String,
     pub generation: u64,
     pub checks: String,
-    /// Of the agent's program; empty: it does not say.
+    /// The version of the agent's program; empty if it does not report one.
     #[serde(default)]
     pub version: String,
 }
 
 impl ReportView {
-    /// None where nothing of the report could be read: an agent of another version.
+    /// None if nothing of the report could be read because the agent has another version.
     pub fn of(report: &Report) -> Option<Self> {
         let checks = match report.checks {
             CheckSummary::None => "none",
@@ -153,6 +161,7 @@ impl ReportView {
     }
 }
 
+/// Answer of `/v1/status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusView {
     pub version: u32,
@@ -166,30 +175,33 @@ pub struct StatusView {
     pub breaker: Option<Breaker>,
     pub warnings: Vec<String>,
     pub nodes: Vec<NodeView>,
-    /// The line for `authorized_keys` by which the managers log in; none in a cluster made before it had a key for that.
+    /// The line for `authorized_keys` with which the managers log in; None in a cluster that was
+    /// created before it had a key for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<String>,
-    /// Backups of the manager that answers; none where it never made one and none is planned.
+    /// The backups of the answering manager; None if it never made one and none is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
-    /// Who waits for `remoor accept`.
+    /// Machines and nodes that wait for `remoor accept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingView>,
-    /// Who left by its own word and may come back.
+    /// Nodes that left by their own request and may come back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<LeftView>,
 }
 
+/// Answer of `/v1/history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryView {
     pub version: u32,
     pub as_of: AsOf,
-    /// Names of the nodes that the items speak of, by id.
+    /// Names of the nodes in the items, by id.
     pub names: BTreeMap<u64, String>,
     /// Oldest first.
     pub items: Vec<HistoryItem>,
 }
 
+/// Answer of `/v1/jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobsView {
     pub version: u32,
@@ -197,12 +209,12 @@ pub struct JobsView {
     pub names: BTreeMap<u64, String>,
     /// Oldest first.
     pub jobs: Vec<Job>,
-    /// What is wanted and no job yet.
+    /// Requests that are not jobs yet.
     #[serde(default)]
     pub queued: Vec<QueuedView>,
 }
 
-/// An order, or a conclusion, that waits for its job.
+/// A request, from an operator or a verdict, that waits for its job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedView {
     pub node: u64,
@@ -211,7 +223,7 @@ pub struct QueuedView {
     pub waits: Vec<String>,
 }
 
-/// The whole story of one node.
+/// The complete state and history of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyView {
     pub version: u32,
@@ -221,12 +233,13 @@ pub struct WhyView {
     pub want: Option<crate::model::Want>,
     pub job: Option<Job>,
     pub history: Vec<HistoryItem>,
-    /// What was not done, and why.
+    /// Actions that were not taken, and why.
     pub not_done: Vec<String>,
     pub next: Vec<String>,
 }
 
-/// Answer of `resetup --check NODE`: what would be done. Examined now; nothing was run.
+/// Answer of `resetup --check NODE`: what would be done. The node was examined for it; nothing was
+/// executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
     pub version: u32,
@@ -234,31 +247,31 @@ pub struct PlanView {
     pub node: String,
     pub verdict: String,
     pub reasons: Vec<String>,
-    /// A re-setup would be ordered.
+    /// Whether a re-setup would be ordered.
     pub would_change: bool,
-    /// Its services, dependents included; empty: the whole group.
+    /// The services to set up, including dependents; empty: the whole group.
     pub services: Vec<String>,
-    /// Those of the playbooks that would be selected, in order, at most 1000 of each phase.
+    /// The playbook tasks that would be selected, in order, at most 1000 of each phase.
     pub tasks: Vec<TaskView>,
-    /// What stands against it: it would wait for these, or be refused.
+    /// Reasons for which it would wait or be refused.
     pub against: Vec<String>,
     pub notes: Vec<String>,
     pub took_ms: u64,
 }
 
-/// A task that a phase may run; whether its conditions hold is seen on the node only.
+/// A task that a phase may run. Whether its conditions hold is known only on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
     /// `cleanup` or `provision`.
     pub phase: String,
-    /// As written, with its markup.
+    /// As written, including templates.
     pub name: String,
     pub module: String,
     pub file: String,
     pub line: u32,
 }
 
-/// Answer of `check NODE`: run now, over SSH.
+/// Answer of `check NODE`: executed now, over SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckView {
     pub version: u32,
@@ -271,17 +284,19 @@ pub struct CheckView {
     pub took_ms: u64,
 }
 
+/// Answer of `/v1/nodes/{name}/diff`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffView {
     pub version: u32,
     pub as_of: AsOf,
     pub node: String,
     pub files: Vec<FileDiff>,
-    /// What could not be told, in words: files that can't be read, nothing recorded to compare with.
+    /// What could not be determined, as text: unreadable files, nothing recorded to compare with.
     #[serde(default)]
     pub unclear: Vec<String>,
 }
 
+/// One file that differs from the desired or recorded state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDiff {
     pub service: String,
@@ -289,45 +304,50 @@ pub struct FileDiff {
     /// `missing`, `extra`, `changed`.
     pub what: String,
     pub attributes: Vec<String>,
-    /// `rendered`: the manager makes it from the fleet; `recorded`: as it was when last set up or adopted; `none`: an extra file.
+    /// `rendered`: the manager renders it from the fleet; `recorded`: as recorded when it was last
+    /// set up or adopted; `none`: an extra file.
     #[serde(default)]
     pub origin: String,
-    /// When it was found first, where each look since then found it too. None: this look is the first.
+    /// When it was first found, if every examination since then found it too. None: this
+    /// examination is the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Wall>,
-    /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
+    /// Unified diff from rendered to found content. None if there is no rendered content, or the
+    /// file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,
 }
 
+/// Answer of `/v1/nodes/{name}/adopt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdoptView {
     pub version: u32,
     pub node: String,
     pub digest: NodeDigest,
-    /// What differs from the baseline before; empty for the first.
+    /// Differences from the previous baseline; empty for the first.
     pub changes: Vec<Difference>,
-    /// Never set up by remoor, and no policy says otherwise: drift on return will be reported, not repaired.
+    /// Never set up by remoor, and no policy for it: drift on return will be reported, not
+    /// repaired.
     #[serde(default)]
     pub reported_only: bool,
 }
 
-/// What an order came to.
+/// The result of an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderView {
     pub version: u32,
-    /// One line for people: what happens now.
+    /// One line for operators: what happens now.
     pub text: String,
     /// Nothing had to be done.
     pub nothing_to_do: bool,
     /// The order waits for the node's return.
     pub queued: bool,
-    /// What to think of before it is done (promote, demote).
+    /// What to consider before it takes effect (promote, demote).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// Of one node among several.
+/// The result for one node of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderedView {
     pub node: String,
@@ -335,16 +355,18 @@ pub struct OrderedView {
     pub order: OrderView,
 }
 
+/// Answer of `/v1/orders`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrdersView {
     pub version: u32,
     /// In the order of the request.
     pub orders: Vec<OrderedView>,
-    /// About all of them together.
+    /// Warnings that concern all of them together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
+/// Answer of `/v1/apply`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedView {
     pub version: u32,
@@ -362,21 +384,22 @@ pub struct OrderRequest {
     pub force: bool,
     pub now: bool,
     pub no_queue: bool,
-    /// For `update` of several nodes: all at once, where otherwise one of each group goes first.
+    /// For `update` of several nodes: update all at once, without a canary in each group.
     pub no_canary: bool,
-    /// For `maintenance`: how long, 0 ends it.
+    /// For `maintenance`: the duration; 0 ends it.
     pub for_ms: u64,
-    /// For `zone`: its name; empty: in none.
+    /// For `zone`: its name; empty removes the nodes from their zone.
     pub zone: String,
-    /// For `trust-key`: the fingerprint that the operator saw.
+    /// For `trust-key`: the fingerprint that the operator verified.
     pub fingerprint: String,
-    /// Take only these paths (adopt).
+    /// For `adopt`: adopt only these paths.
     pub paths: Vec<String>,
-    /// Variables of the jobs that this leads to.
+    /// Variables of the resulting jobs.
     pub vars: crate::model::Vars,
 }
 
-/// Answer of `GET /v1/nodes/{name}/checks`: every check file of the generation that the node is examined by.
+/// Answer of `GET /v1/nodes/{name}/checks`: all check files of the generation by which the node is
+/// examined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksView {
     pub version: u32,
@@ -395,11 +418,12 @@ pub struct VarsView {
     pub vars: Vec<VarView>,
 }
 
+/// A variable of a node, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VarView {
     pub name: String,
     pub value: serde_json::Value,
-    /// The file and place, or the job, whose word holds.
+    /// The file and position, or the job, that set the value.
     pub origin: String,
 }
 
@@ -414,7 +438,7 @@ pub struct OrdersRequest {
     pub request: OrderRequest,
 }
 
-/// Body of an order that needs no words.
+/// Body of an order without parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nothing {}
 
@@ -422,11 +446,11 @@ pub struct Nothing {}
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CancelRequest {
-    /// End the task under way too.
+    /// Also interrupt the current task.
     pub now: bool,
 }
 
-/// Body of `POST /v1/nodes`: lets a machine in that will join under this name.
+/// Body of `POST /v1/nodes`: creates a join token for a machine with this name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InviteRequest {
     pub name: String,
@@ -446,7 +470,7 @@ pub struct InviteView {
     pub managers: Vec<String>,
 }
 
-/// One line of the stream of `/v1/watch` and `/v1/jobs/{id}/logs`.
+/// One line of the stream of `/v1/watch` and `/v1/jobs/{id}/log`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
 pub enum StreamItem {
@@ -460,11 +484,12 @@ pub enum StreamItem {
         phase: String,
         event: serde_json::Value,
     },
-    /// The stream was too fast for this reader: so many items are missing.
+    /// This reader was too slow; `count` items are missing.
     Missed {
         count: u64,
     },
-    /// A snapshot took the place of the journal's entries up to `index`: what they were is in the history only.
+    /// A snapshot replaced the journal's entries up to `index`; they are available only in the
+    /// history.
     Resync {
         index: u64,
     },
@@ -473,13 +498,13 @@ pub enum StreamItem {
     },
 }
 
-/// Faults of `apply` and `lint`, inside an error's details.
+/// Faults of `apply` and `lint`, in an error's details.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultsView {
     pub faults: Vec<crate::model::Fault>,
 }
 
-/// A refusal of the state machine, inside an error's details.
+/// A refusal of the state machine, in an error's details.
 pub type RefusalView = Refusal;
 
 #[cfg(test)]

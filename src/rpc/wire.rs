@@ -1,5 +1,6 @@
-//! What every answer of the API has in common: the error body, moments, event streams, and extractors that answer a bad
-//! request in the same form. The answers themselves, with their source and age, are in `view`.
+//! What all answers of the API have in common: the error body, timestamps, event streams, and
+//! extractors that answer a bad request in the same form. The answers themselves, with their source
+//! and age, are in `view`.
 
 use crate::model::Wall;
 use axum::Router;
@@ -17,28 +18,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What helps where no majority of the managers answers.
+/// The next step to suggest when no quorum of managers answers.
 pub const NO_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
                                   ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
 
-/// Largest body of a request, bytes, unless a route says otherwise.
+/// Maximum size of a request body in bytes, unless a route sets another.
 pub const BODY_MAX: usize = 2 << 20;
-/// Header of a request that a manager passes on: for whom it asks.
+/// Header of a request that a manager forwards: the name of the original caller.
 pub const BEHALF: &str = "remoor-on-behalf-of";
-/// The same: an operator's key, in hex, which may be revoked.
+/// Header with the original operator's key in hex, so that a revoked key can be rejected.
 pub const BEHALF_KEY: &str = "remoor-on-behalf-of-key";
-/// Largest body of Raft messages and blobs, bytes; also the largest answer that a client takes.
+/// Maximum size of Raft messages and blobs in bytes; also the maximum answer that a client accepts.
 pub const LARGE_BODY_MAX: usize = 64 << 20;
-/// Of an unknown key, in an answer.
+/// Maximum characters of an unknown key that are repeated in an answer.
 const KEY_CHARS_MAX: usize = 64;
-/// How long a request's body may take to arrive.
+/// Maximum time for a request body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// How often an event stream says that it is still there, by an empty line.
+/// Interval at which an event stream sends an empty line, as a sign of life.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident;)*) => {
-        /// What went wrong, for programs. A client takes codes that it does not know, too.
+        /// What went wrong, for programs. A client also accepts codes that it does not know.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code { $($(#[$doc])* $name,)* }
 
@@ -46,12 +47,12 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Code] = &[$(Code::$name,)*];
 
-            /// As on the wire.
+            /// The code as on the wire.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$name => $text,)* }
             }
 
-            /// The HTTP status that goes with it.
+            /// The HTTP status of the code.
             pub fn status(self) -> StatusCode {
                 match self { $(Code::$name => StatusCode::$status,)* }
             }
@@ -60,33 +61,35 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The request can't be understood.
+    /// The request cannot be parsed.
     BadRequest = "bad-request", BAD_REQUEST;
-    /// The request's body has a key that means nothing here; `details.key` names it. Nothing was changed.
+    /// The request body has an unknown key; `details.key` names it. Nothing was changed.
     UnknownKey = "unknown-key", BAD_REQUEST;
-    /// The fleet, a file of it or a value in it is not valid.
+    /// The fleet, one of its files or a value in it is not valid.
     Invalid = "invalid", UNPROCESSABLE_ENTITY;
-    /// A caller without a certificate asked for what needs one.
+    /// A caller without a certificate requested something that needs one.
     Unauthenticated = "unauthenticated", UNAUTHORIZED;
-    /// The caller's certificate ran out.
+    /// The caller's certificate has expired, or its CA was replaced.
     CredentialExpired = "credential-expired", UNAUTHORIZED;
-    /// The secret of a join token is not, or no longer, a valid one.
+    /// The secret of a join token is not valid, or not any more.
     BadToken = "bad-token", UNAUTHORIZED;
-    /// Waits for an operator's `remoor accept`; ask again.
+    /// Waiting for an operator's `remoor accept`; retry later.
     Pending = "pending", FORBIDDEN;
-    /// The clock of the machine that joins is off; `details.skew_ms` says how far it is ahead.
+    /// The clock of the joining machine is wrong; `details.skew_ms` says how far it is ahead.
     ClockSkew = "clock-skew", CONFLICT;
-    /// The caller is known, but may not do this.
+    /// The caller is known but not authorised for this.
     Forbidden = "forbidden", FORBIDDEN;
     /// The caller was removed from the cluster.
     NodeRemoved = "node-removed", FORBIDDEN;
-    /// The caller is no member of Raft any more: the id by which it speaks is nobody's, and never will be.
+    /// The Raft id of the caller is retired: it is not a member, and the id will never be used
+    /// again.
     Retired = "retired", FORBIDDEN;
-    /// The caller's data directory is a copy, or an older one: as a member of Raft it would break what it has promised.
+    /// The caller's data directory is a copy or outdated. As a Raft member it would break its
+    /// promises.
     StaleDirectory = "stale-directory", FORBIDDEN;
-    /// A machine that wants to join can't be dialled at the address that it names.
+    /// A joining machine cannot be reached at the address that it gave.
     Unreachable = "unreachable", UNPROCESSABLE_ENTITY;
-    /// Sent to, or by, another node than meant.
+    /// Sent to, or by, another node than intended.
     WrongNode = "wrong-node", CONFLICT;
     /// Sent by a node of an older or newer epoch.
     WrongEpoch = "wrong-epoch", CONFLICT;
@@ -94,30 +97,31 @@ codes! {
     WrongCluster = "wrong-cluster", CONFLICT;
     NotFound = "not-found", NOT_FOUND;
     MethodNotAllowed = "method-not-allowed", METHOD_NOT_ALLOWED;
-    /// What is there is not what the caller thought.
+    /// The current state is not what the caller expected.
     Conflict = "conflict", CONFLICT;
-    /// A guard refuses: nothing was changed.
+    /// A precondition is not met. Nothing was changed.
     Refused = "refused", CONFLICT;
     TooLarge = "too-large", PAYLOAD_TOO_LARGE;
     RateLimited = "rate-limited", TOO_MANY_REQUESTS;
-    /// Another manager leads; `details.leader` says which, if known. Nothing was changed.
+    /// Another manager leads; `details.leader` names it if known. Nothing was changed.
     NotLeader = "not-leader", MISDIRECTED_REQUEST;
-    /// This manager lags behind; ask again, or another. Nothing was changed.
+    /// This manager lags behind. Retry here or at another manager. Nothing was changed.
     Retry = "retry", SERVICE_UNAVAILABLE;
-    /// No majority of managers can be reached. Nothing was changed.
+    /// No quorum of managers can be reached. Nothing was changed.
     NoQuorum = "no-quorum", SERVICE_UNAVAILABLE;
-    /// Whether the command was committed is not known.
+    /// It is not known whether the command was committed.
     OutcomeUnknown = "outcome-unknown", GATEWAY_TIMEOUT;
-    /// This daemon does not do that: a worker asked for what managers answer, or a part that is not running.
+    /// This daemon cannot do that: it is a worker and the request is for managers, or the requested
+    /// service is not running.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE;
-    /// The other side did not answer in time.
+    /// The other node did not answer in time.
     Timeout = "timeout", GATEWAY_TIMEOUT;
-    /// A fault of remoor itself.
+    /// A bug in remoor.
     Internal = "internal", INTERNAL_SERVER_ERROR;
 }
 
 impl Code {
-    /// The code of this name.
+    /// The code with this text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)
     }
@@ -129,20 +133,21 @@ impl fmt::Display for Code {
     }
 }
 
-/// An answer that says no: `{"error": {"code", "message", "next", "details"}}`.
+/// An error answer: `{"error": {"code", "message", "next", "details"}}`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub code: Code,
-    /// For people: lower case, no final stop.
+    /// For operators: lowercase, without a final full stop.
     pub message: String,
-    /// The command to try next.
+    /// The command to try next, for operators.
     pub next: Option<String>,
-    /// For programs; what it holds depends on the code.
+    /// For programs; the content depends on the code.
     pub details: Box<Value>,
 }
 
 impl Failure {
+    /// A failure without next step and details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), next: None, details: Box::default() }
     }
@@ -160,13 +165,13 @@ impl Failure {
     }
 }
 
-/// The error body as it travels.
+/// The error body on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ErrorBody {
     pub error: ErrorFields,
 }
 
-/// The fields of [`ErrorBody`]; the code is text, since another version may have more of them.
+/// The fields of [`ErrorBody`]. The code is text, since another version may have more codes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ErrorFields {
     pub code: String,
@@ -185,15 +190,15 @@ impl IntoResponse for Failure {
     }
 }
 
-/// A moment as RFC 3339 with milliseconds, UTC.
+/// A time as RFC 3339 with milliseconds, in UTC.
 pub fn rfc3339(at: Wall) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-    // Wall times beyond the year 9999 come from no clock; they show as the last moment that can be written.
+    // No clock returns times beyond the year 9999; they are shown as the last representable time.
     let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
     format!("{moment:.3}")
 }
 
-/// An answer as JSON, in which the moments of the log have their text beside them.
+/// An answer as JSON, in which log times also get an RFC 3339 text.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<T>(pub T);
 
@@ -204,12 +209,14 @@ impl<T: Serialize> IntoResponse for Answer<T> {
                 super::view::with_times(&mut value);
                 axum::Json(value).into_response()
             }
-            Err(error) => Failure::new(Code::Internal, format!("the answer can't be written: {error}")).into_response(),
+            Err(error) => {
+                Failure::new(Code::Internal, format!("the answer cannot be encoded: {error}")).into_response()
+            }
         }
     }
 }
 
-/// A request's body as JSON. A bad one is answered with `bad-request`, naming the place.
+/// A request body as JSON. A bad one is answered with `bad-request` and the position of the error.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -223,8 +230,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// The body of an order to `/v1`: a JSON object, or nothing, which is the same as `{}`. A key that means nothing here is
-/// refused by name, since an order that is half understood is another order; so is a value of the wrong type, with its place.
+/// The body of an order to `/v1`: a JSON object, or nothing, which equals `{}`. An unknown key is
+/// rejected by name, since a partly understood order would be a different order. A value of the
+/// wrong type is rejected with its position.
 #[derive(Debug, Clone, Copy)]
 pub struct Strict<T>(pub T);
 
@@ -237,7 +245,7 @@ impl<T: DeserializeOwned + Serialize + Default + 'static, S: Send + Sync> FromRe
     }
 }
 
-/// The keys of a body, each with a value that fits; written down once for each kind of body.
+/// The keys of a body type, each with a valid value; computed once for each type.
 fn keys_of<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
     static KNOWN: Mutex<BTreeMap<TypeId, Arc<Map<String, Value>>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +274,8 @@ fn strictly<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) ->
     })
 }
 
-/// The first value that does not fit, found by putting each alone into a body that does. A flattened struct keeps no places.
+/// Finds the first invalid value, by inserting each value alone into a valid body. This is needed
+/// because flattened structs keep no positions.
 fn misfit<T: DeserializeOwned>(given: &Map<String, Value>, fits: &Map<String, Value>) -> Option<(String, String)> {
     let fault = |key: &str, value: Value| {
         let mut one = fits.clone();
@@ -279,7 +288,7 @@ fn misfit<T: DeserializeOwned>(given: &Map<String, Value>, fits: &Map<String, Va
     Some(inner.map_or_else(|| (key.clone(), why), |(at, why)| (format!("{key}[{at}]"), why)))
 }
 
-/// A request's body as bytes.
+/// A request body as bytes.
 #[derive(Debug, Clone)]
 pub struct Raw(pub Bytes);
 
@@ -290,7 +299,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
         match tokio::time::timeout(BODY_WITHIN, Bytes::from_request(request, state)).await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Failure::new(Code::TooLarge, "the request's body is larger than this endpoint takes"))
+                Err(Failure::new(Code::TooLarge, "the request's body is larger than this endpoint accepts"))
             }
             Ok(Err(rejection)) => Err(Failure::new(Code::BadRequest, rejection.body_text())),
             Err(_) => Err(late()),
@@ -298,12 +307,13 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     }
 }
 
-/// A body of at most `most` bytes, in the time that bodies have; for whoever passes a request on.
+/// Reads a body of at most `most` bytes within the usual time limit, for a handler that forwards a
+/// request.
 pub async fn bounded(body: Body, most: usize) -> Result<Bytes, Failure> {
     match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
-            let text = format!("the request's body broke off, or is larger than {most} bytes");
+            let text = format!("the request's body is incomplete or larger than {most} bytes");
             Err(Failure::new(Code::TooLarge, text))
         }
         Err(_) => Err(late()),
@@ -314,24 +324,26 @@ fn late() -> Failure {
     Failure::new(Code::Timeout, format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs()))
 }
 
-/// The limit for routes that take Raft messages or blobs: `.layer(large_body())`.
+/// The body limit for routes that accept Raft messages or blobs: `.layer(large_body())`.
 pub fn large_body() -> DefaultBodyLimit {
     DefaultBodyLimit::max(LARGE_BODY_MAX)
 }
 
-/// Gives a router the usual body limit (routes with a [`large_body`] of their own keep it) and answers for everything else.
+/// Sets a router's default body limit (a route's own [`large_body`] has priority) and answers all
+/// other requests with errors.
 pub fn finish(router: Router) -> Router {
     let no_such = |method: Method, uri: Uri| async move {
         Failure::new(Code::NotFound, format!("no such endpoint: {method} {}", uri.path()))
     };
     let wrong_method = |method: Method, uri: Uri| async move {
-        Failure::new(Code::MethodNotAllowed, format!("{} does not take {method}", uri.path()))
+        Failure::new(Code::MethodNotAllowed, format!("{} does not accept {method}", uri.path()))
     };
     router.fallback(no_such).method_not_allowed_fallback(wrong_method).layer(DefaultBodyLimit::max(BODY_MAX))
 }
 
-/// An answer of one JSON value a line for as long as the sender lives, with an empty line every 10 s in between. When the
-/// client goes away the receiver is dropped, which the sender sees.
+/// An answer with one JSON value per line for as long as the sender exists, and an empty line every
+/// 10 s without events. When the client disconnects, the receiver is dropped, which the sender
+/// notices.
 pub fn ndjson(events: mpsc::Receiver<Value>) -> Response {
     let lines = futures_util::stream::unfold(events, |mut events| async move {
         let line = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
@@ -363,7 +375,7 @@ mod tests {
         let of = |body: &str| strictly::<OrdersRequest>(body.as_bytes());
         assert!(of(r#"{"order": "update", "nodes": ["w1", "w2"], "no_canary": true}"#).unwrap().request.no_canary);
         let good = of(r#"{"order": "resetup", "nodes": ["w1"], "now": true}"#).unwrap();
-        assert_eq!((good.order.as_str(), good.request.now), ("resetup", true), "flattened keys are known");
+        assert_eq!((good.order.as_str(), good.request.now), ("resetup", true), "flattened keys are known too");
         let refused = of(r#"{"nodes": ["w1"], "forse": false}"#).unwrap_err();
         assert_eq!((refused.code, &refused.details["key"]), (Code::UnknownKey, &"forse".into()));
         assert!(refused.message.contains("unknown key `forse`"), "{refused}");
@@ -382,7 +394,7 @@ mod tests {
         assert_eq!(strictly::<OrderRequest>(b"").unwrap(), OrderRequest::default());
         assert_eq!(strictly::<Nothing>(b"{}").unwrap(), Nothing {});
         assert_eq!(strictly::<Nothing>(b"{\"now\": true}").unwrap_err().code, Code::UnknownKey);
-        assert_eq!(strictly::<InviteRequest>(b"{}").unwrap_err().code, Code::BadRequest, "a name is wanted");
+        assert_eq!(strictly::<InviteRequest>(b"{}").unwrap_err().code, Code::BadRequest, "a name is required");
         let long = format!("{{\"{}\": 1}}", "x".repeat(9_999));
         assert!(of(&long).unwrap_err().message.len() < 500);
     }

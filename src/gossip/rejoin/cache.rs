@@ -1,4 +1,5 @@
-//! Where known nodes were last seen, on disk, so that a node finds back with all managers down. A file, no network.
+//! The last known addresses of nodes, on disk, so that a node finds the cluster again while all
+//! managers are down. No network here.
 
 use crate::disk::atomic_write;
 use crate::model::NodeName;
@@ -7,12 +8,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Addresses kept of one node, best first.
+/// Maximum addresses kept for one node, best first.
 pub const ADDRS_MAX: usize = 4;
-/// A larger file is not ours.
+/// A larger file was not written by remoor.
 const FILE_MAX: u64 = 16 << 20;
 const VERSION: u32 = 1;
 
+/// Known nodes with their addresses, best first.
 pub type Addresses = BTreeMap<NodeName, Vec<SocketAddr>>;
 
 #[derive(Serialize, Deserialize)]
@@ -21,20 +23,21 @@ struct Form {
     nodes: Addresses,
 }
 
+/// Why the cache could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// There may be nothing wrong with the file; the cache starts empty and the next save replaces it.
+    /// The file itself may be fine. The cache starts empty and the next save replaces the file.
     #[error("reading {path}")]
     Read { path: PathBuf, source: std::io::Error },
     /// The file is damaged or of another version; the cache starts empty and the next save replaces it.
-    #[error("{path} is no address cache that this version reads")]
+    #[error("{path} is not an address cache that this version can read")]
     Form { path: PathBuf },
-    /// The file is as it was before.
+    /// The file is unchanged.
     #[error("writing {path}")]
     Write { path: PathBuf, source: std::io::Error },
 }
 
-/// Reads the cache; a missing file is an empty one.
+/// Reads the cache. A missing file counts as empty.
 pub fn load(path: &Path) -> Result<Addresses, CacheError> {
     let read = |source| CacheError::Read { path: path.to_owned(), source };
     let form = || CacheError::Form { path: path.to_owned() };
@@ -52,7 +55,8 @@ pub fn load(path: &Path) -> Result<Addresses, CacheError> {
     Ok(found.nodes)
 }
 
-/// Replaces the cache: after a crash either the old or the new file is there, whole. Readable by its owner only.
+/// Replaces the cache atomically: after a crash the complete old or new file is there. Readable by
+/// its owner only.
 pub fn save(path: &Path, nodes: &Addresses) -> Result<(), CacheError> {
     let write = |source| CacheError::Write { path: path.to_owned(), source };
     let text = serde_json::to_vec_pretty(&Form { version: VERSION, nodes: nodes.clone() })
@@ -60,7 +64,8 @@ pub fn save(path: &Path, nodes: &Addresses) -> Result<(), CacheError> {
     atomic_write(path, &text, 0o600).map_err(|e| write(e.into_io()))
 }
 
-/// The known nodes with their addresses: those where they were just seen, those handed in, those remembered.
+/// The known nodes with their addresses, in this order: addresses just seen in use, given ones,
+/// remembered ones.
 pub fn merge(known: &Addresses, seen: &BTreeMap<NodeName, SocketAddr>, remembered: &Addresses) -> Addresses {
     let mut merged = Addresses::new();
     for (name, given) in known {

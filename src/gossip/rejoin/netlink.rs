@@ -1,4 +1,5 @@
-//! Hears from the kernel that a link, address or route changed. Says only that; what changed is nobody's business here.
+//! Receives notices from the kernel when a link, address or route changed. Reports only that
+//! something changed.
 
 use futures_util::StreamExt;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
@@ -13,7 +14,7 @@ const GROUPS: [MulticastGroup; 5] = [
     MulticastGroup::Ipv6Route,
 ];
 
-/// Rings `bell` at each change, until the task is aborted or netlink fails; the reason is returned.
+/// Notifies `bell` at each change, until the task is aborted or netlink fails. Returns the reason.
 pub async fn listen(bell: Arc<Notify>) -> std::io::Error {
     let (connection, _handle, mut messages) = match new_multicast_connection(&GROUPS) {
         Ok(parts) => parts,

@@ -1,50 +1,52 @@
-//! Whom to dial now: known nodes that are not members, and nobody else. Pure; time and chance are handed in.
+//! Decides which nodes to dial now: only known nodes that are not members. Pure; time and random
+//! numbers are passed in.
 
 use super::super::config::Timing;
 use crate::model::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Dials under way at once.
+/// Maximum dials under way at once.
 pub const PARALLEL_MAX: usize = 4;
 
-/// What the loop remembers of its dials of one missing node.
+/// The recent dials of one missing node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tries {
-    /// Start of the last dial, or of the isolation that began after it.
+    /// Start of the last dial, or of the isolation if that began later.
     pub last_ms: u64,
-    /// Since the node went missing, the isolation began, or the last nudge.
+    /// Dials since the node went missing, the isolation began, or the last nudge.
     pub count: u32,
 }
 
-/// The wait of a node that is alone doubles to this many times the shortest ...
+/// The wait of an isolated node doubles up to this factor of the minimum wait.
 const DOUBLED_MAX: u64 = 4;
-/// ... and grows from there as this part of the time that it has been alone: back soon after a cut of a minute, and not dense
-/// after one of hours.
+/// After that, the wait grows as this fraction (1/16) of the isolation's length. So a node returns
+/// soon after a cut of a minute, but does not dial often after one of hours.
 const ALONE_PART: u64 = 16;
 
-/// Everything the decision depends on. Times are monotonic milliseconds of this process.
+/// The input of the decision. Times are monotonic milliseconds of this process.
 #[derive(Debug, Clone)]
 pub struct State {
     pub me: NodeName,
     pub my_addr: SocketAddr,
-    /// Who belongs to the cluster, and where they were seen, best address first.
+    /// The nodes of the cluster and where they were seen, best address first.
     pub known: BTreeMap<NodeName, Vec<SocketAddr>>,
     /// Live members, with or without this node.
     pub members: BTreeMap<NodeName, SocketAddr>,
     /// Dials under way.
     pub dialling: BTreeSet<NodeName>,
     pub tries: BTreeMap<NodeName, Tries>,
-    /// Something happened that makes a dial worthwhile.
+    /// Time of the last nudge: an event that makes a dial worthwhile.
     pub nudged_ms: Option<u64>,
-    /// When the last peer was lost; None while there are any, and until there was one.
+    /// When the last peer was lost. None while there are peers, and before there was one.
     pub alone_since_ms: Option<u64>,
-    /// 0 to 1000; spreads isolated nodes that lost each other at the same moment.
+    /// 0 to 1000; spreads the dials of isolated nodes that lost each other at the same moment.
     pub jitter_permille: u16,
     pub timing: Timing,
 }
 
 impl State {
+    /// The state of a node that knows no other nodes yet.
     pub fn new(me: NodeName, my_addr: SocketAddr, timing: Timing) -> Self {
         Self {
             me,
@@ -60,12 +62,12 @@ impl State {
         }
     }
 
-    /// No live peer at all.
+    /// Whether there is no live peer.
     pub fn isolated(&self) -> bool {
         !self.members.keys().any(|name| *name != self.me)
     }
 
-    /// Takes in who is a member now.
+    /// Updates the set of members.
     pub fn set_members(&mut self, now_ms: u64, members: BTreeMap<NodeName, SocketAddr>) {
         let before = self.isolated();
         self.members = members;
@@ -75,14 +77,15 @@ impl State {
             self.alone_since_ms = None;
         } else if !before {
             self.alone_since_ms = Some(now_ms);
-            // The wait starts over at its shortest, for those too that were dialled a minute ago or never.
+            // Restart the wait at its minimum, also for nodes that were dialled a minute ago or
+            // never.
             for name in self.known.keys() {
                 self.tries.insert(name.clone(), Tries { last_ms: now_ms, count: 0 });
             }
         }
     }
 
-    /// Takes in that something happened.
+    /// Records an event that makes a dial worthwhile.
     pub fn nudge(&mut self, now_ms: u64) {
         self.nudged_ms = Some(now_ms);
         for tries in self.tries.values_mut() {
@@ -90,19 +93,19 @@ impl State {
         }
     }
 
-    /// Takes in that a planned dial has begun.
+    /// Records that a planned dial has begun.
     pub fn begin(&mut self, now_ms: u64, name: &NodeName) {
         self.dialling.insert(name.clone());
         let tries = self.tries.entry(name.clone()).or_default();
         *tries = Tries { last_ms: now_ms, count: tries.count.saturating_add(1) };
     }
 
-    /// Takes in that a dial has ended, either way: whether it worked is seen by the members.
+    /// Records that a dial has ended. Whether it succeeded shows in the members.
     pub fn end(&mut self, name: &NodeName) {
         self.dialling.remove(name);
     }
 
-    /// The nodes that could be dialled, and when each is due.
+    /// The nodes that could be dialled, with an address and the time when each is due.
     fn missing(&self) -> impl Iterator<Item = (&NodeName, SocketAddr, u64)> {
         self.known.iter().filter_map(|(name, addrs)| {
             if *name == self.me || self.members.contains_key(name) || self.dialling.contains(name) {
@@ -125,7 +128,7 @@ impl State {
             let alone = tries.last_ms.saturating_sub(self.alone_since_ms.unwrap_or(0));
             let most = max.min((alone / ALONE_PART).max(DOUBLED_MAX * min));
             let doubled = min.saturating_mul(1 << tries.count.min(20)).min(most);
-            // Between half and all of it, so that the bound holds whatever the jitter.
+            // Between half and all of it, so that the maximum holds for any jitter.
             doubled / 2 + doubled / 2 * u64::from(self.jitter_permille.min(1000)) / 1000
         } else {
             ms(self.timing.rejoin_interval)
@@ -141,7 +144,8 @@ impl State {
     }
 }
 
-/// The dials to begin at `now_ms`, the longest waiting first, at most [`PARALLEL_MAX`] with those under way.
+/// The dials to begin at `now_ms`, the longest waiting first. Together with those under way at most
+/// [`PARALLEL_MAX`].
 pub fn plan(now_ms: u64, state: &State) -> Vec<(NodeName, SocketAddr)> {
     let mut due: Vec<_> = state.missing().filter(|(_, _, due)| *due <= now_ms).collect();
     due.sort_by_key(|(name, _, _)| state.tries.get(*name).map(|t| t.last_ms));
@@ -149,8 +153,8 @@ pub fn plan(now_ms: u64, state: &State) -> Vec<(NodeName, SocketAddr)> {
     due.into_iter().map(|(name, addr, _)| (name.clone(), addr)).collect()
 }
 
-/// When [`plan`] may have something to say again if nothing happens before. None: nobody is missing, or all lines are
-/// busy, and the end of a dial comes first.
+/// When [`plan`] may return something again if nothing else happens. None: no node is missing, or
+/// the maximum number of dials is under way, so the end of a dial comes first.
 pub fn next_ms(state: &State) -> Option<u64> {
     if state.dialling.len() >= PARALLEL_MAX {
         return None;

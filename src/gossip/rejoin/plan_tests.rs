@@ -1,4 +1,4 @@
-//! Tables for the dial plan.
+//! Tests of the dial plan.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn addr(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 7946))
 }
 
-/// `me` at .100, the named nodes known at .1, .2, ...
+/// A state whose node is at .100; the named nodes are known at .1, .2, ...
 fn state(known: &[&str]) -> State {
     let mut state = State::new("me".into(), addr(100), Timing::default());
     state.jitter_permille = 1000;
@@ -30,7 +30,8 @@ fn names(plan: Vec<(NodeName, SocketAddr)>) -> Vec<String> {
     plan.into_iter().map(|(name, _)| name.0).collect()
 }
 
-/// Runs the clock in steps of 100 ms with dials that fail at once; when each node was dialled.
+/// Advances the clock in steps of 100 ms with dials that fail at once. Returns when each node was
+/// dialled.
 fn run(state: &mut State, from_ms: u64, until_ms: u64) -> Vec<(u64, String)> {
     let mut dialled = vec![];
     for now in (from_ms..=until_ms).step_by(100) {
@@ -74,7 +75,7 @@ fn with_peers_the_missing_are_dialled_every_minute() {
 fn without_peers_the_wait_doubles_and_then_grows_with_the_time_alone_up_to_its_bound() {
     let mut state = state(&["a"]);
     members(&mut state, 0, &["me", "a"]);
-    assert_eq!(next_ms(&state), None, "nobody is missing");
+    assert_eq!(next_ms(&state), None, "no node is missing");
     members(&mut state, 50_000, &["me"]);
     let dialled = times(&run(&mut state, 50_000, 50_000 + 7_200_000));
     let waits: Vec<_> = [50_000].iter().chain(&dialled).zip(&dialled).map(|(a, b)| (b - a, a - 50_000)).collect();
@@ -162,7 +163,7 @@ fn addresses_take_turns_and_those_in_use_by_members_are_left_out() {
 }
 
 proptest! {
-    /// Invariant I5, and its counterpart: whoever is missing is dialled sooner or later.
+    /// Invariant I5 and its counterpart: a missing node is dialled eventually.
     #[test]
     fn never_dials_a_current_member(
         steps in proptest::collection::vec((0u64..70_000, 0u16..256, any::<bool>(), 0u16..1001), 1..40),

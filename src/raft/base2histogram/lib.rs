@@ -1,12 +1,13 @@
-//! Stands in for the crate of this name, of which openraft keeps a dozen histograms. They can be read only with its feature
-//! `runtime-stats`, which is off here; but the real crate fills tables for every width it can do, and that is 26 MB in each
-//! manager, more than everything else of it. This one counts samples and keeps no values. Not for any other use: whoever
-//! turns that feature on must take the line under `[patch]` out of `Cargo.toml`.
+//! Replacement for the crate of the same name, of which openraft keeps a dozen histograms. They can
+//! be read only with its feature `runtime-stats`, which is off here. The real crate fills tables for
+//! every supported width, which costs 26 MB in each manager, more than all its other memory. This
+//! one counts samples and keeps no values. It is not for any other use: to turn that feature on,
+//! remove the line under `[patch]` from `Cargo.toml`.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// How many samples there were.
+/// The number of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram<T = ()> {
     samples: u64,
@@ -61,7 +62,7 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// Shows nothing.
+/// Prints nothing.
 #[derive(Debug, Clone, Default)]
 pub struct AsciiChart;
 

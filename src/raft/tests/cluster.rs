@@ -1,4 +1,5 @@
-//! Members in one process: agreement, fail-over, restart, partition, membership, and refusals.
+//! Members in one process: agreement, failover, restart, partition, membership changes, and
+//! rejected messages.
 
 use super::*;
 use crate::raft::life::{Lives, Mark};
@@ -21,7 +22,7 @@ async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
     let (raft, mut feed) = start(config(dir.path(), 1), &mesh).await;
     assert!(raft.state().borrow().has("one"), "replayed before start returns");
     let again = until_status(&raft, "leading again", |s| s.is_leader).await;
-    assert!(again.term > term, "what it sent before it stopped may be on other disks only");
+    assert!(again.term > term, "entries sent before the stop may be only on other disks");
     raft.propose("two".to_owned()).await.unwrap();
     assert_eq!(told(&mut feed).await.entry.as_str(), "two", "replayed entries are not announced");
     stop(&raft, &mesh).await;
@@ -53,7 +54,7 @@ async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_a
         let word = format!("after {n}");
         acknowledged.insert(propose_somewhere(rest, &word).await, word);
     }
-    // All first: the last entry of a follower is confirmed by a leader that still lives.
+    // Wait for all first: only a live leader confirms a follower's last entry.
     for raft in rest {
         until_word(raft, "after 19").await;
     }
@@ -135,8 +136,8 @@ async fn a_late_learner_gets_a_snapshot_is_told_so_becomes_a_voter_and_leaves_ag
     first.add_learner(RaftId(2), address(2)).await.unwrap();
     first.add_learner(RaftId(2), address(2)).await.unwrap();
     until_word(&second, "w59").await;
-    // The entries that the snapshot holds are told by one word; no other is skipped.
-    let Some(News::Resync { index }) = heard.recv().await else { panic!("entries were skipped without a word") };
+    // `Resync` announces the entries that the snapshot replaces; no other entry is skipped.
+    let Some(News::Resync { index }) = heard.recv().await else { panic!("entries were skipped without a resync") };
     let from: Vec<u64> = second.state().borrow().words.keys().copied().filter(|at| *at > index).collect();
     for at in from {
         assert_eq!(told(&mut heard).await.index, at);
@@ -175,7 +176,7 @@ async fn a_learner_that_never_came_is_removed_and_two_changes_at_once_are_refuse
     stop(&first, &mesh).await;
 }
 
-/// Raft id 1 in epoch 1, whose log would be there.
+/// Raft id 1 in epoch 1, with its incarnations stored in `dir`.
 fn us(dir: &Path) -> wire::Us {
     let lives = Lives::begin(dir, Mark::default(), Arc::default()).unwrap();
     wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1), lives: Arc::new(lives) }
@@ -188,7 +189,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What such a member says it has would be taken for what it has: openraft stops where a follower has less than before.
+/// A leader must not trust the log position that such a member reports: openraft stops if a
+/// follower has less than before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
@@ -201,7 +203,7 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
     let (third, _) = start(config(dir.path(), 3), &mesh).await;
     members[0].propose("forgotten".to_owned()).await.unwrap();
     until_word(&third, "forgotten").await;
-    assert!(members[0].refusals().is_empty(), "it was only started again");
+    assert!(members[0].refusals().is_empty(), "a restart alone is accepted");
     stop(&third, &mesh).await;
     std::fs::rename(&home, dir.path().join("newer")).unwrap();
     copy(&older, &home);
@@ -216,14 +218,14 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
         }
     });
     assert_eq!(refused.await.unwrap(), Stale::Copy { number: 2 }.to_string());
-    // Its requests are judged where the caller is known, which is above this folder.
+    // Its requests are judged above this folder, where the caller is known.
     let claim = members[1].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(members[1].admit(&claim).await.is_ok(), "it never spoke to the second one");
     let claim = members[0].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(matches!(members[0].admit(&claim).await, Err(RaftError::Stale { id: RaftId(3), .. })));
     members[0].propose("by two".to_owned()).await.unwrap();
     let matched = members[0].status().borrow().matched.get(&RaftId(3)).copied();
-    // Alone with it there is no majority.
+    // With it as the only other member there is no majority.
     mesh.cut_off(2);
     assert!(members[0].propose("by one".to_owned()).await.is_err());
     assert_eq!(members[0].status().borrow().matched.get(&RaftId(3)).copied(), matched);
@@ -299,7 +301,7 @@ async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_membe
     for n in 0..5 {
         index = members[0].propose(format!("w{n}")).await.unwrap().0;
     }
-    // Two of three are lost; the survivor may not know that the last entry was committed.
+    // Two of three are lost. The survivor may not know that the last entry was committed.
     until_status(&members[1], "the last entry", |s| s.last_log >= Some(index)).await;
     for raft in &members {
         stop(raft, &mesh).await;
@@ -344,8 +346,8 @@ async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
     stop(&raft, &mesh).await;
 }
 
-/// Whoever is removed hears of it by what others answer to its messages: a voter that was not told goes on asking for votes,
-/// and any member can say who it is.
+/// A removed member learns of its removal from answers to its messages. A voter that does not know
+/// it continues to ask for votes, and any member can identify it by its claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
@@ -365,13 +367,13 @@ async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is(
     assert!(!members[2].state().borrow().has("without the third"));
     let claim = members[2].claim(RaftId(0)).unwrap();
     assert_eq!(members[0].sender(&claim).unwrap().from, RaftId(3));
-    // Who is asked by name answers for itself only.
+    // A claim with a target is answered by that member only.
     let claim_to = |id| members[2].claim(RaftId(id)).unwrap();
     assert_eq!(members[0].sender(&claim_to(1)).unwrap().from, RaftId(3));
     assert!(matches!(members[0].sender(&claim_to(2)), Err(RaftError::WrongTarget { .. })));
     assert!(
         matches!(members[0].handle("claim", claim).await, Err(RaftError::BadMessage { .. })),
-        "no word for the log"
+        "a claim is not a message for the log"
     );
     let (other, _) = start(RaftConfig { epoch: Epoch(2), ..config(dir.path(), 9) }, &mesh).await;
     assert!(matches!(members[0].sender(&other.claim(RaftId(0)).unwrap()), Err(RaftError::WrongEpoch { .. })));

@@ -1,10 +1,10 @@
-//! Damaged or foreign files are refused by name and left as they are.
+//! Damaged or foreign files are rejected by name and left unchanged.
 
 use super::*;
 use crate::raft::{begin_log, writer};
 use std::path::PathBuf;
 
-/// A stopped founder's directory with a snapshot, a cut log and some entries behind it.
+/// A stopped founder's directory with a snapshot, a purged log and some entries after it.
 async fn written(dir: &Path) -> (PathBuf, PathBuf) {
     let mesh = Mesh::default();
     let mut cfg = config(dir, 1);
@@ -69,7 +69,7 @@ async fn a_missing_snapshot_or_log_is_refused_when_the_other_file_is_there() {
     std::fs::remove_file(&log).unwrap();
     let error = reopen(config(dir.path(), 1)).await.unwrap_err();
     assert!(error.to_string().contains(&log.display().to_string()), "{error}");
-    assert!(!log.exists(), "no new log beside an old snapshot");
+    assert!(!log.exists(), "no new log next to an old snapshot");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,7 +77,7 @@ async fn a_damaged_log_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = written(dir.path()).await;
     let good = std::fs::read(&log).unwrap();
-    // In the middle of a stored entry: the database does not notice by itself.
+    // In the middle of a stored entry, which the database does not notice by itself.
     let word = b"a word of some length, number 0029";
     let places: Vec<_> = (0..good.len() - word.len()).filter(|at| good[*at..].starts_with(word)).collect();
     assert!(!places.is_empty());
@@ -121,7 +121,7 @@ async fn one_damaged_byte_anywhere_is_refused_or_does_no_harm() {
     let wanted = content(&log).unwrap();
     let used = good.iter().rposition(|b| *b != 0).unwrap();
     let (mut refused, mut harmless) = (0, 0);
-    // The header closely, the rest in steps that meet every page.
+    // The header byte by byte, the rest in steps that reach every page.
     for at in (0..400).step_by(9).chain((400..used).step_by(2047)) {
         let mut bad = good.clone();
         bad[at] ^= 0x55;
@@ -133,7 +133,7 @@ async fn one_damaged_byte_anywhere_is_refused_or_does_no_harm() {
             }
             Ok(found) => {
                 let same = found.0.len() == wanted.0.len() && found.1.len() == wanted.1.len();
-                assert!(same, "byte {at} lost something in silence");
+                assert!(same, "byte {at} lost data silently");
                 harmless += 1;
             }
         }
@@ -150,7 +150,7 @@ async fn what_was_acknowledged_is_in_the_files_as_a_crash_would_leave_them() {
     }
     let crashed = dir.path().join("crashed");
     std::fs::create_dir_all(crashed.join("raft-1")).unwrap();
-    // Nothing is closed or flushed before the copy, except what an acknowledgement promises.
+    // Nothing is closed or flushed before the copy, except what an acknowledgement guarantees.
     std::fs::copy(dir.path().join("raft-1/log.redb"), crashed.join("raft-1/log.redb")).unwrap();
     stop(&raft, &mesh).await;
     let (raft, _) = start(config(&crashed, 1), &mesh).await;
@@ -172,7 +172,7 @@ fn a_log_is_begun_once() {
     for (cfg, begun) in [(&cfg, true), (&founder, false)] {
         let error = begin_log(cfg, begun).unwrap_err();
         assert!(matches!(&error, RaftError::Gone { file: gone, .. } if *gone == file), "{error}");
-        assert!(!file.exists(), "refused, and nothing made");
+        assert!(!file.exists(), "rejected, and nothing created");
     }
     std::fs::write(cfg.dir.join("snapshot"), "of a log that was there").unwrap();
     assert!(matches!(begin_log(&cfg, false), Err(RaftError::Gone { .. })));

@@ -1,4 +1,4 @@
-//! How a leadership passes from one to the next, and what is sent to followers for an entry.
+//! Transfer of leadership, and the messages that an entry causes to followers.
 
 use super::*;
 use crate::raft::network::together;
@@ -8,7 +8,7 @@ use openraft::entry::RaftEntry;
 use openraft::raft::AppendEntriesRequest;
 use std::time::Instant;
 
-/// Heartbeats, and openraft's looks at its clock, so far apart that nothing here can wait for one.
+/// Heartbeats and openraft's clock ticks are so far apart that nothing here can wait for one.
 fn slow(dir: &Path, id: u64) -> RaftConfig {
     let mut cfg = config(dir, id);
     cfg.timing.heartbeat_ms = 200_000;
@@ -56,7 +56,7 @@ async fn whoever_takes_over_leads_at_once_and_entries_on_their_way_stop_nobody()
     }
     let tick = Duration::from_millis(200_000 * 13 / 64);
     assert!(begun.elapsed() < tick, "one of them waited for a heartbeat");
-    assert_eq!(mesh.count("pre-vote"), 0, "an order was not heeded, and somebody missed a leader");
+    assert_eq!(mesh.count("pre-vote"), 0, "a transfer was ignored, and a member missed a leader");
     over.send_replace(true);
     for writer in writers {
         for word in writer.await.unwrap() {
@@ -86,14 +86,14 @@ async fn that_entries_are_committed_is_told_with_the_next_ones_and_without_any_s
     );
     let give = |index, entries| tx.send(request(index, entries)).expect("taken");
     give(4, 0);
-    assert_eq!(sent.next().await, Some((Some(4), 0, Some(4))), "the first asks who is there");
+    assert_eq!(sent.next().await, Some((Some(4), 0, Some(4))), "the first one probes the peer");
     give(4, 1);
     give(5, 0);
     give(5, 2);
     give(7, 0);
     assert_eq!(sent.next().await, Some((Some(4), 1, Some(4))));
-    assert_eq!(sent.next().await, Some((Some(5), 2, Some(5))), "the commit of 5 goes with what follows it");
-    assert_eq!(sent.next().await, Some((Some(7), 0, Some(7))), "nothing follows, and it is told all the same");
+    assert_eq!(sent.next().await, Some((Some(5), 2, Some(5))), "the commit of 5 is sent with the next entries");
+    assert_eq!(sent.next().await, Some((Some(7), 0, Some(7))), "nothing follows, and it is sent anyway");
     give(7, 1);
     give(8, 0);
     drop(tx);

@@ -1,4 +1,5 @@
-//! Tests of the folder as a whole: a small state machine, members that talk in bytes through memory.
+//! Tests of the whole folder: a small state machine, and members that exchange bytes through
+//! memory.
 
 mod cluster;
 mod corruption;
@@ -21,7 +22,7 @@ use tokio::sync::mpsc;
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(180);
 
-/// Remembers every word and where it stood.
+/// Remembers every word and its log index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Words {
     words: BTreeMap<u64, String>,
@@ -52,7 +53,7 @@ fn config(dir: &Path, id: u64) -> RaftConfig {
     }
 }
 
-/// Members by id, and which pairs can't talk.
+/// Members by id, and the pairs that cannot communicate.
 #[derive(Clone, Default)]
 struct Mesh {
     members: Arc<Mutex<BTreeMap<RaftId, Raft<Words>>>>,
@@ -119,7 +120,7 @@ async fn start(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedRec
     (raft, feed)
 }
 
-/// The next entry that a feed tells.
+/// The next entry of a feed.
 async fn told(feed: &mut mpsc::UnboundedReceiver<News<Words>>) -> AppliedEntry<Words> {
     match feed.recv().await {
         Some(News::Applied(entry)) => entry,
@@ -151,7 +152,7 @@ async fn until_word(raft: &Raft<Words>, word: &str) {
     assert!(matches!(seen, Ok(Ok(_))), "{word} never arrived");
 }
 
-/// One founder that leads alone.
+/// A founder that leads alone.
 async fn founder(dir: &Path, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<News<Words>>) {
     founder_with(config(dir, 1), mesh).await
 }
@@ -178,7 +179,7 @@ async fn three(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
     members
 }
 
-/// Proposes wherever the leader is, until one says yes; an unknown outcome is tried again too.
+/// Proposes at each member until the leader accepts. An unknown outcome is retried too.
 async fn propose_somewhere(members: &[Raft<Words>], word: &str) -> u64 {
     let tried = tokio::time::timeout(LONG, async {
         loop {
@@ -191,7 +192,7 @@ async fn propose_somewhere(members: &[Raft<Words>], word: &str) -> u64 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    tried.await.unwrap_or_else(|_| panic!("nobody accepted {word}"))
+    tried.await.unwrap_or_else(|_| panic!("no member accepted {word}"))
 }
 
 fn refused_naming(error: &RaftError, file: &Path) {

@@ -1,9 +1,9 @@
-//! Two programs in one cluster, of which one writes entries that the other can't read.
+//! Two program versions in one cluster, of which one writes entries that the other cannot read.
 
 use super::*;
 use crate::model::{ClusterRole, Command, ENTRY_FORMAT, Entry, Inventory, NodeId, Wall};
 
-/// What a later program would have: a command more, in entries of the next format.
+/// A later program: one more command, in entries of the next format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Later {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ fn unknown() -> Later {
 
 type Handler = Box<dyn Fn(&'static str, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, RaftError>> + Send>;
 
-/// The way to the one other member, whichever program that runs, and what it said no with.
+/// The connection to the only other member, whichever program it runs, and its last rejection.
 #[derive(Clone, Default)]
 struct Way {
     to: Arc<Mutex<Option<Handler>>>,
@@ -100,7 +100,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     let mut state = earlier.state();
     tokio::time::timeout(LONG, state.wait_for(|s| s.applied == last)).await.expect("it is read").unwrap();
 
-    // It stops there, says why, and holds nobody up.
+    // It stops there, reports why, and blocks no other member.
     let (beyond, _) = leader.propose(unknown()).await.unwrap();
     leader.propose(known()).await.unwrap();
     let refused = tokio::time::timeout(LONG, async {
@@ -115,7 +115,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     assert_eq!(earlier.state().borrow().applied, last);
     earlier.shutdown().await;
 
-    // The directory of the earlier program is the later one's, and not the other way round.
+    // The later program can use the earlier one's directory, but not the other way round.
     let (later, _) = Raft::<LaterState>::start(start(2), Arc::new(Way::default())).await.unwrap();
     way.lead_to(&later);
     let mut state = later.state();
@@ -128,7 +128,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
         assert!(refused.to_string().contains("written by a newer program"), "{refused}");
     }
     let (later, _) = Raft::<LaterState>::start(start(2), Arc::new(Way::default())).await.unwrap();
-    assert_eq!(later.state().borrow().teleported, [beyond], "what was refused is as it was");
+    assert_eq!(later.state().borrow().teleported, [beyond], "the rejected directory is unchanged");
     for raft in [&leader, &later] {
         raft.shutdown().await;
     }

@@ -1,4 +1,5 @@
-//! Messages without HTTP: the same router, the same callers, the same refusals, and garbage costs the connection alone.
+//! Messages without HTTP: same router, same callers, same error answers. Invalid input costs only
+//! the connection.
 
 use super::*;
 use crate::rpc::lane::PROTOCOL;
@@ -37,18 +38,21 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
             other => assert!(other.maybe_done(), "no kind of a message ends the connection: {other}"),
         }
     }
-    let refused = client.tell("append", vec![b'y'; 3 << 20]).await.expect_err("too long of one that is placed nowhere");
+    let refused = client
+        .tell("append", vec![b'y'; 3 << 20])
+        .await
+        .expect_err("too long for a connection without its own threads");
     assert!(refused.maybe_done(), "{refused}");
-    assert!(client.tell("snapshot", Vec::new()).await.is_err(), "it goes by HTTP");
+    assert!(client.tell("snapshot", Vec::new()).await.is_err(), "snapshots use HTTP");
     assert_eq!(client.tell("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
     let elsewhere = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(2))).within(SOON);
     let refused = elsewhere.tell("append", Vec::new()).await.unwrap_err();
     assert!(matches!(refused, ApiError::Identity { .. }), "{refused}");
     server.stop().await;
-    assert!(client.tell("append", Vec::new()).await.is_err(), "a connection that was kept is of no use any more");
+    assert!(client.tell("append", Vec::new()).await.is_err(), "a pooled connection cannot be used any more");
 }
 
-/// A connection on which somebody may send what he likes.
+/// A connection on which a test may send arbitrary bytes.
 async fn raw(addr: &str, tls: &ClientTls) -> tokio_rustls::client::TlsStream<TcpStream> {
     let mut config = (*tls.current()).clone();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -78,13 +82,14 @@ async fn garbage_and_silence_cost_the_connection_alone() {
         stream.write_all(sent).await.unwrap();
         let mut answer = Vec::new();
         let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
-        drop(ended.expect("it ends the connection")); // with or without a goodbye of TLS
+        drop(ended.expect("it ends the connection")); // with or without a TLS close notification
         assert_eq!(answer, b"", "{sent:?}");
     }
-    // Of whoever comes without a certificate nothing is read.
+    // Nothing is read from a caller without a certificate.
     let joiner = ClientTls::joiner(&crate::rpc::token::ca_digest(cluster.ca.cert_pem()).unwrap()).unwrap();
     let mut stream = raw(&server.addr, &joiner).await;
-    let _ = stream.write_all(&[0, 0, 0, 8, 6, b'a', b'p', b'p', b'e', b'n', b'd', b'!']).await; // it may be closed by now
+    // it may be closed by now
+    let _ = stream.write_all(&[0, 0, 0, 8, 6, b'a', b'p', b'p', b'e', b'n', b'd', b'!']).await;
     let mut answer = Vec::new();
     drop(tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends the connection"));
     assert_eq!(answer, b"");
@@ -112,9 +117,9 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     let long = vec![b'y'; 3 << 20];
     assert_eq!(client.tell("append", long.clone()).await.unwrap(), [b"append of 7: ", &long[..]].concat());
     *place.lock().unwrap() = None;
-    assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own", "a connection stays where it is");
+    assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own", "a connection keeps its threads");
     own.shutdown_background();
     let elsewhere = client.tell("thread", Vec::new()).await.unwrap();
-    assert_ne!(elsewhere, b"own", "the next connection is served by who accepts it");
+    assert_ne!(elsewhere, b"own", "the next connection is served by the threads that accept it");
     server.abort();
 }

@@ -1,4 +1,4 @@
-//! Certificates that run out, and new ones, on connections that are open.
+//! Expiring and renewed certificates on open connections.
 
 use super::super::renew::RENEW_PATH;
 use super::*;
@@ -14,12 +14,13 @@ async fn a_certificate_that_runs_out_ends_open_connections() {
     let error = loop {
         match who(&client).await {
             Err(error) => break error,
-            Ok(_) => assert!(Instant::now() < deadline, "still let in"),
+            Ok(_) => assert!(Instant::now() < deadline, "still accepted"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(error.code(), Some("credential-expired"), "{error:?}");
-    // Dialling anew changes nothing, and one path is open; with a renewed certificate it goes on.
+    // A new connection changes nothing. Only renewal is allowed; with a renewed certificate all
+    // requests are.
     let error = who(&client).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"), "{error:?}");
     let error = client.post::<Value>(RENEW_PATH, &json!({})).await.unwrap_err();
@@ -36,5 +37,5 @@ async fn a_renewed_certificate_is_shown_from_the_next_request_on() {
     let client = Client::tls(&server.addr, &tls, None);
     assert!(who(&client).await.unwrap().contains("NodeId(7)"));
     tls.replace(&cluster.node(8)).unwrap();
-    assert!(who(&client).await.unwrap().contains("NodeId(8)"), "no connection of before is used");
+    assert!(who(&client).await.unwrap().contains("NodeId(8)"), "no earlier connection is used");
 }

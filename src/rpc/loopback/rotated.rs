@@ -1,20 +1,23 @@
-//! One CA takes the place of another, on servers and clients that go on: who believes whom at each step, and afterwards.
+//! A CA rotation on running servers and clients: which peers trust each other at each step and
+//! afterwards.
 
 use super::super::renew::RENEW_PATH;
 use super::*;
 
-/// A CA and those that followed it, the latest last.
+/// A CA and its successors, the latest last.
 fn line(of: usize) -> Vec<Cluster> {
     let next = |_| Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     std::iter::once(Cluster::new("c1")).chain((1..of).map(next)).collect()
 }
 
-/// What vouches for the last of `line` to those who know an earlier one.
+/// The cross-signed certificates with which the last of `line` is verified by nodes that know an
+/// earlier one.
 fn cross(line: &[Cluster]) -> String {
     line.windows(2).rev().map(|pair| pair[0].ca.cross(&pair[1].ca).unwrap()).collect()
 }
 
-/// Node `id` with a certificate of the first of `roots`, which it trusts all, and what vouches for it.
+/// Node `id` with a certificate of the first of `roots`, trusting all of `roots`, and with the
+/// cross-signed certificates.
 fn node(id: u64, roots: &[&Cluster], cross: &str) -> TlsIdentity {
     let own = roots[0].node(id);
     TlsIdentity {
@@ -46,12 +49,13 @@ async fn at_every_step_neighbours_take_each_other_for_who_they_are() {
             let client = Client::tls(&server.addr, &ClientTls::member(client).unwrap(), Some(NodeId(1)));
             who(&client).await.unwrap_or_else(|e| panic!("{of} asks {at}: {e:?}"));
         }
-        // Who missed the first step finds the second one by what vouches for it.
+        // A client that missed the first step verifies the second one by the cross-signed
+        // certificate.
         if at == 2 {
             let late = Client::tls(&server.addr, &old.client(7), Some(NodeId(1)));
             assert!(who(&late).await.unwrap().contains("NodeId(7)"));
         }
-        // Tokens of before go on as long as the old one counts.
+        // Tokens from before the rotation stay valid as long as the old CA does.
         for (of, token, good) in [(0, old, at < 3), (1, new, at > 1)] {
             let asked = who(&Client::tls(&server.addr, &joiner(token), None)).await;
             assert_eq!(asked.is_ok(), good, "a token of {of} at {at}: {asked:?}");
@@ -79,11 +83,12 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     tokio::time::sleep(Duration::from_millis(200)).await;
 
     tls.replace(&vouched, &former).unwrap();
-    let ended = tokio::time::timeout(SOON, waits).await.expect("the open connection is ended").unwrap();
+    let ended = tokio::time::timeout(SOON, waits).await.expect("the open connection is closed").unwrap();
     ended.unwrap_err();
-    // It knows the first one only, and two followed: each is vouched for by the one before.
+    // The client knows only the first CA, and two followed; each is cross-signed by its
+    // predecessor.
     for refused in [open, Client::tls(&server.addr, &first.client(8), None)] {
-        let Err(ApiError::Status { code, message, .. }) = who(&refused).await else { panic!("let in") };
+        let Err(ApiError::Status { code, message, .. }) = who(&refused).await else { panic!("request was accepted") };
         assert_eq!((code.as_str(), message.contains("was replaced")), ("credential-expired", true), "{message}");
         let error = refused.post::<Value>(RENEW_PATH, &json!({})).await.unwrap_err();
         assert_eq!(error.code(), Some("not-found"), "the router is asked: {error:?}");
@@ -92,7 +97,7 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     let error = who(&Client::tls(&server.addr, &ClientTls::member(&operator).unwrap(), None)).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"));
 
-    // Whoever has the key of the old one makes nobody by it: not even with a CA of his own behind the certificate.
+    // The key of the old CA is worthless, even with a forged CA cross-signed after the certificate.
     let own = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let mut forged = own.node(7);
     forged.cert_pem += &first.ca.cross(&own.ca).unwrap();
@@ -100,7 +105,7 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::member(&forged).unwrap(), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");
 
-    // And where nothing is remembered of it, it is anybody's.
+    // Once the old CA is forgotten, its certificates are like any stranger's.
     tls.replace(&vouched, "").unwrap();
     let reason = identity_reason(who(&Client::tls(&server.addr, &first.client(9), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");

@@ -1,4 +1,4 @@
-//! Backups, as they are asked for and told of.
+//! Requests and answers about backups.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackupRequest {
-    /// Absolute, on the manager's disk; must not exist.
+    /// Absolute path on the manager's disk; must not exist.
     pub file: String,
 }
 
-/// Its answer: the file was read back and is whole.
+/// Its answer: the file was read back and verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupTakenView {
     pub version: u32,
     pub file: String,
     pub made: String,
-    /// The manager whose keys are in it.
+    /// The manager whose keys it contains.
     pub by: String,
     pub epoch: u64,
-    /// The last entry in it.
+    /// Index of the last entry in it.
     pub index: u64,
     pub generation: u64,
     pub nodes: u64,
     pub bytes: u64,
     pub sha256: String,
-    /// No leader was known: others may know more.
+    /// No leader was known, so other managers may have newer entries.
     pub stale: bool,
 }
 
@@ -33,27 +33,27 @@ pub struct BackupTakenView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackupPlanRequest {
-    /// Absolute.
+    /// Absolute path.
     pub dir: String,
-    /// 0: no more.
+    /// 0: no further backups.
     pub every_ms: u64,
     pub keep: u32,
 }
 
-/// What a manager knows of its own backups.
+/// The state of a manager's own backups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {
-    /// The manager; empty: an older one, that which answers.
+    /// The manager; empty from an older one, which means the answering manager.
     #[serde(default)]
     pub by: String,
-    /// The last one that was read back and was whole.
+    /// The last backup that was read back and verified.
     pub at: Option<String>,
     pub age_ms: Option<u64>,
     pub file: Option<String>,
-    /// As planned.
+    /// The planned interval.
     pub every_ms: Option<u64>,
-    /// Older than twice that.
+    /// Whether the last backup is older than twice the interval.
     pub late: bool,
-    /// Why the last one was not made.
+    /// Why the last attempt failed.
     pub error: Option<String>,
 }

@@ -1,27 +1,28 @@
-//! What is said of join tokens, and of who waits to be accepted.
+//! Requests and answers about join tokens, keys, operators and pending machines.
 
 use super::{AsOf, Secret};
 use crate::rpc::identity::TlsIdentity;
 use serde::{Deserialize, Serialize};
 
-/// Answer of `/v1/tokens`. No secret is in it.
+/// Answer of `/v1/tokens`. It contains no secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokensView {
     pub version: u32,
     pub as_of: AsOf,
-    /// The part of every token that is no secret: who joins with it waits for `remoor accept`.
+    /// The public part of every token. A machine that joins with it waits for `remoor accept`.
     pub public: String,
     pub tokens: Vec<TokenView>,
 }
 
+/// The join token of one role, without its secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenView {
     /// `worker` or `manager`.
     pub role: String,
-    /// Since when it counts; None: of a cluster that did not write it down yet.
+    /// Since when the token is valid. None: the cluster did not record it yet.
     pub since: Option<String>,
     pub by: String,
-    /// Until when the one before counts, too.
+    /// Until when the previous token is valid too.
     pub old_until: Option<String>,
 }
 
@@ -29,22 +30,22 @@ pub struct TokenView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotateRequest {
     pub role: String,
-    /// How long the one before counts on.
+    /// For how long the previous token stays valid.
     #[serde(default)]
     pub keep_old_ms: u64,
 }
 
-/// A new join token, told once.
+/// A new join token, shown once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotatedView {
     pub version: u32,
     pub role: String,
     pub token: Secret,
-    /// Until when the one before counts, or counted.
+    /// Until when the previous token is or was valid.
     pub old_until: String,
 }
 
-/// A machine that asks to be let in, or a node whose certificate ran out.
+/// A machine that requests to join, or a node whose certificate expired.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingView {
     pub name: String,
@@ -52,9 +53,9 @@ pub struct PendingView {
     pub why: String,
     /// `waiting`, `accepted`, `denied`.
     pub state: String,
-    /// What it is to be, or asks to be.
+    /// The role that it will have or requests.
     pub role: String,
-    /// Of its key.
+    /// The fingerprint of its key.
     pub fingerprint: String,
     pub address: String,
     pub since: String,
@@ -66,12 +67,12 @@ pub struct PendingView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptRequest {
     pub name: String,
-    /// `worker` or `manager`; empty: as it asked.
+    /// `worker` or `manager`; empty: as requested.
     #[serde(default)]
     pub role: String,
     #[serde(default)]
     pub deny: bool,
-    /// What its key must have; empty: any.
+    /// The fingerprint that its key must have; empty: any.
     #[serde(default)]
     pub fingerprint: String,
 }
@@ -81,7 +82,7 @@ pub struct AcceptRequest {
 pub struct RotateKeyRequest {
     /// `gossip` or `ca`.
     pub key: String,
-    /// The CA on its way waits for no worker that is away any more.
+    /// The current CA rotation stops waiting for absent workers.
     #[serde(default)]
     pub finish: bool,
 }
@@ -91,17 +92,17 @@ pub struct RotateKeyRequest {
 pub struct KeysView {
     pub version: u32,
     pub as_of: AsOf,
-    /// Entry that made the gossip key that is in force; 0: `init`.
+    /// Index of the entry that set the current gossip key; 0: `init`.
     pub serial: u64,
-    /// The one on its way.
+    /// The rotation in progress.
     pub gossip: Option<RotationView>,
-    /// None of an older manager.
+    /// None from an older manager.
     #[serde(default)]
     pub ca: Option<CaView>,
-    /// Nodes whose certificate counts no more: they get another one by `remoor accept`.
+    /// Nodes whose certificate is no longer valid. They get a new one by `remoor accept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<PendingView>,
-    /// Credentials of operators that were made by `/v1/operators`.
+    /// Operators' credentials that were created by `/v1/operators`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<OperatorView>,
 }
@@ -112,18 +113,19 @@ pub struct OperatorRequest {
     pub name: String,
 }
 
-/// New credentials, told once.
+/// New credentials, shown once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorMade {
     pub version: u32,
     pub name: String,
-    /// Of their key.
+    /// The fingerprint of their key.
     pub fingerprint: String,
     pub until: String,
-    /// As `--credentials` takes them from a file.
+    /// In the format of the file for `--credentials`.
     pub credentials: TlsIdentity,
 }
 
+/// An operator's credentials, without the key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorView {
     pub name: String,
@@ -131,45 +133,47 @@ pub struct OperatorView {
     pub since: String,
     pub by: String,
     pub until: String,
-    /// `counts`, `revoked`, `ended`, `replaced` (its CA was).
+    /// `counts` (valid), `revoked`, `ended`, `replaced` (its CA was).
     pub state: String,
 }
 
 /// The cluster's certificate authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaView {
-    /// Entry that began it; 0: `init`.
+    /// Index of the entry that started it; 0: `init`.
     pub serial: u64,
-    /// As join tokens carry it.
+    /// As in join tokens.
     pub fingerprint: String,
     pub until: String,
-    /// The one on its way.
+    /// The rotation in progress.
     pub next: Option<RotationView>,
 }
 
+/// A rotation in progress, of the gossip key or the CA.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationView {
-    /// Of a gossip key `insert`: all take it in; `use`: all send by it. Of a CA `trust`: all trust it beside the old one;
-    /// `issue`: all get certificates of it.
+    /// For a gossip key `insert` (all nodes add it) or `use` (all encrypt with it). For a CA
+    /// `trust` (all nodes trust it in addition to the old one) or `issue` (all get certificates
+    /// from it).
     pub step: String,
     pub since: String,
     pub by: String,
-    /// Nodes that are there and have not confirmed the step.
+    /// Present nodes that have not confirmed the step.
     pub waits_for: Vec<String>,
-    /// Those that are not there: a gossip key they get when they come back, a CA waits for them.
+    /// Absent nodes. They get a gossip key when they come back; a CA rotation waits for them.
     pub away: Vec<String>,
-    /// Of a CA, as join tokens carry it.
+    /// For a CA: its fingerprint as in join tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Of `waits_for`, those that had time enough: something is wrong with them.
+    /// Nodes of `waits_for` that had enough time, so something is wrong with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overdue: Vec<String>,
-    /// Workers that are away, and that a CA does not wait for.
+    /// Absent workers for which a CA rotation does not wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
 }
 
-/// What was done, in words.
+/// What was done, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedView {
     pub version: u32,

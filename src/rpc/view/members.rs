@@ -1,9 +1,10 @@
-//! What `/v1/raft` answers: the membership as Raft itself has it; and the state that one manager holds.
+//! Answers of `/v1/raft`: the membership according to Raft, and the state of one manager.
 
 use super::AsOf;
 use crate::model::Sha256;
 use serde::{Deserialize, Serialize};
 
+/// Answer of `/v1/raft`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaftView {
     pub version: u32,
@@ -12,49 +13,51 @@ pub struct RaftView {
     /// Index of the last entry of the log, committed or not.
     pub last_log: u64,
     pub last_applied: u64,
-    /// A change of voters is half done.
+    /// Whether a change of voters is half done.
     pub joint: bool,
-    /// Ids of the voters after it; without one, of the voters.
+    /// Ids of the voters after that change; if there is none, of the current voters.
     pub target: Vec<u64>,
-    /// The list of members is committed; until then Raft takes no other.
+    /// Whether the list of members is committed. Until then Raft accepts no other.
     pub committed: bool,
-    /// By id.
+    /// Sorted by id.
     pub members: Vec<RaftMemberView>,
     pub warnings: Vec<String>,
 }
 
+/// One member of Raft.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaftMemberView {
     pub id: u64,
-    /// Whose id it is; None: nobody's.
+    /// The node with this id. None: no node has it.
     pub node: Option<String>,
-    /// What that node is to be.
+    /// The node's desired role.
     pub role: Option<String>,
-    /// As Raft has it.
+    /// The address according to Raft.
     pub address: String,
     /// `leader`, `voter`, `learner`.
     pub is: String,
-    /// It votes until the change that is half done is finished.
+    /// It votes only until the half-done change is completed.
     pub leaving: bool,
-    /// The id was somebody's, and is nobody's any more.
+    /// A node had this id, and none has it now.
     pub orphan: bool,
-    /// Up to which entry it has the log. None: whoever answers does not lead, or never heard of it.
+    /// Index up to which it has the log. None: the answering manager does not lead, or has never
+    /// heard from it.
     pub matched: Option<u64>,
-    /// How many entries it lacks.
+    /// Number of entries that it lacks.
     pub lag: Option<u64>,
-    /// Milliseconds since it answered the leader; None: never, or it is the leader.
+    /// Milliseconds since it answered the leader. None: never, or it is the leader.
     pub answered_ms: Option<u64>,
 }
 
-/// What `/v1/raft/state` answers: of the manager that is asked, whoever leads.
+/// Answer of `/v1/raft/state`: the state of the requested manager, whether or not it leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaftStateView {
     pub version: u32,
     pub as_of: AsOf,
-    /// Index of the last entry that its state has.
+    /// Index of the last entry in its state.
     pub applied: u64,
-    /// Of that state: managers that have applied the same entry have the same.
+    /// Hash of that state; equal on managers that have applied the same entry.
     pub sha256: Sha256,
-    /// A change of voters is half done, as far as it knows.
+    /// Whether a change of voters is half done, as far as it knows.
     pub joint: bool,
 }

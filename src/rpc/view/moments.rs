@@ -1,10 +1,11 @@
-//! Moments of the replicated log in answers: milliseconds there, for people and programs RFC 3339 beside them.
+//! Times of the replicated log in answers: the log has milliseconds; answers add RFC 3339 text in
+//! another field.
 
 use crate::model::Wall;
 use crate::rpc::wire::rfc3339;
 use serde_json::Value;
 
-/// Names of fields that hold a moment of the log, and of the fields with its text.
+/// Names of fields with a time of the log, and of the fields for its text.
 const MOMENTS: &[(&str, &str)] = &[
     ("at", "time"),
     ("opened", "opened_time"),
@@ -19,11 +20,11 @@ const MOMENTS: &[(&str, &str)] = &[
     ("until", "until_time"),
     ("to", "to_time"),
 ];
-/// 2001 and 9999: what lies outside is no moment of a clock.
+/// The years 2001 and 9999; values outside are not times.
 const EARLIEST_MS: u64 = 1_000_000_000_000;
 const LATEST_MS: u64 = 253_402_300_800_000;
 
-/// Puts a field with the text beside each moment in milliseconds; what is text already stays as it is.
+/// Adds a text field for each time in milliseconds. Times that are text already are unchanged.
 pub fn with_times(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(with_times),
@@ -40,7 +41,7 @@ pub fn with_times(value: &mut Value) {
     }
 }
 
-/// A moment, alone or in a pair with what happened then.
+/// A time, alone or in a pair with an event.
 fn moment(value: &Value) -> Option<Wall> {
     let ms = match value {
         Value::Array(pair) if pair.len() == 2 => pair.iter().find_map(Value::as_u64)?,
@@ -82,7 +83,7 @@ mod tests {
         }
         let once = after.clone();
         with_times(&mut after);
-        assert_eq!(after, once, "twice is once");
+        assert_eq!(after, once, "a second run changes nothing");
         strip(&mut after, &added);
         assert_eq!(after, before);
     }

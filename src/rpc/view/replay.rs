@@ -1,47 +1,53 @@
-//! What `/v1/nodes/{name}/replay` answers.
+//! Answer of `/v1/nodes/{name}/replay`.
 
 use super::AsOf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Answer of `/v1/nodes/{name}/replay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayView {
     pub version: u32,
     pub as_of: AsOf,
     pub node: String,
-    /// Since when the manager that answers leads; it knows of nothing before. None: it never led.
+    /// Since when the answering manager leads. It has no earlier steps. None: it never led.
     pub since: Option<String>,
-    /// Steps about any node that it remembers no more.
+    /// Steps about any node that were discarded.
     pub dropped: u64,
-    /// Steps about this node that it remembers and that are not in `steps`.
+    /// Stored steps about this node that are not in `steps`.
     pub left_out: u64,
     /// Oldest first.
     pub steps: Vec<ReplayStep>,
-    /// How the last verdict came about; None: there is none.
+    /// How the last verdict was reached. None: there is none.
     pub verdict: Option<ReplayVerdict>,
 }
 
+/// One step of the engine: an event and the resulting actions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayStep {
     pub at: String,
-    /// In people's words.
+    /// The event in plain text.
+    #[serde(rename = "told")]
     pub told: String,
     pub asked: Vec<String>,
-    /// The same as values of the engine: for debugging, their form is not promised.
+    /// The engine's values, for debugging; their format may change.
     pub event: Value,
     pub actions: Vec<Value>,
 }
 
+/// How a verdict was reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayVerdict {
     pub at: String,
     pub by: String,
-    /// `evidence`: derived when it was concluded, from the examination itself; `journal`: now, from what the journal keeps.
+    /// `evidence`: derived from the examination itself when the verdict was reached; `journal`:
+    /// derived now from the journal.
     pub from: String,
     pub evidence: Vec<String>,
     pub rules: Vec<RuleView>,
 }
 
+/// One rule that contributed to the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleView {
     /// `cause`, `verdict`, `action`.
@@ -49,6 +55,6 @@ pub struct RuleView {
     pub rule: String,
     pub gives: String,
     pub concluded: String,
-    /// False where the state of today gives something else.
+    /// False if today's state gives another result.
     pub agrees: bool,
 }
