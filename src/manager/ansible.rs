@@ -1,14 +1,16 @@
-//! Provisioner kind `ansible`: the user's own playbooks, run by this manager's `ansible-playbook` while the executor's session
-//! holds the node's fence.
+//! Provisioner kind `ansible`: this manager's `ansible-playbook` runs the user's own playbooks, and
+//! the executor's session holds the node's fence meanwhile.
 //!
 //! ```text
-//! ready ──version, syntax──>   play ──files.rs──> a folder (0700) ──ansible-playbook──> lines ──told.rs──> events
-//!                                                                  └─callback.py       what is left of it: left.rs
+//! ready ──version, syntax──> play ──files.rs──> private folder (0700)
+//!   ──ansible-playbook, callback.py──> lines ──callback_events.rs──> events
+//! after an early end: leftover_processes.rs ends what still runs on the manager
 //! ```
-//! What a task starts on the node has `REMOOR_ATTEMPT` in its environment, by which the next attempt's fence finds it: it
-//! runs on when `ansible-playbook` is ended here.
+//! Processes that a task starts on the node have `REMOOR_ATTEMPT` in their environment. They
+//! survive the end of `ansible-playbook`, and the next attempt's fence finds them by it.
 //!
-//! Not here: what is run when, and whether it did what it should; cleaned check and verification are the same for all.
+//! The caller decides what is run and when. Cleanup check and verification are the same as for
+//! native playbooks.
 
 mod files;
 mod left;
@@ -30,43 +32,45 @@ use tempfile::TempDir;
 use told::Told;
 
 const PROGRAM: &str = "ansible-playbook";
-/// The oldest ansible-core that this is tried with.
+/// The oldest ansible-core that remoor is tested with.
 const OLDEST: (u32, u32) = (2, 14);
-/// For `--version` and for `--syntax-check`, which start Python and read files.
+/// Time limit for `--version` and `--syntax-check`, which start Python and read files.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One run of a playbook on one node.
+/// One run of a playbook for one node.
 pub struct Play {
     pub fleet: Arc<Fleet>,
     pub host: String,
-    /// Relative to the fleet directory.
+    /// Path relative to the fleet directory.
     pub playbook: String,
-    /// Empty: everything.
+    /// Empty: all tasks.
     pub tags: Vec<String>,
-    /// Strongest variables: `remoor_job` and its kin.
+    /// Variables with the highest precedence, for example `remoor_job`.
     pub extra: Map<String, Value>,
-    /// What the managers know of each node, for its variables.
+    /// The managers' knowledge of each node, by name.
     pub known: BTreeMap<String, Known>,
     pub keys: Keys,
-    /// Says on the node whose processes they are, see [`Fence::mark`](crate::model::Fence::mark).
+    /// Marks the processes that the run starts on the node, see
+    /// [`Fence::mark`](crate::model::Fence::mark).
     pub mark: String,
     pub timeout: Duration,
 }
 
-/// Private keys that ssh is offered after all that the operator's configuration names; none: that alone holds.
+/// Private keys that ssh offers after those of the operator's configuration. If empty, only that
+/// configuration applies.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     pub with_identity: Vec<PathBuf>,
     pub without_identity: Vec<PathBuf>,
 }
 
-/// What the managers know of a node beyond the inventory.
+/// The managers' knowledge of a node in addition to the inventory.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// Where it is entered, unless the inventory has an `ansible_host` for it.
+    /// The entered address, unless the inventory has an `ansible_host` for the node.
     pub addr: Option<String>,
     pub host_keys: Vec<String>,
-    /// `remoor_*` variables.
+    /// The `remoor_*` variables.
     pub vars: Map<String, Value>,
 }
 
@@ -86,21 +90,23 @@ impl Known {
     }
 }
 
-/// Why the node is not as the playbook wants it.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// Nothing was run: fleet or manager must be changed first.
+    /// Nothing was run: the fleet or the manager must be changed first.
     #[error("{0}")]
     Plan(String),
-    /// Nothing was run: the folder can't be written.
+    /// Nothing was run: the run's folder can't be written.
     #[error("the files for ansible-playbook can't be written")]
     Files(#[from] io::Error),
-    /// Tasks may have been done. `rc`: of the failed task's command, else of ansible-playbook; `tail`: the last lines.
+    /// Tasks may have been run. `rc` is that of the failed task's command, otherwise of
+    /// ansible-playbook; `tail` holds the last lines.
     #[error("{why}")]
     Failed { why: String, rc: Option<i32>, tail: Vec<String> },
 }
 
-/// Folder for the runs below the attempts' logs. What a crash left in it is removed, and what it left running is ended.
+/// Cleans up after a crash: ends what earlier runs left running and removes the folder of runs
+/// below the attempts' logs.
 pub fn sweep(runs: &Path) {
     let dir = folder(runs);
     for run in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -109,7 +115,7 @@ pub fn sweep(runs: &Path) {
     if dir.exists()
         && let Err(error) = std::fs::remove_dir_all(&dir)
     {
-        tracing::warn!(%error, path = %dir.display(), "what an earlier run of ansible-playbook left can't be removed");
+        tracing::warn!(%error, path = %dir.display(), "files of an earlier ansible-playbook run can't be removed");
     }
 }
 
@@ -117,15 +123,15 @@ fn folder(runs: &Path) -> PathBuf {
     runs.join("ansible")
 }
 
-/// A folder of its own for one run.
+/// Creates a private folder for one run.
 fn private(runs: &Path) -> io::Result<TempDir> {
     let base = folder(runs);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&base)?;
     tempfile::Builder::new().prefix("run-").tempdir_in(&base)
 }
 
-/// Whether `play` could be run here: this manager's ansible-playbook is there and not too old, and with `syntax` it finds
-/// nothing wrong with the playbook before a task. Blocking; nothing is contacted.
+/// Checks that `play` could be run here: ansible-playbook is installed and not too old. With
+/// `syntax` it also checks the playbook before any task. Contacts no node. Blocks.
 pub fn ready(play: &Play, syntax: bool, runs: &Path, cancel: &Cancel) -> Result<(), PlayError> {
     ready_with(PROGRAM, play, syntax, runs, cancel)
 }
@@ -148,18 +154,18 @@ fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &Ca
     let done = done.map_err(|error| of_spawn(program, &error))?;
     if stopped(&done) {
         left::end(&files::word(dir.path()));
-        return Err(PlayError::Plan(format!("{}: ansible-playbook could not check it in time", play.playbook)));
+        return Err(PlayError::Plan(format!("{}: the syntax check of ansible-playbook did not finish", play.playbook)));
     }
     match done.rc {
         Some(0) => Ok(()),
-        _ => Err(PlayError::Plan(format!("{}: ansible-playbook refuses it: {}", play.playbook, told.complaint()))),
+        _ => Err(PlayError::Plan(format!("{}: ansible-playbook rejects it: {}", play.playbook, told.complaint()))),
     }
 }
 
-/// Whether what `--version` said is of one that is new enough.
+/// Checks that the version in the output of `--version` is new enough.
 fn fits(program: &str, done: &Finished) -> Result<(), PlayError> {
     if !done.success() {
-        let why = done.tail.last().cloned().unwrap_or_else(|| "it says nothing".to_owned());
+        let why = done.tail.last().cloned().unwrap_or_else(|| "no output".to_owned());
         return Err(PlayError::Plan(format!("`{program} --version` fails on this manager: {why}; next: {INSTALL}")));
     }
     let first = done.stdout.lines().next().unwrap_or_default();
@@ -177,16 +183,16 @@ fn fits(program: &str, done: &Finished) -> Result<(), PlayError> {
 
 const INSTALL: &str = "apt-get install ansible-core on every manager";
 
-/// Major and minor of what `--version` says first: `ansible-playbook [core 2.19.1]`, and `ansible-playbook 2.9.6` before
-/// there was a core.
+/// Parses major and minor version from the first line of `--version`: `ansible-playbook [core
+/// 2.19.1]`, or `ansible-playbook 2.9.6` from before ansible-core.
 fn version(line: &str) -> Option<(u32, u32)> {
     let number = line.split_whitespace().last()?.trim_end_matches(']');
     let mut parts = number.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Runs it to its end; `emit` gets its events, as a native run has them. Blocking. On timeout and cancel everything that it
-/// started on this manager is ended.
+/// Runs the playbook to its end. `emit` receives events in the form of a native run. On timeout and
+/// cancel, everything that the run started on this manager is ended. Blocks.
 pub fn play(play: &Play, runs: &Path, cancel: &Cancel, emit: &mut dyn FnMut(Value)) -> Result<(), PlayError> {
     play_with(PROGRAM, play, runs, cancel, emit)
 }
@@ -211,7 +217,7 @@ fn play_with(
     judge(play, &done, &told)
 }
 
-/// What the end of ansible-playbook means.
+/// Turns the end of ansible-playbook into a result.
 fn judge(play: &Play, done: &Finished, told: &Told) -> Result<(), PlayError> {
     let name = &play.playbook;
     let failed = |why: String| Err(PlayError::Failed { why, rc: done.rc, tail: told.tail() });
@@ -223,7 +229,7 @@ fn judge(play: &Play, done: &Finished, told: &Told) -> Result<(), PlayError> {
         ));
     }
     if done.cancelled {
-        return failed(format!("ansible-playbook was ended before its time{}", told.at()));
+        return failed(format!("ansible-playbook was cancelled{}", told.at()));
     }
     match (done.rc, told.failure()) {
         (Some(0), _) if told.reached_nobody() => {
@@ -234,16 +240,16 @@ fn judge(play: &Play, done: &Finished, told: &Told) -> Result<(), PlayError> {
             let tail = if failure.tail.is_empty() { told.tail() } else { failure.tail.clone() };
             Err(PlayError::Failed { why: failure.words(&play.host), rc: failure.rc.or(done.rc), tail })
         }
-        // Errors of its own: of any kind, in what it reads, in how it was called.
+        // Exit codes for errors of Ansible itself: unknown ones, in its input, in its options.
         (Some(1 | 4 | 5), None) if !told.begun() => {
-            Err(PlayError::Plan(format!("{name}: ansible-playbook refuses it, nothing was run: {}", told.complaint())))
+            Err(PlayError::Plan(format!("{name}: ansible-playbook rejects it, nothing was run: {}", told.complaint())))
         }
         (Some(rc), None) => failed(format!("{name}: ansible-playbook ended with {rc}: {}", told.complaint())),
         (None, None) => failed(format!("{name}: ansible-playbook was killed{}", told.at())),
     }
 }
 
-/// Whether it was ended, so that what it started may still be there.
+/// Whether the run was ended early, so that processes which it started may still run.
 fn stopped(done: &Finished) -> bool {
     done.timed_out || done.cancelled || done.rc.is_none()
 }
@@ -265,12 +271,12 @@ fn of_spawn(program: &str, error: &SpawnError) -> PlayError {
     }
 }
 
-/// Names and knowledge of all nodes.
+/// The managers' knowledge of all nodes, by name.
 pub fn known<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>, fleet: &Fleet) -> BTreeMap<String, Known> {
     nodes.map(|node| (NodeName::to_string(node.name()), Known::of(node, fleet))).collect()
 }
 
-/// Ends the run when whoever waits for it is dropped.
+/// Cancels the run when the task that waits for it is dropped.
 pub struct EndOnDrop(pub Cancel);
 
 impl Drop for EndOnDrop {

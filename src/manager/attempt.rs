@@ -1,4 +1,4 @@
-//! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
+//! Running attempts: one task each, with one SSH session from the fence to the verification.
 
 use super::ansible::{self, EndOnDrop, Play, PlayError};
 use super::cleaned::{Down, taken_down};
@@ -23,16 +23,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// Orders of the fence may wait for a `remoor play` that holds the node.
+/// A fence order waits at most this long for a `remoor play` that holds the node.
 const PLAY_PATIENCE: Duration = Duration::from_secs(100);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
 const UNDO_TIMEOUT: Duration = Duration::from_secs(300);
-/// Beyond the executor's own limit, before the session is given up.
+/// Added to the executor's own time limit before the session is given up.
 const SLACK: Duration = Duration::from_secs(20);
 
-/// How an attempt is to end early.
+/// The way in which an attempt ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ending {
     Not,
@@ -50,7 +50,7 @@ pub struct Attempts {
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<Event>,
     running: BTreeMap<AttemptId, Running>,
-    /// Told to end, and perhaps not ended yet.
+    /// Attempts that were told to end. Their tasks may still run.
     ending: BTreeMap<AttemptId, (watch::Sender<Ending>, JoinHandle<()>)>,
 }
 
@@ -60,7 +60,7 @@ impl Attempts {
         Self { shared, events, running: BTreeMap::new(), ending: BTreeMap::new() }
     }
 
-    /// Begins `phase` of a committed, open attempt.
+    /// Starts `phase` of a committed, open attempt.
     pub fn run(&mut self, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
         let running = self.running.entry(attempt).or_insert_with(|| {
             let (phases, rx) = mpsc::unbounded_channel();
@@ -73,8 +73,7 @@ impl Attempts {
         let _ = running.phases.send(phase);
     }
 
-    /// The attempt is closed: its current task is let finish, within its own limit, or is ended `now`; then the session
-    /// is closed too.
+    /// Ends a closed attempt and its session. The current task may finish; `now` ends it at once.
     pub fn stop(&mut self, attempt: AttemptId, now: bool) {
         self.ending.retain(|_, (_, task)| !task.is_finished());
         if let Some(running) = self.running.remove(&attempt) {
@@ -101,21 +100,22 @@ struct Work {
     node: NodeId,
     ending: watch::Receiver<Ending>,
     session: Option<Session>,
-    /// Of the node, as the provisioning of this attempt had them.
+    /// Facts of the node as gathered by this attempt's provisioning.
     facts: examine::Facts,
-    /// Globs of all that a phase of this attempt calls secret.
+    /// Globs of the paths that the phases of this attempt declare secret.
     secret: Vec<String>,
-    /// Addresses and roles that it rendered with, and the hash of what it was to make. A move meanwhile is for later.
+    /// Addresses and roles that the provisioning rendered with, and the hash of the desired state.
+    /// The verification uses the same values: an address change meanwhile is left to a later job.
     frozen: Option<(fleet::Known, Sha256)>,
 }
 
-/// What a phase of an attempt runs, and what it was compiled with.
+/// The work of one phase of an attempt, and the input it was compiled from.
 struct Made {
     fleet: Arc<Fleet>,
     host: String,
     scope: Scope,
     known: fleet::Known,
-    /// Hash of what it makes, of the same state as `known`.
+    /// Hash of the desired state, from the same inventory as `known`.
     desired: Sha256,
     work: fleet::Work,
 }
@@ -141,16 +141,16 @@ impl Work {
         }
         if let Some(mut session) = self.session.take() {
             let close = Order::Close { fence: self.fence_token(), done: self.done() };
-            let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // the executor ends with the session anyway
+            let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // on an error the executor ends with the session anyway
             session.close().await;
         }
     }
 
     async fn phase(&mut self, phase: Phase) -> Result<PhaseResult, Box<Failure>> {
         let inventory = self.shared.inventory();
-        let job = inventory.jobs.get(&self.job).cloned().ok_or_else(|| plan(phase, "the job is gone"))?;
+        let job = inventory.jobs.get(&self.job).cloned().ok_or_else(|| plan(phase, "the job no longer exists"))?;
         let current = inventory.generations.get(&job.generation).cloned();
-        let current = current.ok_or_else(|| plan(phase, "the generation of the job is gone"))?;
+        let current = current.ok_or_else(|| plan(phase, "the generation of the job no longer exists"))?;
         let node = inventory.nodes.get(&self.node).cloned().ok_or_else(|| plan(phase, "the node is gone"))?;
         let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
         let before = applied.unwrap_or_else(|| current.clone());
@@ -183,11 +183,7 @@ impl Work {
         let session = self.shared.remote.open(&target).await.map_err(|e| ssh(phase, e))?;
         self.session = Some(session);
         let order = Order::Fence {
-            fence: Fence {
-                cluster: self.shared.cluster.clone(),
-                epoch: self.shared.inventory().epoch,
-                attempt: self.attempt,
-            },
+            fence: self.fence_token(),
             node: target.node.clone(),
             job: job.id,
             timeout_ms: PLAY_PATIENCE.as_millis() as u64,
@@ -195,7 +191,7 @@ impl Work {
         match self.ask(phase, order, &mut |_| {}, FENCE_TIMEOUT).await? {
             Reply::Fenced { ended } => {
                 if let Some(ended) = ended {
-                    tracing::warn!(job = %self.job, attempt = %self.attempt, %ended, "an older run was ended");
+                    tracing::warn!(job = %self.job, attempt = %self.attempt, %ended, "an older run was ended by the fence");
                 }
                 Ok(PhaseResult::Ok)
             }
@@ -222,7 +218,7 @@ impl Work {
                 self.secret.extend(secret);
                 (plan, protect)
             }
-            // Ansible's inventory is that of now; what it makes is recorded, not rendered.
+            // Ansible gets the current inventory. What it creates is recorded, not rendered.
             fleet::Work::Ansible { playbook, tags } => {
                 let play = self.play((made.fleet, made.host, made.scope), playbook, tags, limit);
                 return self.ansible(phase, play).await;
@@ -283,23 +279,23 @@ impl Work {
         }
     }
 
-    /// Addresses and roles that what is there was rendered with: the cleanup is about that.
+    /// Render input of the installed configuration: the cleanup removes that configuration.
     async fn known_before(&self) -> fleet::Known {
         let recorded = self.recorded(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.known())
     }
 
-    /// What was recorded of the node before this attempt; None: nothing was.
+    /// The record of the node from before this attempt; None if there is none.
     async fn recorded(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         examine::recorded(&self.shared, node).await.map_err(|why| {
-            let next = "it goes on once a manager that has it answers";
-            step(phase, None, format!("what was recorded before can't be read: {why}; {next}"), Vec::new())
+            let next = "the job continues once a manager that holds it answers";
+            step(phase, None, format!("the record of the node can't be read: {why}; {next}"), Vec::new())
         })
     }
 
-    /// What `phase` runs, compiled; the text of every fault otherwise.
+    /// Compiles what `phase` runs; on failure returns the text of every fault.
     async fn work(&self, phase: Phase, job: &Job, generation: &Arc<Generation>) -> Result<Made, String> {
         super::blobs::ensure(&self.shared, &generation.blob).await;
         let inventory = self.shared.inventory();
@@ -328,8 +324,8 @@ impl Work {
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
 
-    /// Before the node is taken: that what is cleaned up can be set up again, and that it is known what was recorded before:
-    /// what drifted of the rest would be recorded otherwise. What is refused here has changed nothing.
+    /// Checks before the fence that cleanup and provisioning are possible, and that the record is
+    /// readable: without it, drift of other services would be recorded as desired. Changes nothing.
     async fn may_begin(
         &mut self,
         job: &Job,
@@ -342,14 +338,15 @@ impl Work {
         let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
         for (phase, generation) in phases.into_iter().take(if job.decommission { 1 } else { 2 }) {
             let made = self.work(phase, job, generation).await;
-            let why =
-                |text: String| plan(Phase::Fence, &format!("nothing was run, since its {phase} can't be: {text}"));
+            let why = |text: String| {
+                plan(Phase::Fence, &format!("nothing was run, because its {phase} is not possible: {text}"))
+            };
             let made = made.map_err(why)?;
             match made.work {
                 fleet::Work::Plan { secret, .. } => self.secret.extend(secret),
                 fleet::Work::Ansible { playbook, tags } => {
                     let play = self.play((made.fleet, made.host, made.scope), playbook, tags, Duration::ZERO);
-                    // As with a plan: a cleanup is that of what is there, and nobody can mend it any more.
+                    // As with a native plan: an installed generation's cleanup can't be corrected.
                     self.ready(play, phase == Phase::Provision).await.map_err(why)?;
                 }
             }
@@ -366,10 +363,11 @@ impl Work {
     ) -> Play {
         let known = ansible::known(self.shared.inventory().nodes.values(), &fleet);
         let mark = self.fence_token().mark(&host.as_str().into());
-        Play { fleet, host, playbook, tags, extra: scope.extra, known, keys: self.shared.play_keys(), mark, timeout }
+        let keys = self.shared.play_keys();
+        Play { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
     }
 
-    /// Whether this manager's Ansible could run it; the text of what is wrong otherwise.
+    /// Checks that this manager's Ansible could run `play`; the error says what is wrong.
     async fn ready(&self, play: Play, syntax: bool) -> Result<(), String> {
         let cancel = Cancel::new();
         let _guard = EndOnDrop(cancel.clone());
@@ -378,7 +376,7 @@ impl Work {
         asked.map_err(|_| "a task of this manager ended early".to_owned())?.map_err(|error| chain(&error))
     }
 
-    /// The executor's session stays open meanwhile and holds the fence; when it is lost, Ansible is ended too.
+    /// Runs Ansible while the executor's session holds the fence; ends it if the session is lost.
     async fn ansible(&mut self, phase: Phase, play: Play) -> Result<PhaseResult, Box<Failure>> {
         let cancel = Cancel::new();
         let guard = EndOnDrop(cancel.clone());
@@ -396,14 +394,14 @@ impl Work {
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
         let ended = tokio::select! {
             ended = &mut run => ended,
-            // Ansible knows no border between two tasks that one could wait for.
+            // Ansible cannot be stopped between two tasks, so it is ended at once.
             true = async { ending.wait_for(|ending| *ending != Ending::Not).await.is_ok() } => {
                 guard.0.cancel();
                 run.await
             }
             error = session.lost() => {
                 guard.0.cancel();
-                // The group is ended before the attempt is said to be over; bounded by TERM, grace and KILL.
+                // The attempt ends after its process group; TERM, grace and KILL bound this.
                 let _ = run.await;
                 return Err(ssh(phase, error));
             }
@@ -429,14 +427,14 @@ impl Work {
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
             Reply::Cleaned { leftovers } => {
-                let message = format!("cleanup reported success and left: {}", leftovers.join(", "));
+                let message = format!("cleanup reported success but left: {}", leftovers.join(", "));
                 Err(step(phase, None, message, leftovers))
             }
             other => Err(unexpected(phase, &other)),
         }
     }
 
-    /// Puts back what the undone attempt had copied aside. What could not be put back is for people to judge: no retry.
+    /// Restores the copies that the undone attempt had made. No retry: people decide on a failure.
     async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
         let attempt = job.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
         match self.ask(phase, Order::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
@@ -461,7 +459,7 @@ impl Work {
         }
     }
 
-    /// Gives an order in the open session, and passes on meanwhile that the attempt is to end.
+    /// Sends an order in the open session. Cancels it when the attempt is to end early.
     async fn ask(
         &mut self,
         phase: Phase,
@@ -489,7 +487,7 @@ impl Work {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
         let before = self.recorded(phase).await?;
-        // A part of the playbook reads a part of the facts.
+        // A job for some services gathers only some of the facts; the others come from the record.
         let part = before.as_ref().filter(|_| !job.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
         facts.extend(self.facts.clone());
@@ -501,7 +499,7 @@ impl Work {
             .await
             .map_err(|e| ssh(phase, e))?;
         let (services, generation) = (job.services.clone(), current.clone());
-        // Expressions are compiled and contents hashed for it, which is no work for the threads that answer.
+        // This compiles expressions and hashes contents, which would block the async threads.
         let compared = tokio::task::spawn_blocking(move || {
             let wanted = prepared.wanted();
             let watches = |name: &ServiceName| generation.summary.watches(name);
@@ -530,8 +528,8 @@ impl Work {
     }
 }
 
-/// Paths that the manager rendered and that stand on the node with another content, of the services that were set up.
-/// What the run was not about may have drifted meanwhile, and is no fault of the playbook.
+/// Paths that the manager rendered and whose content on the node differs, for the services that
+/// were set up. Other services may have drifted meanwhile, which is not a fault of the playbook.
 fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, set_up: impl Fn(&ServiceName) -> bool) -> Vec<String> {
     let of_job = digest.services.iter().filter(|(name, _)| set_up(name));
     let entries = of_job.flat_map(|(name, s)| s.entries.iter().map(move |e| (name, e))).filter(|(_, e)| !e.secret);
@@ -578,18 +576,18 @@ mod tests {
         assert_eq!(wrong_files(&wanted, &digest, |_| true), ["/db"]);
         assert_eq!(wrong_files(&wanted, &digest, |name| name.as_str() == "db"), ["/db"]);
         assert!(wrong_files(&wanted, &digest, |name| name.as_str() == "app").is_empty());
-        // What does not agree is recorded only; a secret file can't be compared.
+        // A file that differs counts as recorded, not as rendered; a secret can't be compared.
         let record = examine::record(&wanted, &examine::Facts::new(), fleet::Known::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
         assert_eq!(origins, ["/app", "/key"]);
-        // What the run was not about is no fault of it, and nothing that it would have made right.
+        // Drift of services outside the run is not its fault, and it would not have repaired it.
         let mut was = record.clone();
         was.services.get_mut("db").unwrap().entries = vec![entry("/db", "as rendered", false)];
         was.rendered = Some(["/app".to_owned(), "/db".to_owned()].into());
         let part = record.clone().of_part(&["app".into()], Some(&was));
         assert_eq!(part.services["db"], was.services["db"]);
         assert_eq!(part.rendered.unwrap().into_iter().collect::<Vec<_>>(), ["/app", "/db", "/key"]);
-        // A blob of before, the digest alone, is read as well.
+        // A blob of an older version, which holds the digest alone, can still be read.
         let old = rmp_serde::to_vec_named(&digest).unwrap();
         let read: Record = rmp_serde::from_slice(&old).unwrap();
         assert_eq!((read.digest(), read.rendered), (digest, None));

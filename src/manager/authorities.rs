@@ -1,7 +1,9 @@
-//! The certificate authorities whose keys this manager holds: the first one of the cluster, whose key other secrets are derived
-//! from, the present one, and one that is to follow it. Which of them issues the replicated state says, by its certificate.
+//! The CAs whose keys this manager holds: the cluster's first one, from whose key other secrets are
+//! derived, the present one, and one that is to replace it. The replicated state says, by its
+//! certificate, which of them issues.
 //!
-//! A new one is brought to a majority before the entry that names it; who lacks one fetches it from another manager.
+//! The key of a new CA is on a majority of the managers before the entry that names it. A manager
+//! that lacks it fetches it from another manager.
 
 use crate::model::{Inventory, Sha256, ca_id};
 use crate::rpc::ca::ClusterCa;
@@ -12,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// So many that no entry names may lie here, of orders that came to nothing.
+/// Maximum number of CAs here that no entry names, left by rotations that failed to start.
 const UNNAMED_MAX: usize = 4;
 
-/// An authority with its key, from manager to manager.
+/// A CA with its key, as sent between managers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CaPair {
     pub cert_pem: String,
@@ -32,7 +34,8 @@ impl CaPair {
     }
 }
 
-/// In the folder `ca` of the data directory: `ca.pem` and `ca.key` of the first, later ones by their [`ca_id`].
+/// Stored in the folder `ca` of the data directory: the first CA as `ca.pem` and `ca.key`, later
+/// ones by their [`ca_id`].
 pub struct Authorities {
     dir: PathBuf,
     first: Arc<ClusterCa>,
@@ -40,7 +43,7 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// A later one that can't be read is fetched anew. Blocks.
+    /// Loads all CAs. A later one that can't be read is fetched again. Blocks.
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
         let first = Arc::new(ClusterCa::load(dir)?);
         let mut later = BTreeMap::new();
@@ -56,10 +59,10 @@ impl Authorities {
         Ok(Self { dir: dir.to_owned(), first, later: Mutex::new(later) })
     }
 
-    /// Those that another manager handed out, its first one first. Blocks.
+    /// Stores the CAs that another manager handed out; `cas[0]` is the first one. Blocks.
     pub fn take(dir: &Path, cas: Vec<ClusterCa>) -> Result<Self, IdentityError> {
         let mut cas = cas.into_iter();
-        let none = || IdentityError::Malformed { what: "answer", reason: "no CA is in it".into() };
+        let none = || IdentityError::Malformed { what: "answer", reason: "it contains no CA".into() };
         let first = cas.next().ok_or_else(none)?;
         first.save(dir)?;
         let taken = Self { dir: dir.to_owned(), first: Arc::new(first), later: Mutex::default() };
@@ -69,17 +72,17 @@ impl Authorities {
         Ok(taken)
     }
 
-    /// That of `init`.
+    /// The CA made by `init`.
     pub fn first(&self) -> &Arc<ClusterCa> {
         &self.first
     }
 
-    /// The one of this certificate; None: its key is not here.
+    /// The CA with this certificate; None: this manager does not have its key.
     pub fn of(&self, ca_pem: &str) -> Option<Arc<ClusterCa>> {
         self.by_id(Some(ca_id(ca_pem)))
     }
 
-    /// None: the first.
+    /// `id` None: the first CA.
     pub fn by_id(&self, id: Option<Sha256>) -> Option<Arc<ClusterCa>> {
         match id {
             Some(id) if id != ca_id(self.first.cert_pem()) => self.later().get(&id).cloned(),
@@ -87,12 +90,12 @@ impl Authorities {
         }
     }
 
-    /// All, the first one first.
+    /// All CAs, the first one first.
     pub fn all(&self) -> Vec<Arc<ClusterCa>> {
         std::iter::once(self.first.clone()).chain(self.later().values().cloned()).collect()
     }
 
-    /// On disk before it counts. Blocks.
+    /// Stores a CA on disk, then uses it. Blocks.
     pub fn keep(&self, ca: ClusterCa) -> Result<(), IdentityError> {
         let id = ca_id(ca.cert_pem());
         if self.by_id(Some(id)).is_none() {
@@ -102,14 +105,15 @@ impl Authorities {
         Ok(())
     }
 
-    /// Whose keys a manager needs by this state: of those that count, and of those from which gossip keys in force are derived.
+    /// The CAs whose keys a manager needs in this state: those that are trusted, and those from
+    /// which gossip keys in force are derived.
     pub fn needed(inventory: &Inventory) -> BTreeSet<Sha256> {
         let based = [inventory.gossip.base, inventory.gossip.next.as_ref().and_then(|next| next.base)];
         inventory.roots().into_iter().map(ca_id).chain(based.into_iter().flatten()).collect()
     }
 
-    /// Forgets what nothing needs any more: the keys of former authorities, from which no gossip key in force is derived, and,
-    /// where there are too many, those that no entry names. Blocks.
+    /// Deletes what is no longer needed: keys of former CAs from which no gossip key in force is
+    /// derived, and, if there are too many, keys that no entry names. Blocks.
     pub fn tidy(&self, inventory: &Inventory) {
         let needed = Self::needed(inventory);
         let former: BTreeSet<Sha256> = inventory.authority.former.iter().map(|f| ca_id(&f.ca_pem)).collect();
@@ -166,7 +170,7 @@ mod tests {
         let (second, _) = rotate();
         assert!(held.of(&second).is_some() && Arc::ptr_eq(&held.by_id(None).unwrap(), held.first()));
         let (third, state) = rotate();
-        assert!(held.of(&second).is_none(), "the key of the second is of no use any more");
+        assert!(held.of(&second).is_none(), "the key of the second is not needed any more");
         let again = Authorities::load(dir.path()).unwrap();
         let names = |all: Vec<Arc<ClusterCa>>| all.iter().map(|ca| ca.cert_pem().to_owned()).collect::<Vec<_>>();
         assert_eq!(names(again.all()), names(held.all()));
@@ -179,7 +183,7 @@ mod tests {
         let later = Inventory { ca_pem: Arc::new(ca().cert_pem().to_owned()), ..based };
         held.tidy(&later);
         assert!(held.of(&third).is_some());
-        // Orders that came to nothing leave no heap.
+        // Rotations that failed to start leave no pile of keys.
         for _ in 0..=UNNAMED_MAX {
             held.keep(ca()).unwrap();
         }

@@ -1,5 +1,6 @@
-//! A new certificate authority on its way to all nodes, from the managers' side: its key goes to a majority of them before the
-//! entry that names it, its certificate by that entry; the leader goes on when all have said that they are where they should be.
+//! The managers' side of a CA rotation. The new key is copied to a majority of the managers before
+//! the entry that names it is proposed; its certificate is in that entry. The leader starts the
+//! next step when all nodes have confirmed the current one.
 
 use super::{Authorities, CaPair, Shared, api, wall};
 use crate::model::{Command, Entry, Inventory, Node, NodeId, ca_id};
@@ -13,31 +14,34 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often the leader looks whether all have confirmed, and a manager whether it lacks a key.
+/// Interval at which the leader checks for confirmations, and a manager for missing keys.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A step lasts at least so long: who was just lost by a moment's packet loss is there again and waited for.
+/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment, by packet
+/// loss, is back by then and waited for.
 const STEP_MIN_MS: u64 = 5_000;
-/// How often nodes that are waited for are told to ask, and at most how many at a time; what they are asked takes so long.
+/// Interval at which nodes that have not confirmed are asked to call, the maximum number at a time,
+/// and the time limit of such a call.
 const SPUR_EVERY: Duration = Duration::from_secs(5);
 const SPUR_MAX: usize = 50;
 const SPUR_WITHIN: Duration = Duration::from_secs(3);
-/// How long another manager may take to store a key, or to hand its keys out.
+/// Time limit for another manager to store a key or to hand out its keys.
 const HAND_WITHIN: Duration = Duration::from_secs(5);
-/// A manager part that starts has not heard who is there.
+/// Pause between two attempts to fetch a key: a manager service that has just started does not know
+/// the other members yet.
 const FETCH_AGAIN: Duration = Duration::from_secs(3);
 
-/// Who has not confirmed the step.
+/// Nodes that have not confirmed the current step.
 #[derive(Debug, Default)]
 pub struct Missing<'a> {
     pub here: Vec<&'a Node>,
     pub away: Vec<&'a Node>,
-    /// Those of `away` that manage: nothing ends without them.
+    /// Managers among `away`. The rotation can't end without them.
     pub managers: Vec<&'a Node>,
 }
 
 impl<'a> Missing<'a> {
-    /// Those that are away and waited for, and those that an operator has the rotation go on `without`. One of these that is there
-    /// again is waited for.
+    /// Absent nodes: those that the rotation waits for, and those that an operator excluded by
+    /// `without`. An excluded node that is back is waited for again.
     pub fn split(&self, without: &BTreeSet<NodeId>) -> (Vec<&'a Node>, Vec<&'a Node>) {
         self.away.iter().partition(|n| n.manages() || !without.contains(&n.id))
     }
@@ -47,7 +51,7 @@ pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> Missing<'a> {
     let changed = inventory.authority.changed;
     let mut missing = Missing::default();
     for node in inventory.nodes.values().filter(|n| !shared.ca_confirmed.holds(n.id, changed)) {
-        // Who waits for a new certificate gossips, and may ask for nothing else.
+        // A node that waits for a new certificate gossips, but may request nothing else.
         let lapsed = inventory.lapsed.contains_key(&node.id);
         if *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed {
             missing.here.push(node);
@@ -61,10 +65,11 @@ pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> Missing<'a> {
     missing
 }
 
-/// How long an operator's certificate holds.
+/// Validity of an operator's certificate.
 const OPERATOR_DAYS: u32 = 365;
 
-/// New credentials of an operator, by the CA that issues. None: its key is not here yet.
+/// New credentials of an operator, from the CA that issues. None: this manager does not have its
+/// key yet.
 pub fn operator(shared: &Shared, inventory: &Inventory, name: &str) -> Result<Option<TlsIdentity>, IdentityError> {
     let Some(ca) = shared.cas.of(inventory.issuer()) else { return Ok(None) };
     let issued = ca.issue_operator(name, Validity::days_from_now(OPERATOR_DAYS))?;
@@ -72,19 +77,19 @@ pub fn operator(shared: &Shared, inventory: &Inventory, name: &str) -> Result<Op
     Ok(Some(TlsIdentity { ca_pem: inventory.roots().concat(), cert_pem, ..issued }))
 }
 
-/// Why there is no new authority. Nothing was changed, but that some managers may hold a key that nobody uses.
+/// Why no new CA was made. Nothing was changed, except that some managers may hold an unused key.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     #[error("this manager does not have the key of the present CA yet")]
     Lacks,
-    #[error("the key of the new CA is on {on} of {of} managers only: {first}")]
+    #[error("only {on} of {of} managers have the key of the new CA: {first}")]
     Few { on: usize, of: usize, first: String },
     #[error("{0}")]
     Failed(String),
 }
 
-/// A new authority whose key is on a majority of the managers, this one among them: the entry that begins it, and which managers do
-/// not have it yet.
+/// Makes a new CA and copies its key to a majority of the managers, this one included. Returns the
+/// entry that starts the rotation, and the managers that do not have the key yet.
 pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
     let present = shared.cas.of(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
@@ -95,7 +100,7 @@ pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeEr
     let cas = shared.cas.clone();
     let of = inventory.clone();
     let keep = move || {
-        // Those of attempts before, which came to nothing, go first.
+        // First remove the keys of earlier attempts that failed.
         cas.tidy(&of);
         cas.keep(next)
     };
@@ -118,15 +123,16 @@ pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeEr
     Ok((Command::RotateCa { ca_pem, cross_pem }, lack.into_iter().map(|(name, _)| name).collect()))
 }
 
-/// Between managers.
+/// API path between managers.
 pub const CA_KEYS_PATH: &str = "/manager/v1/ca";
 
-/// Whether all keys are here that this state needs of a manager.
+/// Whether this manager has all CA keys that the state requires of a manager.
 pub fn complete(shared: &Shared, inventory: &Inventory) -> bool {
     Authorities::needed(inventory).into_iter().all(|id| shared.cas.by_id(Some(id)).is_some())
 }
 
-/// Of every manager, as long as its part runs: keys that it lacks are fetched, those that nothing needs any more go.
+/// Runs on every manager as long as its service runs: fetches missing keys and removes keys that
+/// are no longer needed.
 pub async fn follow(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let mut tidied = 0;
     let mut again = Instant::now();
@@ -140,20 +146,20 @@ pub async fn follow(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         } else if tidied != inventory.authority.changed.max(inventory.gossip.changed) {
             tidied = inventory.authority.changed.max(inventory.gossip.changed);
             let shared = shared.clone();
-            // What it could not do it says itself.
+            // `tidy` logs its own errors.
             let _ = tokio::task::spawn_blocking(move || shared.cas.tidy(&inventory)).await;
         }
     }
 }
 
-/// Only what the state names is taken: a key that belongs to such a certificate.
+/// Accepts only a key that belongs to a certificate named by the state.
 async fn fetch(shared: &Arc<Shared>, inventory: &Inventory) {
     for node in inventory.managers().filter(|n| n.id != shared.id) {
         let client = shared.peers.node(node.id, &node.spec.api).within(HAND_WITHIN);
         let reply: api::CaReply = match client.get(CA_KEYS_PATH).await {
             Ok(reply) => reply,
             Err(error) => {
-                tracing::debug!(from = %node.name(), %error, "the key of the new CA was asked for in vain");
+                tracing::debug!(from = %node.name(), %error, "the key of the new CA could not be fetched");
                 continue;
             }
         };
@@ -171,7 +177,7 @@ async fn fetch(shared: &Arc<Shared>, inventory: &Inventory) {
     }
 }
 
-/// The leader's part, as long as the manager part runs.
+/// Runs as long as the manager service runs, and acts only on the leader.
 pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     let mut spurred = Instant::now();
@@ -198,12 +204,12 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         }
         let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::CaStep { changed } };
         if let Err(error) = shared.raft.propose(entry).await {
-            tracing::debug!(%error, "the next step of the CA was not entered; tried again");
+            tracing::debug!(%error, "the next step of the CA rotation was not applied; retrying");
         }
     }
 }
 
-/// Has a node ask what there is; where that is lost it asks by itself, later.
+/// Asks a node to call. If the message is lost, the node calls by itself later.
 fn spur(shared: &Shared, node: &Node) {
     let client = shared.peers.node(node.id, &node.spec.api).within(SPUR_WITHIN);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });

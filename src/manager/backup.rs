@@ -1,8 +1,8 @@
-//! A backup: the applied state at one place in the log, the blobs that it names, and the files of the manager's directory that
-//! nobody could make again, keys among them. One file with a SHA-256 over all of it.
+//! A backup in one file: the applied state at one log index, the blobs that it names, and the files
+//! of the manager's directory that can't be recreated, keys among them.
 //!
-//! `remoor backup 1\n`, 32 bytes of SHA-256 over the rest, 4 bytes length of the head, the head (MessagePack), and behind it
-//! what the head names, in its order: the state, the blobs, the files.
+//! Format: `remoor backup 1\n`, 32 bytes of SHA-256 over the rest, 4 bytes length of the head, the
+//! head (MessagePack), then what the head names, in this order: the state, the blobs, the files.
 
 mod keeper;
 
@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 1;
 const SUM: usize = 32;
 const LENGTH: usize = 4;
-/// Largest backup that is written or read, bytes: a thousand nodes are a few megabytes.
+/// Maximum size of a backup in bytes. A backup of a thousand nodes has a few megabytes.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Files of a manager's directory that are in a backup, as far as they are there, and folders of such.
+/// Files of a manager's directory that a backup contains, if they exist, and folders whose files it
+/// contains.
 pub const FILES: [&str; 6] = ["node.key", "credentials.json", "ssh.key", "operator.json", "node.json", keeper::FILE];
 pub const FOLDERS: [&str; 1] = ["ca"];
 
@@ -32,10 +33,10 @@ pub enum BackupError {
     File { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Disk(#[from] DiskError),
-    #[error("{} exists, and no backup is written over", .0.display())]
+    #[error("{} exists, and a backup never replaces a file", .0.display())]
     Exists(PathBuf),
-    /// Not what was written, or never a backup.
-    #[error("{} is no backup that can be relied on: {why}", path.display())]
+    /// The file was changed or cut, or it was never a backup.
+    #[error("{} is not a valid backup: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     #[error("{} has format {found}, this program knows {FORMAT}: install the newer program", path.display())]
     TooNew { path: PathBuf, found: u32 },
@@ -47,46 +48,46 @@ pub enum BackupError {
     Encode(String),
 }
 
-/// What a backup is of; told before anything of it is used.
+/// Description of a backup. It can be shown before anything else of the backup is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub made: Wall,
-    /// The manager that made it, whose keys are in it.
+    /// The manager that made the backup. The backup contains its keys.
     pub node: NodeId,
     pub name: NodeName,
-    /// Version of its program.
+    /// Version of the remoor that made it.
     pub program: String,
     pub cluster: ClusterId,
     pub epoch: Epoch,
-    /// The last entry in the state.
+    /// Log index of the last entry in the state.
     pub index: u64,
     pub term: u64,
     pub generation: u64,
     pub nodes: u64,
-    /// Bytes of the state.
+    /// Size of the state in bytes.
     state: u64,
     blobs: Vec<(Sha256, u64)>,
     files: Vec<(String, u64)>,
 }
 
-/// All of it.
+/// The complete content of a backup.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Backup {
     pub head: Head,
     pub state: Inventory,
     pub blobs: BTreeMap<Sha256, Vec<u8>>,
-    /// By path from the data directory.
+    /// By path relative to the data directory.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// Not the files: there are keys among them.
+/// Leaves the files out, because they contain keys.
 impl std::fmt::Debug for Backup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Backup").field("head", &self.head).finish_non_exhaustive()
     }
 }
 
-/// Who makes one, and where in the log.
+/// The manager that makes a backup, and its Raft term.
 pub struct Maker {
     pub node: NodeId,
     pub name: NodeName,
@@ -141,8 +142,9 @@ impl Backup {
         Ok(bytes)
     }
 
-    /// Writes it to a file that is not there yet, of mode 0600, and reads it back: what is named in the answer is on disk and
-    /// whole. On an error there is no such file. Blocks.
+    /// Writes a new file of mode 0600 and reads it back, so the returned backup is on disk and
+    /// complete. Returns its head, SHA-256 and size in bytes. On an error no such file exists.
+    /// Blocks.
     pub fn write(mut self, path: &Path) -> Result<(Head, Sha256, u64), BackupError> {
         let bytes = self.encode()?;
         let failed = |action| move |source| BackupError::File { action, path: path.to_owned(), source };
@@ -154,7 +156,7 @@ impl Backup {
         unfinished.push(".unfinished");
         let unfinished = PathBuf::from(unfinished);
         let written = (|| {
-            // What an earlier try left, or somebody else put there: it is not written into.
+            // Never write into a file that an earlier attempt or somebody else left here.
             let _ = std::fs::remove_file(&unfinished);
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
@@ -165,20 +167,21 @@ impl Backup {
             file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("writing"))?;
             let again = Self::read(&unfinished)?;
             if again != self {
-                let why = "what was read back is not what was written".to_owned();
+                let why = "the content read back differs from the content written".to_owned();
                 return Err(BackupError::Damaged { path: path.to_owned(), why });
             }
-            // A link and not a renaming: what came to that name meanwhile is not replaced.
+            // A hard link instead of a rename: it does not replace a file that got this name
+            // meanwhile.
             std::fs::hard_link(&unfinished, path).map_err(failed("naming"))?;
             Ok(sync_dir(dir)?)
         })();
-        // The error that matters is the first one; a leftover of this name is written over by the next try.
+        // Report the first error only; the next attempt removes a leftover of this name.
         let _ = std::fs::remove_file(&unfinished);
         written?;
         Ok((self.head, Sha256::of(&bytes), bytes.len() as u64))
     }
 
-    /// Reads a backup and checks all of it; an error says what is wrong. Blocks.
+    /// Reads a backup and checks all of it. The error says what is wrong. Blocks.
     pub fn read(path: &Path) -> Result<Self, BackupError> {
         let failed = |source| BackupError::File { action: "reading", path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(failed)?;
@@ -210,24 +213,24 @@ impl From<&str> for Fault {
 }
 
 fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
-    let line = bytes.iter().take(40).position(|b| *b == b'\n').ok_or("it does not begin as one")?;
+    let line = bytes.iter().take(40).position(|b| *b == b'\n').ok_or("its first line is not that of a backup")?;
     let (first, rest) = bytes.split_at(line + 1);
     let format = std::str::from_utf8(first).ok().and_then(|l| l.trim_end().strip_prefix("remoor backup "));
-    match format.and_then(|f| f.parse::<u32>().ok()).ok_or("it does not begin as one")? {
+    match format.and_then(|f| f.parse::<u32>().ok()).ok_or("its first line is not that of a backup")? {
         FORMAT => {}
         other => return Err(Fault::Newer(other)),
     }
-    let (sum, rest) = rest.split_at_checked(SUM).ok_or("it is cut short")?;
+    let (sum, rest) = rest.split_at_checked(SUM).ok_or("it is truncated")?;
     if Sha256::of(rest).0 != sum {
-        return Err("its checksum is another: it was changed, or cut short".into());
+        return Err("its checksum differs: it was changed or truncated".into());
     }
-    let (length, rest) = rest.split_first_chunk::<LENGTH>().ok_or("it is cut short")?;
-    let (head, mut rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or("it is cut short")?;
+    let (length, rest) = rest.split_first_chunk::<LENGTH>().ok_or("it is truncated")?;
+    let (head, mut rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or("it is truncated")?;
     let bad = |e: rmp_serde::decode::Error| Fault::Bad(format!("it can't be read: {e}"));
     let head: Head = rmp_serde::from_slice(head).map_err(bad)?;
     let mut next = |length: u64| -> Result<&[u8], Fault> {
-        let length = usize::try_from(length).map_err(|_| "it names more than it has")?;
-        let (part, left) = rest.split_at_checked(length).ok_or("it names more than it has")?;
+        let length = usize::try_from(length).map_err(|_| "it has less data than its head names")?;
+        let (part, left) = rest.split_at_checked(length).ok_or("it has less data than its head names")?;
         rest = left;
         Ok(part)
     };
@@ -236,7 +239,7 @@ fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
     for (sha, length) in &head.blobs {
         let blob = next(*length)?;
         if Sha256::of(blob) != *sha {
-            return Err(Fault::Bad(format!("blob {} in it is another", sha.short())));
+            return Err(Fault::Bad(format!("the content of blob {} does not match its hash", sha.short())));
         }
         blobs.insert(*sha, blob.to_vec());
     }
@@ -244,12 +247,12 @@ fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
     for (path, length) in &head.files {
         let plain = Path::new(path).components().all(|c| matches!(c, std::path::Component::Normal(_)));
         if !plain {
-            return Err(Fault::Bad(format!("it names a file outside of the directory: {path:?}")));
+            return Err(Fault::Bad(format!("it names a file outside the data directory: {path:?}")));
         }
         files.insert(path.clone(), next(*length)?.to_vec());
     }
     if !rest.is_empty() {
-        return Err("it has more than it names".into());
+        return Err("it has more data than its head names".into());
     }
     Ok(Backup { head, state, blobs, files })
 }
@@ -276,7 +279,7 @@ mod tests {
         let bytes = std::fs::read(&path).expect("read");
         assert_eq!((Sha256::of(&bytes), bytes.len() as u64), (sha, length));
         assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "no other file is left");
         let read = Backup::read(&path).expect("read");
         assert_eq!((&read.head, &read.state, &read.files), (&head, &backup().state, &backup().files));
         assert!(!format!("{read:?}").contains(&format!("{:?}", b"secret")), "{read:?}");
@@ -294,7 +297,7 @@ mod tests {
         }
         for length in [0, 5, 16, 40, bytes.len() - 1] {
             let error = read(&bytes[..length]).expect_err("cut short").to_string();
-            assert!(error.contains("no backup that can be relied on"), "{error}");
+            assert!(error.contains("not a valid backup"), "{error}");
         }
         let newer = [magic(2).as_bytes(), &bytes[magic(1).len()..]].concat();
         let error = read(&newer).expect_err("newer").to_string();

@@ -1,4 +1,5 @@
-//! Content-addressed blobs of the managers: generations and digests. An entry names a blob only once a majority has it.
+//! Content-addressed blobs of the managers: generations and digests. An entry may name a blob only
+//! once a majority has it.
 
 use super::Shared;
 use super::failed::chain;
@@ -9,22 +10,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Of one attempt's log on the manager; beyond it the log is marked as cut.
+/// Maximum size of one attempt's log in bytes. Beyond it the log is marked as cut.
 const LOG_MAX: u64 = 4 << 20;
 
-/// Why a blob was not stored. It may be on some managers; nothing refers to it.
+/// Why a blob was not stored. Some managers may have it, but nothing refers to it.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    #[error("this manager can't store it")]
+    #[error("this manager can't store the blob")]
     Own(#[source] crate::disk::DiskError),
     #[error("a task of this manager ended early")]
     Task,
-    #[error("{have} of {} have it, {need} must", counted(*of, "manager"))]
+    #[error("only {have} of {} have the blob, and {need} are needed", counted(*of, "manager"))]
     NoMajority { have: usize, of: usize, need: usize },
 }
 
 impl BlobError {
-    /// As an operator reads it: a full disk is no lost majority.
+    /// The error for an operator. A full disk is not reported as a lost majority.
     pub fn failure(&self) -> Failure {
         match self {
             BlobError::Own(_) => Failure::new(Code::Unavailable, chain(self))
@@ -36,7 +37,7 @@ impl BlobError {
     }
 }
 
-/// Stores on this manager and on as many others as make a majority of the voters.
+/// Stores the blob on this manager and on enough others for a majority of the voters.
 pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobError> {
     let (own_store, own_copy) = (shared.blobs.clone(), bytes.clone());
     let stored = tokio::task::spawn_blocking(move || own_store.put(&own_copy)).await;
@@ -65,7 +66,8 @@ pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobE
     Ok(sha)
 }
 
-/// Fetches a blob that this manager lacks or has damaged; stays so where nobody answers, and whoever reads it says so.
+/// Fetches a blob that this manager lacks or that is damaged. If no manager answers, the blob stays
+/// missing and its reader reports that.
 pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
     let (store, wanted) = (shared.blobs.clone(), *sha);
     match tokio::task::spawn_blocking(move || store.get(&wanted)).await {
@@ -94,7 +96,7 @@ fn own(shared: &Shared) -> Option<RaftId> {
     Some(shared.raft.status().borrow().id)
 }
 
-/// What an attempt printed, as JSON lines on this manager.
+/// The output of an attempt, as JSON lines on this manager.
 pub struct RunLog {
     file: Option<std::fs::File>,
     written: u64,
@@ -105,11 +107,14 @@ impl RunLog {
         shared.runs.join(format!("{attempt}.jsonl"))
     }
 
-    /// Appends to the attempt's log; a log that can't be opened is reported and left out, the attempt goes on.
+    /// Opens the attempt's log for appending. If it can't be opened, this is logged and the attempt
+    /// continues without a log.
     pub fn open(shared: &Shared, attempt: AttemptId) -> Self {
         let path = Self::path(shared, attempt);
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(|error| tracing::warn!(%error, path = %path.display(), "no run log")).ok();
+        let file = file
+            .map_err(|error| tracing::warn!(%error, path = %path.display(), "the log of an attempt can't be opened"))
+            .ok();
         let written = file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
         Self { file, written }
     }

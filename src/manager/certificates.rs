@@ -1,7 +1,8 @@
-//! When certificates end: the manager's own, and those by which nodes called it. Nodes renew theirs long before; one that ends
-//! soon was in vain tried to be.
+//! Tracks when certificates expire: the manager's own, and those of the nodes that called it. Nodes
+//! renew long before expiry, so a certificate that expires soon means that renewal failed.
 //!
-//! Not stored: after a start a manager knows its own, and each other with that node's next call.
+//! Nothing is stored. After a start a manager knows its own certificate, and learns each other one
+//! with the next call of that node.
 
 use super::{Notices, Shared};
 use crate::model::{Inventory, NodeId, Wall};
@@ -9,10 +10,10 @@ use crate::rpc::identity;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What notices about them are of.
+/// Key prefix of notices about certificates.
 pub const CERTIFICATE: &str = "certificate";
 
-/// The last moment of each node's certificate, as seen last.
+/// The latest known expiry of each node's certificate.
 #[derive(Debug, Default)]
 pub struct Certificates(Mutex<BTreeMap<NodeId, Wall>>);
 
@@ -21,12 +22,12 @@ impl Certificates {
         self.inner().insert(node, not_after);
     }
 
-    /// When the one of `node` ends, as far as it was seen.
+    /// Expiry of the certificate of `node`, if it has called.
     pub fn of(&self, node: NodeId) -> Option<Wall> {
         self.inner().get(&node).copied()
     }
 
-    /// What to say of those that end soon: one line a node of the inventory.
+    /// Warnings about certificates that expire soon: one line for each node of the inventory.
     pub fn ending(&self, inventory: &Inventory, now: Wall) -> Vec<(NodeId, String)> {
         let seen = self.inner();
         let of_node = |(id, not_after): (&NodeId, &Wall)| {
@@ -36,7 +37,8 @@ impl Certificates {
         seen.iter().filter_map(of_node).collect()
     }
 
-    /// Tells people of the manager's own, and the leader of the others. To be called once a day.
+    /// Sends notices about certificates that expire soon: the manager's own, and on the leader also
+    /// the others. To be called once a day.
     pub fn tell(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
         for (id, text) in self.ending(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
             let name = inventory.node(id).map(|node| node.name().to_string());
@@ -50,7 +52,7 @@ impl Certificates {
 }
 
 impl Shared {
-    /// The daily round of [`Certificates::tell`].
+    /// The daily call of [`Certificates::tell`].
     pub fn tell_of_certificates(&self, now: Wall) {
         self.certificates.tell(&self.inventory(), self.id, self.shown().is_some(), &self.notices, now);
     }

@@ -1,19 +1,21 @@
-//! What the cleaned check of an attempt asks a node about. It is asked in `attempt`, and looked at by the executor.
+//! The state that a node must have after a cleanup. `attempt` sends it as an order, and the
+//! executor verifies it.
 
 use crate::model::{FleetSummary, ServiceManifest, ServiceName};
 
-/// What a cleanup must have left.
+/// The required state after a cleanup.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Down {
-    /// Stopped and disabled.
+    /// Units that must be stopped and disabled.
     pub units: Vec<String>,
-    /// Gone.
+    /// Paths that must not exist.
     pub files: Vec<String>,
-    /// Of these what may stay.
+    /// Exceptions from `files`: paths that may stay.
     pub keep: Vec<String>,
 }
 
-/// The same of the services of the job (none: all), but for those that are only looked at.
+/// The required state after a cleanup of the job's services (`of_job` empty: all). Monitor-only
+/// services are left out.
 pub fn taken_down(all: Vec<ServiceManifest>, of_job: &[ServiceName], summary: &FleetSummary) -> Down {
     let mut down = Down::default();
     let mine = |service: &ServiceManifest| of_job.is_empty() || of_job.contains(&service.name);
@@ -54,7 +56,7 @@ mod tests {
         let down = of(&[]);
         assert_eq!(down.units, ["app.service", "db.service"]);
         assert_eq!(down.files, ["/etc/app/", "/etc/db/"]);
-        // What may stay of the clock is no leave for others.
+        // A path that the monitor-only service may keep is no exception for other services.
         assert_eq!(down.keep, ["/etc/app/kept", "/var/app", "/etc/db/kept", "/var/db"]);
         assert_eq!(of(&["db", "clock"]).units, ["db.service"]);
         assert_eq!(of(&["clock"]), Down::default());

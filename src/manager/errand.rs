@@ -1,5 +1,6 @@
-//! Examinations from another manager: where this one has no way to a node, one that has is asked to look. It changes nothing
-//! on the node, so no entry is needed; what it found is judged where it was asked for.
+//! Examinations by another manager. If this manager cannot reach a node, it asks one that can. An
+//! examination changes nothing on the node, so no entry is needed; the manager that asked judges
+//! the result.
 
 use super::{Shared, examine, reach};
 use crate::engine::{ExamOutcome, Line};
@@ -9,24 +10,25 @@ use crate::rpc::wire::Code;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Beyond the limit of the examination itself; less than what the engine waits.
+/// Added to the time limit of the examination itself; less than what the engine waits.
 const SLACK: Duration = Duration::from_secs(8);
-/// The other manager gets so long to apply what the asking one had applied.
+/// Time for the other manager to apply what the asking one had applied.
 const CATCH_UP: Duration = Duration::from_secs(3);
-/// A place is waited for so long.
+/// Maximum wait for a free examination slot.
 const PLACE_MAX: Duration = Duration::from_secs(3);
-/// A manager that has no place, or has not caught up, is asked again so often within the time of the whole.
+/// Maximum number of requests to a manager that has no free slot or has not caught up, and the
+/// pause between two requests. The total time limit applies too.
 const ASKS_MAX: usize = 4;
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// Longest answer, bytes.
+/// Maximum size of an answer in bytes.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// Has `manager` examine the node, by no older a state than the one with entry `basis` as its last.
+/// Has `manager` examine the node. That manager must have applied at least the entry `basis`.
 pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId, basis: u64) -> ExamOutcome {
     let inventory = shared.inventory();
     let name = inventory.node(manager).map_or_else(|| format!("node {manager}"), |n| n.name().to_string());
     let Some(addr) = reach::address(shared, manager) else {
-        return ExamOutcome::Unreachable(format!("{name} was to examine it, and is no manager"));
+        return ExamOutcome::Unreachable(format!("{name} was asked to examine it, but is not a manager"));
     };
     let within = Duration::from_millis(inventory.limits().exam_timeout_ms) + SLACK;
     let path = format!("/manager/v1/examine/{node}?basis={basis}");
@@ -35,16 +37,18 @@ pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId, basis: u64
         async move { peers.get_bytes(&addr, &path, left).await }
     };
     match patiently(within, ASK_AGAIN, send).await {
-        Ok(bytes) => unpack(&bytes).unwrap_or_else(|| ExamOutcome::Failed(format!("what {name} found can't be read"))),
-        Err(error @ (ApiError::Unreachable { .. } | ApiError::Timeout { .. })) => {
-            ExamOutcome::Unreachable(format!("{name} was to examine it: {error}"))
+        Ok(bytes) => {
+            unpack(&bytes).unwrap_or_else(|| ExamOutcome::Failed(format!("the answer of {name} can't be decoded")))
         }
-        Err(error) => ExamOutcome::Failed(format!("{name} was to examine it: {error}")),
+        Err(error @ (ApiError::Unreachable { .. } | ApiError::Timeout { .. })) => {
+            ExamOutcome::Unreachable(format!("{name} was asked to examine it: {error}"))
+        }
+        Err(error) => ExamOutcome::Failed(format!("{name} was asked to examine it: {error}")),
     }
 }
 
-/// Sends, and again as long as the answer is that now is no time for it: that says nothing about the node. The last answer
-/// stands. `send` is given the time that is left.
+/// Sends the request again as long as the answer is `retry`, which says nothing about the node.
+/// Returns the last answer. `send` receives the remaining time.
 async fn patiently<T, F>(within: Duration, pause: Duration, send: impl Fn(Duration) -> F) -> Result<T, ApiError>
 where
     F: Future<Output = Result<T, ApiError>>,
@@ -63,10 +67,10 @@ where
     }
 }
 
-/// Examines for another manager. Err: why not, in words for that one.
+/// Examines a node for another manager. Err: why not, as text for that manager.
 pub async fn serve(shared: &Arc<Shared>, node: NodeId, basis: u64) -> Result<Vec<u8>, String> {
     let place = tokio::time::timeout(PLACE_MAX, shared.reaches.errands.acquire()).await;
-    let _place = place.map_err(|_| "too much is examined from here already")?;
+    let _place = place.map_err(|_| "this manager already runs the maximum number of examinations")?;
     let mut state = shared.raft.state();
     let caught_up = tokio::time::timeout(CATCH_UP, state.wait_for(|i| i.applied >= basis)).await;
     if !caught_up.is_ok_and(|applied| applied.is_ok()) {
@@ -75,7 +79,7 @@ pub async fn serve(shared: &Arc<Shared>, node: NodeId, basis: u64) -> Result<Vec
     let bytes = rmp_serde::to_vec_named(&examine::examine(shared, node).await).map_err(|e| e.to_string())?;
     match bytes.len() {
         0..=ANSWER_MAX => Ok(bytes),
-        long => Err(format!("what was found takes {long} bytes, at most {ANSWER_MAX} are sent")),
+        long => Err(format!("the result has {long} bytes, and the maximum is {ANSWER_MAX}")),
     }
 }
 
@@ -83,10 +87,10 @@ fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
     (bytes.len() <= ANSWER_MAX).then(|| rmp_serde::from_slice(bytes).ok()).flatten()
 }
 
-/// No manager that answered has a way to the node; why not from here.
+/// No manager that answered reaches the node. Holds the reason of this manager.
 pub struct NoRoute(pub String);
 
-/// Examines from here, or where there is no way from a manager that has one.
+/// Examines the node from here, or if this manager cannot reach it, from one that can.
 pub async fn look(shared: &Arc<Shared>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
     if shared.reaches.missed(node).is_none() {
         let outcome = examine::examine(shared, node).await;
@@ -138,7 +142,7 @@ mod tests {
             patiently(Duration::from_millis(50), pause, free_at(99, Duration::from_millis(60))).await,
             Err(busy())
         );
-        assert_eq!(asked.get(), 1, "no longer than it was given");
+        assert_eq!(asked.get(), 1, "no longer than the time limit");
         let broken = || ApiError::Protocol { addr: String::new(), reason: String::new() };
         asked.set(0);
         let fails = |_| {

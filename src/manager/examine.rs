@@ -1,4 +1,5 @@
-//! One examination: one SSH login, digest and checks by the node's executor, compared with what is known here.
+//! One examination: an SSH login, then digest and checks by the node's executor, compared with what
+//! this manager expects.
 
 use super::shared::known_of;
 use super::{Shared, outline};
@@ -14,33 +15,33 @@ use std::time::Duration;
 /// Facts of a node by name.
 pub type Facts = serde_json::Map<String, serde_json::Value>;
 
-/// What must be known before a node can be examined. Nothing was sent to it when this fails.
+/// Why an examination could not be prepared. Nothing was sent to the node.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error("node {0} is not in the inventory")]
     UnknownNode(NodeId),
-    #[error("no fleet was applied that speaks of this node; next: remoor apply DIR")]
+    #[error("no fleet was applied yet; next: remoor apply DIR")]
     NoGeneration,
     #[error("{0}")]
     Book(#[source] fleet::BookError),
     #[error("the fleet can't be rendered for this node: {0}")]
     Faults(String),
-    #[error("blob {0} with the recorded digest is on no manager that answers")]
+    #[error("no manager that answers has blob {0} with the recorded digest")]
     NoBaseline(Sha256),
-    #[error("blob {blob} with the recorded digest can't be understood: {error}")]
+    #[error("blob {blob} with the recorded digest can't be decoded: {error}")]
     Damaged { blob: Sha256, error: String },
     #[error("a task of this manager ended early")]
     Task,
 }
 
-/// Everything to examine one node with.
+/// Everything that is needed to examine one node.
 pub struct Prepared {
     pub target: Target,
     pub manifest: Manifest,
     pub rendered: Expected,
-    /// What it was rendered with.
+    /// The input that `rendered` was rendered with.
     pub known: fleet::Known,
-    /// Of the baseline.
+    /// The record of the node's baseline.
     pub record: Option<Record>,
     pub timeout: Duration,
 }
@@ -51,8 +52,9 @@ impl Prepared {
     }
 }
 
-/// Examines by the generation that was last applied on the node: of what it is to be it is told nothing new, unless it was
-/// reinstalled since. By the current one where none was applied. One that was taken out of service is sent nothing to look at (SCENARIOS A21).
+/// Examines the node against the generation last applied to it, not against the current one, unless
+/// it has been reinstalled since. If none was applied, uses the current one. A decommissioned node
+/// gets an empty manifest (SCENARIOS A21).
 pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
     let mut prepared = match prepare(shared, id, None).await {
         Ok(prepared) => prepared,
@@ -61,7 +63,8 @@ pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
     if lifecycle(shared, id) == Some(Lifecycle::Decommissioned) {
         prepared.manifest.services.clear();
     }
-    // Login and examination share the time, or a slow node would be given up before it is told to be slow.
+    // Login and examination share one time limit. Otherwise a slow node would be given up as silent
+    // before it could be reported as slow.
     let end = tokio::time::Instant::now() + prepared.timeout;
     let opened = tokio::time::timeout_at(end, shared.remote.open(&prepared.target)).await;
     let mut session = match opened {
@@ -79,16 +82,16 @@ pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
     outcome
 }
 
-/// How much of a digest a node sends; what comes of it is the same.
+/// The part of a digest that a node sends. The result is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Every entry: what is to be recorded anew, by whichever manifest.
+    /// Every entry: needed where a new record is made, possibly with another manifest.
     Whole,
-    /// What differs from the record.
+    /// Only entries that differ from the record.
     Differences,
 }
 
-/// Asks an open session, and puts beside the answer what it is to be compared with.
+/// Examines the node in an open session and adds what the result is to be compared with.
 pub async fn evidence(
     shared: &Arc<Shared>,
     session: &mut Session,
@@ -104,10 +107,11 @@ pub async fn evidence(
     Ok(Evidence { exam, expected: prepared.record.as_ref().map(Record::digest), rendered })
 }
 
-/// What is recorded of a node: with the origin of each path, which is rendered only where both agree.
+/// The new record of a node. A path counts as rendered only if the rendered content and the content
+/// found agree.
 pub fn record(wanted: &Wanted<'_>, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
     let entries = digest.services.iter().flat_map(|(name, s)| s.entries.iter().map(move |entry| (name, entry)));
-    // The hash of a secret file is keyed: that it is rendered is all that can be told.
+    // The hash of a secret file is keyed, so its content can't be compared: it counts as rendered.
     let agree = entries.filter(|(name, e)| wanted.agrees(name, e).is_some_and(|same| e.secret || same));
     Record {
         root: digest.root,
@@ -118,7 +122,8 @@ pub fn record(wanted: &Wanted<'_>, facts: &Facts, known: fleet::Known, digest: &
     }
 }
 
-/// `generation`: None for the last applied one. Blobs that this manager lacks are fetched from the others.
+/// Prepares an examination. `generation`: None for the last applied one. Fetches blobs that this
+/// manager lacks from the others.
 pub async fn prepare(
     shared: &Arc<Shared>,
     id: NodeId,
@@ -127,7 +132,8 @@ pub async fn prepare(
     prepare_with(shared, id, generation, None).await
 }
 
-/// `seen`: what it is rendered with; None for the facts, addresses and roles of the last provisioning.
+/// As [`prepare`]. `seen`: what to render with; None for the facts, addresses and roles of the last
+/// provisioning.
 pub async fn prepare_with(
     shared: &Arc<Shared>,
     id: NodeId,
@@ -173,8 +179,9 @@ fn look(
     Ok((manifest, rendered))
 }
 
-/// The manifest for the agent of a node: of the generation last applied there. Of one that is taken out of service, or was,
-/// nothing is expected, and nothing of the configuration is told to it (SCENARIOS A21).
+/// The manifest for a node's agent, of the generation last applied to it. A node that is, or is
+/// being, decommissioned gets an empty manifest: nothing of the configuration is sent to it
+/// (SCENARIOS A21).
 pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, PrepareError> {
     let mut manifest = prepare(shared, id, None).await?.manifest;
     if matches!(lifecycle(shared, id), Some(Lifecycle::Decommissioning | Lifecycle::Decommissioned)) {
@@ -183,8 +190,8 @@ pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, 
     Ok(manifest)
 }
 
-/// The check files of the generation last applied on the node, or of the current one where none was, each with whether it
-/// concerns it. No node is asked.
+/// The check files of the generation last applied to the node (of the current one if none was), and
+/// for each whether it applies to the node. Contacts no node.
 pub async fn check_files(shared: &Arc<Shared>, id: NodeId) -> Result<(GenerationSeq, Vec<CheckFile>), PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
@@ -222,8 +229,8 @@ pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareE
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
 
-/// How to log in: the inventory's `ansible_*` and `ssh:`, with the recorded host keys only. Where the inventory names no
-/// `ansible_host`, at the address that is entered for the node.
+/// The SSH target: the inventory's `ansible_*` and `ssh:` settings, with the recorded host keys
+/// only. Without an `ansible_host`, the address entered for the node is used.
 fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Target, PrepareError> {
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
@@ -244,8 +251,8 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
     })
 }
 
-/// What is recorded of a node; None: nothing is yet. Who went on without a record that can't be read would take for what is
-/// to be whatever he finds.
+/// The record of a node; None if there is none yet. A record that can't be read is an error:
+/// without it, whatever is found on the node would be taken for the desired state.
 pub async fn recorded(shared: &Arc<Shared>, node: &Node) -> Result<Option<Record>, PrepareError> {
     let Some(baseline) = &node.baseline else { return Ok(None) };
     super::blobs::ensure(shared, &baseline.blob).await;

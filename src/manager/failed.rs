@@ -1,4 +1,4 @@
-//! How a phase of an attempt fails, and whose fault that is.
+//! Errors of an attempt's phase, with the class of each.
 
 use crate::exec::wire::Reply;
 use crate::model::{Failure, FailureClass, Phase};
@@ -13,36 +13,37 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// A step of the attempt that did not end well.
+/// A step of the attempt failed; a retry may help.
 pub(super) fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
 }
 
-/// That it can't be done at all, so that no retry helps.
+/// The phase can't be done at all, so no retry helps.
 pub(super) fn plan(phase: Phase, message: &str) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
 }
 
-/// That the executor ended the run because of its length, where it did.
+/// Text for a run that the executor ended at its time limit; otherwise empty.
 pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {
     match end.get("stopped").and_then(|s| s.as_str()) {
-        Some("out of time") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
+        Some("out of time") => format!(" after {} s, the maximum for a phase", limit.as_secs()),
         _ => String::new(),
     }
 }
 
-/// There is no session any more.
+/// The session has ended.
 pub(super) fn lost(phase: Phase) -> Box<Failure> {
     ssh(phase, SshError::Lost("the session has ended".to_owned()))
 }
 
-/// The executor said what it never should.
+/// The executor sent a reply that does not fit the order.
 pub(super) fn unexpected(phase: Phase, reply: &Reply) -> Box<Failure> {
-    step(phase, None, format!("an answer that does not fit the order: {reply:?}"), Vec::new())
+    step(phase, None, format!("unexpected reply to the order: {reply:?}"), Vec::new())
 }
 
-/// Whose fault it is that the session gave no answer. Once the node is taken, an order that took too long is a failure of
-/// that step: the next attempt would do the same, and is not due for ever.
+/// The failure of a session that gave no answer, with its class. After the fence, an order that
+/// timed out is a failed step: the next attempt would time out too, so it must count as a failure
+/// and not be repeated without limit.
 pub(super) fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
     let class = match &error {
         SshError::Timeout(_) if phase != Phase::Fence => FailureClass::Step,
@@ -65,7 +66,7 @@ mod tests {
         for phase in [Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify, Phase::Undo] {
             assert_eq!(class(phase, late()), FailureClass::Step, "{phase}");
             let lost = SshError::Lost("the session is over".to_owned());
-            assert_eq!(class(phase, lost), FailureClass::Unreachable, "{phase}: that may be the network");
+            assert_eq!(class(phase, lost), FailureClass::Unreachable, "{phase}: the network may be the cause");
         }
     }
 }

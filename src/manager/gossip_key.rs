@@ -1,5 +1,6 @@
-//! The gossip key on its way to all nodes, from the managers' side: what each node is to hold, who has said that it does, and
-//! when the leader goes on. A new key is derived from the CA's, which every manager has and no worker.
+//! The managers' side of a gossip key rotation: which keys each node must hold, which nodes have
+//! confirmed, and when the leader starts the next step. A new key is derived from the CA's key,
+//! which every manager has and no worker.
 
 use super::{Authorities, Shared, wall};
 use crate::model::{Command, Entry, GossipKeys, Instance, Inventory, Node, NodeId, Sha256};
@@ -9,22 +10,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often the leader looks whether all have confirmed.
+/// Interval at which the leader checks for confirmations.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A step lasts at least so long: who was just lost by a moment's packet loss is there again and waited for.
+/// Minimum duration of a step in milliseconds. A node that gossip lost for a moment, by packet
+/// loss, is back by then and waited for.
 const STEP_MIN_MS: u64 = 5_000;
 
-/// A node that is there has confirmed a step after so long: nodes spread their questions over a minute, and are told to ask.
+/// A reachable node must confirm a step within this time. Nodes spread their requests over a
+/// minute, and are asked to call.
 const CONFIRM: Duration = Duration::from_secs(120);
 
-/// What nodes said that they hold, as the number of the entry; hints of this manager, which they say again.
+/// The step, as a log index, that each node has confirmed. Kept in the memory of this manager only;
+/// nodes repeat it.
 #[derive(Debug, Default)]
 pub struct Confirmed {
     said: Mutex<BTreeMap<NodeId, u64>>,
     waits: Mutex<BTreeMap<NodeId, Wait>>,
 }
 
-/// A leader waits for a node to confirm the step that began with entry `changed`, in one start of its agent.
+/// The leader waits for a node to confirm the step that began with entry `changed`. The wait
+/// belongs to one start of the node's agent.
 #[derive(Debug)]
 struct Wait {
     changed: u64,
@@ -41,8 +46,9 @@ impl Confirmed {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).get(&node) == Some(&changed)
     }
 
-    /// Whom this manager, which leads, waits for `now`; nobody where it does not lead. Its time begins anew for a node with each
-    /// step, when it comes back, and under each leader: none had time before.
+    /// Sets the nodes that this leader waits for at `now`; none if it does not lead. A node's wait
+    /// starts again with each step, when the node comes back, and under each new leader, because it
+    /// had no time before.
     pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *waits);
@@ -54,23 +60,26 @@ impl Confirmed {
             .collect();
     }
 
-    /// Whether a node had time enough to confirm the step.
+    /// Whether the node has had enough time to confirm the step.
     pub(super) fn is_overdue(&self, node: NodeId, changed: u64, now: Instant) -> bool {
         let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.get(&node).is_some_and(|wait| wait.changed == changed && now.duration_since(wait.since) >= CONFIRM)
     }
 
-    /// The look of every manager at what is on its way, `here` being who is there and has not confirmed it.
+    /// Updates the waits of this manager. `here` are the reachable nodes that have not confirmed
+    /// the current step.
     pub(super) fn look(&self, shared: &Shared, changed: u64, here: &[&Node]) {
-        // A leadership outlives a lease that runs out for a moment, and so does the time that nodes had.
+        // A leadership survives a lease that expires for a moment, and so must the waits of its
+        // nodes.
         let here = if shared.shown().is_some() { here } else { &[] };
         let start = |node: &Node| shared.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());
     }
 }
 
-/// What is in force, by its number. `held`: the keys of this manager's own gossip, of which one is `init`'s as long as that
-/// counts, since it is derived from nothing.
+/// The gossip keys in force, by serial number; first the key that is used for sending. `held` are
+/// the keys of this manager's own gossip. The key made by `init` is found there, because it is not
+/// derived from anything.
 pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<Vec<GossipKey>, IdentityError> {
     let unknown =
         || IdentityError::Malformed { what: "gossip key", reason: "this manager does not have it yet".into() };
@@ -91,17 +100,18 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
     Ok(std::iter::once(first).chain(other).collect())
 }
 
-/// Nodes that are there and have not confirmed the step, and those that are not there and are not waited for.
+/// Nodes that have not confirmed the step: first the reachable ones, then those that are absent and
+/// not waited for.
 pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
     let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.key_confirmed.holds(n.id, changed));
-    // Who waits for a new certificate gossips, and may ask for nothing else.
+    // A node that waits for a new certificate gossips, but may request nothing else.
     let lapsed = |node: &Node| inventory.lapsed.contains_key(&node.id);
     let here = |node: &Node| *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed(node);
     open.partition(|node| here(node))
 }
 
-/// The leader's part, as long as the manager part runs.
+/// Runs as long as the manager service runs, and acts only on the leader.
 pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {
@@ -122,7 +132,7 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         }
         let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::GossipStep { changed } };
         if let Err(error) = shared.raft.propose(entry).await {
-            tracing::debug!(%error, "the next step of the gossip key was not entered; tried again");
+            tracing::debug!(%error, "the next step of the gossip key rotation was not applied; retrying");
         }
     }
 }
@@ -148,9 +158,9 @@ mod tests {
         assert_eq!(overdue(9, 300), [false; 2], "the next step has begun, and was not looked at yet");
         assert_eq!(overdue(7, 420), [true; 2]);
         waits(7, &[(1, 1), (2, 2)], 421);
-        assert_eq!(overdue(7, 421), [true, false], "it was started anew");
+        assert_eq!(overdue(7, 421), [true, false], "it was restarted");
         waits(9, &[(1, 1), (2, 2)], 600);
-        assert_eq!((overdue(9, 719), overdue(9, 720)), ([false; 2], [true; 2]), "a step of its own");
+        assert_eq!((overdue(9, 719), overdue(9, 720)), ([false; 2], [true; 2]), "the next step has its own time");
         waits(9, &[], 721);
         waits(9, &[(1, 1), (2, 2)], 722);
         assert_eq!(overdue(9, 800), [false; 2], "another manager led meanwhile");
@@ -176,12 +186,13 @@ mod tests {
         assert_eq!(in_use, [insert[1].clone(), first.clone()]);
         assert_eq!(of(&at(0, Some(KeyStep::Use)), &in_use), in_use, "also once it uses the new one itself");
         let joined = std::slice::from_ref(&insert[1]);
-        assert_eq!(of(&at(0, Some(KeyStep::Use)), joined), joined, "who joined then never had the first");
+        assert_eq!(of(&at(0, Some(KeyStep::Use)), joined), joined, "a node that joined then never had the first key");
         assert_eq!(of(&at(9, None), &in_use), joined);
         assert_eq!(keys(&other, &at(9, None), alone).unwrap(), joined);
         assert!(keys(&ca, &at(0, Some(KeyStep::Insert)), joined).is_err());
 
-        // Once the CA was replaced, by the key of the new one: who has the old CA's key can't tell.
+        // After a CA rotation keys are derived from the new CA, so the old CA's key no longer
+        // reveals them.
         let later = ClusterCa::create_next(&"c1".into()).unwrap();
         let base = Some(ca_id(later.cert_pem()));
         let by_later = GossipKeys { serial: 9, base, next: None, changed: 9 };

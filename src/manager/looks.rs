@@ -1,15 +1,16 @@
-//! How many looks at nodes are under way: probes of silent hosts and examinations of those that came back each have places of
-//! their own, so that a mass absence can't keep a node that is back from its verdict.
+//! Limits for probes and examinations. Probes of silent hosts and examinations of nodes that came
+//! back have separate slots, so that a mass absence can't delay the verdict of a node that is back.
 
 use crate::model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Probes at the same time: each is one connection that waits for a banner, 3 s at the longest.
+/// Maximum number of probes at the same time. Each is one connection that waits for a banner, for
+/// at most 3 s.
 const PROBES_MAX: usize = 64;
 
-/// Places are given in the order in which they were asked for.
+/// Slots are given in the order of requests.
 #[derive(Debug, Clone)]
 pub struct Looks {
     examinations: Arc<Semaphore>,
@@ -17,7 +18,7 @@ pub struct Looks {
     probed: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
-/// A probe that was let in, or waits to be; while it lives its node is not probed a second time.
+/// A probe that runs or waits for a slot. While it exists, its node is not probed a second time.
 #[derive(Debug)]
 pub struct Ticket {
     node: NodeId,
@@ -35,12 +36,13 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Waits for a place of an examination, which ends with the value.
+    /// Waits for an examination slot, which is free again when the value is dropped.
     pub async fn examination(&self) -> Option<OwnedSemaphorePermit> {
         self.examinations.clone().acquire_owned().await.ok()
     }
 
-    /// None while an earlier probe of this node has not ended: probes are asked for by the clock, and would pile up.
+    /// None while an earlier probe of this node runs: probes are requested by timer and would pile
+    /// up.
     pub fn probe(&self, node: NodeId) -> Option<Ticket> {
         self.probed().insert(node).then(|| Ticket { node, looks: self.clone() })
     }
@@ -51,7 +53,7 @@ impl Looks {
 }
 
 impl Ticket {
-    /// Waits for a place of a probe, which ends with the value.
+    /// Waits for a probe slot, which is free again when the value is dropped.
     pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
         self.looks.probes.clone().acquire_owned().await.ok()
     }

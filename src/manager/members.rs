@@ -1,4 +1,4 @@
-//! The driver of the role manager: what Raft says of its members becomes its input, its steps become calls.
+//! Drives the role manager: Raft's membership becomes its input, its steps become calls.
 
 use super::api::managers_of;
 use super::{Shared, wall};
@@ -14,16 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Less than what the role manager takes for a lost step, so that no answer is one to a later step.
+/// Less than the time after which the role manager takes a step for lost, so that a late answer is
+/// not taken for the answer to a later step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// A node that is to manage writes its identity and opens its log before it answers.
+/// Time limit for a node that becomes a manager: it writes its identity and opens its log before it
+/// answers.
 const MANAGE_WITHIN: Duration = Duration::from_secs(5);
-/// Managers that are to carry a change answer at once.
+/// Time limit for managers that must take part in a change; they answer at once.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// A member that answered so lately counts as there: several heartbeats, less than it takes to elect somebody else.
+/// A member that answered within this time counts as reachable: several heartbeats, and less than
+/// an election takes.
 pub const HEARD_MS: u64 = 1_500;
 
-/// Raft's members as the role manager looks at them.
+/// Raft's membership in the form that the role manager uses.
 pub fn membership(status: &RaftStatus) -> Membership {
     let heard = status.acked_ms.iter().filter(|(_, ms)| **ms <= HEARD_MS);
     Membership {
@@ -39,15 +42,15 @@ pub fn membership(status: &RaftStatus) -> Membership {
     }
 }
 
-/// Of a step; Err: why it is to be done again, in words.
+/// Result of a step. Err: why it must be repeated, as text.
 type Outcome = Result<(), String>;
 
 pub struct Members {
     shared: Arc<Shared>,
-    /// The leadership is being handed to somebody for another reason than roles.
+    /// The leadership is being handed over for another reason than roles.
     busy: Arc<AtomicBool>,
     roles: Roles,
-    /// What came of the step under way.
+    /// Results of the running step.
     ended: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
 }
 
@@ -56,14 +59,15 @@ impl Members {
         Self { shared, busy: Arc::default(), roles: Roles::default(), ended: mpsc::unbounded_channel() }
     }
 
-    /// What another leader thought of steps is nothing to this one, and late answers to it are nobody's.
+    /// Forgets the steps of an earlier leadership and ignores late answers to them.
     pub fn forget(&mut self) {
         self.roles = Roles::default();
         self.ended = mpsc::unbounded_channel();
         self.shared.show_waits(BTreeMap::new());
     }
 
-    /// One look, and one step at most. `present` are the nodes that gossip has.
+    /// Checks the membership and starts at most one step. `present` are the members that gossip
+    /// has.
     pub fn tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         while let Ok(outcome) = self.ended.1.try_recv() {
             self.roles.ended(now, outcome);
@@ -83,17 +87,18 @@ impl Members {
         tokio::spawn(async move {
             let performed = tokio::time::timeout(STEP_TIMEOUT, perform(&shared, &inventory, &seen, &step)).await;
             let outcome =
-                performed.unwrap_or_else(|_| Err(format!("it took longer than {} s", STEP_TIMEOUT.as_secs())));
+                performed.unwrap_or_else(|_| Err(format!("the step took longer than {} s", STEP_TIMEOUT.as_secs())));
             match &outcome {
                 Ok(()) => tracing::info!(?step, "a step of the role manager is done"),
-                Err(error) => tracing::warn!(?step, error, "a step of the role manager failed; it is tried again"),
+                Err(error) => tracing::warn!(?step, error, "a step of the role manager failed; retrying"),
             }
             let _ = ended.send(outcome);
         });
     }
 
-    /// Hands the leadership to another voter: so that this node can be set up again, or to the one that has a way to a node
-    /// (`to`), once that one has everything that is applied here.
+    /// Hands the leadership to another voter: so that this node can be set up again, or to the
+    /// manager `to` that reaches a node. The manager `to` must have everything that is applied
+    /// here.
     pub fn hand_over(&mut self, why: String, to: Option<NodeId>) {
         if self.busy.swap(true, Ordering::SeqCst) {
             return;
@@ -107,7 +112,7 @@ impl Members {
             for id in status.voters.keys().filter(|id| **id != status.id).filter(fits) {
                 let step = tokio::time::timeout(STEP_TIMEOUT, shared.raft.transfer_leader(*id)).await;
                 if matches!(step, Ok(Ok(()))) {
-                    tracing::info!(to = %id, %why, "handed the leadership over");
+                    tracing::info!(to = %id, %why, "leadership handed over");
                     break;
                 }
             }
@@ -123,7 +128,7 @@ async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step
         RoleStep::Retire { node, raft: id } => {
             let status = raft.status().borrow().clone();
             if status.voters.contains_key(id) || status.learners.contains_key(id) {
-                return Err("it is a member again".to_owned());
+                return Err("the node is a member of Raft again".to_owned());
             }
             return propose(shared, Command::Retire { node: *node, raft: *id }).await;
         }
@@ -141,19 +146,20 @@ async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step
         RoleStep::Readdress { raft: id, addr } => {
             let status = raft.status().borrow().clone();
             if !status.voters.contains_key(id) && !status.learners.contains_key(id) {
-                return Err("it is no member any more".to_owned());
+                return Err("the node is not a member of Raft any more".to_owned());
             }
             raft.add_learner(*id, addr.clone()).await
         }
         RoleStep::SetVoters { voters, raft: about } => {
             answer_now(shared, voters).await?;
-            // The step was made for this list: on another one it would undo what was done meanwhile.
+            // The step was made for this membership. With another one it would undo what was
+            // changed meanwhile.
             if membership(&raft.status().borrow()).list() != seen.list() {
-                return Err("the list of members is another one by now".to_owned());
+                return Err("the membership has changed meanwhile".to_owned());
             }
             let wanted = shared.inventory().holds(*about).is_some_and(|n| n.role == ClusterRole::Manager);
             if !seen.joint && wanted != voters.contains(about) {
-                return Err("its role is another one by now".to_owned());
+                return Err("the role of the node has changed meanwhile".to_owned());
             }
             raft.set_voters(voters.clone()).await
         }
@@ -163,22 +169,25 @@ async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step
     changed.map_err(|e| e.to_string())
 }
 
-/// Has a node that was removed ask why nobody knows it any more. Where that is lost it finds out later, by its own questions.
+/// Tells a removed node to ask what became of it. If the message is lost, the node finds out later
+/// by its own requests.
 pub fn tell_removed(shared: &Shared, node: Option<&Node>) {
     let Some(node) = node else { return };
     let client = shared.peers.node(node.id, &node.spec.api).within(ANSWER_WITHIN);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });
 }
 
-/// A promotion may be called off, and another id granted, while the node is asked.
+/// Checks that the node is still to be a manager with this Raft id. The promotion may have been
+/// cancelled, or another id granted, while the node was asked.
 fn still_to_manage(shared: &Shared, node: NodeId, raft: RaftId) -> Result<(), String> {
     let inventory = shared.inventory();
     let stands = |n: &Node| n.role == ClusterRole::Manager && n.raft == Some(raft);
-    inventory.node(node).filter(|n| stands(n)).map(drop).ok_or_else(|| "its promotion was called off".to_owned())
+    inventory.node(node).filter(|n| stands(n)).map(drop).ok_or_else(|| "the promotion was cancelled".to_owned())
 }
 
-/// Once begun, a change of voters can't be taken back, and without a majority of those before and of those after there are no
-/// more decisions until one is back. Who was heard a moment ago may be dead by now: so majorities are asked at the last one.
+/// Checks right before a change of voters that a majority of the current and of the next voters
+/// answers. A change can't be taken back once it has begun; without both majorities nothing is
+/// committed until one returns. A voter that was heard a moment ago may be down by now.
 async fn answer_now(shared: &Shared, next: &BTreeSet<RaftId>) -> Result<(), String> {
     let status = shared.raft.status().borrow().clone();
     let known = status.voters.iter().chain(&status.learners).filter(|(id, _)| **id != status.id);
@@ -192,7 +201,7 @@ async fn answer_now(shared: &Shared, next: &BTreeSet<RaftId>) -> Result<(), Stri
     for voters in [&status.voters.keys().copied().collect(), next] {
         let up = voters.intersection(&answered).count();
         if up < majority(voters.len()) {
-            return Err(format!("{up} of {} managers answer just now, and a majority is needed", voters.len()));
+            return Err(format!("{up} of {} managers answer now, and a majority is needed", voters.len()));
         }
     }
     Ok(())
@@ -207,8 +216,8 @@ async fn propose(shared: &Shared, command: Command) -> Result<(), String> {
     }
 }
 
-/// Dials the node back at the address that Raft will have: a wrong one, or one where another node answers, never becomes a
-/// member (SCENARIOS E14).
+/// Calls the node at the address that Raft will use. A wrong address, or one where another node
+/// answers, thus never enters the membership (SCENARIOS E14).
 async fn manage(shared: &Shared, inventory: &Inventory, node: NodeId, raft: RaftId, addr: &str) -> Result<(), String> {
     let managers = managers_of(inventory).into_iter().filter(|peer| peer.id != node).collect();
     let request = ManageRequest { cluster: shared.cluster.clone(), epoch: inventory.epoch, node, raft, managers };
@@ -216,6 +225,6 @@ async fn manage(shared: &Shared, inventory: &Inventory, node: NodeId, raft: Raft
     let reply: ManageReply = client.post(MANAGE_PATH, &request).await.map_err(|e| format!("{addr}: {e}"))?;
     match reply.raft == raft {
         true => Ok(()),
-        false => Err(format!("{addr} manages under Raft id {} instead of {raft}", reply.raft)),
+        false => Err(format!("{addr} answers with Raft id {} instead of {raft}", reply.raft)),
     }
 }

@@ -1,5 +1,5 @@
-//! What a manager tells Prometheus: the applied state as gauges, made when it is asked for, and counters of what was applied
-//! while this process ran.
+//! Metrics of a manager for Prometheus: gauges of the applied state, made on each request, and
+//! counters of what was applied while this process ran.
 
 use crate::model::{Happening, Inventory, JobState, Node, Outcome, Verdict};
 use crate::telemetry::{Kind, Registry};
@@ -10,10 +10,10 @@ const ABSENCES: &str = "remoor_absences_total";
 const HELD: &str = "remoor_jobs_held_total";
 const REFUSED: &str = "remoor_entries_refused_total";
 
-/// Of this manager, for [`text`].
+/// Values of this manager, for [`text`].
 pub struct Own {
     pub leads: bool,
-    /// Milliseconds since a majority agreed; None: not since this process began.
+    /// Milliseconds since a majority last agreed; None if that was not since this process started.
     pub age_ms: Option<u64>,
 }
 
@@ -21,18 +21,18 @@ pub struct Own {
 pub fn counters() -> Registry {
     let registry = Registry::new();
     for (name, help) in [
-        (VERDICTS, "verdicts by word, since this process began"),
+        (VERDICTS, "verdicts by kind, since this process started"),
         (ATTEMPTS, "ended attempts by outcome: done, superseded, cancelled, or the class of the failure"),
-        (ABSENCES, "absences that were entered"),
+        (ABSENCES, "absences that were recorded"),
         (HELD, "jobs that gave up and wait for an operator"),
-        (REFUSED, "entries that the state machine refused, by reason: what its guards kept from happening"),
+        (REFUSED, "entries that the state machine refused, by reason"),
     ] {
         registry.describe(name, Kind::Counter, help);
     }
     registry
 }
 
-/// Counts what was applied.
+/// Counts an applied journal item.
 pub fn count(counters: &Registry, what: &Happening) {
     match what {
         Happening::Concluded { finding } => counters.add(VERDICTS, &[("verdict", finding.verdict.word())], 1),
@@ -43,7 +43,7 @@ pub fn count(counters: &Registry, what: &Happening) {
     }
 }
 
-/// Counts what was proposed, committed and refused: by the code of the refusal.
+/// Counts an entry that was committed and refused, by the code of the refusal.
 pub fn refused(counters: &Registry, code: &str) {
     counters.add(REFUSED, &[("code", code)], 1);
 }
@@ -57,7 +57,7 @@ fn outcome_word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Prometheus text: the state as gauges, and the counters.
+/// The metrics as Prometheus text: the state as gauges, then the counters.
 pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
     let gauges = Registry::new();
     let gauge = |name: &'static str, help: &'static str, rows: Vec<(Vec<(&str, &str)>, f64)>| {
@@ -66,9 +66,13 @@ pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
     };
     let one = |value: f64| vec![(Vec::new(), value)];
     let yes = |is: bool| if is { 1.0 } else { 0.0 };
-    gauge("remoor_leader", "1 where this manager leads", one(yes(own.leads)));
+    gauge("remoor_leader", "1 if this manager leads", one(yes(own.leads)));
     if let Some(ms) = own.age_ms {
-        gauge("remoor_quorum_age_seconds", "since a majority agreed, as far as it is known here", one(ms as f64 / 1e3));
+        gauge(
+            "remoor_quorum_age_seconds",
+            "seconds since a majority last agreed, as far as this manager knows",
+            one(ms as f64 / 1e3),
+        );
     }
     gauge("remoor_raft_applied", "index of the last applied entry", one(inventory.applied as f64));
     gauge("remoor_generation", "sequence number of the applied fleet", one(inventory.current.0 as f64));
@@ -77,7 +81,7 @@ pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
         |state: JobState| inventory.jobs.values().filter(|j| j.closed.is_none() && j.state == state).count() as f64;
     let states = [("open", JobState::Open), ("held", JobState::Held)];
     let states = states.map(|(word, state)| (vec![("state", word)], jobs(state)));
-    gauge("remoor_jobs", "re-setups that are under way, and those that gave up", states.to_vec());
+    gauge("remoor_jobs", "open re-setup jobs, and held ones that gave up", states.to_vec());
     let per_node = |value: &dyn Fn(&Node) -> f64| {
         let node = |n: &'_ std::sync::Arc<Node>| (n.name().to_string(), value(n));
         inventory.nodes.values().map(node).collect::<Vec<_>>()
@@ -92,7 +96,7 @@ pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
         ("remoor_node_unknown", "1 while the last verdict is unknown", &|n| {
             verdict(n, |v| matches!(v, Verdict::Unknown(_)))
         }),
-        ("remoor_node_outdated", "1 while another configuration is desired than was applied", &|n| {
+        ("remoor_node_outdated", "1 while the desired configuration differs from the applied one", &|n| {
             yes(inventory.outdated(n))
         }),
         ("remoor_node_checks_failing", "checks that failed when it was last examined", &|n| {

@@ -1,7 +1,8 @@
-//! The driver of a manager: gossip, the log and results of work become events of the engine, its actions become calls.
+//! Drives one manager: gossip, the Raft log and results of work become events of the engine, and
+//! the engine's actions become calls.
 //!
-//! Every manager runs the loop; only the leader has an engine. What is decided stands in the log, so a new leader
-//! begins with nothing but the applied state and the present members.
+//! Every manager runs this loop; only the leader has an engine. Every decision is in the log, so a
+//! new leader starts from the applied state and the current gossip members alone.
 
 mod ansible;
 mod attempt;
@@ -52,25 +53,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// A leader that no majority answers for longer than this leads no more. Without a lease it is told of by then what became of
-/// it: others elect in about this time.
+/// A leader that has not heard from a quorum for this long steps down. By then the others have
+/// usually elected a new leader.
 const LAPSE_MAX: Duration = Duration::from_secs(3);
 
-/// Between two looks at what was applied, so that many entries are looked at together.
+/// Pause between two reads of applied entries, so that a burst of entries is handled together.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The loop of one manager, until `shutdown` says so or Raft has stopped.
+/// The loop of one manager. It ends at `shutdown`.
 pub struct ManagerTask {
     shared: Arc<Shared>,
     engine: Option<Manager>,
-    /// Of the leadership that `engine` is made for.
+    /// The leadership that `engine` was created for.
     tenure: Tenure,
     performer: Performer,
     results: mpsc::UnboundedReceiver<Event>,
-    /// Who gossip has now, kept on followers too: what a new leader begins with.
+    /// The members that gossip has now. Followers keep this list too: a new leader starts from it.
     members: BTreeMap<NodeName, Report>,
     scout: reach::Scout,
-    /// The generation whose `notify:` is in force.
+    /// The generation whose `notify:` settings are in force.
     notified_by: GenerationSeq,
     sweep: sweep::Sweep,
 }
@@ -144,7 +145,8 @@ impl ManagerTask {
         }
     }
 
-    /// Notifications go where the applied fleet says, also after a restart and on a new leader.
+    /// Sends notifications as the applied fleet configures, also after a restart and on a new
+    /// leader.
     async fn follow_fleet(&mut self) {
         let inventory = self.shared.inventory();
         if self.notified_by == inventory.current || inventory.current.0 == 0 {
@@ -163,11 +165,12 @@ impl ManagerTask {
         });
     }
 
-    /// Makes the engine when leadership begins, and drops it, with all that it runs, when it ends.
+    /// Creates the engine when leadership begins. When it ends, drops the engine and stops
+    /// everything that it runs.
     async fn leadership(&mut self) {
         let status = self.shared.raft.status().borrow().clone();
         if self.engine.is_some() && !self.tenure.lasts(&status, Instant::now()) {
-            tracing::info!(node = %self.shared.me, "leads no more");
+            tracing::info!(node = %self.shared.me, "leadership ended");
             self.engine = None;
             self.performer.stop_all();
             self.performer.forget_roles();
@@ -177,7 +180,7 @@ impl ManagerTask {
             if self.shared.raft.linearizable().await.is_err() {
                 return;
             }
-            tracing::info!(node = %self.shared.me, "leads now");
+            tracing::info!(node = %self.shared.me, "leadership began");
             self.tenure = Tenure { term: status.term, lapsed: None };
             self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
             self.shared.begin_record(wall());
@@ -197,7 +200,7 @@ impl ManagerTask {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 self.members.insert(name.clone(), report.clone());
-                // An address is believed by the node's own signature only, which covers it.
+                // Trust an address only if the node's own signature covers it.
                 self.shared.seen_at(&name, signed.then_some(addr));
                 places::follow(&self.shared);
                 self.sighted(&name);
@@ -214,7 +217,7 @@ impl ManagerTask {
                 }
             }
             MemberEvent::Conflict { name, existing, other } => {
-                let text = format!("two nodes call themselves {name}: {existing} and {other}");
+                let text = format!("two nodes use the name {name}: {existing} and {other}");
                 self.shared.notices.tell(&format!("conflict {name} {other}"), None, &text);
             }
             MemberEvent::Forged { name, addr } => {
@@ -223,18 +226,18 @@ impl ManagerTask {
             }
             MemberEvent::Unreadable { name, version, .. } => {
                 let text = format!(
-                    "{name} gossips a report of version {version}, which remoor {} can't read: it is taken for alive, and \
-                     nothing is concluded from its report; install the newer remoor on the managers first",
+                    "{name} gossips a report of version {version}, which remoor {} can't read: the node counts as alive, \
+                     and its report is ignored; next: install the newer remoor on the managers first",
                     env!("CARGO_PKG_VERSION")
                 );
                 self.shared.notices.tell(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
-            MemberEvent::SignedElsewhere { .. } => {} // the daemon ends on it
-            MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or one that ends now that it was told
+            MemberEvent::SignedElsewhere { .. } => {} // the daemon ends because of it
+            MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or the other daemon ends now that it knows
             MemberEvent::OutrankedElsewhere { addr, lasting: true } => {
                 let text = format!(
-                    "two daemons run as {}, here and at {addr}; the other one ends, as it is of an older epoch or manages nothing; \
-                     next: see which one is meant, and move the data directory of the other away",
+                    "two daemons run as {}, here and at {addr}; the other one stops, because it is of an older epoch or is not a \
+                     manager; next: decide which one to keep, and move the data directory of the other away",
                     self.shared.me
                 );
                 self.shared.notices.tell(&format!("twice {addr}"), None, &text);
@@ -285,7 +288,7 @@ impl ManagerTask {
                 Some(refusal) => metrics::refused(&self.shared.applied, &refusal.code),
             },
             News::Resync { index } => {
-                tracing::info!(index, "a snapshot took the place of entries; watchers are told");
+                tracing::info!(index, "a snapshot replaced entries; watchers are notified");
                 self.shared.emit(StreamItem::Resync { index });
             }
         }
@@ -296,18 +299,19 @@ impl ManagerTask {
     }
 }
 
-/// A leadership of this manager. One whose lease has run out is not over: a moment without answers, as of a disk or a machine that
-/// stood still, would otherwise have every open attempt begun anew. Meanwhile nothing it proposes is decided, and where
-/// somebody else leads after all, the fence of its attempts ends what still runs here.
+/// A leadership of this manager. An expired lease does not end it: a short stall, as of a disk or a
+/// paused machine, would otherwise restart every open attempt. Meanwhile nothing that this manager
+/// proposes is committed. If another manager leads by then, the fence of its attempts ends what
+/// still runs here.
 #[derive(Debug, Default)]
 struct Tenure {
     term: u64,
-    /// Since when a majority has not answered.
+    /// When a majority was first found not to answer; None while it answers.
     lapsed: Option<Instant>,
 }
 
 impl Tenure {
-    /// Whether it goes on, as Raft tells of it `now`.
+    /// Whether this leadership continues, given the Raft status at `now`.
     fn lasts(&mut self, status: &RaftStatus, now: Instant) -> bool {
         if status.term != self.term || status.leader != Some(status.id) || !status.running {
             return false;
@@ -320,7 +324,7 @@ impl Tenure {
     }
 }
 
-/// The wall clock, for stamps that people read.
+/// The wall clock, for timestamps that people read.
 pub fn wall() -> Wall {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Wall(since.as_millis() as u64)
@@ -339,12 +343,12 @@ mod tests {
         let lapsed = RaftStatus { is_leader: false, ..leads.clone() };
         let mut tenure = Tenure { term: 4, lapsed: None };
         assert!(tenure.lasts(&leads, now) && tenure.lasts(&lapsed, now));
-        assert!(tenure.lasts(&lapsed, now + LAPSE_MAX / 2), "nobody else is heard of");
+        assert!(tenure.lasts(&lapsed, now + LAPSE_MAX / 2), "no other leader is known");
         assert!(tenure.lasts(&leads, now + LAPSE_MAX), "a majority answers again");
         assert!(tenure.lasts(&lapsed, now + 2 * LAPSE_MAX) && !tenure.lasts(&lapsed, now + 3 * LAPSE_MAX));
         let mut tenure = Tenure { term: 4, lapsed: None };
         assert!(!tenure.lasts(&RaftStatus { leader: Some(RaftId(2)), ..lapsed.clone() }, now));
         assert!(!tenure.lasts(&RaftStatus { leader: None, ..lapsed }, now));
-        assert!(!tenure.lasts(&RaftStatus { term: 5, ..leads }, now), "it led again before anybody looked");
+        assert!(!tenure.lasts(&RaftStatus { term: 5, ..leads }, now), "a new term began between two checks");
     }
 }

@@ -1,4 +1,5 @@
-//! Telling people: `notify:` of the fleet, a webhook or a command, each trouble once.
+//! Sends notifications as the fleet's `notify:` says, to a webhook or a command. Each problem is
+//! sent once an hour at most.
 
 use crate::config::{FleetConfig, Notify, NotifyOn, NotifyTo};
 use crate::model::Wall;
@@ -8,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// The same trouble is told again after this time at the earliest.
+/// Minimum time before the same problem is sent again.
 const QUIET: Duration = Duration::from_secs(3600);
-/// Of these kinds a status tells so long after they were last seen, at which they are seen again and again: they are over then.
+/// Problems of these kinds are seen again and again while they last. Status stops showing them when
+/// they have not been seen for `PASSED`.
 const PASSING: [&str; 4] = ["conflict", "twice", "forged", "copy"];
 const PASSED: Duration = QUIET;
 const KEYS_MAX: usize = 1_000;
@@ -25,16 +27,16 @@ struct Told {
     times: u64,
 }
 
-/// What was told of one node and of one kind, however often.
+/// All notices of one node and one kind, counted.
 #[derive(Debug)]
 struct Recent {
-    /// Kind and node; of no node: the whole key.
+    /// Kind and node; without a node, the whole key.
     about: String,
-    /// As told last.
+    /// The latest text.
     text: String,
     times: u64,
     since: Wall,
-    /// Also where it was not told again.
+    /// When the problem was last seen, also if no notice was sent.
     seen: Instant,
 }
 
@@ -46,10 +48,10 @@ struct Inner {
     fleet: Option<Arc<FleetConfig>>,
 }
 
-/// Places of deliveries: a receiver that hangs must not take the threads that others need.
+/// Slots for deliveries: a receiver that hangs must not use up the threads that others need.
 #[derive(Debug, Clone)]
 struct Post {
-    /// Under way or waiting.
+    /// Deliveries that run or wait.
     queue: Arc<Semaphore>,
     under_way: Arc<Semaphore>,
 }
@@ -61,10 +63,10 @@ impl Default for Post {
 }
 
 impl Post {
-    /// Delivers in the background; says in the log what is not delivered since too much waits.
+    /// Delivers in the background. If too many deliveries wait, logs that this one is dropped.
     fn deliver(&self, to: NotifyTo, node: String, text: String) {
         let Ok(waiting) = self.queue.clone().try_acquire_owned() else {
-            tracing::warn!(node, "a notification is not delivered: {QUEUE_MAX} wait already");
+            tracing::warn!(node, "a notification is dropped: {QUEUE_MAX} deliveries wait already");
             return;
         };
         let under_way = self.under_way.clone();
@@ -76,7 +78,7 @@ impl Post {
     }
 }
 
-/// Deduplicates and delivers; cheap to share.
+/// Deduplicates and delivers notices. Shared by reference.
 #[derive(Debug, Default)]
 pub struct Notices {
     inner: Mutex<Inner>,
@@ -84,13 +86,13 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Where to send from now on.
+    /// Sets where notices are sent from now on.
     pub fn configure(&self, fleet: Option<Arc<FleetConfig>>) {
         self.inner().fleet = fleet;
     }
 
-    /// Logs and sends `text` unless the same `key` was told within the hour.
-    /// The word before the first space of `key` says what it is about: `verdict`, `held`, anything else is an alert.
+    /// Logs and sends `text`, unless the same `key` was sent within the hour. The word before the
+    /// first space of `key` is the kind: `verdict`, `held`; anything else is an alert.
     pub fn tell(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
         if inner.told.len() >= KEYS_MAX {
@@ -127,8 +129,9 @@ impl Notices {
         }
     }
 
-    /// The last notices, oldest first, without those of these kinds and what has passed: one line for each node and kind, with count
-    /// and since when where there were more.
+    /// The latest notices, oldest first, without those of `kinds` and without problems that have
+    /// passed. One line for each node and kind; if there were several, with their count and the
+    /// time of the first.
     pub fn recent_but(&self, kinds: &[&str]) -> Vec<String> {
         let lasts = |r: &&Recent| !r.passed(Instant::now());
         self.inner().recent.iter().filter(|r| !r.is_of(kinds)).filter(lasts).map(Recent::line).collect()
@@ -142,7 +145,7 @@ impl Notices {
 impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
-        // What had passed and comes again is another story.
+        // A problem that had passed and comes again is counted from the start.
         let known = known.filter(|r| !r.passed(Instant::now()));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
         self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });
@@ -164,12 +167,13 @@ impl Recent {
     fn line(&self) -> String {
         match self.times {
             1 => self.text.clone(),
-            n => format!("{} (told {n} times since {})", self.text, rfc3339(self.since)),
+            n => format!("{} (reported {n} times since {})", self.text, rfc3339(self.since)),
         }
     }
 }
 
-/// The rule's own Tera text, with `node` and `text`; the plain text where there is none or it fails.
+/// The rule's own Tera template, filled with `node` and `text`. The plain text if there is no
+/// template or it fails.
 fn worded(rule: &Notify, node: &str, text: &str) -> String {
     let Some(template) = &rule.text else { return text.to_owned() };
     let mut context = tera::Context::new();
@@ -217,7 +221,8 @@ fn run(argv: &[String], node: &str, text: &str) -> Result<(), String> {
         .map_err(|e| format!("{program}: {e}"))?;
     if let Some(mut stdin) = child.stdin.take() {
         let text = text.to_owned();
-        // A command that does not read is fine, and must not hold up its own time limit.
+        // A command that does not read its input is no error, and must not block its own time
+        // limit.
         std::thread::spawn(move || drop(writeln!(stdin, "{text}")));
     }
     let begun = Instant::now();
@@ -254,15 +259,18 @@ mod tests {
         let later = Instant::now() + PASSED;
         let passed: Vec<String> =
             notices.inner().recent.iter().filter(|r| r.passed(later)).map(|r| r.about.clone()).collect();
-        assert_eq!(passed, ["conflict w3 a", "conflict w4 a"], "who sees it still tells of it again");
+        assert_eq!(passed, ["conflict w3 a", "conflict w4 a"], "a problem that lasts is reported again");
         let told = notices.recent_but(&[]);
         assert_eq!(told.len(), 5, "{told:?}");
         assert_eq!(told[0], "w2: was away (network), drifted");
-        assert!(told[1].starts_with("w1: was away (network), same: none, absence 5 (told 5 times since 2"), "{told:?}");
+        assert!(
+            told[1].starts_with("w1: was away (network), same: none, absence 5 (reported 5 times since 2"),
+            "{told:?}"
+        );
         assert_eq!(told[2], "w1: job 9 is held");
     }
 
-    /// Waits until `ready` gives something.
+    /// Waits until `ready` returns a value.
     async fn soon<T>(mut ready: impl FnMut() -> Option<T>) -> T {
         for _ in 0..3_000 {
             if let Some(found) = ready() {

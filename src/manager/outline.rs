@@ -1,4 +1,4 @@
-//! An examination in an open session: of a node whose digest is known, only what differs is sent.
+//! Examines a node in an open session. If the expected digest is known, only what differs is sent.
 
 use crate::exec::wire::{Order, Reply};
 use crate::model::{Astray, Exam, Manifest, Next, NodeDigest, Outline, ServiceName, Sha256, Walk};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-/// Whom orders are given to, one after the other.
+/// Receives orders, one after the other. A session in production; a fake in tests.
 pub(super) trait Orders: Send {
-    /// The final reply to one order.
+    /// Sends one order and returns its final reply.
     fn give(&mut self, order: Order) -> impl Future<Output = Result<Reply, SshError>> + Send;
 }
 
-/// A session, and how long each reply may take.
+/// A session with a time limit for each reply.
 pub(super) struct Patient<'a> {
     pub session: &'a mut Session,
     pub at_most: Duration,
@@ -25,15 +25,16 @@ impl Orders for Patient<'_> {
     }
 }
 
-/// What a node is asked to look at.
+/// An examination request to a node.
 pub(super) struct Look<'a> {
     pub manifest: &'a Manifest,
     pub key: [u8; 32],
 }
 
 impl Look<'_> {
-    /// The whole examination, whatever of it was sent. `known`: what the digest is expected to be; an executor that does not
-    /// know how to tell the difference, and one that contradicts itself, sends every entry.
+    /// Returns the complete examination, however much of it was sent. `known` is the expected
+    /// digest. An executor that does not support differences, or that contradicts itself, sends
+    /// every entry.
     pub async fn ask(&self, node: &mut impl Orders, known: Option<NodeDigest>) -> Result<Exam, SshError> {
         let Some(known) = known else { return self.whole(node).await };
         match node.give(self.order(Some(Walk::roots(&known)))).await? {
@@ -41,7 +42,7 @@ impl Look<'_> {
             Reply::Outlined { exam, services } => match walk(node, known, services).await? {
                 Ok(digest) => Ok(Exam { digest, ..exam }),
                 Err(astray) => {
-                    tracing::warn!(node = %self.manifest.node, %astray, "the digest is asked for whole");
+                    tracing::warn!(node = %self.manifest.node, %astray, "requesting the complete digest");
                     self.whole(node).await
                 }
             },
@@ -61,7 +62,8 @@ impl Look<'_> {
     }
 }
 
-/// Asks branch by branch. Each step hashes up to all entries of a service, which is not for the threads that wait.
+/// Asks for the digest branch by branch. Each step hashes up to all entries of a service, which
+/// would block the async threads.
 async fn walk(
     node: &mut impl Orders,
     known: NodeDigest,
@@ -90,7 +92,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 fn unexpected(reply: &Reply) -> SshError {
     const SHOWN: usize = 300;
     let told: String = format!("{reply:?}").chars().take(SHOWN).collect();
-    SshError::Protocol(format!("asked for an examination, got {told}"))
+    SshError::Protocol(format!("unexpected reply to an examination: {told}"))
 }
 
 #[cfg(test)]
@@ -98,15 +100,15 @@ mod tests {
     use super::*;
     use crate::model::{Below, FileEntry, FileKind, ServiceDigest, Trees};
 
-    /// A node that answers by the trees of its digest, as an executor does.
+    /// A node that answers from the trees of its digest, as an executor does.
     #[derive(Default)]
     struct Node {
         digest: NodeDigest,
         trees: Trees,
         orders: Vec<&'static str>,
-        /// Does not know that a digest can be outlined.
+        /// An older executor, which can't send a summary of its digest.
         old: bool,
-        /// Tells of entries that it does not have.
+        /// Claims entries that it does not have.
         lies: bool,
     }
 

@@ -1,4 +1,5 @@
-//! Clients to the other managers, one pooled client per address and node that must answer there.
+//! Clients for the other managers: one pooled client for each address and for each node that must
+//! answer there.
 
 use crate::model::{NodeId, RaftId};
 use crate::rpc::client::{ApiError, Client};
@@ -7,26 +8,28 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Addresses beyond this many are forgotten, oldest name first.
+/// Maximum number of pooled clients. Beyond it, the client with the alphabetically first address is
+/// dropped.
 const CLIENTS_MAX: usize = 64;
 
-/// Where the managers are now, as `host:port` of the API, and whose certificate must answer there: gossip is no proof of who
-/// listens at an address.
+/// Current API addresses of the managers as `host:port`, and the node whose certificate must answer
+/// at each. Gossip does not prove which node listens at an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// Addresses at which nobody is any more, and where who was there is now.
+    /// Addresses that are no longer in use, and where the manager is now.
     pub moved: BTreeMap<String, (String, NodeId)>,
-    /// The nodes of the addresses in the membership of Raft.
+    /// The node at each address of Raft's membership.
     pub entered: BTreeMap<String, NodeId>,
-    /// Members of Raft. A leader's stream to a member keeps the address it began with, though the members have another one
-    /// since, so whom it is meant for says where it goes.
+    /// Addresses of Raft's members. A leader's stream keeps the address it began with even if the
+    /// membership changes. The intended member therefore decides where to connect.
     pub members: BTreeMap<RaftId, String>,
-    /// The nodes of the ids of Raft.
+    /// The node of each Raft id.
     pub ids: BTreeMap<RaftId, NodeId>,
 }
 
 impl Whereabouts {
-    /// Where to ask who is, or was, at `addr`, and who must answer; None: any node of the cluster, since nobody is known there yet.
+    /// The address to use for the manager that is or was at `addr`, and the node that must answer.
+    /// None: any node of the cluster, since no node is known there yet.
     pub fn of(&self, addr: &str) -> (String, Option<NodeId>) {
         match self.moved.get(addr) {
             Some((to, node)) => (to.clone(), Some(*node)),
@@ -34,12 +37,12 @@ impl Whereabouts {
         }
     }
 
-    /// Where to ask the member `id`, which somebody has at `addr`.
+    /// The address to use for the member `id`, which the caller has at `addr`.
     pub fn of_member(&self, id: RaftId, addr: &str) -> (String, Option<NodeId>) {
         let meant = self.ids.get(&id).copied();
         let at = self.members.get(&id).map_or(addr, String::as_str);
         match self.moved.get(at) {
-            // A move of somebody else leads nowhere where this one is meant.
+            // Follow a move only if the moved manager is the intended one.
             Some((to, node)) if meant.is_none_or(|meant| meant == *node) => (to.clone(), Some(*node)),
             _ => (at.to_owned(), meant),
         }
@@ -57,7 +60,7 @@ impl Peers {
         Self { tls, clients: Mutex::default(), whereabouts: Mutex::default() }
     }
 
-    /// From now on these places count, instead of all before.
+    /// Replaces all known addresses.
     pub fn redirect(&self, now: Whereabouts) {
         let mut known = self.whereabouts();
         for (from, (to, node)) in now.moved.iter().filter(|(from, to)| known.moved.get(*from) != Some(*to)) {
@@ -66,24 +69,25 @@ impl Peers {
         *known = now;
     }
 
-    /// The client for `addr` (`host:port`), or for where who was there has moved to.
+    /// The client for the manager at `addr` (`host:port`), or at its new address if it moved.
     pub fn client(&self, addr: &str) -> Client {
         let place = self.whereabouts().of(addr);
         self.pooled(place)
     }
 
-    /// The client for a member of Raft, last known at `addr`, which alone may answer once its node is known.
+    /// The client for a Raft member, last known at `addr`. Once its node is known, only that node
+    /// may answer.
     pub fn member(&self, id: RaftId, addr: &str) -> Client {
         let place = self.whereabouts().of_member(id, addr);
         self.pooled(place)
     }
 
-    /// The client for exactly this node at exactly this address, whatever else is known of either.
+    /// The client for exactly this node at exactly this address, without regard to known addresses.
     pub fn node(&self, id: NodeId, addr: &str) -> Client {
         self.pooled((addr.to_owned(), Some(id)))
     }
 
-    /// Whether it is known which node alone may answer for this member.
+    /// Whether the node that must answer for this member is known.
     pub fn knows(&self, id: RaftId) -> bool {
         self.whereabouts().ids.contains_key(&id)
     }
@@ -152,7 +156,7 @@ mod tests {
         let refused = peers.get_bytes(before, "/x", within).await;
         assert!(
             matches!(refused, Err(ApiError::Identity { .. })),
-            "node 2 sits where node 3 is said to be: {refused:?}"
+            "node 2 answers at the address of node 3: {refused:?}"
         );
         peers.redirect(moved(NodeId(2)));
         assert_eq!(peers.get_bytes(before, "/x", within).await.unwrap(), b"7");

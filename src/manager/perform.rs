@@ -1,4 +1,5 @@
-//! The only place where an action of the engine becomes a call, and where a result becomes an event.
+//! The only place where an action of the engine becomes a call, and where a result becomes an
+//! event.
 
 use super::attempt::Attempts;
 use super::looks::Looks;
@@ -63,17 +64,18 @@ impl Performer {
         }
     }
 
-    /// A leadership begins, or has ended.
+    /// Resets the role driver. To be called when a leadership begins and when it ends.
     pub fn forget_roles(&mut self) {
         self.members.forget();
     }
 
-    /// On the leader, whenever something may have changed: brings the membership of Raft towards the desired roles.
+    /// Moves Raft's membership towards the desired roles. To be called on the leader whenever
+    /// something may have changed.
     pub fn members_tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         self.members.tick(now, present);
     }
 
-    /// Ends every session; executors stop at the next border between tasks.
+    /// Ends every session. Executors stop between two tasks.
     pub fn stop_all(&mut self) {
         self.attempts.stop_all();
     }
@@ -120,7 +122,7 @@ impl Performer {
                 }
             };
             if target.takes_another_way() {
-                return; // what answers there, or does not, may be another host
+                return; // the host that answers at this address may be another one
             }
             let probe = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await;
             let answers = matches!(probe, ssh::Probe::Answers { .. });

@@ -1,4 +1,5 @@
-//! Addresses, outside of the engine: what is desired rendered with those of now, and other managers found where they are.
+//! Addresses, outside of the engine: renders the desired state with current addresses, and directs
+//! clients to managers that moved.
 
 use super::peers::Whereabouts;
 use super::shared::known_of;
@@ -10,15 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The hosts of a generation that are to be something else at the addresses of now. Err: why it can't be rendered with
-/// them. None: it is not here to be rendered, and may be asked for again.
+/// Hosts of a generation whose desired state changes with the current addresses, with its new hash.
+/// Err: why the generation can't be rendered with them. None: the generation can't be loaded here;
+/// it may be asked for again.
 pub async fn render(shared: &Arc<Shared>, seq: GenerationSeq) -> Option<Result<BTreeMap<NodeName, Sha256>, String>> {
     let inventory = shared.inventory();
     let generation = inventory.generations.get(&seq).cloned()?;
     blobs::ensure(shared, &generation.blob).await;
     let shared = shared.clone();
     let work = move || {
-        let fleet = shared.book.fleet(&generation).map_err(|error| tracing::warn!(%error, "not rendered anew")).ok()?;
+        let fleet = shared
+            .book
+            .fleet(&generation)
+            .map_err(|error| tracing::warn!(%error, "the fleet could not be loaded to render it with new addresses"))
+            .ok()?;
         let summary = match fleet::summary(&fleet, &known_of(&inventory)) {
             Ok(summary) => summary,
             Err(faults) => {
@@ -33,8 +39,9 @@ pub async fn render(shared: &Arc<Shared>, seq: GenerationSeq) -> Option<Result<B
     tokio::task::spawn_blocking(work).await.ok()?
 }
 
-/// Managers that sign at another address than the one entered, or than the one that Raft has, are asked there: so that a
-/// cluster whose managers moved has a quorum again before anything can be entered.
+/// Directs clients to the address that a manager signs in gossip, if it differs from the entered
+/// one or from Raft's. A cluster whose managers moved thus gets a quorum, which is needed before
+/// the new addresses can be entered.
 pub fn follow(shared: &Shared) {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
@@ -46,17 +53,17 @@ pub fn follow(shared: &Shared) {
     shared.peers.redirect(whereabouts(&managers.collect::<Vec<_>>(), &status));
 }
 
-/// A manager as the state has it.
+/// A manager as the applied state has it.
 struct Entered<'a> {
     node: NodeId,
     raft: RaftId,
     api: &'a str,
-    /// Where it gossips now, by its own signature.
+    /// Its current gossip address, signed by the manager itself.
     signed: Option<IpAddr>,
 }
 
 impl Entered<'_> {
-    /// The API listens where gossip does, on the port that was entered.
+    /// The current API address: the IP address of gossip with the port that was entered.
     fn now(&self) -> String {
         let port = self.api.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         match (self.signed, port) {
@@ -83,19 +90,20 @@ fn whereabouts(managers: &[Entered<'_>], status: &RaftStatus) -> Whereabouts {
             twice.insert(at.clone());
         }
         let signed = manager.signed.map(|_| now);
-        // Raft's newest word where gossip has none.
+        // Without a signed address, use the one in Raft's latest membership.
         found.members.extend(signed.or_else(|| member.cloned()).map(|at| (manager.raft, at)));
     }
-    // Who answers where two are said to be nobody can say.
+    // If two managers are said to be at one address, nobody knows which one answers there.
     let another = |addr: &str, node: NodeId| managers.iter().any(|m| m.node != node && m.now() == addr);
     found.entered.retain(|addr, node| !twice.contains(addr) && !another(addr, *node));
     found
 }
 
-/// Where the inventory's own word for a node that moved stands against where it is.
+/// Warns if the inventory's own `ansible_host` differs from the address of a node that moved.
 pub fn contradiction(shared: &Shared, node: &Node) -> Option<String> {
     let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?, node.moved.as_ref()?);
-    let text = format!("ansible_host {written} of the inventory is asked; the node moved from {} to {ip}", moved.from);
+    let text =
+        format!("the inventory's ansible_host {written} is used, but the node moved from {} to {ip}", moved.from);
     (written != ip).then_some(text)
 }
 
@@ -129,7 +137,7 @@ mod tests {
         let moved = status([(1, "10.0.0.1:7947"), (7, NEW)]);
         for signed in [Some([10, 0, 0, 12]), None] {
             let found = whereabouts(&[entered(1, "10.0.0.1:7947", None), entered(7, NEW, signed)], &moved);
-            assert!(found.moved.is_empty(), "nobody is told of an address that nobody has any more: {found:?}");
+            assert!(found.moved.is_empty(), "the old address is not in use any more: {found:?}");
             assert_eq!(found.of_member(RaftId(7), OLD), (NEW.to_owned(), Some(NodeId(107))), "{signed:?}");
         }
     }

@@ -1,10 +1,11 @@
-//! Which nodes this manager reaches: a connection to the SSH port and the banner, no login. Asked where the leader wants to know
-//! it, and looked for where a node leaves gossip pings unanswered although the others still have it.
+//! Finds out which nodes this manager reaches: it connects to the SSH port and reads the banner,
+//! without a login. It does so when the leader asks, and when a node that gossip still has leaves
+//! this manager's pings unanswered.
 //!
 //! ```text
-//!  pings unanswered ─> own() ─┬─ on the leader ──────────────> Event::Reach ─> engine
-//!                             └─ else POST /manager/v1/reach ──────┘  ↑
-//!  Action::Reach ─> GET /manager/v1/reach of each manager ────────────┘
+//!  pings unanswered ─> probe_node() ─┬─ on the leader ──────────────> Event::Reach ─> engine
+//!                                    └─ else POST /manager/v1/reach ──────┘  ↑
+//!  Action::Reach ─> GET /manager/v1/reach of each manager ───────────────────┘
 //! ```
 
 use super::{Shared, examine, wall};
@@ -16,26 +17,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// So many are looked for at once.
+/// Maximum number of probes at the same time.
 const LOOKS_MAX: usize = 16;
-/// So many are examined for other managers at once: as many as one of them asks for.
+/// Maximum number of examinations for other managers at the same time: as many as one manager asks
+/// for.
 const ERRANDS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(8);
-/// Whoever asks again within this time gets the same answer.
+/// A result is reused for this long.
 const SAME: Duration = Duration::from_secs(2);
-/// What was found is passed to a new engine for so long.
+/// A result is passed to a new engine for this long.
 const KNOWN: Duration = Duration::from_secs(60);
-/// Words of other managers that wait for the engine.
+/// Maximum number of reports from other managers that wait for the engine.
 const HEARD_MAX: usize = 4_096;
 
-/// What this manager found itself, and what it was told and the engine does not know yet.
+/// Results of this manager, and reports that the engine has not received yet.
 pub struct Reaches {
     own: Mutex<BTreeMap<NodeId, (Line, Instant)>>,
     /// By node and manager.
     heard: Mutex<BTreeMap<(NodeId, NodeId), Line>>,
     places: Semaphore,
-    /// Examinations for other managers have places of their own: looks must not keep them waiting.
+    /// Examinations for other managers have slots of their own, so that probes don't delay them.
     pub(super) errands: Semaphore,
 }
 
@@ -55,7 +57,8 @@ impl Reaches {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `found`: Err says why it is not reached. The first failure of a row says since when.
+    /// Stores a result. `found`: Err says why the node is not reached. The first of several
+    /// failures sets `since`.
     fn keep(&self, node: NodeId, found: Result<(), String>) -> Line {
         let mut own = self.own();
         let line = match (found, own.get(&node)) {
@@ -67,7 +70,7 @@ impl Reaches {
         line
     }
 
-    /// Why this manager does not reach the node, where it found so of late.
+    /// Why this manager does not reach the node, if it found so recently.
     pub fn missed(&self, node: NodeId) -> Option<String> {
         match self.own().get(&node) {
             Some((Line::Dead { why, .. }, at)) if at.elapsed() < KNOWN => Some(why.clone()),
@@ -75,14 +78,15 @@ impl Reaches {
         }
     }
 
-    /// The nodes that this manager does not reach, as far as it found of late.
+    /// The nodes that this manager recently found unreachable.
     pub fn all_missed(&self) -> Vec<(NodeId, Line)> {
         let own = self.own();
         let late = own.iter().filter(|(_, (line, at))| *line != Line::Open && at.elapsed() < KNOWN);
         late.map(|(node, (line, _))| (*node, line.clone())).collect()
     }
 
-    /// Keeps a word for the engine; what comes while too many wait is dropped, and will be said again.
+    /// Stores a report for the engine. If too many wait, the report is dropped; it will be sent
+    /// again.
     pub fn hear(&self, node: NodeId, by: NodeId, line: Line) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.len() < HEARD_MAX || heard.contains_key(&(node, by)) {
@@ -95,7 +99,7 @@ impl Reaches {
     }
 }
 
-/// Looks whether this manager reaches the node.
+/// Checks whether this manager reaches the node's SSH port.
 pub async fn own(shared: &Arc<Shared>, node: NodeId) -> Line {
     let _place = shared.reaches.places.acquire().await;
     let known = shared.reaches.own().get(&node).filter(|(_, at)| at.elapsed() < SAME).map(|(line, _)| line.clone());
@@ -118,17 +122,19 @@ async fn find(shared: &Arc<Shared>, node: NodeId) -> Result<(), String> {
     }
 }
 
-/// Asks a manager, which may be this one; None: it gave no answer.
+/// Asks a manager, possibly this one, whether it reaches the node; None: it gave no answer.
 pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId) -> Option<Line> {
     if manager == shared.id {
         return Some(own(shared, node).await);
     }
     let addr = address(shared, manager)?;
     let answer = shared.peers.client(&addr).within(ASK_TIMEOUT).get(&format!("/manager/v1/reach/{node}")).await;
-    answer.map_err(|error| tracing::debug!(%manager, %error, "does not say whom it reaches")).ok()
+    answer
+        .map_err(|error| tracing::debug!(%manager, %error, "a manager does not answer whether it reaches the node"))
+        .ok()
 }
 
-/// Asks all voters at once, and lets the engine know as well.
+/// Asks all voters at once, and passes the answers to the engine too.
 pub async fn ask_all(shared: &Arc<Shared>, node: NodeId) -> BTreeMap<NodeId, Line> {
     let voters: Vec<_> = shared.raft.status().borrow().voters.keys().copied().collect();
     let inventory = shared.inventory();
@@ -139,13 +145,13 @@ pub async fn ask_all(shared: &Arc<Shared>, node: NodeId) -> BTreeMap<NodeId, Lin
     lines
 }
 
-/// Where a manager serves its API.
+/// API address of a manager that is a voter.
 pub(super) fn address(shared: &Shared, manager: NodeId) -> Option<String> {
     let raft = shared.inventory().node(manager)?.raft?;
     shared.raft.status().borrow().voters.get(&raft).cloned()
 }
 
-/// Watches which members leave this manager's pings unanswered.
+/// Notices which members leave this manager's pings unanswered.
 #[derive(Default)]
 pub struct Scout {
     counted: BTreeMap<NodeName, u64>,
@@ -154,7 +160,7 @@ pub struct Scout {
 }
 
 impl Scout {
-    /// Looks for those that did since the last time, each at most once in `every`.
+    /// Probes the members that missed pings since the last call, each at most once per `every`.
     pub fn tick(&mut self, shared: &Arc<Shared>, members: &BTreeMap<NodeName, Report>, leads: bool) {
         let count = |name: &NodeName| (*name != shared.me).then(|| shared.unanswered(name));
         let every = Duration::from_millis(shared.inventory().limits().probe_ms);
@@ -203,7 +209,7 @@ async fn tell_leader(shared: &Arc<Shared>, node: NodeId, line: Line) {
     let path = format!("/manager/v1/reach/{node}");
     let told: Result<(), _> = shared.peers.client(&addr).within(ASK_TIMEOUT).post(&path, &line).await;
     if let Err(error) = told {
-        tracing::debug!(%node, %error, "the leader was not told that it is not reached"); // it is looked for again
+        tracing::debug!(%node, %error, "the leader could not be told that the node is unreachable"); // it is probed again
     }
 }
 
@@ -253,7 +259,7 @@ mod tests {
         };
         let mut scout = Scout::default();
         let every = Duration::from_secs(3_600);
-        assert!(scout.due(&members, count, every).is_empty(), "what was before is no news");
+        assert!(scout.due(&members, count, every).is_empty(), "the first count is the baseline");
         pings.set(4);
         assert_eq!(scout.due(&members, count, every), ["w1".into()]);
         pings.set(5);

@@ -1,28 +1,28 @@
-//! The leader's flight recorder: the last steps of the engine that did something, in memory. Nothing of it is replicated, and
-//! nothing is decided by it.
+//! The leader's flight recorder: the last engine steps that had an effect, in memory. It is not
+//! replicated, and no decision depends on it.
 
 use crate::engine::{About, Action, Event, ExamOutcome, PhaseResult, Rule, explain};
 use crate::model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differences};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Steps that are kept; older ones are dropped.
+/// Maximum number of steps; the oldest are dropped first.
 const STEPS_MAX: usize = 4_096;
-/// Of a digest, entries that are kept in a step: those that differ, so many at most.
+/// Maximum number of digest entries in a step. Only entries that differ are kept.
 const ENTRIES_MAX: usize = 100;
 const CHECKS_MAX: usize = 100;
 
-/// One step: what was told, and what was asked for.
+/// One step: the event that the engine received and the actions that it returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub at: Wall,
     pub event: Event,
     pub actions: Vec<Action>,
-    /// How a conclusion among the actions came about, where it rests on an examination.
+    /// The rules that led to a verdict among the actions, if it rests on an examination.
     pub rules: Vec<Rule>,
     /// The nodes that the event or an action is about.
     pub nodes: BTreeSet<NodeId>,
-    /// The same for each action.
+    /// The node that each action is about, in the order of `actions`.
     pub about: Vec<Option<NodeId>>,
 }
 
@@ -34,17 +34,17 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A leadership begins: it knows nothing of what earlier ones were told.
+    /// Starts a new record. A new leadership does not know the events of earlier ones.
     pub fn begin(&mut self, at: Wall) {
         *self = Self { since: Some(at), ..Self::default() };
     }
 
-    /// When this manager began to lead; None: it never did since its start.
+    /// When this manager began to lead; None if it never has since its start.
     pub fn since(&self) -> Option<Wall> {
         self.since
     }
 
-    /// Steps that are no longer here.
+    /// Number of steps that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -57,13 +57,13 @@ impl Recorder {
         self.steps.push_back(Arc::new(step));
     }
 
-    /// Oldest first.
+    /// The steps about `node`, oldest first.
     pub fn of(&self, node: NodeId) -> Vec<Arc<Step>> {
         self.steps.iter().filter(|s| s.nodes.contains(&node)).cloned().collect()
     }
 }
 
-/// What of an event is kept; None: it says nothing unless something is asked for because of it.
+/// Returns a copy of the event for the record, with its evidence reduced to what differs.
 pub fn keep(event: &Event) -> Event {
     let mut event = event.clone();
     match &mut event {
@@ -102,7 +102,7 @@ fn trim(evidence: &mut crate::engine::Evidence) {
     checks.truncate(CHECKS_MAX);
 }
 
-/// The step to record; None: nothing was done, and nothing new was told.
+/// The step to record; None if the event is not news and caused no action.
 pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -> Option<Step> {
     let idle = match &event {
         Event::Tick | Event::Changed | Event::Sighted { .. } => true,

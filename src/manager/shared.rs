@@ -1,4 +1,4 @@
-//! What the loop of a manager and its API share.
+//! State that the loop of a manager and its API share.
 
 use super::ansible::Keys;
 use super::notify::Notices;
@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use tokio::sync::{broadcast, watch};
 
-/// A watcher that falls behind so many items is told how many it missed.
+/// Items that a watcher may fall behind. One that falls further behind is told how many items it
+/// missed.
 const STREAM_DEPTH: usize = 4_096;
 
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// The engine re-derives its work this often.
+    /// Interval at which the engine derives its work again, in milliseconds.
     pub tick_ms: u64,
 }
 
@@ -34,7 +35,7 @@ impl Default for Timing {
     }
 }
 
-/// What the daemon hands to its manager part.
+/// The daemon's input to its manager service at start.
 pub struct Startup {
     pub me: NodeName,
     pub id: NodeId,
@@ -43,16 +44,17 @@ pub struct Startup {
     pub blobs: Arc<BlobStore>,
     pub remote: Remote,
     pub peers: Arc<super::Peers>,
-    /// Where the cluster's SSH key is, if the cluster has one.
+    /// Path of the cluster's SSH private key; the file may not exist.
     pub ssh_key_file: PathBuf,
-    /// Folder of the attempts' logs.
+    /// Directory with the output logs of attempts.
     pub runs: PathBuf,
     pub sponsors: Sponsors,
-    /// Secret of the managers from which each node's digest key is derived: no node can tell another's.
+    /// Secret of the managers. Each node's digest key is derived from it, so no node can compute
+    /// the key of another.
     pub secret: [u8; 32],
     pub cas: Arc<super::Authorities>,
     pub timing: Timing,
-    /// What this process counts.
+    /// Counters of this process.
     pub counts: Registry,
 }
 
@@ -67,37 +69,38 @@ pub struct Shared {
     pub peers: Arc<super::Peers>,
     pub notices: Notices,
     pub ssh_key_file: PathBuf,
-    /// What that file holds; none in a cluster that was made before there was one.
+    /// The key read from `ssh_key_file`; empty in a cluster that was created before this key
+    /// existed.
     pub ssh_key: OnceLock<ClusterKey>,
     pub runs: PathBuf,
     pub sponsors: Sponsors,
     pub timing: Timing,
     pub started: Instant,
     pub counts: Registry,
-    /// Counts what was applied while this process ran.
+    /// Counters of entries that were applied while this process ran.
     pub applied: Registry,
-    /// Which nodes this manager reaches, and what others said of theirs.
+    /// Which nodes this manager reaches over SSH, and what other managers reported.
     pub reaches: super::reach::Reaches,
     pub certificates: super::certificates::Certificates,
     pub backups: super::backup::Backups,
-    /// Which gossip keys nodes said that they hold.
+    /// Which step of the gossip key rotation each node has confirmed.
     pub key_confirmed: super::gossip_key::Confirmed,
-    /// Which nodes said that they are where the rotation of the CA wants them.
+    /// Which step of the CA rotation each node has confirmed.
     pub ca_confirmed: super::gossip_key::Confirmed,
-    /// What issues certificates.
+    /// The CAs that issue certificates.
     pub cas: Arc<super::Authorities>,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
-    /// Where members gossip now, by their own signature.
+    /// Gossip addresses of members, each signed by the member itself.
     signed: Mutex<BTreeMap<NodeName, SocketAddr>>,
-    /// Every `ansible_host` that the applied fleet's inventory has.
+    /// Every `ansible_host` of the applied fleet's inventory.
     ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
     reports: Mutex<BTreeMap<NodeName, Report>>,
     recorder: Mutex<Recorder>,
-    /// What stands between nodes and their roles, while this manager leads.
+    /// For each node, what its role change waits for. Filled only while this manager leads.
     role_waits: Mutex<BTreeMap<NodeId, String>>,
-    /// When a leader was last heard.
+    /// When a leader was last heard from.
     led: Mutex<Option<Instant>>,
 }
 
@@ -143,30 +146,31 @@ impl Shared {
         *self.role_waits.lock().unwrap_or_else(|p| p.into_inner()) = waits;
     }
 
-    /// What stands between nodes and their desired roles, in words; known to the leader only.
+    /// For each node, what its role change waits for, as text. Only the leader knows this.
     pub fn role_waits(&self) -> BTreeMap<NodeId, String> {
         self.role_waits.lock().unwrap_or_else(|p| p.into_inner()).clone()
     }
 
-    /// A leader's entries, or its heartbeat, came in.
+    /// Notes that entries or a heartbeat of a leader arrived.
     pub fn hear_leader(&self) {
         *self.led.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
     }
 
-    /// Milliseconds since a majority agreed, as far as this manager knows: since it acknowledged this one, or since a leader
-    /// was heard. None: neither since this process began.
+    /// Milliseconds since a majority last agreed, as far as this manager knows: since a quorum
+    /// acknowledged this leader, or since a leader was last heard from. None if neither has
+    /// happened since this process started.
     pub fn age_ms(&self) -> Option<u64> {
         let led = || *self.led.lock().unwrap_or_else(|p| p.into_inner());
         let acked = self.raft.status().borrow().quorum_acked_ms;
         acked.or_else(|| Some(u64::try_from(led()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The applied state as of now.
+    /// The applied state as it is now.
     pub fn inventory(&self) -> Arc<Inventory> {
         self.raft.state().borrow().clone()
     }
 
-    /// The engine's view; None where this manager does not lead.
+    /// The engine's view of the nodes; None if this manager does not lead.
     pub fn shown(&self) -> Option<Arc<Snapshot>> {
         self.shown.borrow().clone()
     }
@@ -175,7 +179,7 @@ impl Shared {
         self.shown.send_replace(snapshot.map(Arc::new));
     }
 
-    /// Key for the hashes of a node's secret files.
+    /// Key for hashing the secret files of a node.
     pub fn digest_key(&self, node: NodeId) -> [u8; 32] {
         use hmac::{KeyInit, Mac};
         let mut mac = hmac::Hmac::<sha2::Sha256>::new_from_slice(&self.secret).expect("any key length will do");
@@ -184,18 +188,18 @@ impl Shared {
         mac.finalize().into_bytes().into()
     }
 
-    /// The line for `authorized_keys` by which the managers are let in.
+    /// The `authorized_keys` line that gives the managers access to a host.
     pub fn ssh_line(&self) -> Option<String> {
         self.ssh_key.get().map(ClusterKey::line)
     }
 
-    /// Private keys that ssh is offered after what the operator's configuration names.
+    /// Private keys that ssh offers after those of the operator's configuration.
     pub(super) fn last_keys(&self, identity_given: bool) -> Vec<PathBuf> {
         let file = self.ssh_key.get().map(|_| self.ssh_key_file.clone());
         file.map(|file| ssh::offered_last(file, identity_given)).unwrap_or_default()
     }
 
-    /// The same for Ansible's ssh.
+    /// The same keys for Ansible's ssh.
     pub(super) fn play_keys(&self) -> Keys {
         Keys { with_identity: self.last_keys(true), without_identity: self.last_keys(false) }
     }
@@ -205,10 +209,10 @@ impl Shared {
     }
 
     pub(super) fn emit(&self, item: StreamItem) {
-        let _ = self.stream.send(item); // nobody watches: fine
+        let _ = self.stream.send(item); // an error means that nobody watches
     }
 
-    /// Streams the journal items that the entry at `index` made.
+    /// Streams the journal items that the entry at `index` created.
     pub(super) fn happened(&self, index: u64) {
         let (inventory, leads) = (self.inventory(), self.raft.status().borrow().leads());
         let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
@@ -216,7 +220,7 @@ impl Shared {
             let node = item.node.and_then(|id| inventory.name_of(id)).map(|name| name.to_string());
             super::metrics::count(&self.applied, &item.what);
             let named = node.as_deref().unwrap_or("-");
-            // Once: who decided says it.
+            // Only the leader logs at info level, so that each item appears there once.
             match leads {
                 true => tracing::info!(index, node = named, what = ?item.what, "journal"),
                 false => tracing::debug!(index, node = named, what = ?item.what, "journal"),
@@ -225,12 +229,14 @@ impl Shared {
         }
     }
 
-    /// Gossip pings of this manager that the node left unanswered, since its daemon began.
+    /// Number of this manager's gossip pings that the node left unanswered since this daemon
+    /// started.
     pub fn unanswered(&self, name: &NodeName) -> u64 {
         telemetry::unanswered(&self.counts, name.as_str())
     }
 
-    /// None: it is gone, or its word for where it is does not count.
+    /// Stores the signed gossip address of a member. None: the member is gone, or its address is
+    /// not signed.
     pub(super) fn seen_at(&self, name: &NodeName, addr: Option<SocketAddr>) {
         let mut signed = self.signed.lock().unwrap_or_else(|p| p.into_inner());
         match addr {
@@ -239,12 +245,12 @@ impl Shared {
         };
     }
 
-    /// Where a member gossips now, by its own signature.
+    /// The gossip address of a member as signed by the member itself.
     pub(super) fn signed_at(&self, name: &NodeName) -> Option<SocketAddr> {
         self.signed.lock().unwrap_or_else(|p| p.into_inner()).get(name).copied()
     }
 
-    /// The operator's word for where nodes are, of the applied fleet.
+    /// Stores the `ansible_host` of each node in the applied fleet.
     pub(super) fn learn_hosts(&self, fleet: &crate::config::Fleet) {
         let names = fleet.inventory.hosts.keys();
         let hosts = names.filter_map(|name| Some((NodeName::from(name.as_str()), fleet.ansible_host(name)?))).collect();
@@ -255,7 +261,7 @@ impl Shared {
         self.ansible_hosts.lock().unwrap_or_else(|p| p.into_inner()).get(name).cloned()
     }
 
-    /// A leadership begins, and with it the record of its steps.
+    /// Starts a new flight record when a leadership begins.
     pub(super) fn begin_record(&self, at: Wall) {
         self.recorder.lock().unwrap_or_else(|p| p.into_inner()).begin(at);
     }
@@ -264,13 +270,14 @@ impl Shared {
         self.recorder.lock().unwrap_or_else(|p| p.into_inner()).add(step);
     }
 
-    /// Since when this manager leads, how many steps it forgot, and those about `node`, oldest first.
+    /// When this leadership began, how many steps were dropped, and the steps about `node`, oldest
+    /// first.
     pub(super) fn recorded(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<Step>>) {
         let recorder = self.recorder.lock().unwrap_or_else(|p| p.into_inner());
         (recorder.since(), recorder.dropped(), recorder.of(node))
     }
 
-    /// What a member gossips of itself now; None: it is gone.
+    /// Stores the latest gossip report of a member; None: it is gone.
     pub(super) fn reported(&self, name: &NodeName, report: Option<Report>) {
         let mut reports = self.reports.lock().unwrap_or_else(|p| p.into_inner());
         match report {
@@ -279,33 +286,34 @@ impl Shared {
         };
     }
 
-    /// The present report of a member that gossip has: a hint.
+    /// The latest gossip report of a member. It is a hint, not replicated state.
     pub fn report_of(&self, name: &NodeName) -> Option<Report> {
         self.reports.lock().unwrap_or_else(|p| p.into_inner()).get(name).cloned()
     }
 
-    /// What a fleet is rendered with beside its own files.
+    /// The render input of a fleet in addition to its own files.
     pub fn known(&self) -> Known {
         known_of(&self.inventory())
     }
 
-    /// Where the nodes are, as IP addresses: as joined, or as entered when they moved.
+    /// IP addresses of the nodes by name: as joined, or as entered after a move.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         self.inventory().addresses()
     }
 }
 
-/// What a fleet is rendered with in this state.
+/// The render input of a fleet in this state: addresses and managers, without job variables.
 pub fn known_of(inventory: &Inventory) -> Known {
     let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
     let managers = managers.map(|n| n.name().to_string()).collect();
     Known { addresses: inventory.addresses(), managers, vars: Vars::new() }
 }
 
-/// What a phase of `job` renders with; `before`: what is there was rendered with. The job's own variables are the strongest;
-/// one of some services only keeps those of before beside them, so that these agree with the services that it leaves alone.
+/// The render input of `phase` of `job`. `before` is the input of the installed configuration. The
+/// job's own variables take precedence. A job for some services also keeps the earlier variables,
+/// so that its services agree with those that it leaves alone.
 pub fn known_in(phase: Phase, job: &Job, before: Known, inventory: &Inventory) -> Known {
-    // A part is made for the same addresses and with the same variables as the rest.
+    // Some services of a node use the same addresses and variables as its other services.
     let as_before = phase == Phase::Cleanup || !job.services.is_empty();
     let mut known = if as_before { before } else { known_of(inventory) };
     known.vars.extend(job.vars.clone());
@@ -336,7 +344,7 @@ mod tests {
         assert_eq!(with(Phase::Provision, job(&[], &[("a", 2)])), vars(&[("a", 2)]));
         assert_eq!(with(Phase::Provision, job(&[], &[])), vars(&[]));
         assert_eq!(with(Phase::Provision, job(&["app"], &[])), before.vars, "a repair restores what was set up");
-        assert_eq!(with(Phase::Cleanup, job(&[], &[])), before.vars, "about what is there");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[])), before.vars, "the cleanup uses what was installed");
         assert_eq!(with(Phase::Cleanup, job(&[], &[("a", 2)])), vars(&[("a", 2), ("b", 1)]));
     }
 }

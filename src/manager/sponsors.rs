@@ -1,12 +1,12 @@
-//! Whom a manager lets speak before its own log says who they are: managers by the word of the node's agent, and of the order
-//! by which the manager part was begun.
+//! Peers that a manager trusts before its own log says who they are: managers named by the node's
+//! agent, and managers named in the order that started the manager service.
 
 use crate::model::{Node, NodeId};
 use crate::rpc::join::Peer;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A handle; clones are the same.
+/// A handle; clones share the same state.
 #[derive(Clone)]
 pub struct Sponsors {
     order: Arc<[Peer]>,
@@ -15,12 +15,13 @@ pub struct Sponsors {
 }
 
 impl Sponsors {
-    /// `known` is what the agent was told last, `ask` has it ask again.
+    /// `order` are the managers named when the service was started. `known` is what the agent heard
+    /// last. `ask` makes the agent ask again.
     pub fn new(order: Vec<Peer>, known: watch::Receiver<Vec<Peer>>, ask: impl Fn() + Send + Sync + 'static) -> Self {
         Self { order: order.into(), known, ask: Arc::new(ask) }
     }
 
-    /// Each once, where it is by the newer word.
+    /// All trusted peers, each once. If both sources name a peer, the agent's address is used.
     pub fn peers(&self) -> Vec<Peer> {
         let mut peers = self.known.borrow().clone();
         let others = self.order.iter().filter(|o| !peers.iter().any(|p| p.id == o.id)).cloned().collect::<Vec<_>>();
@@ -28,24 +29,26 @@ impl Sponsors {
         peers
     }
 
-    /// A manager by the agent's word.
+    /// Whether the agent names `node` as a manager.
     pub fn told(&self, node: NodeId) -> bool {
         self.known.borrow().iter().any(|p| p.id == node)
     }
 
-    /// A manager by the order, which is as old as the manager part.
+    /// Whether the order that started the manager service names `node`. The order is as old as the
+    /// service.
     pub fn ordered(&self, node: NodeId) -> bool {
         self.order.iter().any(|p| p.id == node)
     }
 
-    /// Whether the order lets `node` speak, of which the own log says `known`. As long as the log is `behind` the order, whatever it
-    /// says is of before: one that managed, was demoted and manages again may lead. After that a manager that left since may not
-    /// speak by it for ever.
+    /// Whether the order allows `node` to speak. `known` is what the own log says of it. While the
+    /// log is `behind` the order, its contents are older: a node that was demoted and promoted
+    /// again may lead now. After that, a node that is no longer a manager must not speak because of
+    /// an old order.
     pub fn lets(&self, node: NodeId, known: Option<&Node>, behind: bool) -> bool {
         self.ordered(node) && (behind || known.is_none_or(Node::manages))
     }
 
-    /// Somebody came who may be a new manager.
+    /// Makes the agent ask again, because an unknown node may be a new manager.
     pub fn ask_again(&self) {
         (self.ask)();
     }
@@ -72,9 +75,9 @@ mod tests {
         let log = crate::model::sample::fleet(0, 2);
         let worker = log.nodes.values().find(|n| !n.manages()).expect("a worker");
         let sponsors_of = Sponsors::new(vec![peer(worker.id.0, "a")], watch::channel(Vec::new()).1, || {});
-        assert!(sponsors_of.lets(worker.id, None, false), "the log says nothing of it");
-        assert!(sponsors_of.lets(worker.id, Some(worker), true), "what the log says is of before the order");
-        assert!(!sponsors_of.lets(worker.id, Some(worker), false), "it was a manager once");
+        assert!(sponsors_of.lets(worker.id, None, false), "the log does not contain it");
+        assert!(sponsors_of.lets(worker.id, Some(worker), true), "the log is older than the order");
+        assert!(!sponsors_of.lets(worker.id, Some(worker), false), "it is no longer a manager");
         let at: Vec<String> = sponsors.peers().into_iter().map(|p| p.api_addr).collect();
         assert_eq!(at, ["new", "c", "b"]);
     }

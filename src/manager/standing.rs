@@ -1,16 +1,18 @@
-//! What an applied state says of a Raft id by which a node speaks: between managers, and of the own one.
+//! The status of a Raft id that a node uses, according to the applied state. Used between managers
+//! and for the own id.
 
 use crate::model::{Inventory, Node, NodeId, RaftId};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Standing<'a> {
-    /// The id is the node's, whatever its role is to be: who leaves speaks until it is out.
+    /// The id belongs to the node, whatever its desired role: a manager that leaves may speak until
+    /// it is removed from Raft.
     Holds,
-    /// The id is nobody's, and never will be.
+    /// The id belongs to no node and will never be used again.
     Retired,
-    /// The id is that of another node.
+    /// The id belongs to another node.
     Anothers(&'a Node),
-    /// This state is not as far as the entry that grants the id.
+    /// This state does not contain the entry that grants the id yet.
     Unknown,
 }
 
@@ -19,7 +21,8 @@ impl<'a> Standing<'a> {
         match inventory.holds(raft) {
             Some(holder) if holder.id == node => Self::Holds,
             Some(other) => Self::Anothers(other),
-            // The founder's id is no place in the log: it is granted by the first of all grants, and may be used before.
+            // The founder's id is not a log index. The first grant of all grants it, and it may be
+            // used before that.
             None if raft == RaftId(1) && inventory.nodes.values().all(|n| n.raft.is_none()) => Self::Unknown,
             None if inventory.is_retired(raft) => Self::Retired,
             None => Self::Unknown,
@@ -56,14 +59,14 @@ mod tests {
         assert_eq!(Standing::of(&seen, m2, second), Standing::Holds);
         assert!(matches!(Standing::of(&seen, m1, second), Standing::Anothers(n) if n.id == m2));
         let (seen, _) = write(Command::Role { node: m2, role: ClusterRole::Worker });
-        assert_eq!(Standing::of(&seen, m2, second), Standing::Holds, "it leaves, and is not out");
+        assert_eq!(Standing::of(&seen, m2, second), Standing::Holds, "it leaves, but is still a member");
         let (seen, _) = write(Command::Retire { node: m2, raft: second });
         assert_eq!(Standing::of(&seen, m2, second), Standing::Retired);
         write(Command::Role { node: m2, role: ClusterRole::Manager });
         write(Command::Grant { node: m2, founder: false });
         write(Command::Role { node: m1, role: ClusterRole::Worker });
         let (seen, _) = write(Command::Retire { node: m1, raft: RaftId(1) });
-        assert_eq!(Standing::of(&seen, m1, RaftId(1)), Standing::Retired, "the founder's, too");
-        assert_eq!(Standing::of(&seen, NodeId(99), second), Standing::Retired, "of a node that is gone");
+        assert_eq!(Standing::of(&seen, m1, RaftId(1)), Standing::Retired, "the founder's id too");
+        assert_eq!(Standing::of(&seen, NodeId(99), second), Standing::Retired, "of a node that was removed");
     }
 }

@@ -1,4 +1,5 @@
-//! What this manager may throw away: blobs that nothing names any more, and the output of attempts that no job has.
+//! Removes what this manager no longer needs: blobs without a reference, and the output of attempts
+//! that no job has.
 
 use super::Shared;
 use crate::disk::DiskError;
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// Younger files stay: an entry that names them may still be on its way.
+/// Younger files are kept: an entry that names them may not be applied yet.
 const AGE_MIN: Duration = Duration::from_secs(24 * 3600);
 
-/// When this manager looked last. The first look is an hour after the start: by then the log is applied.
+/// Time of the last sweep. The first sweep is an hour after the start, when the log has been
+/// applied.
 #[derive(Debug)]
 pub struct Sweep(Instant);
 
@@ -23,7 +25,8 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    /// Begins a look in the background if it is time, and this manager follows a leader, or is it.
+    /// Starts a sweep in the background if one is due and this manager has a leader, or is the
+    /// leader.
     pub fn tick(&mut self, shared: &Arc<Shared>) {
         if self.0.elapsed() < EVERY || shared.raft.status().borrow().leader.is_none() {
             return;
@@ -36,8 +39,8 @@ impl Sweep {
             let logs = logs(&shared.runs, &inventory, before);
             match (blobs, logs) {
                 (Ok(0), Ok(0)) => {}
-                (Ok(blobs), Ok(logs)) => tracing::info!(blobs, logs, "removed what nothing names any more"),
-                (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, "what nothing names could not be removed"),
+                (Ok(blobs), Ok(logs)) => tracing::info!(blobs, logs, "removed unreferenced files"),
+                (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, "unreferenced files could not be removed"),
             }
         });
     }
@@ -50,7 +53,8 @@ pub(super) fn named(inventory: &Inventory) -> BTreeSet<Sha256> {
     generations.chain(baselines).collect()
 }
 
-/// Removes logs of attempts that no job of the applied state has, if they were written `before`; how many.
+/// Removes logs of attempts that no job of the applied state has and that were last written before
+/// `before`. Returns how many were removed.
 fn logs(dir: &Path, inventory: &Inventory, before: SystemTime) -> Result<usize, DiskError> {
     let known: BTreeSet<String> =
         inventory.jobs.values().flat_map(|j| &j.attempts).map(|a| format!("{}.jsonl", a.id)).collect();

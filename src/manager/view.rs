@@ -1,17 +1,18 @@
-//! What the engine of the leader shows beside the inventory, copied out of the loop for the API.
+//! The view of the leader's engine in addition to the inventory, copied out of the loop for the
+//! API.
 
 use crate::engine::{Manager, Presence};
 use crate::model::{Inventory, NodeId, NodeName, Now, Wall};
 use crate::rpc::view::ConditionView;
 use std::collections::BTreeMap;
 
-/// What is shown of one node.
+/// The engine's view of one node.
 #[derive(Debug, Clone)]
 pub struct Shown {
     /// None: it is too early to tell.
     pub presence: Option<Presence>,
     pub conditions: Vec<ConditionView>,
-    /// Managers that don't reach its SSH port, and since when.
+    /// Managers that don't reach the node's SSH port, and since when.
     pub unreachable_from: Vec<(NodeName, Wall)>,
 }
 

@@ -1,22 +1,22 @@
-//! Events and actions of the engine in people's words, one line each. Says nothing that the values do not.
+//! Describes the engine's events and actions in one line each. The text adds nothing to the values.
 
 use crate::engine::{Action, Event, ExamOutcome, Line, PhaseResult, Purpose};
 use crate::model::{Applied, CheckState, Command, Gone, Report, counted};
 
-/// What the engine was told.
+/// Describes an event that the engine received.
 pub fn told(event: &Event) -> String {
     match event {
-        Event::Alive { report, .. } if report.leaving => format!("its agent says goodbye ({})", summary(report)),
+        Event::Alive { report, .. } if report.leaving => format!("its agent leaves gossip ({})", summary(report)),
         Event::Alive { report, .. } if report.is_blank() => {
-            "gossip has it, with a report of a version that can't be read".to_owned()
+            "alive in gossip, with a report of a version that can't be read".to_owned()
         }
-        Event::Alive { report, .. } => format!("gossip has it: {}", summary(report)),
-        Event::Sighted { gossip, .. } => format!("it signs at {gossip}"),
+        Event::Alive { report, .. } => format!("alive in gossip: {}", summary(report)),
+        Event::Sighted { gossip, .. } => format!("its signed gossip address is {gossip}"),
         Event::Rendered { result: Ok(hosts), .. } => {
-            format!("rendered anew: other than what was applied on {}", counted(hosts.len(), "host"))
+            format!("rendered again: the desired state changes on {}", counted(hosts.len(), "host"))
         }
-        Event::Rendered { result: Err(why), .. } => format!("it can't be rendered anew: {why}"),
-        Event::Gone { .. } => "gossip lost it".to_owned(),
+        Event::Rendered { result: Err(why), .. } => format!("rendering it again failed: {why}"),
+        Event::Gone { .. } => "lost from gossip".to_owned(),
         Event::Probed { answers: true, .. } => "its SSH port answers".to_owned(),
         Event::Probed { answers: false, .. } => "its SSH port does not answer".to_owned(),
         Event::Reach { by, line: Line::Open, .. } => format!("manager {by} reaches its SSH port"),
@@ -34,7 +34,7 @@ pub fn told(event: &Event) -> String {
                     count(CheckState::Unknown)
                 )
             }
-            ExamOutcome::Unreachable(why) => format!("could not be examined, no login: {why}"),
+            ExamOutcome::Unreachable(why) => format!("could not be examined, unreachable: {why}"),
             ExamOutcome::HostKey(fingerprint) => {
                 format!("could not be examined: it offers another host key, {fingerprint}")
             }
@@ -43,46 +43,48 @@ pub fn told(event: &Event) -> String {
         Event::Ran { job, phase, result, .. } => match result.as_ref() {
             PhaseResult::Ok => format!("job {job}: {phase} is done"),
             PhaseResult::Verified(verified) if verified.wrong.is_empty() => format!("job {job}: verified"),
-            PhaseResult::Verified(verified) => format!("job {job}: verified, but wrong: {}", verified.wrong.join(", ")),
+            PhaseResult::Verified(verified) => {
+                format!("job {job}: verified, but these files differ: {}", verified.wrong.join(", "))
+            }
             PhaseResult::Failed(failure) => format!("job {job}: {phase} failed: {}", failure.message),
         },
         Event::Proposed { applied: Some(Applied::Refused(refusal)), .. } => {
             format!("its entry was refused when it was applied: {}", refusal.message)
         }
         Event::Proposed { applied: Some(_), .. } => "its entry was applied".to_owned(),
-        Event::Proposed { applied: None, .. } => "whether its entry was applied is not known".to_owned(),
+        Event::Proposed { applied: None, .. } => "it is unknown whether its entry was applied".to_owned(),
         Event::Changed => "the replicated state changed".to_owned(),
         Event::Tick => "time passed".to_owned(),
     }
 }
 
-/// What the engine asked for.
+/// Describes an action that the engine asked for.
 pub fn asked(action: &Action) -> String {
     match action {
-        Action::Propose { command, .. } => format!("enter into the log: {}", entry(command)),
-        Action::Probe { .. } => "ask its SSH port, without a login".to_owned(),
+        Action::Propose { command, .. } => format!("propose: {}", entry(command)),
+        Action::Probe { .. } => "probe its SSH port, without a login".to_owned(),
         Action::Reach { .. } => "ask the managers whether they reach its SSH port".to_owned(),
         Action::Examine { from: Some(manager), .. } => format!("have manager {manager} examine it over SSH"),
         Action::Examine { purpose: Purpose::Absence(no), .. } => format!("examine it over SSH, for absence {no}"),
         Action::Examine { purpose: Purpose::Live(_), .. } => "examine it over SSH".to_owned(),
         Action::Run { job, attempt, phase, .. } => format!("begin {phase} of job {job}, attempt {attempt}"),
-        Action::Stop { attempt, now: false } => format!("stop what runs for attempt {attempt}, after its current task"),
-        Action::Stop { attempt, now: true } => format!("stop what runs for attempt {attempt} at once"),
-        Action::Render { generation, .. } => format!("render generation {generation} with the addresses of now"),
+        Action::Stop { attempt, now: false } => format!("stop attempt {attempt} after its current task"),
+        Action::Stop { attempt, now: true } => format!("stop attempt {attempt} at once"),
+        Action::Render { generation, .. } => format!("render generation {generation} with the current addresses"),
         Action::HandOver { why, to: None } => format!("hand leadership over: {why}"),
         Action::HandOver { why, to: Some(to) } => format!("hand leadership over to manager {to}: {why}"),
-        Action::Notify { text, .. } => format!("tell people: {text}"),
+        Action::Notify { text, .. } => format!("send a notice: {text}"),
     }
 }
 
 fn entry(command: &Command) -> String {
     match command {
-        Command::AbsenceOpened { no, returned: Some(_), .. } => format!("absence {no}, which nobody saw"),
+        Command::AbsenceOpened { no, returned: Some(_), .. } => format!("absence {no}, noticed only on return"),
         Command::AbsenceOpened { no, gone, .. } => format!("absence {no} begins, {}", gone_word(*gone)),
         Command::Gone { no, gone, .. } => format!("absence {no}: {}", gone_word(*gone)),
-        Command::Returned { no, .. } => format!("it is back from absence {no}"),
-        Command::AwayAgain { no, .. } => format!("absence {no} goes on"),
-        Command::Marks { .. } => "what it is like, as first seen".to_owned(),
+        Command::Returned { no, .. } => format!("back from absence {no}"),
+        Command::AwayAgain { no, .. } => format!("absence {no} continues"),
+        Command::Marks { .. } => "its boot id and instance, as first seen".to_owned(),
         Command::Conclude { finding, .. } => {
             let cause = finding.cause.map(|c| format!("{c:?}, ").to_lowercase()).unwrap_or_default();
             format!("the verdict: {cause}{} -> {}", finding.verdict, finding.remedy)
@@ -90,22 +92,23 @@ fn entry(command: &Command) -> String {
         Command::Unclear { why, .. } => format!("still unknown: {why}"),
         Command::KeyChanged { fingerprint, .. } => format!("it offers another host key, {fingerprint}"),
         Command::MakeOperator { name, .. } => format!("credentials for operator {name}"),
-        Command::RevokeOperator { name } => format!("operator {name} has none any more"),
-        Command::Readdress { gossip, .. } => format!("it is at {gossip} now"),
+        Command::RevokeOperator { name } => format!("revoke the credentials of operator {name}"),
+        Command::Readdress { gossip, .. } => format!("its gossip address is now {gossip}"),
         Command::Rendered { hosts, fault: None, .. } => {
-            format!("something else is desired on {} now", counted(hosts.len(), "host"))
+            format!("the desired state changes on {}", counted(hosts.len(), "host"))
         }
-        Command::Rendered { fault: Some(why), .. } => format!("what is desired stays: {why}"),
-        Command::Want { .. } => "a re-setup is wanted".to_owned(),
-        Command::DropWant { why, .. } => format!("a re-setup is wanted no more: {why}"),
-        Command::OpenJob { runner, .. } => format!("a job, run by {runner}"),
+        Command::Rendered { fault: Some(why), .. } => format!("the desired state stays: {why}"),
+        Command::Want { .. } => "request a re-setup".to_owned(),
+        Command::DropWant { why, .. } => format!("drop the requested re-setup: {why}"),
+        Command::OpenJob { runner, .. } => format!("open a job, run by {runner}"),
         Command::NextAttempt { job, why, .. } => format!("the next attempt of job {job}: {why}"),
         Command::Phase { job, phase, .. } => format!("job {job}: {phase} may begin"),
-        Command::CloseAttempt { job, attempt, .. } => format!("job {job}: attempt {attempt} is over"),
+        Command::CloseAttempt { job, attempt, .. } => format!("job {job}: attempt {attempt} has ended"),
         Command::HoldJob { job, why } => format!("job {job} is held: {why}"),
         Command::CancelJob { job, why, .. } => format!("job {job} is cancelled: {why}"),
         Command::BreakerOpened { why, .. } => format!("a breaker opens: {why}"),
-        // Orders of operators and of joining machines, which the engine does not propose: by their name.
+        // Commands of operators and of joining machines, which the engine does not propose: use
+        // their name.
         other => {
             let text = format!("{other:?}");
             text.split([' ', '{', '(']).next().unwrap_or_default().to_lowercase()
@@ -147,8 +150,8 @@ mod tests {
         let node = NodeId(4);
         let report = Report { boot: "6f1c2d3e-0000".into(), instance: "aa".into(), ..Report::default() };
         let told = |report: Report| told(&Event::Alive { node, report });
-        assert!(told(report.clone()).starts_with("gossip has it: boot 6f1c2d3e, instance aa, isolations 0, digest "));
-        assert!(told(Report { leaving: true, ..report }).starts_with("its agent says goodbye"));
+        assert!(told(report.clone()).starts_with("alive in gossip: boot 6f1c2d3e, instance aa, isolations 0, digest "));
+        assert!(told(Report { leaving: true, ..report }).starts_with("its agent leaves gossip"));
         assert!(told(Report::default()).contains("can't be read"));
     }
 
@@ -157,7 +160,7 @@ mod tests {
         let about = About::Node(NodeId(4));
         let command = Command::Gone { node: NodeId(4), no: AbsenceNo(3), gone: Gone::AgentDown };
         let text = asked(&Action::Propose { about, command });
-        assert_eq!(text, "enter into the log: absence 3: only its agent is down");
-        assert_eq!(asked(&Action::Propose { about, command: Command::Resume }), "enter into the log: resume");
+        assert_eq!(text, "propose: absence 3: only its agent is down");
+        assert_eq!(asked(&Action::Propose { about, command: Command::Resume }), "propose: resume");
     }
 }

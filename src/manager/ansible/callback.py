@@ -1,6 +1,7 @@
-# What Ansible is asked to say while remoor runs it: one JSON object a line, behind a word that the run chose, so that nothing
-# else on standard output is taken for one. And what a play starts on a node says whose it is (REMOOR_ATTEMPT).
-# The manager's end: told.rs. No results as a whole, no diffs, nothing of a task with `no_log`.
+# Reports a run of Ansible to remoor: one JSON object a line, after an id that the run chose, so that
+# no other line of standard output is taken for one. Also puts REMOOR_ATTEMPT into the environment of
+# everything that a play starts on a node. The manager reads the lines in callback_events.rs.
+# Never sent: complete results, diffs, anything of a task with `no_log`.
 import json
 import os
 import time
@@ -15,7 +16,7 @@ description: [JSON lines for remoor]
 """
 
 HIDDEN = "hidden by no_log"
-# Below what remoor reads as one line, 16 KiB, whatever the characters are.
+# Less than the 16 KiB that remoor reads as one line, in bytes of UTF-8.
 LINE_MAX = 12 << 10
 
 
@@ -31,7 +32,7 @@ def words(value, width):
     return value[:width]
 
 
-# As ansible-core names them since 2.19, and as it named them before.
+# The attribute names of ansible-core since 2.19, and those from before.
 def part(result, name):
     found = getattr(result, name, None)
     return getattr(result, "_" + name) if found is None else found
@@ -52,7 +53,7 @@ class CallbackModule(CallbackBase):
 
     def tell(self, said):
         line = json.dumps(said, default=str, ensure_ascii=False)
-        # Characters that JSON writes as six, and long ones: what is longest goes, the newest of it last.
+        # If the line is too long, shorten the long fields; of the output keep the end.
         for width in (2000, 200, 20):
             if len(line.encode("utf-8", "replace")) <= LINE_MAX:
                 break
@@ -65,7 +66,7 @@ class CallbackModule(CallbackBase):
     def number(self, task):
         return self.numbers.setdefault(task._uuid, len(self.numbers) + 1)
 
-    # A name as it is written may be shown, one that was rendered may hold what `no_log` hides.
+    # The name as written may be shown; a rendered name may contain what `no_log` hides.
     def name(self, task, hidden, rendered=None):
         written = getattr(task, "_ds", None)
         if hidden:

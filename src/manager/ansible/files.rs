@@ -1,10 +1,14 @@
-//! What one run of `ansible-playbook` is given: the generation's files, inventory, variables, recorded host keys, callback.
+//! Writes the input of one run of `ansible-playbook`: the generation's files, inventory, variables,
+//! recorded host keys, callback.
 //!
 //! ```text
-//! folder (0700, gone with the run): fleet/ = the generation's files, where it runs; callback_plugins/ beside the playbook
-//!                                   inventory.json, extra.json (0600), known_hosts = recorded keys only
+//! folder (0700, removed after the run)
+//!   fleet/                        the generation's files and the working directory
+//!   fleet/.../callback_plugins/   beside the playbook
+//!   inventory.json, extra.json    0600
+//!   known_hosts                   recorded keys only
 //! ```
-//! Not here: running it. What is secret is in these files alone, never in an argument or in the environment.
+//! Secrets are in these files only, never in an argument or in the environment.
 
 use super::{Known, Play, PlayError};
 use crate::config::Fleet;
@@ -16,16 +20,18 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Says what is done, line by line, and puts the mark into the environment of every play, and so of each task on the node,
-/// after `become` too. An inventory or a command line can't: Ansible takes `environment` from playbooks only. Ansible loads
-/// what lies beside a playbook in a folder of this name, whatever the user's `ansible.cfg` says.
+/// Reports each task as a line, and puts the mark into the environment of every play, and so of
+/// each task on the node, after `become` too. Neither inventory nor command line can do that:
+/// Ansible takes `environment` from playbooks only. Ansible loads a plugin in a folder of this name
+/// beside a playbook, whatever the user's `ansible.cfg` says.
 const CALLBACK: &str = include_str!("callback.py");
 const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
-/// Ansible's connections outlive their task by so much, seconds, to serve the next.
+/// Seconds that Ansible's connections stay open after a task, to serve the next one.
 const PERSIST: u32 = 20;
-/// In the environment of everything that a run starts on the manager: the run's word.
+/// Variable in the environment of every process that a run starts on the manager. It holds the
+/// run's id.
 pub(super) const WORD: &str = "REMOOR_LINES";
-/// Inventory variables that are secrets by what Ansible does with them.
+/// Inventory variables that Ansible uses as passwords.
 const PASSWORDS: [&str; 8] = [
     "ansible_password",
     "ansible_ssh_pass",
@@ -36,22 +42,22 @@ const PASSWORDS: [&str; 8] = [
     "ansible_su_pass",
     "ansible_ssh_private_key_passphrase",
 ];
-/// A shorter password would be found in every other word.
+/// Shorter passwords are not masked: they would match parts of other words.
 const PASSWORD_MIN: usize = 4;
 
-/// What is ready to be run.
+/// A run that is ready to start.
 pub(super) struct Prepared {
     pub job: Job,
-    /// Passwords of the inventory: nothing that is told of the run may show them.
+    /// Passwords of the inventory. They must not appear in any output of the run.
     pub hide: Vec<String>,
 }
 
-/// The word of the run in `dir`: it stands before each line of the callback.
+/// The id of the run in `dir`. Each line of the callback starts with it.
 pub(super) fn word(dir: &Path) -> String {
     dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Writes everything into `dir`; the command that uses it.
+/// Writes all files of the run into `dir` and returns the command that uses them.
 pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared, PlayError> {
     let fleet = dir.join("fleet");
     write_files(&play.fleet.files, &fleet)?;
@@ -66,7 +72,7 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
     let config = ssh_config(play, dir).map_err(PlayError::Plan)?;
     let ssh_args = ssh_args(config.as_deref(), &known_hosts);
     let mut extra = play.extra.clone();
-    // As variables, since those of an inventory win over the environment's.
+    // Set as variables, because variables of an inventory override the environment.
     extra.insert("ansible_ssh_args".to_owned(), json!(ssh_args));
     for var in ["ansible_host_key_checking", "ansible_ssh_host_key_checking"] {
         extra.insert(var.to_owned(), json!(true));
@@ -94,7 +100,7 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
         ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
         ("ANSIBLE_STDOUT_CALLBACK", "remoor_lines".to_owned()),
         (WORD, word(dir)),
-        // By another name than on the node: what runs on the manager is ended with ansible-playbook.
+        // Another name than on the node: processes on the manager end with ansible-playbook.
         ("REMOOR_MARK", play.mark.clone()),
         ("LC_ALL", "C.UTF-8".to_owned()),
         ("PYTHONUNBUFFERED", "1".to_owned()),
@@ -108,7 +114,7 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
 fn passwords(inventory: &Value) -> Vec<String> {
     let hosts = inventory["all"]["hosts"].as_object().into_iter().flat_map(|hosts| hosts.values());
     let values = hosts.flat_map(|vars| PASSWORDS.iter().filter_map(|name| vars[*name].as_str()));
-    // A template is no password, and where it leads only Ansible knows.
+    // A template is not a password, and only Ansible knows its value.
     let mut found: Vec<String> =
         values.filter(|v| v.len() >= PASSWORD_MIN && !v.contains("{{")).map(str::to_owned).collect();
     found.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
@@ -116,7 +122,8 @@ fn passwords(inventory: &Value) -> Vec<String> {
     found
 }
 
-/// All hosts, as Ansible's YAML plugin reads them: each with its merged variables, groups with their members only.
+/// All hosts in the form that Ansible's YAML plugin reads: hosts with their merged variables,
+/// groups with their members only.
 fn inventory(fleet: &Fleet, known: &BTreeMap<String, Known>, dir: &Path) -> Result<Value, String> {
     let mut hosts = Map::new();
     for name in fleet.inventory.hosts.keys() {
@@ -145,7 +152,7 @@ fn inventory(fleet: &Fleet, known: &BTreeMap<String, Known>, dir: &Path) -> Resu
     Ok(json!({"all": {"hosts": hosts, "children": children}}))
 }
 
-/// Recorded keys under every address at which a run may look for the node.
+/// The recorded host keys, for each address that a run may connect to.
 fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, Known>) -> String {
     let mut text = String::new();
     for (name, known) in known {
@@ -159,8 +166,9 @@ fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, Known>) -> String {
     text
 }
 
-/// The ssh_config of a run in `dir`; None: ssh reads those that it always reads. With keys to offer it is one that includes
-/// what else would be read and names them after that, for each host of the inventory and nobody on the way to it.
+/// The ssh_config of a run in `dir`; None: ssh reads its usual files. If there are keys to offer, a
+/// new file includes the usual ones, then names the keys for each host of the inventory, but not
+/// for jump hosts.
 fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
     let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
     if play.keys.without_identity.is_empty() {
@@ -173,7 +181,7 @@ fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
     for name in play.fleet.inventory.hosts.keys() {
         let target = play.fleet.ssh_target(name).map_err(|f| f.to_string())?;
         let host = play.known.get(name).and_then(|k| k.addr.clone()).unwrap_or(target.host);
-        // What `Host` would take for a pattern is left to the operator's own keys.
+        // A host name that `Host` would take for a pattern gets only the operator's own keys.
         if host.bytes().any(|b| !b.is_ascii_alphanumeric() && !b"._-:%".contains(&b)) {
             continue;
         }
@@ -186,7 +194,7 @@ fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
     Ok(Some(path))
 }
 
-/// First on ssh's command line, where the first value of an option holds.
+/// These come first on ssh's command line, where the first value of an option wins.
 fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
     let config = config.map(|file| format!("-F {} ", quoted(file)));
     format!(
@@ -197,17 +205,18 @@ fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
     )
 }
 
-/// One word for Python's shlex.
+/// Quotes a path for Python's shlex.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\"'\"'"))
 }
 
-/// The paths of a file set lead nowhere but below `dir`. Scripts keep no execute bit: a generation has none.
+/// Writes a file set below `dir` and nowhere else. Scripts get no execute bit, because a generation
+/// does not store it.
 fn write_files(files: &FileSet, dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(dir)?;
     for (name, content) in &files.0 {
         if Path::new(name).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-            return Err(io::Error::other(format!("{name} leads out of the fleet")));
+            return Err(io::Error::other(format!("{name} is outside the fleet directory")));
         }
         let path = dir.join(name);
         if let Some(parent) = path.parent() {

@@ -1,18 +1,21 @@
-//! What a run of ansible-playbook leaves running on the manager when it is ended: its workers and their ssh lead sessions of
-//! their own, so the end of its process group is not theirs. They are found by the run's word in their environment.
+//! Ends what a run of ansible-playbook leaves running on the manager. Its workers and their ssh
+//! have sessions of their own, so they survive the end of its process group. They are found by the
+//! run's id in their environment.
 //!
-//! Not here: what runs on the node; the next attempt's fence ends that.
+//! Processes on the node are not handled here; the next attempt's fence ends those.
 
 use super::files::WORD;
 use crate::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 
-/// A process that is being born while we look is found at the next look, and one that was killed is gone by then.
+/// A process that is forked while the list is read is found in the next round. A process that was
+/// killed is gone by then.
 const LOOKS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Kills every process of this machine whose environment has the run's word, as far as it may be looked into.
+/// Kills every process of this machine whose environment has the run's id, as far as its
+/// environment can be read.
 pub(super) fn end(word: &str) {
     if word.is_empty() {
         return;
@@ -23,11 +26,11 @@ pub(super) fn end(word: &str) {
         }
         std::thread::sleep(PAUSE);
     }
-    tracing::warn!(word, "what a run of ansible-playbook left running can't be ended");
+    tracing::warn!(word, "processes of an ansible-playbook run can't be ended");
 }
 
-/// True: it was there and got the signal. The handle is opened first and the mark read after it, so that nobody else who was
-/// given the number meanwhile is meant.
+/// Returns true if the process existed and was killed. Opens the handle before it reads the
+/// environment, so that a process which reused the number is never killed.
 fn kill(pid: i32, word: &str) -> bool {
     let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return false;
@@ -41,7 +44,7 @@ fn marked(word: &str) -> Vec<i32> {
     pids.filter(|pid| has(*pid, word)).collect()
 }
 
-/// One that has ended and is not waited for has no environment any more.
+/// A process that has ended but was not waited for has no environment.
 fn has(pid: i32, word: &str) -> bool {
     let is = |var: &[u8]| var.strip_prefix(WORD.as_bytes()).and_then(|v| v.strip_prefix(b"=")) == Some(word.as_bytes());
     environment(pid).is_some_and(|vars| vars.iter().any(|var| is(var)))

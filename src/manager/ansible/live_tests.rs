@@ -1,4 +1,5 @@
-//! Real Ansible against a real sshd on loopback with an own host key: who is let in, and how it is told that nobody answers.
+//! Runs real Ansible against a real sshd on loopback with its own host key: which keys are
+//! accepted, and how an unreachable host is reported.
 
 use super::tests::{a_play, ansible, fleet};
 use super::*;
@@ -16,7 +17,7 @@ struct Server {
 }
 
 impl Server {
-    /// None where no sshd can run, with the reason on stderr.
+    /// None if no sshd can run; the reason is printed on stderr.
     fn start() -> Option<Self> {
         if !Path::new(SSHD).exists() {
             eprintln!("SKIPPED: {SSHD} is missing, so Ansible was not tried over SSH (Debian: openssh-server)");
@@ -33,7 +34,8 @@ impl Server {
             assert!(made.unwrap().success());
         }
         fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).unwrap();
-        // Between the two lines another process may take the port; then the server ends and the next one is tried.
+        // Another process may take the port before sshd does. Then sshd ends and the next port is
+        // tried.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut sshd = spawn(dir.path(), port);

@@ -1,5 +1,6 @@
-//! Without Ansible: what is written for it, and what its absence comes to. With it (on the PATH, or named by
-//! `REMOOR_ANSIBLE_PLAYBOOK`): real runs against this machine by `connection: local`.
+//! Tests without Ansible: the files written for it, and the errors if it is missing. Tests with
+//! Ansible (on the PATH, or named by `REMOOR_ANSIBLE_PLAYBOOK`): real runs on this machine with
+//! `connection: local`.
 
 use super::*;
 use std::ffi::OsString;
@@ -70,9 +71,9 @@ fn only_recorded_keys_are_known_and_nothing_of_the_users_weakens_that() {
     assert_eq!(job.argv[job.argv.len() - 2..], ["--", "site.yml"]);
 }
 
-/// As ssh itself understands the command line that Ansible builds of it.
+/// The identity files that ssh itself derives from the command line that Ansible builds.
 fn identities(args: &str, identity: Option<&str>, host: &str) -> Option<Vec<String>> {
-    // Our own quoting of paths without a quote in them: shlex's result is the same.
+    // These paths contain no quotes, so removing ours gives the same as shlex.
     let words = args.split(' ').map(|word| word.replace('\'', ""));
     let mut ssh = std::process::Command::new("ssh");
     ssh.arg("-G").args(words).args(identity.map(|file| format!("-oIdentityFile=\"{file}\""))).arg(host);
@@ -183,7 +184,7 @@ fn what_a_crash_left_is_removed_and_ended() {
     assert!(!folder(runs.path()).exists());
 }
 
-/// Its path, or a loud word that it is missing.
+/// Path of ansible-playbook; prints a message if it is missing.
 pub(super) fn ansible() -> Option<String> {
     let named = std::env::var_os("REMOOR_ANSIBLE_PLAYBOOK");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -196,7 +197,7 @@ pub(super) fn ansible() -> Option<String> {
     found.map(|f| f.to_string_lossy().into_owned())
 }
 
-/// A run of `tasks` against this machine; its lines beside its end.
+/// Runs `tasks` on this machine. Returns the result and the events.
 fn run(program: &str, tasks: &str, edit: impl FnOnce(&mut Play)) -> (Result<(), PlayError>, Vec<String>) {
     let site = format!("- hosts: web\n  gather_facts: false\n  tasks:\n{tasks}");
     let inventory = "web: {hosts: {w1: {ansible_connection: local, place: '{{ remoor_place }}'}}}\n";
@@ -228,7 +229,7 @@ fn real_ansible_does_what_the_users_playbook_says() {
     assert!(!lines.iter().any(|l| l.contains("\\u001b")), "colours: {lines:?}");
 }
 
-/// As a native run tells it, with the place of the task.
+/// The form is that of a native run, with the place of the task.
 #[test]
 fn a_failure_of_real_ansible_is_told_with_its_task_file_and_line() {
     let Some(program) = ansible() else { return };
@@ -272,7 +273,7 @@ fn a_playbook_that_real_ansible_refuses_is_found_before_anything_is_run() {
         ("- hosts: web\n  roles: [nobodys]\n", Some("nobodys")),
         ("- hosts: web\n  tasks:\n   - debug: {msg: x\n", Some("site.yml")),
     ] {
-        // The fleet's own reader would refuse some of them before Ansible is asked.
+        // The fleet's own reader would refuse some of these before Ansible is called.
         let mut play = a_play(fleet("web: {hosts: {w1: {ansible_connection: local}}}\n", &[]));
         let mut files = Fleet::clone(&play.fleet);
         files.files.0.insert("site.yml".to_owned(), site.into());
@@ -291,7 +292,8 @@ fn a_playbook_that_real_ansible_refuses_is_found_before_anything_is_run() {
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the runs' folders are left");
 }
 
-/// Ansible's workers lead sessions of their own: ending the group of ansible-playbook is not enough.
+/// Ansible's workers have sessions of their own: it is not enough to end the group of
+/// ansible-playbook.
 #[test]
 fn what_real_ansible_has_under_way_is_ended_with_it() {
     let Some(program) = ansible() else { return };
@@ -317,14 +319,15 @@ fn what_real_ansible_has_under_way_is_ended_with_it() {
     let ended = play_with(&program, &play, runs.path(), &cancel, &mut |_| {});
     watcher.join().unwrap();
     let Err(PlayError::Failed { why, .. }) = &ended else { panic!("{ended:?}") };
-    assert_eq!(why, "ansible-playbook was ended before its time in: stubborn");
+    assert_eq!(why, "ansible-playbook was cancelled in: stubborn");
     let pid = std::fs::read_to_string(&pid).expect("the command began");
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(stat.is_empty() || stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'), "it runs on: {stat}");
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
 }
 
-/// By which the next attempt's fence finds what is under way; a playbook's own environment stays.
+/// The next attempt's fence finds running processes by this mark. A playbook's own environment is
+/// kept.
 #[test]
 fn what_real_ansible_starts_carries_its_attempt() {
     let Some(program) = ansible() else { return };

@@ -1,22 +1,24 @@
-//! What Ansible says while it runs: the callback's lines become events as a native run has them, everything else is kept as
-//! text; counts, the first failure and what was changed.
+//! Reads the output of Ansible. Lines of the callback become events in the form of a native run;
+//! all other lines are kept as text. Also collects counts, the first failure and the changed tasks.
 //!
-//! Bounded whatever comes: events, names, the lines of the tail. Not here: what the end of the run means.
+//! Events, names and kept lines are bounded whatever the output. The result of the run is not
+//! decided here.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-/// Events that are passed on; after them one that says so. Counted is everything.
+/// Maximum number of events that are passed on. One more event says that lines were left out. The
+/// counts include all.
 const EVENTS_MAX: usize = 20_000;
-/// Names of changed tasks that the recap tells.
+/// Maximum number of changed tasks in the recap.
 const CHANGED_MAX: usize = 50;
-/// Lines of text that are kept for the end.
+/// Maximum number of text lines that are kept.
 const TAIL_LINES: usize = 20;
-/// Of what it complained about, in bytes.
+/// Maximum length of Ansible's error text in bytes.
 const COMPLAINT_MAX: usize = 1_000;
-/// In the place of a password.
+/// Replaces a password.
 const MASK: &str = "********";
 
 /// A line of `callback.py`.
@@ -30,7 +32,7 @@ enum Said {
     Stats { host: String, rescued: u64 },
 }
 
-/// One result: of an item, or of a task as a whole.
+/// The result of one item, or of a task as a whole.
 #[derive(Deserialize)]
 struct Ended {
     i: u32,
@@ -72,10 +74,10 @@ impl Status {
     }
 }
 
-/// A task that failed, as a native run tells it.
+/// A failed task, in the form of a native run.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    /// Ansible could not get to the host: nothing of this task was done.
+    /// Ansible could not connect to the host: nothing of this task was done.
     pub unreachable: bool,
     task: String,
     file: String,
@@ -87,27 +89,27 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// `file:line: task: message`.
+    /// Formats as `file:line: task: message`.
     pub fn words(&self, host: &str) -> String {
         let place = if self.file.is_empty() { String::new() } else { format!("{}:{}: ", self.file, self.line) };
         let cannot = if self.unreachable { format!("Ansible can't reach {host}: ") } else { String::new() };
-        // After the first paragraph Ansible guesses at places.
+        // In later paragraphs Ansible only guesses where the error is.
         let message = self.message.split("\n\n").next().unwrap_or_default().replace('\n', " ");
         format!("{place}{}: {cannot}{message}", self.task)
     }
 }
 
 pub(super) struct Told {
-    /// Before each line of the callback.
+    /// Prefix of each line of the callback.
     word: String,
     host: String,
-    /// Where it runs; no message names it.
+    /// The folder of the run; no message may show it.
     dir: String,
     hide: Vec<String>,
     events: usize,
     counts: BTreeMap<Status, u64>,
     changed: Vec<String>,
-    /// The task under way, in words, and whether its items were told one by one.
+    /// The running task with its name, and whether results of single items were reported.
     task: Option<(u32, String)>,
     items: bool,
     first: Option<Failure>,
@@ -119,7 +121,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Of a run with this `word` in `dir`, about `host`; `hide`: what is shown to nobody, longest first.
+    /// For a run with the id `word` in `dir` on `host`. `hide`: text to mask, longest first.
     pub fn new(word: String, host: String, dir: PathBuf, hide: Vec<String>) -> Self {
         Self {
             word: format!("{word} "),
@@ -140,7 +142,7 @@ impl Told {
         }
     }
 
-    /// Takes a line of its output; the event that it comes to.
+    /// Reads a line of output and returns its event, if any.
     pub fn line(&mut self, line: &str) -> Option<Value> {
         let said = line.strip_prefix(&self.word).and_then(|json| serde_json::from_str::<Said>(json).ok());
         let event = match said {
@@ -180,11 +182,12 @@ impl Told {
         }
     }
 
-    /// None: it sums up items that were told.
+    /// None: the result only sums up items that were reported already.
     fn result(&mut self, kind: &str, result: Ended) -> Option<Value> {
         let summary = result.whole && self.items;
         self.items |= !result.whole;
-        // Without an item of its own a task can fail after its items, as by `until`; or its host be lost.
+        // After its items, a result for the whole task only repeats them, unless the host became
+        // unreachable meanwhile.
         if summary && (result.status != Status::Unreachable || self.last.as_ref().is_some_and(|f| f.unreachable)) {
             return None;
         }
@@ -209,7 +212,7 @@ impl Told {
             self.first.get_or_insert_with(|| failure.clone());
             self.last = Some(failure);
         }
-        // A status that a native run has, for whoever reads both.
+        // Only statuses that a native run has, so that one reader understands both.
         let (status, msg) = match unreachable {
             true => ("failed", format!("unreachable: {msg}")),
             false => (result.status.word(), msg),
@@ -221,7 +224,8 @@ impl Told {
         }))
     }
 
-    /// The counts, and the names of the tasks that changed something, as lines of output. Nothing where nothing was begun.
+    /// Output lines with the counts and the names of the changed tasks. Empty if no task was
+    /// started.
     pub fn recap(&self) -> Vec<Value> {
         if self.counts.is_empty() {
             return Vec::new();
@@ -237,12 +241,12 @@ impl Told {
         lines.into_iter().map(|line| json!({"event": "output", "i": 0, "line": line})).collect()
     }
 
-    /// What ended the run: the first failure, and where some were rescued, the last.
+    /// The failure that ended the run: the first one, or the last one if some were rescued.
     pub fn failure(&self) -> Option<&Failure> {
         if self.rescued { self.last.as_ref() } else { self.first.as_ref() }
     }
 
-    /// No play was for this host.
+    /// Whether no play matched this host.
     pub fn reached_nobody(&self) -> bool {
         self.no_hosts && !self.reached
     }
@@ -251,17 +255,17 @@ impl Told {
         self.task.is_some()
     }
 
-    /// ` in: TASK`, where one was begun.
+    /// ` in: TASK` if a task was started, otherwise empty.
     pub fn at(&self) -> String {
         self.task.as_ref().map(|(_, name)| format!(" in: {name}")).unwrap_or_default()
     }
 
-    /// The last lines that were no events.
+    /// The last lines of text.
     pub fn tail(&self) -> Vec<String> {
         self.tail.iter().cloned().collect()
     }
 
-    /// What it says is wrong, on one line.
+    /// Ansible's error message on one line.
     pub fn complaint(&self) -> String {
         let begins = |line: &String| line.starts_with("ERROR!") || line.starts_with("[ERROR]");
         let from = self.tail.iter().position(begins).unwrap_or(0);
@@ -274,10 +278,10 @@ impl Told {
             text.truncate(text.floor_char_boundary(COMPLAINT_MAX));
             text.push('…');
         }
-        if text.is_empty() { "it does not say why".to_owned() } else { text }
+        if text.is_empty() { "no error message".to_owned() } else { text }
     }
 
-    /// Without passwords and without the folder of the run.
+    /// Masks passwords and removes the folder of the run.
     fn clean(&self, text: &str) -> String {
         let text = text.replace(&format!("{}/", self.dir), "").replace(&self.dir, ".");
         self.hide.iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK))
@@ -375,7 +379,7 @@ mod tests {
     }
 
     proptest! {
-        /// A password is in nothing that is told, wherever it comes in.
+        /// A password never appears in the output, wherever it comes from.
         #[test]
         fn a_password_is_told_nowhere(before in "[a-z ]{0,8}", after in "\\PC{0,8}", status in 0usize..6) {
             let status = ["ok", "changed", "skipped", "failed", "ignored", "unreachable"][status];

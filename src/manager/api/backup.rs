@@ -1,4 +1,5 @@
-//! Backups, by this manager itself and on its own disk: asked for on its own socket only, since keys are in them.
+//! Backups made by this manager on its own disk. Only its local socket accepts these requests,
+//! because a backup contains keys.
 
 use super::super::backup::{BackupError, Keeper, Plan};
 use super::super::{Shared, failed};
@@ -12,7 +13,7 @@ use axum::routing::post;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// No sooner than so many milliseconds, and no more than so many are kept.
+/// Minimum interval in milliseconds, and maximum number of backups to keep.
 const EVERY_MIN_MS: u64 = 60_000;
 const KEEP_MAX: u32 = 10_000;
 
@@ -22,7 +23,7 @@ struct Desk {
     keeper: Keeper,
 }
 
-/// Beside all else that a manager answers.
+/// Routes in addition to those of [`router`](super::router).
 pub fn routes(shared: Arc<Shared>, keeper: Keeper) -> Router {
     Router::new()
         .route("/v1/backup", post(take))
@@ -30,19 +31,19 @@ pub fn routes(shared: Arc<Shared>, keeper: Keeper) -> Router {
         .with_state(Desk { shared, keeper })
 }
 
-/// On this machine, and by who may read the keys anyway.
+/// Allows only operators on this machine, who can read the keys anyway.
 fn here(desk: &Desk, caller: &Caller) -> Result<(), Failure> {
     operator(&desk.shared, caller)?;
     match caller {
         Caller::Local { .. } => Ok(()),
-        _ => Err(Failure::new(Code::Forbidden, "a backup holds keys, and is made where the manager runs")
-            .next("the same command on a manager, without --manager")),
+        _ => Err(Failure::new(Code::Forbidden, "a backup contains keys, so it is only made on the manager itself")
+            .next("run the command on a manager, without --manager")),
     }
 }
 
 fn absolute(text: &str) -> Result<PathBuf, Failure> {
     let path = PathBuf::from(text);
-    let bad = || Failure::new(Code::BadRequest, format!("{text:?} is no absolute path"));
+    let bad = || Failure::new(Code::BadRequest, format!("{text:?} is not an absolute path"));
     if path.is_absolute() { Ok(path) } else { Err(bad()) }
 }
 
@@ -72,8 +73,8 @@ async fn take(
 fn refusal(error: &BackupError) -> Failure {
     let text = failed::chain(error);
     match error {
-        BackupError::Exists(_) => Failure::new(Code::Refused, text).next("another name"),
-        BackupError::NoBlob(_) => Failure::new(Code::Unavailable, text).next("the same command on another manager"),
+        BackupError::Exists(_) => Failure::new(Code::Refused, text).next("choose another file name"),
+        BackupError::NoBlob(_) => Failure::new(Code::Unavailable, text).next("run the command on another manager"),
         _ => Failure::new(Code::Unavailable, text).next("look at the disk of this manager; no backup was made"),
     }
 }
@@ -87,14 +88,17 @@ async fn plan(
     let bad = |text: String| Err(Failure::new(Code::BadRequest, text));
     let wanted = match request.every_ms {
         0 => None,
-        every_ms if every_ms < EVERY_MIN_MS => return bad("a backup every minute at most".to_owned()),
+        every_ms if every_ms < EVERY_MIN_MS => return bad("the minimum interval is one minute".to_owned()),
         every_ms if request.keep == 0 || request.keep > KEEP_MAX => {
-            return bad(format!("{} kept, one every {every_ms} ms: 1 to {KEEP_MAX} can be kept", request.keep));
+            return bad(format!(
+                "{} to keep, one every {every_ms} ms: the number to keep is 1 to {KEEP_MAX}",
+                request.keep
+            ));
         }
         every_ms => Some(Plan { dir: absolute(&request.dir)?, every_ms, keep: request.keep }),
     };
     if let Some(plan) = wanted.as_ref().filter(|plan| !plan.dir.is_dir()) {
-        return bad(format!("{} is no directory", plan.dir.display()));
+        return bad(format!("{} is not a directory", plan.dir.display()));
     }
     let stored = tokio::task::spawn_blocking(move || desk.keeper.plan(wanted)).await;
     let stored = stored.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;

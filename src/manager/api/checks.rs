@@ -1,4 +1,5 @@
-//! Which checks a node is asked, from which file, and why not from the others. No node is asked.
+//! Lists which checks apply to a node, the file of each, and why the others do not apply. Contacts
+//! no node.
 
 use super::super::{Shared, examine};
 use super::{as_of, named, operator};

@@ -1,4 +1,4 @@
-//! Applying a fleet, and the inventory as Ansible reads it.
+//! Applying a fleet, and the inventory in the form that Ansible reads.
 
 use super::super::{Shared, blobs};
 use super::read::node_view;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 #[derive(Debug, Default, Deserialize)]
 pub struct ApplyQuery {
-    /// Also where nodes in service would be in no group any more.
+    /// Apply even if nodes in service would be in no group any more.
     #[serde(default)]
     orphans: bool,
 }
 
-/// Nodes in service that have a group now, and none in `next`. A script that gives out an empty inventory must not take the
-/// whole fleet out of remoor's hands.
+/// Nodes in service that have a group now and none in `next`. A script that returns an empty
+/// inventory must not remove the whole fleet from remoor's control.
 fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterator<Item = &'a str> {
     let kept = |n: &Node| next.hosts.get(n.name()).is_some_and(|host| next.groups.contains_key(&host.group));
     let nodes = inventory.nodes.values().filter(|n| n.in_service() && inventory.group(n).is_some());
@@ -34,12 +34,13 @@ fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterato
 fn orphaned(names: &[&str]) -> Failure {
     let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let text = format!("{}{more}: in service, and in no group of this fleet; nothing was applied", some.join(", "));
+    let text = format!("{}{more}: in service, but in no group of this fleet; nothing was applied", some.join(", "));
     Failure::new(Code::Refused, text)
         .next("remoor decommission them first, or apply --orphans to leave them as they are")
 }
 
-/// Body: MessagePack of `FileSet`, with the inventory resolved by the caller. Nothing is contacted but managers.
+/// Applies a fleet. Body: MessagePack of `FileSet`, with the inventory resolved by the caller.
+/// Contacts managers only.
 pub async fn apply(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -59,7 +60,7 @@ pub async fn apply(
     let before = shared.inventory().current;
     let applied = propose(&shared, &by, Command::Generation { blob, summary: Box::new(summary) }).await?;
     let Applied::Generation(seq) = applied else {
-        return Err(Failure::new(Code::Internal, "an answer that does not fit the entry"));
+        return Err(Failure::new(Code::Internal, "unexpected result of the entry"));
     };
     let inventory = shared.inventory();
     let outdated = inventory.nodes.values().filter(|n| node_view(&shared, &inventory, n).outdated);
@@ -76,7 +77,7 @@ type Checked = (Fleet, crate::model::FleetSummary, Vec<u8>);
 
 fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
     let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
-        Failure::new(Code::BadRequest, format!("the body is no set of files: {e}")).next("remoor apply DIR")
+        Failure::new(Code::BadRequest, format!("the body is not a set of files: {e}")).next("remoor apply DIR")
     })?;
     let invalid = |faults: Vec<crate::model::Fault>| {
         let grave = faults.iter().filter(|f| !f.warning).count();
@@ -89,11 +90,13 @@ fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
     Ok((loaded, summary, bytes))
 }
 
-/// Ansible's name for those that were taken out of service: no play for their groups is to set them up again.
+/// Ansible group of decommissioned nodes, so that no play for their former groups sets them up
+/// again.
 const DECOMMISSIONED: &str = "remoor_decommissioned";
 
-/// `--list` of a dynamic inventory, with `remoor_*` hostvars, and the entered address of nodes for which the inventory names none.
-/// A decommissioned node is in no group of the operator's, but in `remoor_decommissioned`.
+/// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. Nodes without an
+/// `ansible_host` in the inventory get their entered address. A decommissioned node is only in the
+/// group `remoor_decommissioned`.
 pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<Value>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
@@ -125,7 +128,7 @@ pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Res
     Ok(Json(out_of_service(loaded.inventory.to_list_json(&extra), &out)))
 }
 
-/// The list with these in no other group than that of the decommissioned.
+/// Moves the hosts `out` from all groups to that of the decommissioned nodes.
 fn out_of_service(mut list: Value, out: &BTreeSet<&str>) -> Value {
     let Some(groups) = list.as_object_mut() else { return list };
     let mut known = Vec::new();
@@ -171,7 +174,7 @@ mod tests {
             "blue": {"hosts": ["w2"]},
         });
         assert_eq!(out_of_service(list.clone(), &BTreeSet::new()), list);
-        assert_eq!(out_of_service(list.clone(), &BTreeSet::from(["w9"])), list, "the inventory has it no more");
+        assert_eq!(out_of_service(list.clone(), &BTreeSet::from(["w9"])), list, "it is not in the inventory");
         let out = out_of_service(list, &BTreeSet::from(["w2"]));
         assert_eq!(out["web"], json!({"hosts": ["w1"], "children": ["blue"]}));
         assert_eq!(out["blue"], json!({"hosts": []}));

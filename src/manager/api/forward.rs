@@ -1,4 +1,4 @@
-//! Passing a request on to the leader.
+//! Forwards requests to the leader.
 
 use super::super::{Shared, wall};
 use super::operators;
@@ -16,30 +16,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Orders that examine a node answer within this time.
+/// Time limit for requests that may examine a node.
 const WITHIN: Duration = Duration::from_secs(60);
-/// What a leader knows without asking anybody it answers within this time, or it stands still.
+/// Time limit for requests that the leader answers from its own state. A leader that takes longer
+/// is stalled.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 const STREAM_DEPTH: usize = 256;
-/// A leader that was not heard for so long is not asked: it sends a heartbeat every 250 ms, and another
-/// one leads within 2 s.
+/// A leader that was not heard for this long is not asked. It sends a heartbeat every 250 ms, and
+/// another manager leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
-/// A leader that can't be asked is heard still where it was heard within this time.
+/// A leader that does not answer requests still counts as heard if a heartbeat arrived within this
+/// time.
 const LOOK_AGAIN: Duration = Duration::from_millis(750);
-/// Characters in the name of somebody for whom another manager asks.
+/// Maximum length of the name for which another manager asks, in characters.
 const BEHALF_MAX: usize = 200;
 
 pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let status = shared.raft.status().borrow().clone();
-    // A request that was passed on already is answered here, so that it can't go in circles.
+    // A forwarded request is answered here, so that it can't be forwarded in circles.
     if passed_on(&mut request) || status.leads() {
-        // Who passes it on may not know yet that they were revoked.
+        // The manager that forwarded it may not know yet that the credentials were revoked.
         return match revoked(&shared, &request) {
             Some(refused) => refused.into_response(),
             None => next.run(request).await,
         };
     }
-    // A leader that is gone is still followed until another one is voted for: without a majority, for ever.
+    // A leader that is gone stays the known leader until another one is elected; without a
+    // majority, for ever.
     let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
     let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
     let reading = request.method() == Method::GET;
@@ -54,16 +57,18 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
     let again = reading.then(|| same(&request));
     match (pass_on(&shared, &addr, request).await, again) {
         (Ok(answer), _) => answer,
-        // It died just now, or its API is shut: what is known here, marked as stale.
+        // The leader has just died, or its API is closed: answer from the state here, marked as
+        // stale.
         (Err(Passed { unreachable: true, .. }), Some(again)) => {
-            // Long enough for three heartbeats: who was just killed is heard no more by then.
+            // Long enough for three heartbeats, so that a leader which was just killed is not
+            // counted as heard.
             tokio::time::sleep(LOOK_AGAIN).await;
             let now = shared.raft.status().borrow().clone();
             let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < LOOK_AGAIN.as_millis());
             if now.leader == status.leader && heard {
                 return IN_VAIN.scope((), next.run(again)).await;
             }
-            // Where it was waited for somebody else may lead by now, or this one.
+            // During this wait another manager, or this one, may have become the leader.
             let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
             if let Some(addr) = other
                 && let Ok(answer) = pass_on(&shared, &addr, same(&again)).await
@@ -76,7 +81,7 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
     }
 }
 
-/// Whether another manager passed it on; for whom is noted in its caller.
+/// Whether another manager forwarded the request. Notes in the caller on whose behalf.
 fn passed_on(request: &mut Request) -> bool {
     let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let (name, key) = (header(wire::BEHALF), header(wire::BEHALF_KEY));
@@ -90,7 +95,7 @@ fn passed_on(request: &mut Request) -> bool {
     }
 }
 
-/// Whether it was passed on for an operator whose credentials were revoked.
+/// The refusal of a request that was forwarded for an operator with revoked credentials.
 fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
     let key = request.headers().get(wire::BEHALF_KEY)?.to_str().ok()?;
     let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
@@ -99,16 +104,17 @@ fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
 }
 
 tokio::task_local! {
-    /// Set while a request is answered here after the leader, which is heard, was asked and could not be reached.
+    /// Set while a request is answered here because the leader is heard but does not answer
+    /// requests.
     static IN_VAIN: ();
 }
 
-/// Whether the request that is being answered was asked of the leader in vain, which is heard all the same.
+/// Whether the current request was sent in vain to a leader that is still heard.
 pub(super) fn is_in_vain() -> bool {
     IN_VAIN.try_with(|()| ()).is_ok()
 }
 
-/// A request without a body once more.
+/// Copies a request that has no body.
 fn same(request: &Request) -> Request {
     let mut again = Request::new(Body::empty());
     *again.uri_mut() = request.uri().clone();
@@ -120,7 +126,7 @@ fn same(request: &Request) -> Request {
 /// Why a request was not answered by the leader.
 struct Passed {
     failure: Failure,
-    /// Nobody is there.
+    /// The leader could not be reached.
     unreachable: bool,
 }
 
@@ -173,8 +179,8 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
 }
 
-/// The leader's status with the backups of the manager that was asked: each makes its own, and the leader knows of none but its.
-/// Whatever else a newer leader says stays as it is.
+/// Puts the backups of this manager into the leader's status. Each manager makes its own backups,
+/// and the leader knows only its own. All other fields of a newer leader stay as they are.
 fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) -> Bytes {
     let (Some(backup), Ok(mut status)) = (backup, serde_json::from_slice::<Value>(&answer)) else { return answer };
     let Ok(backup) = serde_json::to_value(backup) else { return answer };
@@ -186,19 +192,20 @@ fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) 
     status.to_string().into()
 }
 
-/// The paths whose answers every manager has in its own state.
+/// Paths that every manager can answer from its own state.
 fn is_known(path: &str) -> bool {
     matches!(path, "/v1/status" | "/v1/history" | "/v1/raft" | "/v1/jobs") || path.ends_with("/why")
 }
 
-/// The paths whose answers are lines that go on.
+/// Paths whose answers are streams of lines.
 fn is_stream(path: &str) -> bool {
     path == "/v1/watch" || path.starts_with("/v1/jobs/") && path.ends_with("/log")
 }
 
-/// The leader's own words where it answered, ours where it did not.
+/// The leader's own error if it answered, otherwise an error of this manager.
 fn failure_of(error: ApiError) -> Passed {
-    // One that has just ended to lead, or whose manager part has, which answers as a worker does.
+    // The manager that was asked has just stopped leading, or its manager service has ended and it
+    // answers as a worker.
     if error.code() == Some(Code::NotLeader.as_str()) {
         let failure = Failure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
         return Passed { failure, unreachable: true };

@@ -1,5 +1,5 @@
-//! Who is let in at all, asked before a handler reads anything of a request: the kind of caller that a path is for. What a
-//! caller may do there, the handlers ask again.
+//! Checks by path which kind of caller may send a request, before a handler reads any of it.
+//! Handlers check again what the caller may do.
 
 use super::super::Shared;
 use super::{manager, member, operator};
@@ -12,27 +12,28 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
-/// Whom a path is for.
+/// The callers that a path is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
-    /// Operators, root on this machine, and managers that pass a request on.
+    /// Operators, root on this machine, and managers that forward a request.
     Operators,
-    /// Nodes, each about itself.
+    /// Nodes, each for itself.
     Nodes,
     Managers,
-    /// Who speaks by a Raft id: what became of that id is the answer, also to a node that was removed.
+    /// Callers that speak by a Raft id. The handler answers what became of that id, also to a
+    /// removed node.
     Raft,
-    /// Anybody, by a token.
+    /// Anybody with a token.
     Join,
 }
 
 impl Door {
-    /// A path of no kind is for managers only.
+    /// Paths of no known kind are for managers only.
     fn of(path: &str) -> Self {
         let below = |top: &str| path.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'));
         match () {
             () if path == JOIN_PATH => Door::Join,
-            // Also who was a manager before the cluster was founded anew.
+            // Also for nodes that were managers before the cluster was rebuilt.
             () if path == POSITION_PATH => Door::Nodes,
             () if below("/v1") => Door::Operators,
             () if below("/agent/v1") => Door::Nodes,

@@ -1,4 +1,4 @@
-//! Inviting a machine: a join token of its own, good once, for `remoor node add`.
+//! Invites a machine: a join token of its own that is valid once, for `remoor node add`.
 
 use super::super::{Shared, wall};
 use super::{operator, propose};
@@ -10,10 +10,11 @@ use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
 use std::sync::Arc;
 
-/// Enough for an upload over a slow line.
+/// Validity of an invitation in milliseconds: enough for an upload over a slow connection.
 const OPEN_FOR_MS: u64 = 15 * 60_000;
 
-/// Commits the hash of a fresh secret, and hands the secret to the operator, whom nobody else can give it to again.
+/// Commits the hash of a new secret and returns the secret to the operator. It can't be shown
+/// again.
 pub async fn invite(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -40,7 +41,7 @@ pub async fn invite(
     }))
 }
 
-/// This one first: it leads.
+/// API addresses of the managers; this one first, because it leads.
 fn managers(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let voters = shared.raft.status().borrow().voters.clone();
     let mut of: Vec<_> =

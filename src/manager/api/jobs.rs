@@ -1,4 +1,5 @@
-//! `GET /v1/jobs`: jobs, and what is queued to become one, filtered on the server since followers ask again and again.
+//! `GET /v1/jobs`: jobs and queued requests. The server filters them, because clients that follow a
+//! job ask again and again.
 
 use super::super::blobs::RunLog;
 use super::super::{Shared, reach};
@@ -14,21 +15,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For the output of one attempt from another manager.
+/// Time limit to fetch the output of an attempt from another manager.
 const LOG_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default, Deserialize)]
 pub struct JobsQuery {
-    /// Names, separated by commas.
+    /// Node names, separated by commas.
     node: Option<String>,
-    /// Only open and held ones.
+    /// Only open and held jobs.
     #[serde(default)]
     open: bool,
-    /// Numbers, separated by commas.
+    /// Job numbers, separated by commas.
     job: Option<String>,
-    /// Only jobs of higher numbers.
+    /// Only jobs with higher numbers.
     after: Option<u64>,
-    /// The newest so many.
+    /// Only this many jobs, the newest.
     limit: Option<usize>,
 }
 
@@ -67,7 +68,7 @@ pub async fn jobs(
     Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
 }
 
-/// What this manager has of an attempt's output, for another manager.
+/// The output of an attempt as stored on this manager, for another manager.
 pub async fn own_log(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -78,7 +79,8 @@ pub async fn own_log(
     tokio::fs::read(&path).await.map_err(|e| Failure::new(Code::NotFound, format!("output of attempt {attempt}: {e}")))
 }
 
-/// JSON lines: what an attempt printed. It is on the manager that ran it; what can't be had from there is said in a line.
+/// The output of an attempt as JSON lines. It is on the manager that ran the attempt. If it can't
+/// be fetched, the answer is one line that says so.
 pub async fn log_of(shared: &Arc<Shared>, attempt: &Attempt) -> String {
     let own = tokio::fs::read_to_string(RunLog::path(shared, attempt.id)).await;
     let runner = shared.inventory().by_name(attempt.runner.as_str()).map(|n| n.id).filter(|id| *id != shared.id);
@@ -87,17 +89,17 @@ pub async fn log_of(shared: &Arc<Shared>, attempt: &Attempt) -> String {
     }
     let path = format!("/manager/v1/log/{}", attempt.id);
     let why = match runner.and_then(|id| reach::address(shared, id)) {
-        None => "is no manager any more".to_owned(),
+        None => "is not a manager any more".to_owned(),
         Some(addr) => match shared.peers.get_bytes(&addr, &path, LOG_TIMEOUT).await {
             Ok(bytes) => return String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => format!("can't be asked: {error}"),
         },
     };
-    let text = format!("attempt {} was run by {}, which has its output and {why}", attempt.no, attempt.runner);
+    let text = format!("attempt {} was run by {}, which holds its output but {why}", attempt.no, attempt.runner);
     serde_json::to_string(&StreamItem::End { text }).unwrap_or_default() + "\n"
 }
 
-/// The query, with its names looked up.
+/// The query with its names resolved to ids.
 struct Wanted {
     nodes: Option<BTreeSet<NodeId>>,
     jobs: Option<BTreeSet<u64>>,
@@ -111,7 +113,7 @@ impl Wanted {
         let nodes =
             query.node.as_deref().map(|names| names.split(',').map(|n| named(inventory, n).map(|n| n.id)).collect());
         let number = |text: &str| {
-            text.parse().map_err(|_| Failure::new(Code::BadRequest, format!("{text} is no number of a job")))
+            text.parse().map_err(|_| Failure::new(Code::BadRequest, format!("{text} is not a job number")))
         };
         let jobs = query.job.as_deref().map(|jobs| jobs.split(',').map(number).collect());
         Ok(Self {
@@ -130,7 +132,7 @@ impl Wanted {
             && job.id.0 > self.after
     }
 
-    /// Where jobs are asked for by number, what has none is not meant.
+    /// A queued request has no number, so it is left out if jobs are selected by number.
     fn queued(&self, node: NodeId) -> bool {
         self.jobs.is_none() && self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node))
     }

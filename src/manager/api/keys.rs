@@ -1,5 +1,5 @@
-//! The rotation of the gossip key and of the CA: the operator's order and question, and what each node is to hold and to trust,
-//! by its certificate.
+//! Rotation of the gossip key and of the CA: orders and status for operators, and for each node the
+//! gossip keys to hold and the CAs to trust.
 
 use super::super::gossip_key::{self, Confirmed};
 use super::super::{Shared, authority, wall};
@@ -15,11 +15,12 @@ use axum::extract::State;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// So long before its end the CA is spoken of.
+/// The time before the CA's expiry at which warnings begin.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// What the caller's gossip is to hold, first the key by which it sends. What it holds is taken note of.
+/// The gossip keys that the caller must hold; it sends by the first one. Notes which step the
+/// caller has confirmed.
 pub async fn held(
     State(desk): State<Arc<JoinDesk>>,
     caller: Caller,
@@ -35,7 +36,8 @@ pub async fn held(
     Ok(axum::Json(GossipKeysReply { keys, changed: inventory.gossip.changed, leads }))
 }
 
-/// Which CAs the caller is to trust, first the one that issues. How far it is is taken note of.
+/// The CAs that the caller must trust; the first one issues. Notes which step the caller has
+/// confirmed.
 pub async fn trusted(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -58,20 +60,20 @@ pub async fn rotate(
     let text = match (request.key.as_str(), request.finish) {
         ("gossip", false) => {
             propose(&shared, &by, Command::RotateGossip).await?;
-            "a new gossip key goes to all nodes; those that are away get it when they come back".to_owned()
+            "a new gossip key is sent to all nodes; absent nodes get it when they return".to_owned()
         }
         ("gossip", true) => {
-            return Err(Failure::new(Code::BadRequest, "a new gossip key waits for nobody who is away"));
+            return Err(Failure::new(Code::BadRequest, "a new gossip key does not wait for absent nodes"));
         }
         ("ca", false) => rotate_ca(&shared, &by).await?,
         ("ca", true) => finish_ca(&shared, &by).await?,
-        _ => return Err(Failure::new(Code::BadRequest, "key is to be gossip or ca")),
+        _ => return Err(Failure::new(Code::BadRequest, "key must be gossip or ca")),
     };
     Ok(axum::Json(AcceptedView { version: 1, text }))
 }
 
 async fn rotate_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
-    // Before a key is made; asked again when the entry is applied.
+    // Check before a key is made; the state machine checks again.
     shared.inventory().may_rotate_ca().map_err(super::refused)?;
     if !shared.raft.status().borrow().is_leader {
         return Err(Failure::new(Code::Retry, "another manager leads now; ask again"));
@@ -83,32 +85,32 @@ async fn rotate_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
         authority::MakeError::Failed(_) => Failure::new(Code::Internal, error.to_string()),
     })?;
     propose(shared, by, command).await?;
-    let text = "a new CA goes to all nodes: all trust it beside the old one, then all get certificates of it, then the old one \
-                counts no more";
+    let text = "a new CA is sent to all nodes: all trust it in addition to the old one, then all get certificates from it, then the \
+                old one is no longer trusted";
     Ok(match lack.is_empty() {
         true => text.to_owned(),
         false => format!(
-            "{text}; {} can't be reached, and it can't end before: start, or demote and remove",
+            "{text}; {} can't be reached, and the rotation can't end without them: start them, or demote and remove them",
             lack.join(", ")
         ),
     })
 }
 
-/// Nobody who manages is left behind: it would be cut off from the others for ever.
+/// Finishes a CA rotation without absent nodes, but never without an absent manager: it would be
+/// cut off from the others for ever.
 async fn finish_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
     let inventory = shared.inventory();
     let missing = authority::missing(shared, &inventory);
     if let Some(manager) = missing.managers.first() {
         let name = manager.name();
-        let text = format!("{name} manages, is away, and is not left behind");
-        return Err(
-            Failure::new(Code::Refused, text).next(format!("start it, or remoor demote {name}; then the same command"))
-        );
+        let text = format!("{name} is a manager and is away: the rotation can't end without it");
+        return Err(Failure::new(Code::Refused, text)
+            .next(format!("start it, or remoor demote {name}; then repeat the command")));
     }
     let without = missing.away.iter().map(|node| node.id).collect();
     propose(shared, by, Command::FinishCa { without }).await?;
     let away = names(&missing.away).join(", ");
-    Ok(format!("the rotation goes on without {away}; who comes back after its end waits for remoor accept NAME"))
+    Ok(format!("the rotation continues without {away}; a node that returns after its end waits for remoor accept NAME"))
 }
 
 fn names(nodes: &[&Node]) -> Vec<String> {
@@ -160,13 +162,14 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators }))
 }
 
-/// Only a leader hears who confirms, and waits for anybody.
+/// Nodes that did not confirm in time. Only a leader hears confirmations and waits for nodes.
 fn overdue(confirmed: &Confirmed, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
     let late = |node: &&Node| confirmed.is_overdue(node.id, changed, now);
     names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
 }
 
-/// What `status` says of the CA, that it ends or whom one on its way waits for, and of a gossip key that does not get on.
+/// Warnings of `status`: the CA expires, a CA rotation waits for nodes, or a gossip key rotation is
+/// stuck.
 pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ending(ends, wall()));
@@ -174,7 +177,7 @@ pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
         let missing = authority::missing(shared, inventory);
         let (away, _) = missing.split(&next.without);
         let overdue = overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
-        waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "there, and silent about it"))
+        waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "reachable but unconfirmed"))
     });
     let gossip = inventory.gossip.next.as_ref().and_then(|_| {
         let (here, _) = gossip_key::missing(shared, inventory);
@@ -183,13 +186,14 @@ pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     ending.into_iter().chain(waits).chain(gossip).collect()
 }
 
-/// Who is away is not waited for: only who is there and silent holds up a gossip key, and with it any other rotation.
+/// The rotation waits only for reachable nodes, not for absent ones. A reachable node that does not
+/// confirm blocks it, and with it any other rotation.
 fn stuck(confirmed: &Confirmed, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
     let late = overdue(confirmed, changed, here, now).join(", ");
     (!late.is_empty()).then(|| {
         format!(
-            "the new gossip key waits for {late}, there, and silent about it; next, on it: systemctl restart remoor, or stop \
-             it: it gets the key on its return; remoor key status"
+            "the new gossip key waits for {late}, reachable but unconfirmed; next, on it: systemctl restart remoor, or stop it: \
+             it gets the key on its return; remoor key status"
         )
     })
 }
@@ -229,7 +233,7 @@ mod tests {
         confirmed.waits_for(7, [(here[1].id, None)].into_iter(), began);
         assert_eq!((said(7, 119), said(8, 120)), (None, None), "it has its time, in each step");
         let text = said(7, 120).expect("a warning");
-        assert!(text.starts_with("the new gossip key waits for w2, there, and silent"), "{text}");
+        assert!(text.starts_with("the new gossip key waits for w2, reachable but unconfirmed"), "{text}");
         assert!(text.contains("systemctl restart remoor, or stop it") && text.ends_with("remoor key status"), "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! Nodes that leave by their own word, and what is said of those that did.
+//! Nodes that leave the cluster by their own request, and how they are shown afterwards.
 
 use super::super::{Shared, wall};
 use super::{By, member, named, propose};
@@ -10,7 +10,7 @@ use axum::extract::State;
 use serde_json::json;
 use std::sync::Arc;
 
-/// Only the caller's own node leaves, and only its machine's root can have it ask.
+/// Makes the caller's own node leave. Only root on its machine can request that.
 pub async fn leave(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -25,11 +25,11 @@ pub async fn leave(
     let by = By::from(format!("leave on {}", node.name()));
     propose(&shared, &by, Command::Leave { node: node.id }).await?;
     let until = rfc3339(wall().after(shared.inventory().limits().remove_left_ms));
-    let text = format!("{} has left the cluster; its name stays its own until {until}", node.name());
+    let text = format!("{} has left the cluster; its name stays reserved until {until}", node.name());
     Ok(axum::Json(LeaveReply { text, until }))
 }
 
-/// Those that left and are kept, by id.
+/// Nodes that left and are remembered, by id.
 pub fn views(inventory: &Inventory) -> Vec<LeftView> {
     let keep_ms = inventory.limits().remove_left_ms;
     let view = |(id, left): (&NodeId, &Arc<Left>)| LeftView {
@@ -44,7 +44,7 @@ pub fn views(inventory: &Inventory) -> Vec<LeftView> {
     inventory.left.iter().map(view).collect()
 }
 
-/// What an operator reads who asks for a node that left.
+/// The error for a request about a node that left.
 pub(super) fn gone(inventory: &Inventory, name: &str) -> Option<Failure> {
     let left = inventory.left_named(name)?;
     let next = format!("remoor join on {name} brings it back as the same node; remoor remove {name} frees its name");
@@ -52,22 +52,23 @@ pub(super) fn gone(inventory: &Inventory, name: &str) -> Option<Failure> {
     Some(Failure::new(Code::NotFound, told(left)).details(details).next(next))
 }
 
-/// The node of an order; one that left can be removed, and nothing else.
+/// The node of an order. A node that left can only be removed.
 pub(super) fn about_whom(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
     let left = || inventory.left_named(name).filter(|_| verb == "remove").map(|left| left.node.clone());
     named(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }
 
-/// Refuses a node that left, with the way back. It may have come back under the same id, so only a leader's word counts.
+/// Refuses a node that left, and says how to join again. The node may have come back under the same
+/// id, so only the leader's refusal is final.
 pub(super) fn refused(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), Failure> {
     let Some(left) = inventory.left.get(&id) else { return Ok(()) };
     if !leads {
         return Err(Failure::new(Code::Retry, format!("{}, as far as this manager knows", told(left))));
     }
-    let next = "on it: remoor join, with the data directory as it is, if it is to be a node again";
+    let next = "to make it a node again, on it: remoor join, with the data directory as it is";
     Err(Failure::new(Code::NodeRemoved, told(left)).details(json!({ "left": true })).next(next))
 }
 
 fn told(left: &Left) -> String {
-    format!("{} left the cluster at {}, by its own word", left.node.name(), rfc3339(left.at))
+    format!("{} left the cluster at {}, by its own request", left.node.name(), rfc3339(left.at))
 }

@@ -1,4 +1,4 @@
-//! Looking at a node over SSH, now: check, diff, and adopting what is found. Nothing is run on it.
+//! Examines a node over SSH now: check, diff, and adopting what is found. Runs nothing on it.
 
 use super::super::examine::Sent;
 use super::super::{Shared, blobs, errand, examine, wall};
@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of a unified diff, per file.
+/// Maximum size of a unified diff per file in bytes.
 const DIFF_MAX: usize = 64 << 10;
-/// Files whose content one `diff` fetches.
+/// Maximum number of files whose content one `diff` fetches.
 const FETCH_MAX: usize = 64;
 const NO_ROUTE: &str = "no-route";
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
@@ -49,14 +49,15 @@ pub async fn check(
     }))
 }
 
-/// Nobody but who stands before the machine can tell whether the other key is its own.
+/// The instruction to compare the other host key. Only a person at the machine's console can tell
+/// whether it is the machine's own.
 pub(super) fn compare_key(name: &str) -> String {
     format!(
-        "on its console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; if it is the same: remoor trust-key {name} THAT"
+        "on its console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; if it is the same: remoor trust-key {name} FINGERPRINT"
     )
 }
 
-/// Examines now. Not reached is an error that says so, never a verdict.
+/// Examines the node now. An unreachable node is an error that says so, never a verdict.
 pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
     let name = node.name();
     let outcome = errand::look(shared, node.id).await.map_err(|errand::NoRoute(why)| no_route(node, &why))?;
@@ -77,7 +78,7 @@ pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, 
     }
 }
 
-/// Of an examination that no manager could make.
+/// The error if no manager reaches the node.
 fn no_route(node: &Node, why: &str) -> Failure {
     let name = node.name();
     let text = format!("{name} can't be reached over SSH from any manager: {why}");
@@ -86,7 +87,7 @@ fn no_route(node: &Node, why: &str) -> Failure {
         .next(format!("remoor why {name}"))
 }
 
-/// Whether that is why nothing was found.
+/// Whether the error means that no manager reaches the node.
 pub(super) fn is_no_route(failure: &Failure) -> bool {
     failure.details["blocked"] == NO_ROUTE
 }
@@ -142,7 +143,7 @@ pub async fn diff(
         .take(FETCH_MAX)
         .collect();
     if shared.reaches.missed(node.id).is_some() {
-        let text = "the content is not shown: the leader does not reach the node, another manager looked";
+        let text = "the content is not shown: the leader does not reach the node, another manager examined it";
         files.values_mut().filter(|f| paths.contains(&f.path)).for_each(|f| f.note = Some(text.to_owned()));
     } else if !paths.is_empty() {
         contents(&shared, &node, paths, &mut files).await?;
@@ -152,21 +153,21 @@ pub async fn diff(
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files, unclear }))
 }
 
-/// Files whose content is not shown, by what is recorded of them or by what they are now.
+/// Files whose content is not shown, because of the record or because of their current state.
 fn hidden(evidence: &Evidence) -> BTreeSet<&str> {
     let both = evidence.expected.iter().chain([&evidence.exam.digest]);
     let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);
     entries.filter(|e| e.hidden()).map(|e| e.path.as_str()).collect()
 }
 
-/// Since when the node's finding knows of a difference.
+/// Since when the node's finding contains this difference.
 fn since(node: &Node, difference: &Difference) -> Option<Wall> {
     let reasons = node.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
     let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
     same.filter_map(|r| r.since).min()
 }
 
-/// What no comparison can be made of.
+/// Items that can't be compared.
 fn unclear(evidence: &Evidence) -> Vec<String> {
     let mut out: Vec<String> = evidence.exam.digest.services.values().flat_map(|s| s.unclear()).collect();
     if evidence.expected.is_none() {
@@ -175,7 +176,7 @@ fn unclear(evidence: &Evidence) -> Vec<String> {
     out
 }
 
-/// How it is known what a path is to be; `recorded`: those of which the baseline has an entry.
+/// The source of the expected state of a path. `recorded` are the paths in the baseline.
 fn origin(evidence: &Evidence, recorded: &BTreeSet<&str>, path: &str) -> &'static str {
     match (evidence.rendered.contains(path), recorded.contains(path)) {
         (true, _) => "rendered",
@@ -193,7 +194,7 @@ async fn contents(
     let failed = |e: String| Failure::new(Code::Unavailable, e);
     let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
     let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
-    // The executor shows only what a manifest of the same session does not call secret.
+    // The executor shows only files that a manifest of the same session does not declare secret.
     let seen = examine::evidence(shared, &mut session, node.id, &prepared, Sent::Differences).await;
     let reply = match seen {
         Ok(_) => session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
@@ -228,7 +229,7 @@ async fn contents(
     Ok(())
 }
 
-/// Takes what is there as the recorded baseline; runs nothing.
+/// Records what is found as the baseline. Runs nothing.
 pub async fn adopt(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -240,8 +241,11 @@ pub async fn adopt(
     let node = named(&inventory, &name)?;
     let evidence = look(&shared, &node).await?;
     if let Some(run) = &evidence.exam.busy {
-        return Err(Failure::new(Code::Refused, format!("{run} still goes on on {name}; what is there is half done"))
-            .next("the same command when it has ended"));
+        return Err(Failure::new(
+            Code::Refused,
+            format!("{run} is still running on {name}; what is there is half done"),
+        )
+        .next("repeat the command when it has ended"));
     }
     let mut digest = evidence.exam.digest.clone();
     let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unclear()).collect();
@@ -253,14 +257,15 @@ pub async fn adopt(
     }
     if !request.paths.is_empty() {
         digest = only(&request.paths, evidence.expected.as_ref(), digest).map_err(|path| {
-            Failure::new(Code::NotFound, format!("{path} is no declared file of {name}"))
+            Failure::new(Code::NotFound, format!("{path} is not a declared file of {name}"))
                 .next(format!("remoor check {name}"))
         })?;
     }
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
     let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
-    // Expressions are compiled and contents hashed for it, which is no work for the threads that answer.
+    // This compiles expressions and hashes contents, which would block the threads of the async
+    // runtime.
     let recorded = tokio::task::spawn_blocking(move || {
         let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
         let record = examine::record(&prepared.wanted(), &facts, prepared.known.clone(), &digest);
@@ -286,7 +291,8 @@ pub async fn adopt(
     Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
 }
 
-/// The baseline before, with `paths` as they are found now.
+/// The previous baseline, with `paths` replaced by what was found now. Err: a path that was not
+/// found.
 fn only(
     paths: &[String],
     before: Option<&crate::model::NodeDigest>,
@@ -333,7 +339,7 @@ mod tests {
         NodeDigest { services: [("app".into(), service)].into(), ..NodeDigest::default() }
     }
 
-    /// Who made a private file readable for all does not get its content by a diff as well.
+    /// Making a private file readable for all must not reveal its content in a diff.
     #[test]
     fn what_is_or_was_secret_or_private_is_not_shown() {
         let expected = digest([("/a", 0o600, false), ("/b", 0o644, false), ("/c", 0o644, true), ("/d", 0o640, false)]);

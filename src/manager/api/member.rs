@@ -1,4 +1,4 @@
-//! What nodes ask: Raft and blobs between managers, manifest and peers for agents, joining.
+//! Requests of nodes: Raft and blobs between managers, manifest and peers for agents, joining.
 
 use super::super::members::HEARD_MS;
 use super::super::{CaPair, Shared, Standing, examine, gossip_key, wall};
@@ -37,7 +37,11 @@ pub async fn raft(
     let reply = shared.raft.handle(&kind, body.to_vec()).await;
     let reply = reply.map_err(|error| {
         if let RaftError::BadMessage { why } = &error {
-            shared.notices.tell("unreadable", None, &format!("what another manager sends can't be read here: {why}"));
+            shared.notices.tell(
+                "unreadable",
+                None,
+                &format!("the messages of another manager can't be read here: {why}"),
+            );
         }
         Failure::new(Code::Conflict, error.to_string())
     })?;
@@ -62,8 +66,9 @@ fn misdirected(error: RaftError) -> Failure {
     }
 }
 
-/// Who holds the Raft id by which it speaks, also while it leaves. While this log is not as far as the grant of that id, a
-/// manager that the agent or the order of the leader named: it brings the log that says who it is.
+/// Allows a node that holds the Raft id it uses, also while it leaves. If this log does not contain
+/// the grant of that id yet, allows a manager named by the agent or by the order that started this
+/// service: its messages bring the missing entries.
 fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Failure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
@@ -78,16 +83,20 @@ fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Fai
     match Standing::of(&inventory, *id, sender) {
         Standing::Holds => Ok(()),
         Standing::Retired => {
-            let text = format!("Raft id {sender} of {name} is retired: it is out of the managers by that id, for ever");
-            Err(Failure::new(Code::Retired, text).next(format!("remoor promote {name}, if it is to manage")))
+            let text = format!(
+                "Raft id {sender} of {name} is retired: that id was removed from the managers and is never used again"
+            );
+            Err(Failure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
         }
         Standing::Anothers(holder) => {
-            let text = format!("{name} speaks as Raft id {sender}, which is that of {}", holder.name());
+            let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
             Err(Failure::new(Code::Forbidden, text))
         }
         Standing::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
         Standing::Unknown if shared.sponsors.told(*id) => Ok(()),
-        // Its id is that of the entry for which this part was ordered.
+        // Our own Raft id is the index of the log entry that made us a manager. While we have not
+        // applied that entry, our inventory is older than the peer list we were started with, so
+        // trust the list.
         Standing::Unknown
             if shared.sponsors.lets(*id, node, inventory.applied < shared.raft.status().borrow().id.0) =>
         {
@@ -110,7 +119,7 @@ pub async fn get_blob(
     let sha = Sha256::parse(&sha).ok_or_else(|| Failure::new(Code::BadRequest, "not a SHA-256"))?;
     let store = shared.blobs.clone();
     let bytes = aside(move || store.get(&sha)).await?;
-    bytes.ok_or_else(|| Failure::new(Code::NotFound, format!("blob {sha} is not here")))
+    bytes.ok_or_else(|| Failure::new(Code::NotFound, format!("this manager does not have blob {sha}")))
 }
 
 pub async fn put_blob(
@@ -127,7 +136,7 @@ pub async fn put_blob(
     aside(move || store.put(&body)).await.map(|_| ())
 }
 
-/// Reads or writes the disk away from the threads on which Raft's heartbeats run.
+/// Reads or writes the disk outside the threads on which Raft's heartbeats run.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::disk::DiskError> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -136,21 +145,23 @@ async fn aside<T: Send + 'static>(
     done.map_err(|e| Failure::new(Code::Internal, e.to_string()))
 }
 
-/// Who leaves has no use for the cluster's keys any more.
+/// A manager that is to leave does not need the cluster's keys any more.
 fn to_manage(shared: &Shared, caller: &Caller) -> Result<(), Failure> {
     let node = manager(shared, caller)?;
     match node.role {
         ClusterRole::Manager => Ok(()),
-        ClusterRole::Worker => Err(Failure::new(Code::Forbidden, format!("{} is to be a worker", node.name()))),
+        ClusterRole::Worker => {
+            Err(Failure::new(Code::Forbidden, format!("the desired role of {} is worker", node.name())))
+        }
     }
 }
 
-/// The CAs' keys, handed to managers only.
+/// The keys of the CAs, for managers only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CaReply {
-    /// Of the first, for older managers.
+    /// Key of the first CA, for older managers.
     pub key_pem: Secret,
-    /// All, the first one first; none of an older manager.
+    /// All CAs, the first one first. Empty in the answer of an older manager.
     #[serde(default)]
     pub cas: Vec<CaPair>,
 }
@@ -161,7 +172,8 @@ pub async fn ca(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axu
     Ok(axum::Json(CaReply { key_pem: shared.cas.first().key_pem(), cas }))
 }
 
-/// One that is to take the place of the present CA, before the entry that says so. Nothing follows from it by itself.
+/// Stores a CA that is to replace the present one, before the entry that names it. Has no other
+/// effect.
 pub async fn keep_ca(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -170,7 +182,7 @@ pub async fn keep_ca(
     to_manage(&shared, &caller)?;
     let ca = pair.open().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
     if *ca.cluster() != shared.cluster {
-        return Err(Failure::new(Code::WrongCluster, format!("a CA of cluster {}", ca.cluster())));
+        return Err(Failure::new(Code::WrongCluster, format!("the CA belongs to cluster {}", ca.cluster())));
     }
     let kept = tokio::task::spawn_blocking(move || {
         shared.cas.tidy(&shared.inventory());
@@ -180,7 +192,7 @@ pub async fn keep_ca(
     kept.map(axum::Json).map_err(|e| Failure::new(Code::Internal, e.to_string()))
 }
 
-/// The cluster's SSH key, handed to managers only.
+/// The cluster's SSH key, for managers only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SshKeyReply {
     pub key: Secret,
@@ -193,7 +205,7 @@ pub async fn ssh_key(State(shared): State<Arc<Shared>>, caller: Caller) -> Resul
     Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
 }
 
-/// Only the caller's own.
+/// The manifest of the caller's own node.
 pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<ManifestReply>, Failure> {
     let node = member(&shared, &caller)?;
     let manifest = examine::manifest_for(&shared, node.id).await;
@@ -215,24 +227,25 @@ pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
     Ok(axum::Json(PeersReply { peers, managers, removed, epoch: inventory.epoch, gossip, ca }))
 }
 
-/// The managers, for those who ask, join or begin to manage; also who is to leave and leads on until another one can.
+/// The managers, for nodes that ask, join or become managers. Includes managers that are to leave,
+/// because one of them may lead until another one can.
 pub fn managers_of(inventory: &Inventory) -> Vec<Peer> {
     inventory.nodes.values().filter(|n| n.manages()).map(|n| Peer::of(n)).collect()
 }
 
-/// What admits machines: the CA, the gossip key, and a limit on attempts.
+/// The input needed to admit machines.
 pub struct JoinParts {
     pub shared: Arc<Shared>,
-    /// The gossip keys that this manager holds itself, now.
+    /// Returns the gossip keys that this manager holds now.
     pub held: Box<dyn Fn() -> Vec<GossipKey> + Send + Sync>,
-    /// How long the certificates of nodes hold.
+    /// Validity of node certificates.
     pub life: Duration,
 }
 
 pub struct JoinDesk {
     parts: JoinParts,
     limit: RateLimit,
-    /// One admission at a time for a name, so that two can't both be granted.
+    /// Names with an admission in progress, so that the same name is never granted twice.
     busy: Mutex<BTreeSet<String>>,
 }
 
@@ -246,7 +259,8 @@ impl JoinDesk {
         &self.parts.shared
     }
 
-    /// A certificate for a node of the inventory and the key that signed `csr_pem`, which must be the node's.
+    /// Issues a certificate for a node of the inventory. The key that signed `csr_pem` must be the
+    /// node's.
     pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
         self.issue_as(false, node, csr_pem)
     }
@@ -268,13 +282,13 @@ impl JoinDesk {
         })
     }
 
-    /// What every node is to hold, first the key by which it sends.
+    /// The gossip keys that every node must hold; nodes send by the first one.
     pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, Failure> {
         let keys = gossip_key::keys(&self.parts.shared.cas, &inventory.gossip, &(self.parts.held)());
         keys.map_err(|e| Failure::new(Code::Retry, e.to_string()))
     }
 
-    /// One for the node of this manager.
+    /// Issues a certificate for this manager's own node.
     pub fn issue_own(&self, csr_pem: &str) -> Result<RenewReply, String> {
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let node = inventory.node(shared.id).ok_or("this manager does not know its own node yet")?;
@@ -282,8 +296,9 @@ impl JoinDesk {
     }
 }
 
-/// Accepts a machine that knows the secret: node id, certificate, gossip key, peers; a manager also gets its Raft id.
-/// The same key under the same name joins as the same node. Followers answer `not-leader` with the leader's address.
+/// Admits a machine that has a token or was accepted. It gets a node id, a certificate, the gossip
+/// key and the peers; a manager also gets its Raft id. The same key under the same name joins as
+/// the same node. Followers answer `not-leader` with the leader's address.
 pub async fn join(
     State(desk): State<Arc<JoinDesk>>,
     from: PeerAddr,
@@ -301,8 +316,9 @@ pub async fn join(
     pending::in_time(request.now, wall())?;
     let inventory = shared.inventory();
     if let Some(cluster) = request.cluster.as_ref().filter(|cluster| **cluster != inventory.cluster) {
-        let text = format!("its data directory is of cluster {cluster}, and this is {}", inventory.cluster);
-        return Err(Failure::new(Code::WrongCluster, text).next("move the directory aside, then the same command"));
+        let text =
+            format!("the data directory belongs to cluster {cluster}, and this cluster is {}", inventory.cluster);
+        return Err(Failure::new(Code::WrongCluster, text).next("move the directory away, then repeat the command"));
     }
     let asks = request.secret.is_empty();
     let ticket = if asks { Ticket::Accepted } else { ticket(&inventory, &request)? };
@@ -312,12 +328,14 @@ pub async fn join(
     if asks {
         pending::accepted(shared, &request).await?;
     }
-    // Not for a stranger, who would have this manager try addresses.
+    // Only after the machine is authorized: a stranger could make this manager connect to any
+    // address.
     dial_back::dialled(&request).await?;
     admit(&desk, request, ticket).await.map(axum::Json)
 }
 
-/// While it lives its name is admitted nowhere else. It ends with the request, also where the client goes away first.
+/// While this value exists, its name is admitted nowhere else. It is dropped with the request, also
+/// if the client disconnects.
 struct Turn<'a> {
     desk: &'a JoinDesk,
     name: String,
@@ -342,8 +360,9 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A node that runs is not joined a second time: of two with one key one is a copy (SCENARIOS E13), and of a manager the log that
-/// votes would be parked. One whose directory is gone is silent, and is let in once it was for a moment.
+/// Refuses to join a running node again. If two machines have the same key, one is a copy
+/// (SCENARIOS E13), and joining a running manager would archive the log that it votes with. A node
+/// whose data directory is lost is silent, and may join once it has been silent for a moment.
 fn not_alive(
     shared: &Shared,
     inventory: &Inventory,
@@ -356,54 +375,54 @@ fn not_alive(
         let name = node.name();
         shared.notices.tell(&format!("copy {name} {}", request.advertise), Some(name.as_str()), &text);
         let next = format!(
-            "on a copy of {name}'s disk: rm node.key in its data directory, a machine id of its own (rm /etc/machine-id; \
+            "on a copy of {name}'s disk: rm node.key in its data directory, give it its own machine id (rm /etc/machine-id; \
              systemd-machine-id-setup), and join under another name; if this is {name} itself, stop its other daemon, and join \
-             once remoor nodes calls it away"
+             once remoor nodes shows it as away"
         );
         let details = serde_json::json!({ "refusal": "copied-identity" });
         return Err(Failure::new(Code::Refused, text).details(details).next(next));
     }
     let heard = |id: &RaftId| *id == status.id || status.acked_ms.get(id).is_some_and(|ms| *ms <= HEARD_MS);
     if node.raft.as_ref().is_some_and(heard) {
-        let text = format!("{} runs, and manages: it is not joined a second time", request.name);
+        let text = format!("{} runs as a manager and is not joined a second time", request.name);
         return Err(Failure::new(Code::Retry, text).next("stop it first; if this is a copy of it, remove node.key"));
     }
     Ok(())
 }
 
-/// Why who comes with the key of `node` is another machine; None: it may be that one. `signed`: where that one gossips now, by its
-/// own signature.
+/// Why the machine with the key of `node` must be another machine; None: it may be the same one.
+/// `signed` is the gossip address that the running node signs.
 fn copied(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Option<String> {
     let (name, from) = (node.name(), &request.gossip_addr);
     let elsewhere = signed.filter(|addr| from.parse() != Ok(*addr));
     if let Some(addr) = elsewhere {
         return Some(format!(
-            "{name} runs at {addr}: it is not joined a second time, from {from} with a copy of its key"
+            "{name} runs at {addr}: it is not joined a second time from {from}, which has a copy of its key"
         ));
     }
     let away = node.absence.as_ref().is_some_and(|absence| absence.returned.is_none());
     let seen = node.marks.is_some() && !away;
     let (was, is) = (&node.spec.machine_id, &request.machine_id);
     (seen && !was.is_empty() && was != is).then(|| {
-        format!("{name} is not away, and is the machine {was}: it is not joined a second time, from the machine {is} with a copy of its key")
+        format!("{name} is not away, and is the machine {was}: it is not joined a second time from the machine {is}, which has a copy of its key")
     })
 }
 
-/// By what a machine comes in.
+/// The authorization by which a machine joins.
 #[derive(Clone, Copy)]
 enum Ticket {
     Token,
-    /// By an operator's yes.
+    /// An operator accepted it.
     Accepted,
     Invite(Sha256),
 }
 
-/// The applied state decides again when the machine is accepted.
+/// Checks the token. The state machine checks again when the machine is accepted.
 fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failure> {
     let hash = request.secret.hash();
     let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
     let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
-    // Looked up by its hash: how long that takes tells nothing of a secret.
+    // Looked up by hash, so the time of the lookup reveals nothing about a secret.
     let invite = inventory.invites.get(&hash).filter(|_| !by_token);
     let as_manager = match invite {
         Some(invite) if !invite.admits(&request.name, &request.node_public_key, wall()) => {
@@ -411,17 +430,17 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
             return Err(Failure::new(Code::BadToken, text).next("remoor node add again"));
         }
         Some(invite) if invite.role == ClusterRole::Manager && !request.want_manager => {
-            return Err(Failure::new(Code::BadToken, "this token is a manager's").next("remoor join --manager"));
+            return Err(Failure::new(Code::BadToken, "this token is for managers").next("remoor join --manager"));
         }
         Some(invite) => invite.role == ClusterRole::Manager,
         None if by_manager_token && !request.want_manager => {
-            return Err(Failure::new(Code::BadToken, "this token is a manager's")
+            return Err(Failure::new(Code::BadToken, "this token is for managers")
                 .next("remoor join --manager, or take the worker token"));
         }
         None if by_token => by_manager_token,
         None => {
             return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
-                .next("a new one, on a manager: remoor token rotate; or join with the public part, and be accepted"));
+                .next("for a new one, on a manager: remoor token rotate; or join with the public part and have the machine accepted"));
         }
     };
     if request.want_manager && !as_manager {
@@ -430,18 +449,18 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
     let known = inventory.names.get(&request.name).and_then(|id| inventory.nodes.get(id));
     let same = known.is_some_and(|n| n.spec.public_key == request.node_public_key);
     if same && request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Worker) {
-        let text = format!("{} is to be a worker", request.name);
+        let text = format!("the desired role of {} is worker", request.name);
         let next = format!("join without --manager, then remoor promote {}", request.name);
         return Err(Failure::new(Code::Conflict, text).next(next));
     }
     if same && !request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Manager) {
-        let text = format!("{} is to be a manager already", request.name);
+        let text = format!("the desired role of {} is manager", request.name);
         return Err(Failure::new(Code::Conflict, text).next("remoor join --manager, with the manager token"));
     }
     Ok(if invite.is_some() { Ticket::Invite(hash) } else { Ticket::Token })
 }
 
-/// The machine in its own words.
+/// The node's data as the machine itself states them.
 pub(super) fn spec_of(request: &JoinRequest) -> NodeSpec {
     NodeSpec {
         name: request.name.clone(),
@@ -468,7 +487,7 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         Ticket::Invite(secret) => Command::AcceptInvited { spec, secret },
     };
     let Applied::Node(node) = propose(shared, &by, accept).await? else {
-        return Err(Failure::new(Code::Internal, "an answer that does not fit the entry"));
+        return Err(Failure::new(Code::Internal, "unexpected result of the entry"));
     };
     let accepted_as = shared.inventory().node(node).map(|n| n.role);
     let manages = match ticket {
@@ -478,13 +497,13 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
     let raft: Option<RaftId> = if manages {
         match propose(shared, &by, Command::Grant { node, founder: false }).await? {
             Applied::Raft(id) => Some(id),
-            _ => return Err(Failure::new(Code::Internal, "an answer that does not fit the entry")),
+            _ => return Err(Failure::new(Code::Internal, "unexpected result of the entry")),
         }
     } else {
         None
     };
     let inventory = shared.inventory();
-    let accepted = inventory.node(node).ok_or_else(|| Failure::new(Code::Retry, "it was removed meanwhile"))?;
+    let accepted = inventory.node(node).ok_or_else(|| Failure::new(Code::Retry, "the node was removed meanwhile"))?;
     let RenewReply { cert_pem, ca_pem, .. } = desk.issue(accepted, &request.tls_csr_pem)?;
     let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
     let managers = managers_of(&inventory).into_iter().filter(|p| p.id != node).collect();
@@ -523,11 +542,11 @@ mod tests {
         let other = JoinRequest { machine_id: "f".repeat(32), ..request.clone() };
         let says = |node: &Node, signed, request: &JoinRequest| copied(node, signed, request).unwrap_or_default();
 
-        assert_eq!(says(node, None, &request), "", "its answer was lost");
+        assert_eq!(says(node, None, &request), "", "the first answer was lost");
         assert_eq!(says(node, own, &request), "", "it ended just now");
         assert!(says(node, at("127.0.0.9:7374"), &request).contains("w1 runs at 127.0.0.9:7374"));
         let named = JoinRequest { gossip_addr: "w1.example:7374".to_owned(), ..request.clone() };
-        assert!(says(node, own, &named).contains("w1 runs at"), "a name is no address");
+        assert!(says(node, own, &named).contains("w1 runs at"), "a host name is not compared as an address");
         assert_eq!(says(node, None, &other), "", "it never ran");
 
         let seen = Node { marks: Some(Marks::default()), ..node.clone() };

@@ -1,7 +1,8 @@
-//! The HTTP API of a manager (docs/api.md): `/v1` for operators, `/agent/v1` for nodes, `/raft` and `/blob` between managers.
+//! The HTTP API of a manager (docs/reference/api.md): `/v1` for operators, `/agent/v1` for nodes, `/raft` and
+//! `/blob` between managers.
 //!
-//! A manager that does not lead passes `/v1` on to the leader; without one it answers reads from what it last knew,
-//! marked stale, and refuses the rest.
+//! A manager that does not lead forwards `/v1` requests to the leader. Without a leader it answers
+//! reads from its own state, marked as stale, and refuses the rest.
 
 mod backup;
 mod checks;
@@ -46,7 +47,7 @@ pub use backup::routes as backups;
 pub use member::{CaReply, JoinDesk, JoinParts, SshKeyReply, managers_of};
 pub use read::metrics_text as metrics;
 
-/// Everything a manager answers; `desk` admits joining machines.
+/// All routes of a manager; `desk` admits machines.
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
     let v1 = Router::new()
         .route("/v1/status", get(read::status))
@@ -106,7 +107,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
     wire::finish(all.layer(axum::middleware::from_fn_with_state(shared, gate::admit)))
 }
 
-/// Who gives an order: for the journal, the manager that passed it on, and the operator's key.
+/// The author of an order for the journal, the manager that forwarded it, and the operator's key.
 #[derive(Debug, Clone)]
 struct By {
     text: String,
@@ -128,7 +129,7 @@ impl std::ops::Deref for By {
     }
 }
 
-/// Operators, root on a manager, and managers that pass an order on.
+/// Allows operators, root on a manager, and managers that forward a request.
 fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
     match caller {
         Caller::Operator { name, key, .. } => {
@@ -136,7 +137,7 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
             Ok(By { text: name.clone(), via: None, key: Some(key.clone()) })
         }
         Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me).into()),
-        // A daemon without root: who runs it could do all this by its keys as well.
+        // A daemon without root: its user could do all this with the daemon's keys as well.
         Caller::Local { uid } if *uid == rustix::process::geteuid().as_raw() => {
             Ok(format!("uid {uid}@{}", shared.me).into())
         }
@@ -145,24 +146,25 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
         }
         Caller::Node { behalf, .. } => {
             let node = manager(shared, caller)?;
-            let text =
-                behalf.as_ref().map_or_else(|| format!("somebody on {}", node.name()), |behalf| behalf.name.clone());
+            let text = behalf
+                .as_ref()
+                .map_or_else(|| format!("unknown user on {}", node.name()), |behalf| behalf.name.clone());
             let key = behalf.as_ref().and_then(|behalf| behalf.key.clone());
             Ok(By { text, via: Some(node.id), key })
         }
-        Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
+        Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "the request has no client certificate")),
     }
 }
 
-/// The manager that calls, also one that is to leave and has not yet; what a caller may do is decided by the applied inventory, not
-/// by its certificate.
+/// The calling manager, also one that is to leave and has not left Raft yet. The applied inventory
+/// decides what a caller may do, not its certificate.
 fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let node = member(shared, caller)?;
     if node.manages() {
         return Ok(node);
     }
-    let next = "the same command on a manager, or here with --manager HOST:PORT --credentials FILE; remoor status here names some";
-    Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name())).next(next))
+    let next = "run the command on a manager, or here with --manager HOST:PORT --credentials FILE; remoor status lists managers";
+    Err(Failure::new(Code::Forbidden, format!("{} is not a manager", node.name())).next(next))
 }
 
 fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
@@ -171,12 +173,14 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     };
     let inventory = shared.inventory();
     not_removed(shared, &inventory, *id)?;
-    // Whoever has a certificate was let in once. Ids are places in the log: either this one is not as far, or it was restored from
-    // before that place, or has forgotten a removal of long ago.
+    // A certificate proves that the node was admitted, and node ids are log indexes. Either this
+    // manager has not applied that index yet, or the cluster was restored from before it, or the
+    // removal was forgotten.
     let lag = || match id.0 <= inventory.applied {
         true => {
-            let text =
-                format!("the cluster has no node {id}: it was restored from before that one joined, or has removed it");
+            let text = format!(
+                "the cluster has no node {id}: it was removed, or the cluster was restored from before it joined"
+            );
             Failure::new(Code::NodeRemoved, text).next("on it: remoor join with an empty data directory")
         }
         false => Failure::new(Code::Retry, format!("this manager does not know node {id} yet")),
@@ -187,8 +191,8 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     Ok(node)
 }
 
-/// A certificate speaks for the key by which the node was let in, and for no other: whoever got hold of a CA's key can't make
-/// himself a node that is there.
+/// A certificate is valid only for the key that the node joined with. Somebody who got hold of a
+/// CA's key therefore can't pose as an existing node.
 fn by_its_key(node: &Node, key: &str) -> Result<(), Failure> {
     if node.spec.public_key == key {
         return Ok(());
@@ -196,38 +200,39 @@ fn by_its_key(node: &Node, key: &str) -> Result<(), Failure> {
     Err(Failure::new(Code::Forbidden, format!("this certificate is not for the key of {}", node.name())))
 }
 
-/// Refuses who left, and who was taken out for good, by name and with the way back.
+/// Refuses nodes that left or were removed, by name, and says how to join again.
 fn not_removed(shared: &Shared, inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
     leave::refused(inventory, id, shared.raft.status().borrow().leads())?;
     let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
     let text =
         format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
     Err(Failure::new(Code::NodeRemoved, text)
-        .next("on it: remoor join with an empty data directory, if it is to be a node again"))
+        .next("to make it a node again, on it: remoor join with an empty data directory"))
 }
 
-/// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads. Who passed the order on, or
-/// whose credentials it came by, may have been taken out while it was thought about, or before it is applied.
+/// Proposes a command and waits until it is applied here. A refusal becomes the error that the
+/// operator reads. The forwarding manager may have been removed meanwhile, so that is checked here;
+/// the state machine checks it and the operator's key again.
 async fn propose(shared: &Shared, by: &By, command: Command) -> Result<Applied, Failure> {
     let inventory = shared.inventory();
     if let Some(via) = by.via {
         not_removed(shared, &inventory, via)?;
     }
-    // Of others nothing is known that could be revoked.
+    // Keys of other callers are not registered, so they can't be revoked.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
     let entry = Entry { at: wall(), by: by.text.clone(), command: command.ordered(by.via, key) };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refused(refusal)),
         Ok((_, applied)) => Ok(applied),
         Err(ProposeError::NotLeader { leader: Some(_) }) => {
-            Err(Failure::new(Code::Retry, "another manager leads now; ask again"))
+            Err(Failure::new(Code::Retry, "another manager leads now; retry"))
         }
         Err(error @ ProposeError::NotLeader { leader: None }) => Err(Failure::new(Code::NoQuorum, error.to_string())),
         Err(error @ ProposeError::Unknown { .. }) => Err(Failure::new(Code::OutcomeUnknown, error.to_string())),
     }
 }
 
-/// A refusal of the state machine as the operator reads it.
+/// A refusal of the state machine as an operator reads it.
 fn refused(refusal: Refusal) -> Failure {
     let details = serde_json::json!({"refusal": refusal.code});
     let failure = Failure::new(Code::Refused, refusal.message).details(details);
@@ -248,7 +253,7 @@ fn as_of(shared: &Shared) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
     let leader = status.leader.and_then(|id| inventory.nodes.values().find(|n| n.raft == Some(id)));
-    // Where nobody was heard since the start, what is known is as old as the last entry.
+    // If no leader was heard since the start, the state is as old as its last entry.
     let age_ms = || shared.age_ms().unwrap_or_else(|| wall().since(inventory.last_entry_at()));
     AsOf {
         by: shared.me.to_string(),

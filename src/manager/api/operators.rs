@@ -1,4 +1,5 @@
-//! Credentials of operators: new ones, told once, and an end to those of a name. Which there are stands in `/v1/keys`.
+//! Credentials of operators: new ones, which are shown once, and revoking those of a name.
+//! `/v1/keys` lists them.
 
 use super::super::{Shared, authority, wall};
 use super::{operator, propose};
@@ -42,16 +43,18 @@ pub async fn revoke(
     propose(&shared, &by, Command::RevokeOperator { name: name.clone() }).await?;
     let mut others: Vec<_> = views(&shared.inventory(), wall()).into_iter().filter(|o| o.by == name).collect();
     others.retain(|operator| operator.state == "counts");
-    let mut text = format!("the credentials of {name} count no more");
+    let mut text = format!("the credentials of {name} are no longer valid");
     if !others.is_empty() {
         let names: BTreeSet<String> = others.into_iter().map(|operator| operator.name).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        text.push_str(&format!("; those that {name} had made do, of {names}: remoor key operator NAME --revoke"));
+        text.push_str(&format!(
+            "; credentials that {name} had made stay valid, of {names}: remoor key operator NAME --revoke"
+        ));
     }
     Ok(axum::Json(AcceptedView { version: 1, text }))
 }
 
-/// Those that were made by order, and what they are worth.
+/// Credentials that were made by order, with the state of each.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
     let present: Vec<_> = inventory.roots().into_iter().map(ca_id).collect();
     let state = |operator: &OperatorKey| match &operator.revoked {
@@ -71,7 +74,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
     inventory.operators.iter().map(view).collect()
 }
 
-/// Ready once this caller's credentials were revoked: what goes on for them ends.
+/// Completes when this caller's credentials are revoked, so that its streams end.
 pub async fn until_revoked(shared: &Shared, caller: &Caller) {
     let Caller::Operator { key, .. } = caller else { return std::future::pending().await };
     while shared.inventory().revoked(key).is_none() {
@@ -79,11 +82,12 @@ pub async fn until_revoked(shared: &Shared, caller: &Caller) {
     }
 }
 
-/// Whoever has credentials that were revoked hears so.
+/// Refuses revoked credentials, and says since when.
 pub fn refused(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failure> {
     let Some((at, by)) = inventory.revoked(key) else { return Ok(()) };
     let text = format!("these credentials of {name} were revoked at {} by {by}", wire::rfc3339(*at));
-    Err(Failure::new(Code::Forbidden, text).next("others: remoor key operator NAME --file FILE, as root on a manager"))
+    Err(Failure::new(Code::Forbidden, text)
+        .next("new ones: remoor key operator NAME --file FILE, as root on a manager"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Orders about nodes, one or several at once. A refused one changes nothing; one that needs evidence examines first,
-//! over SSH. Several are one entry: accepted all or refused all.
+//! Orders for nodes. A refused order changes nothing. An order that needs evidence examines first,
+//! over SSH. An order for several nodes is one entry: accepted for all or refused for all.
 
 use super::super::{Shared, examine, wall};
 use super::look::{is_no_route, look};
@@ -11,7 +11,7 @@ use crate::model::{
 };
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
-use crate::rpc::wire::{Code, Failure, Strict};
+use crate::rpc::wire::{Code, Failure, Strict, rfc3339};
 use axum::extract::{Path, State};
 use futures_util::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Nodes that one order examines at the same time.
+/// Maximum number of nodes that one order examines at the same time.
 const LOOKS_MAX: usize = 16;
 
 type Answer<T> = Result<axum::Json<T>, Failure>;
-/// What is to be proposed for one node, if anything, and what is said when that is applied.
+/// The command to propose for one node, if any, and the answer once it is applied.
 pub(super) type Decided = (Option<Command>, OrderView);
 
-/// `resetup`, `commission`, `decommission`, `drain`, `update`, `pause`, `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`,
-/// `trust-key`, `cancel`.
+/// An order for one node: `resetup`, `commission`, `decommission`, `drain`, `update`, `pause`,
+/// `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`, `trust-key`, `cancel`.
 pub async fn order(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -47,7 +47,7 @@ pub async fn order(
     Ok(axum::Json(view))
 }
 
-/// The same order for several nodes: everything that one of them would be refused for refuses it for all.
+/// The same order for several nodes. If it is refused for one of them, it is refused for all.
 pub async fn orders(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -56,11 +56,11 @@ pub async fn orders(
     let by = operator(&shared, &caller)?;
     let names: BTreeSet<&String> = request.nodes.iter().collect();
     if names.is_empty() || names.len() > BATCH_MAX || names.len() < request.nodes.len() {
-        let text = format!("an order is about 1 to {BATCH_MAX} nodes, each named once");
+        let text = format!("an order takes 1 to {BATCH_MAX} nodes, each named once");
         return Err(Failure::new(Code::BadRequest, text));
     }
     if matches!(request.order.as_str(), "trust-key" | "cancel") {
-        return Err(Failure::new(Code::BadRequest, format!("{} is about one node", request.order)));
+        return Err(Failure::new(Code::BadRequest, format!("{} takes exactly one node", request.order)));
     }
     let inventory = shared.inventory();
     let node = |name: &String| leave::about_whom(&inventory, name, &request.order);
@@ -97,8 +97,8 @@ pub async fn orders(
     Ok(axum::Json(OrdersView { version: 1, orders, warnings }))
 }
 
-/// Of several nodes of one group that are updated together one goes first, and the others once it has ended well; which one is
-/// found out by [`crate::model::may_open`].
+/// Marks an update of several nodes of one group as a rollout: one node goes first, and the others
+/// follow once it has succeeded. [`crate::model::may_open`] chooses the first one.
 fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
     let group = |id: NodeId| inventory.node(id).and_then(|n| inventory.group(n)).map(|(name, _)| name);
     let mut sizes = BTreeMap::<&GroupName, usize>::new();
@@ -130,13 +130,13 @@ pub async fn cancel(
     Ok(axum::Json(view))
 }
 
-/// The task under way may finish; `now` ends it, also where the job was cancelled before.
+/// Cancels a job. The current task may finish; `now` ends it, also if the job was cancelled before.
 fn cancelled(inventory: &Inventory, id: JobId, by: &str, now: bool) -> (Command, OrderView) {
     let running = inventory.job(id).is_some_and(|j| j.open_attempt().is_some());
     let node = inventory.job(id).and_then(|j| inventory.node(j.node)).map_or("NODE", |n| n.name().as_str());
     let task = match (running, now) {
-        (_, true) => "; what still runs is ended at once",
-        (true, false) => "; its current task is let finish (--now ends it)",
+        (_, true) => "; its current task is ended at once",
+        (true, false) => "; its current task may finish (--now ends it)",
         (false, false) => "",
     };
     let view = said(&format!("job {id} is cancelled{task}; {node} is held until `remoor resume {node}`"));
@@ -151,7 +151,7 @@ pub(super) struct Desk<'a> {
     pub request: &'a OrderRequest,
 }
 
-/// What a re-setup of a node would be about.
+/// The scope of a re-setup of a node.
 pub(super) struct Judged {
     pub verdict: Verdict,
     pub reasons: Vec<Reason>,
@@ -159,7 +159,8 @@ pub(super) struct Judged {
     pub services: Option<Vec<ServiceName>>,
 }
 
-/// The services of a node that drifted and can be set up again, none for a mere alert. None: all that drifted is only looked at.
+/// The services of a node that drifted and can be set up again; failed checks that only alert do
+/// not count. None: everything that drifted is monitor-only.
 fn about(inventory: &Inventory, known: &[ServiceName], reasons: &[Reason]) -> Option<BTreeSet<ServiceName>> {
     let drifted = reasons.iter().filter(|r| r.drifts() && !inventory.watches(&r.service)).map(|r| &r.service);
     (!inventory.only_watched(reasons)).then(|| drifted.filter(|service| known.contains(service)).cloned().collect())
@@ -188,11 +189,11 @@ impl Desk<'_> {
             "remove" => remove::decide(self),
             "trust-key" => self.trust_key().await,
             "cancel" => self.cancel(),
-            other => Err(Failure::new(Code::NotFound, format!("there is no order {other}"))),
+            other => Err(Failure::new(Code::NotFound, format!("unknown order {other}"))),
         }
     }
 
-    /// What is rendered with variables of the job is the whole group, so that all of it agrees with them afterwards.
+    /// Checks the order's variables. They apply to the whole group, so that all of it agrees.
     pub fn check_vars(&self, verb: &str) -> Result<(), Failure> {
         if self.request.vars.is_empty() {
             return Ok(());
@@ -201,13 +202,13 @@ impl Desk<'_> {
             return Err(Failure::new(Code::BadRequest, format!("{verb} takes no variables")));
         }
         if !self.request.services.is_empty() {
-            let text = "variables are for all services of a node; leave either them or the services out";
+            let text = "variables apply to all services of a node; give either variables or services, not both";
             return Err(Failure::new(Code::BadRequest, text));
         }
         super::vars::check(&self.request.vars)
     }
 
-    /// The job of the node, or else what is queued for it.
+    /// Cancels the node's job, or else its queued request.
     fn cancel(&self) -> Result<Decided, Failure> {
         let (name, by) = (self.node.name(), self.by);
         if let Some(job) = self.node.job {
@@ -224,11 +225,11 @@ impl Desk<'_> {
             (None, false) => "re-setup".to_owned(),
         };
         let held = if want.by.is_none() { format!("; it is held until `remoor resume {name}`") } else { String::new() };
-        let command = Command::DropWant { node: self.node.id, why: format!("called off by {by}") };
-        Ok((Some(command), said(&format!("{name}: the queued {what} is called off{held}"))))
+        let command = Command::DropWant { node: self.node.id, why: format!("cancelled by {by}") };
+        Ok((Some(command), said(&format!("{name}: the queued {what} is cancelled{held}"))))
     }
 
-    /// The order as the state machine knows it.
+    /// The request in the form of the state machine.
     pub fn wanted(
         &self,
         occasion: Occasion,
@@ -249,7 +250,7 @@ impl Desk<'_> {
         if let Some(absence) = away
             && self.request.no_queue
         {
-            let since = crate::rpc::wire::rfc3339(absence.last_seen);
+            let since = rfc3339(absence.last_seen);
             let text = format!("{name} is away since {since}; nothing was queued");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor wait {name} --for=alive")));
         }
@@ -257,8 +258,8 @@ impl Desk<'_> {
             Some(absence) => OrderView {
                 version: 1,
                 text: format!(
-                    "queued: {name} is away since {}; it is done once on its return",
-                    crate::rpc::wire::rfc3339(absence.last_seen)
+                    "queued: {name} is away since {}; it runs once the node returns",
+                    rfc3339(absence.last_seen)
                 ),
                 queued: true,
                 ..OrderView::default()
@@ -268,19 +269,20 @@ impl Desk<'_> {
         Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view))
     }
 
-    /// That a part of the node is set up from an older generation than the one that is applied.
+    /// Says that some services are set up from an older generation than the applied one; otherwise
+    /// empty.
     fn behind(&self, services: &[ServiceName]) -> String {
         let inventory = self.shared.inventory();
         let (name, current, source) = (self.node.name(), inventory.current, inventory.source(self.node, services));
         match source == current {
             true => String::new(),
             false => {
-                format!(" from generation {source}, which {name} is of; remoor update {name} brings it to {current}")
+                format!(" from generation {source}, applied to {name}; remoor update {name} brings it to {current}")
             }
         }
     }
 
-    /// Who was never set up, or is no more, is set up by `commission` only.
+    /// Only `commission` sets up a node that was never set up or that is decommissioned.
     fn in_service(&self) -> Result<(), Failure> {
         let name = self.node.name();
         let text = match self.node.lifecycle {
@@ -293,7 +295,7 @@ impl Desk<'_> {
         Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")))
     }
 
-    /// Refuses what is no re-setup of this node in the first place.
+    /// Refuses an order that can't be a re-setup of this node.
     pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), Failure> {
         let name = self.node.name();
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
@@ -305,7 +307,7 @@ impl Desk<'_> {
             return Err(Failure::new(Code::NotFound, text).next(format!("remoor nodes {name}")));
         }
         if let Some(watched) = asked.iter().find(|s| inventory.watches(s)) {
-            let text = format!("{watched} is only looked at, not provisioned: there is nothing to set up");
+            let text = format!("{watched} is monitor-only, not provisioned: there is nothing to set up");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor check {name}")));
         }
         if self.node.agent_down() && !self.request.force {
@@ -315,7 +317,7 @@ impl Desk<'_> {
         self.in_service()
     }
 
-    /// What a re-setup would be about, after what was found.
+    /// The scope of a re-setup, according to the evidence.
     pub fn judged(&self, inventory: &Inventory, evidence: &Evidence) -> Judged {
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
         let known = inventory.group(self.node).map(|(_, g)| g.services.clone()).unwrap_or_default();
@@ -343,11 +345,11 @@ impl Desk<'_> {
             return self.want(self.wanted(Occasion::Live, services, Vec::new(), false));
         }
         let evidence = match look(self.shared, self.node).await {
-            // Nobody can look: it is queued like an order for a node that is away.
+            // No manager can examine the node: queue the order, as for an absent node.
             Err(failure) if is_no_route(&failure) && !self.request.no_queue => {
                 let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
                 let want = self.wanted(Occasion::Live, services, Vec::new(), false);
-                let text = format!("queued: blocked: no route to {name}; it is done once a manager reaches it");
+                let text = format!("queued: blocked: no route to {name}; it runs once a manager reaches the node");
                 let view = OrderView { version: 1, text, queued: true, ..OrderView::default() };
                 return Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view));
             }
@@ -362,7 +364,7 @@ impl Desk<'_> {
         }
         match judged.services {
             None if judged.verdict == Verdict::Drifted => {
-                let text = format!("what differs on {name} is only looked at, not provisioned: nothing to do");
+                let text = format!("what differs on {name} is monitor-only, not provisioned: nothing to do");
                 Ok((None, nothing(text)))
             }
             None if self.request.vars.is_empty() => {
@@ -377,11 +379,10 @@ impl Desk<'_> {
         if self.node.watched {
             let name = self.node.name();
             if !self.request.vars.is_empty() {
-                let text =
-                    format!("{name} was adopted: it is entrusted to remoor and nothing is run, so variables are lost");
+                let text = format!("{name} was adopted: commissioning runs nothing on it, so variables have no effect");
                 return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name} without them")));
             }
-            let text = "was adopted, and is entrusted to remoor now: the policies of its group hold; nothing was run";
+            let text = "was adopted; from now on the policies of its group apply to it; nothing was run";
             return Ok((Some(Command::Entrust { node: self.node.id }), nothing(format!("{name} {text}"))));
         }
         if self.node.lifecycle == Lifecycle::Commissioned {
@@ -401,13 +402,14 @@ impl Desk<'_> {
         self.want(self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true))
     }
 
-    /// A group's quorum is not waited for, as where a re-setup is to follow: the node would be missing for good.
+    /// Drains a node. If its group's quorum needs the node, the order is refused instead of
+    /// waiting: the node would be missing for good.
     fn drain(&self) -> Result<Decided, Failure> {
         let (id, name) = (self.node.id, self.node.name());
         let inventory = self.shared.inventory();
         let want = self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true);
         if !inventory.may_hold(self.node) {
-            let text = format!("{name} is drained: nothing is provisioned on it, and nothing of remoor's was there");
+            let text = format!("{name} is drained: nothing is provisioned on it, and remoor had set up nothing there");
             return Ok((Some(Command::Drain { node: id, want: Box::new(want) }), nothing(text)));
         }
         self.here_or_forced("drain")?;
@@ -429,7 +431,7 @@ impl Desk<'_> {
         let inventory = self.shared.inventory();
         let held = self.node.job.and_then(|job| inventory.job(job)).is_some_and(|job| job.decommission);
         if drained && held {
-            let text = format!("the cleanup of {name} is tried again; it stays drained");
+            let text = format!("the cleanup of {name} is retried; it stays drained");
             return (Some(Command::ResumeNode { node: id }), said(&text));
         }
         let next = match self.node.lifecycle {
@@ -445,12 +447,12 @@ impl Desk<'_> {
         (Some(Command::Zone { node: id, zone }), said(&text))
     }
 
-    /// What is cleaned up for good is not queued for a return without a word.
+    /// Refuses to queue a final cleanup for an absent node unless `--force` confirms it.
     fn here_or_forced(&self, verb: &str) -> Result<(), Failure> {
         let name = self.node.name();
         match self.node.absence.as_ref().filter(|a| a.returned.is_none() && !self.request.force) {
             Some(absence) => {
-                let text = format!("{name} is away since {}", crate::rpc::wire::rfc3339(absence.last_seen));
+                let text = format!("{name} is away since {}", rfc3339(absence.last_seen));
                 let next = format!("remoor {verb} {name} --force cleans it up on its return");
                 Err(Failure::new(Code::Refused, text).next(next))
             }
@@ -458,7 +460,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Never sets up who was not set up before, or not any more: a roll-out is no commissioning.
+    /// Refuses a node that was never set up or is decommissioned: a rollout does not commission.
     fn update(&self) -> Result<Decided, Failure> {
         let inventory = self.shared.inventory();
         self.in_service()?;
@@ -473,14 +475,15 @@ impl Desk<'_> {
     fn maintenance(&self) -> Result<Decided, Failure> {
         let until = (self.request.for_ms > 0).then(|| wall().after(self.request.for_ms));
         let text = match until {
-            Some(until) => format!("is in maintenance until {}", crate::rpc::wire::rfc3339(until)),
+            Some(until) => format!("is in maintenance until {}", rfc3339(until)),
             None => "is no longer in maintenance".to_owned(),
         };
         Ok((Some(Command::Maintenance { node: self.node.id, until }), said(&format!("{} {text}", self.node.name()))))
     }
 
-    /// The key that is offered now must have the fingerprint that the operator names; it alone is trusted, beside recorded
-    /// ones that the host still offers. The other keys of the scan nobody has compared: whoever answered has written them.
+    /// Trusts the host key with the fingerprint that the operator names, and recorded keys that are
+    /// still offered. Nobody has compared the other offered keys; whoever answered may have made
+    /// them up.
     async fn trust_key(&self) -> Result<Decided, Failure> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
@@ -498,7 +501,7 @@ impl Desk<'_> {
     }
 }
 
-/// Of the offered keys those that somebody has compared: the one of this fingerprint, and those recorded before.
+/// The offered keys that somebody has compared: that of this fingerprint, and recorded ones.
 fn compared(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec<String> {
     let print = |line: &str| crate::ssh::fingerprint(line);
     let known: BTreeSet<String> = recorded.iter().filter_map(|k| print(k)).chain([fingerprint.to_owned()]).collect();
@@ -518,83 +521,4 @@ fn list(services: &[ServiceName]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{
-        Applied, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, ServiceSummary, Sha256, Wall, Witness,
-    };
-
-    #[test]
-    fn those_of_one_group_that_are_updated_together_are_a_roll_out() {
-        let mut inventory = Inventory::default();
-        let mut summary = FleetSummary::default();
-        let mut ids = Vec::new();
-        let write = |inventory: &mut Inventory, command| {
-            let index = inventory.applied + 1;
-            inventory.apply(index, &Entry { at: Wall(index), by: "admin".to_owned(), command })
-        };
-        for (name, group) in [("w1", "web"), ("w2", "web"), ("d1", "db")] {
-            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
-            let applied = write(&mut inventory, Command::Accept { spec, role: ClusterRole::Worker });
-            let Applied::Node(id) = applied else { panic!("{applied:?}") };
-            ids.push(id);
-            summary.hosts.insert(name.into(), HostSummary { group: group.into(), desired: Sha256::of(b"two") });
-            summary.groups.insert(group.into(), GroupSummary::default());
-        }
-        write(&mut inventory, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
-        let marked = |ids: &[NodeId]| {
-            let want = |node: &NodeId| Command::Want {
-                node: *node,
-                want: Box::new(Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Apply, Wall(1)) }),
-            };
-            let mut commands: Vec<Command> = ids.iter().map(want).collect();
-            roll_out(&inventory, &mut commands);
-            let marks = commands.iter().map(|c| matches!(c, Command::Want { want, .. } if want.rollout));
-            marks.collect::<Vec<bool>>()
-        };
-        assert_eq!(marked(&ids), [true, true, false], "one of a group is alone in it");
-        assert_eq!(marked(&ids[1..]), [false, false]);
-        assert_eq!(marked(&ids[..1]), [false]);
-    }
-
-    #[test]
-    fn what_is_only_looked_at_is_no_part_of_a_resetup() {
-        let mut summary = FleetSummary::default();
-        for (name, watched) in [("app", false), ("clock", true), ("other", false)] {
-            summary.services.insert(name.into(), ServiceSummary { watched, ..ServiceSummary::default() });
-        }
-        let mut inventory = Inventory::default();
-        let command = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
-        inventory.apply(1, &Entry { at: Wall(1), by: "admin".to_owned(), command });
-        let reason = |service: &str, by| Reason::new(by, service.into(), "differs".to_owned(), false);
-        let of = |digest: &[&str], check: &[&str], desired: &[&str]| {
-            let by = [(digest, Witness::Digest), (check, Witness::Check), (desired, Witness::Desired)];
-            let reasons = by.iter().flat_map(|(services, by)| services.iter().map(|service| reason(service, *by)));
-            about(&inventory, &["app".into(), "clock".into()], &reasons.collect::<Vec<_>>())
-        };
-        let app = Some(BTreeSet::from(["app".into()]));
-        assert_eq!(of(&["app", "clock", "other"], &[], &[]), app);
-        assert_eq!(of(&["clock", "clock"], &[], &[]), None);
-        assert_eq!(of(&["clock"], &["app"], &[]), None, "an alert of app is no drift of it");
-        assert_eq!(of(&["app"], &["clock"], &[]), app);
-        // What is desired is of no service.
-        assert_eq!(of(&[], &[], &[""]), Some(BTreeSet::new()));
-        assert_eq!(of(&[], &[], &[]), Some(BTreeSet::new()));
-    }
-
-    #[test]
-    fn trusted_is_only_what_somebody_compared() {
-        let key = |kind: &str, data: &str| format!("{kind} {data}");
-        let (new, other) = (key("ssh-ed25519", "AAAAbmV3"), key("ssh-rsa", "AAAAb3RoZXI="));
-        let (old, gone) = (key("ecdsa-sha2-nistp256", "AAAAb2xk"), key("ssh-ed25519", "AAAAZ29uZQ=="));
-        let print = crate::ssh::fingerprint(&new).expect("a key line");
-        let offered = || vec![new.clone(), other.clone(), old.clone()];
-        assert_eq!(compared(offered(), &print, &[]), std::slice::from_ref(&new));
-        let recorded = [format!("{old} root@w1"), gone];
-        assert_eq!(
-            compared(offered(), &print, &recorded),
-            [new.clone(), old.clone()],
-            "one that it offers no more goes"
-        );
-    }
-}
+mod tests;

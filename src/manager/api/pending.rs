@@ -1,4 +1,5 @@
-//! Machines that ask to be let in without a secret, and the operator's answer to them and to nodes whose certificate ran out.
+//! Machines that ask to join without a secret, and the operator's answer to them and to nodes whose
+//! certificate expired.
 
 use super::super::{Shared, wall};
 use super::member::spec_of;
@@ -14,7 +15,8 @@ use axum::extract::State;
 use serde_json::json;
 use std::sync::Arc;
 
-/// A machine whose clock is off is told by how much. `theirs`: None of an older version.
+/// Refuses a machine whose clock is off, and says by how much. `theirs`: None from an older
+/// version.
 pub fn in_time(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
     let Some(theirs) = theirs else { return Ok(()) };
     let off = theirs.0.abs_diff(now.0);
@@ -28,10 +30,10 @@ pub fn in_time(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
     Err(failure.next("set the clock (timedatectl set-ntp true), then the same command"))
 }
 
-/// Whether an operator has accepted the machine, which is entered as waiting if it is not.
+/// Checks that an operator has accepted the machine; otherwise enters it as waiting.
 pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Failure> {
     let (now, name) = (wall(), &request.name);
-    // Said before it is entered as waiting, which it may not be.
+    // Checked first: a denied machine may not be entered as waiting.
     if let Some(denied) = shared.inventory().denied.get(&request.node_public_key) {
         return Err(said_no(&denied.spec.name));
     }
@@ -46,7 +48,7 @@ pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Fail
             let by = By::from(format!("join from {}", request.advertise));
             propose(shared, &by, Command::Pend { spec: spec_of(request), role }).await?;
             let entered = waits(&shared.inventory());
-            entered.ok_or_else(|| Failure::new(Code::Retry, "it was answered meanwhile; ask again"))?
+            entered.ok_or_else(|| Failure::new(Code::Retry, "the request was answered meanwhile; retry"))?
         }
     };
     match pending.answer {
@@ -54,21 +56,21 @@ pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Fail
         Answer::Denied => Err(said_no(name)),
         Answer::None => {
             let (until, fingerprint) = (wire::rfc3339(pending.expires), fingerprint(&request.node_public_key));
-            let text = format!("{name} waits to be let in, until {until}");
+            let text = format!("{name} waits to be accepted, until {until}");
             let failure = Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager"));
             Err(failure.details(json!({"fingerprint": fingerprint, "expires": until})))
         }
     }
 }
 
-/// A no stands against every token, until an operator takes it back.
+/// A denial overrides every token until an operator takes it back.
 fn said_no(name: &NodeName) -> Failure {
     let text = format!("an operator denied {name} with this key");
-    let next = format!("remoor accept {name}, on a manager, takes that back");
+    let next = format!("to take that back, on a manager: remoor accept {name}");
     Failure::new(Code::Refused, text).details(json!({ "refusal": "denied" })).next(next)
 }
 
-/// An operator's yes, or no, to who waits under a name.
+/// Accepts or denies the machine or node that waits under a name.
 pub async fn accept(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -99,31 +101,33 @@ fn answer(
 ) -> Result<(Command, String), Failure> {
     let shown = fingerprint(&pending.spec.public_key);
     if !request.fingerprint.is_empty() && request.fingerprint != shown {
-        let text = format!("the key of who waits as {name} has the fingerprint {shown}; nothing was changed");
+        let text =
+            format!("the machine that waits as {name} has a key with the fingerprint {shown}; nothing was changed");
         return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept --deny {name}")));
     }
     if request.deny {
-        return Ok((Command::Deny { name: name.clone() }, format!("{name} ({shown}) is not let in")));
+        return Ok((Command::Deny { name: name.clone() }, format!("{name} ({shown}) is denied")));
     }
     if role.is_none() && pending.role == ClusterRole::Manager {
-        let text = format!("{name} asks to manage: it would get the keys of the cluster");
+        let text = format!("{name} asks to be a manager: it would get the keys of the cluster");
         return Err(
             Failure::new(Code::Conflict, text).next(format!("remoor accept {name} --role manager, or --role worker"))
         );
     }
     let role = role.unwrap_or(pending.role);
-    let text = format!("{name} ({shown}) is let in as {}, as soon as it asks again", role.word());
+    let text = format!("{name} ({shown}) is accepted as {}; it joins when it asks again", role.word());
     Ok((Command::Admit { name, key: pending.spec.public_key.clone(), role }, text))
 }
 
-/// The machine does not wait any more, and may again, or come by a token.
+/// Takes a denial back. The machine does not wait any more; it may ask again or use a token.
 fn taken_back(name: NodeName, denied: &Denied, role: Option<ClusterRole>) -> (Command, String) {
     let key = denied.spec.public_key.clone();
-    let text = format!("the no to {name} ({}) is taken back: it may ask again, or come by a token", fingerprint(&key));
+    let text =
+        format!("the denial of {name} ({}) is taken back: it may ask again, or join with a token", fingerprint(&key));
     (Command::Admit { name, key, role: role.unwrap_or_default() }, text)
 }
 
-/// A node whose certificate ran out.
+/// Accepts a node whose certificate expired.
 fn again(
     request: &AcceptRequest,
     inventory: &Inventory,
@@ -131,7 +135,8 @@ fn again(
 ) -> Result<(Command, String), Failure> {
     let name = &request.name;
     let node = inventory.by_name(name).filter(|n| inventory.lapsed.contains_key(&n.id));
-    let none = || Failure::new(Code::NotFound, format!("nobody waits to be accepted as {name}")).next("remoor nodes");
+    let none =
+        || Failure::new(Code::NotFound, format!("no machine waits to be accepted as {name}")).next("remoor nodes");
     let node = node.ok_or_else(none)?;
     let shown = fingerprint(&node.spec.public_key);
     if !request.fingerprint.is_empty() && request.fingerprint != shown {
@@ -139,18 +144,18 @@ fn again(
         return Err(Failure::new(Code::Conflict, text));
     }
     if request.deny {
-        let text = format!("{name} is a node, whose certificate ran out: it stays out without a word");
+        let text = format!("{name} is a node whose certificate expired: it stays out until it is accepted");
         return Err(Failure::new(Code::Refused, text).next(format!("remoor remove {name}")));
     }
     if role.is_some_and(|role| role != node.role) {
-        let text = format!("{name} is to be a {}", node.role.word());
+        let text = format!("the desired role of {name} is {}", node.role.word());
         return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept {name}, then promote or demote it")));
     }
-    let text = format!("{name} ({shown}) gets a new certificate, as soon as it asks again");
+    let text = format!("{name} ({shown}) gets a new certificate when it asks again");
     Ok((Command::Readmit { node: node.id }, text))
 }
 
-/// A role in an order; None where none is named.
+/// Parses the role of an order; None if it names none.
 pub fn role(word: &str) -> Result<Option<ClusterRole>, Failure> {
     match word {
         "" => Ok(None),
@@ -160,11 +165,11 @@ pub fn role(word: &str) -> Result<Option<ClusterRole>, Failure> {
     }
 }
 
-/// Why somebody waits.
+/// Values of `why` in a pending view.
 const JOIN: &str = "join";
 pub const CERTIFICATE: &str = "certificate";
 
-/// What `status` says of those whom nobody has answered yet.
+/// Warnings of `status` about machines and nodes that wait for an answer.
 pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
     let told = |(why, what, next): (&str, &str, &str)| {
         let names = waiting.iter().filter(|one| one.why == why && one.state == "waiting").map(|one| one.name.as_str());
@@ -172,11 +177,11 @@ pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
         (!names.is_empty()).then(|| format!("waiting {what}: {}; next: {next}", few(&names)))
     };
     let join = "compare the key in remoor nodes, then remoor accept NAME, or --deny";
-    let all = [(JOIN, "to be let in", join), (CERTIFICATE, "for a new certificate", "remoor accept NAME")];
+    let all = [(JOIN, "to be accepted", join), (CERTIFICATE, "for a new certificate", "remoor accept NAME")];
     all.into_iter().filter_map(told).collect()
 }
 
-/// All who wait, and what was said to them.
+/// All machines and nodes that wait, with the answer so far.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     let machines = inventory.pending.values().filter(|p| p.expires >= now);
     let machines = machines.filter(|p| !matches!(p.answer, Answer::Accepted(_)) || !is_node(inventory, p)).map(|p| {
@@ -196,7 +201,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
             expires: Some(wire::rfc3339(p.expires)),
         }
     });
-    // A no that outlasted the waiting.
+    // Denials that are still in force after the waiting expired.
     let over = |d: &&Arc<Denied>| {
         let waits = inventory.pending.get(&d.spec.name).filter(|p| p.expires >= now);
         waits.is_none_or(|p| p.spec.public_key != d.spec.public_key)
@@ -211,7 +216,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         since: wire::rfc3339(denied.at),
         expires: None,
     });
-    // One whose yes is over without a word counts as waiting once it comes again.
+    // A node whose acceptance expired unused counts as waiting only when it asks again.
     let nodes = inventory.lapsed.iter().filter(|(_, l)| l.accepted_until.is_none() || l.accepted(now));
     let nodes = nodes.filter_map(|(id, lapsed)| {
         let node = inventory.node(*id)?;
@@ -229,7 +234,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     machines.chain(denied).chain(nodes).collect()
 }
 
-/// Who was accepted and has come waits no more.
+/// Whether the accepted machine has joined and so does not wait any more.
 fn is_node(inventory: &Inventory, pending: &Pending) -> bool {
     let node = inventory.names.get(&pending.spec.name).and_then(|id| inventory.node(*id));
     node.is_some_and(|n| n.spec.public_key == pending.spec.public_key)
@@ -270,7 +275,7 @@ mod tests {
         let told = warnings(&waiting);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
-            told[0].starts_with("waiting to be let in: w4, w6; next: ") && told[0].contains("remoor accept"),
+            told[0].starts_with("waiting to be accepted: w4, w6; next: ") && told[0].contains("remoor accept"),
             "{told:?}"
         );
         assert_eq!(told[1], "waiting for a new certificate: w5; next: remoor accept NAME");

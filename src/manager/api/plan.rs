@@ -1,6 +1,7 @@
-//! `POST /v1/nodes/{name}/plan`: what a re-setup would be about and what stands against it. Examines, and runs nothing.
+//! `POST /v1/nodes/{name}/plan`: what a re-setup would cover and what prevents it. Examines the
+//! node and runs nothing on it.
 //!
-//! It says which tasks would be selected, not what they would change: that is known only on the node.
+//! The plan lists the selected tasks, not what they would change: only the node knows that.
 
 use super::super::{Shared, blobs};
 use super::look::look;
@@ -16,7 +17,7 @@ use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
 use std::sync::Arc;
 
-/// Tasks shown of each phase.
+/// Maximum number of tasks shown for each phase.
 const TASKS_MAX: usize = 1_000;
 
 pub async fn plan(
@@ -33,7 +34,7 @@ pub async fn plan(
     let mut against = Vec::new();
     match desk.may_resetup(&inventory) {
         Ok(()) => {}
-        // What it would be refused for is an answer too; a service that is not there is a wrong question.
+        // A refusal is part of the answer, but a service that does not exist is a wrong question.
         Err(failure) if failure.code == Code::Refused => against.push(failure.message),
         Err(failure) => return Err(failure),
     }
@@ -47,7 +48,7 @@ pub async fn plan(
     let judged = desk.judged(&inventory, &evidence);
     let unclear = matches!(judged.verdict, Verdict::Unknown(_)) && evidence.expected.is_some() && !request.force;
     if unclear {
-        against.push("it could not be judged, and unknown is not drift: refused without --force".to_owned());
+        against.push("no verdict is possible, and unknown is not drift: refused without --force".to_owned());
     }
     let mut view = PlanView {
         version: 1,
@@ -86,7 +87,7 @@ pub async fn plan(
     Ok(axum::Json(view))
 }
 
-/// The tasks of one phase, and a word on what is not among them.
+/// The tasks of one phase, and a note about what is left out.
 async fn tasks(
     shared: &Arc<Shared>,
     node: &Node,

@@ -1,5 +1,6 @@
-//! Where this manager's log ends, for one whose operator considers a recovery: it works without a majority. Each node may ask: one that
-//! managed before the cluster was founded anew is a worker of this epoch, and must hear that there is a newer one.
+//! The end of this manager's log, for an operator who considers a recovery; it works without a
+//! majority. Every node may ask: a manager from before the cluster was rebuilt is a worker in the
+//! new epoch, and must learn that there is a newer epoch.
 
 use super::super::Shared;
 use super::{as_of, member};
@@ -9,7 +10,8 @@ use crate::rpc::wire::Failure;
 use axum::extract::State;
 use std::sync::Arc;
 
-/// A leader that was not heard for so long is taken for gone: twice the longest election.
+/// A leader that was not heard for this long counts as gone: twice the longest election, in
+/// milliseconds.
 const LED_MS_MAX: u64 = 4_000;
 
 pub async fn position(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<PositionReply>, Failure> {

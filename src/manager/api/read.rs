@@ -1,4 +1,4 @@
-//! Questions: status, history, jobs, why.
+//! Read requests: status, history, job output, why, metrics.
 
 use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc};
 
-/// Items of history at most in one answer.
+/// Maximum number of history items in one answer.
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
@@ -32,8 +32,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let managers_up = roles::answering(&raft, &inventory, nodes.iter().filter(|n| !told.contains(&n.id)));
     let as_of = as_of(&shared);
     let mut warnings = match as_of.leader.as_ref().filter(|_| as_of.heard) {
-        // How many answer it alone knows.
-        Some(leader) => vec![format!("{leader} leads and is heard, but does not answer at its API")],
+        // Only the leader knows how many managers answer.
+        Some(leader) => vec![format!("{leader} leads and sends heartbeats, but its API does not answer")],
         None => roles::outlook(raft.is_leader, managers, managers_up),
     };
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
@@ -48,7 +48,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
     warnings.extend(shared.backups.warning(&shared.me, wall()));
-    // The notices of these, of days ago perhaps, would say it twice.
+    // Notices of these kinds may be days old, and the warnings above already cover them.
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, BACKUP]).into_iter().rev().take(5));
     Ok(Answer(StatusView {
         version: 1,
@@ -69,32 +69,32 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     }))
 }
 
-/// Managers whose machines are there, and which take no part in decisions all the same.
+/// Managers whose machines are up but that do not answer the leader.
 fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String> {
     let there = nodes.filter(|n| n.presence == "alive" && n.manager.as_deref() == Some("voter"));
     let told = there.filter_map(|n| {
         let (name, silent) = (&n.name, n.manager_silent.as_ref()?);
         Some(format!(
-            "{name} is there and has a vote, but manages nothing: {silent}; next: on {name}, remoor status and its log say why; if \
-             it does not come back: remoor demote {name}, then remoor promote {name}, which gives it another vote"
+            "{name} is up and is a voter, but does not work as a manager: {silent}; next: on {name}, remoor status and its log \
+             show why; if it does not recover: remoor demote {name}, then remoor promote {name}, which gives it a new Raft id"
         ))
     });
     told.collect()
 }
 
-/// Members of Raft that are refused, as long as their ids are anybody's.
+/// Members of Raft that are rejected, as long as a node holds their id.
 fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inventory) -> Vec<String> {
     let told = refused.iter().filter_map(|(id, (why, since))| {
         let (name, since) = (inventory.holds(*id)?.name(), wire::rfc3339(*since));
         Some(format!(
-            "{name} is refused as a manager: {why} (met {since}); next: remoor demote {name}, then remoor promote {name}; \
-             operating.md says what to do with a copy",
+            "{name} is rejected as a manager: {why} (the accepted start was first seen {since}); next: remoor demote {name}, \
+             then remoor promote {name}; for a copy see docs/guides/backup-and-disaster.md",
         ))
     });
     told.collect()
 }
 
-/// Agents whose program is another than this manager's, in one line each version.
+/// Agents with another version than this manager, one line for each version.
 fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let own = env!("CARGO_PKG_VERSION");
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -107,7 +107,7 @@ fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<S
     told.collect()
 }
 
-/// The first of these names, and how many more there are.
+/// The first five names, and how many more there are.
 pub(super) fn few(names: &[&str]) -> String {
     let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -146,7 +146,8 @@ pub struct LogQuery {
     follow: bool,
 }
 
-/// The output of a job's attempts, fetched from the managers that ran them; with `follow` until the job is closed.
+/// Streams the output of a job's attempts, fetched from the managers that ran them. With `follow`
+/// it continues until the job is closed.
 pub async fn job_log(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -195,7 +196,7 @@ fn about_job(item: &StreamItem, job: &crate::model::Job, id: u64) -> bool {
     }
 }
 
-/// Everything that happens, from now on.
+/// Streams everything that happens from now on.
 pub async fn watch(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Response, Failure> {
     operator(&shared, &caller)?;
     let stream = shared.watch_stream();
@@ -209,7 +210,7 @@ pub async fn watch(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
     Ok(wire::ndjson(rx))
 }
 
-/// Copies the stream to one reader until `goes_on` says no or the reader is gone.
+/// Copies the stream to one reader until `goes_on` returns false or the reader is gone.
 async fn pump(
     mut stream: broadcast::Receiver<StreamItem>,
     tx: &mpsc::Sender<Value>,
@@ -270,7 +271,7 @@ pub async fn why(
 /// Why drift of a node is only reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reported {
-    /// All that differs is only looked at.
+    /// Everything that differs is monitor-only.
     Watched,
     /// The node was adopted, and its group names no policy.
     Adopted,
@@ -289,7 +290,7 @@ impl Reported {
     }
 }
 
-/// What was not done and why, and what an operator may do about it.
+/// Actions that were not taken, with reasons, and commands that an operator may use.
 fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
@@ -301,7 +302,7 @@ fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec
                 next.push(format!("remoor check {name}"));
             }
             (Remedy::Report, _) if reported == Reported::Watched => {
-                not_done.push("no re-setup: what differs is only looked at, not provisioned".to_owned());
+                not_done.push("no re-setup: what differs is monitor-only, not provisioned".to_owned());
                 next.push(format!("remoor diff {name}"));
                 next.push(format!("remoor adopt {name}"));
             }
@@ -326,12 +327,12 @@ fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec
         }
     }
     if let Some(hold) = &node.hold.as_ref().filter(|_| view.conditions.iter().any(|c| c.is == "held")) {
-        not_done.push(format!("nothing is set up by itself: held: {}", hold.why));
+        not_done.push(format!("nothing is set up automatically: held: {}", hold.why));
         next.push(format!("remoor resume {name}"));
     }
     if let Some(want) = &node.want {
         let what = if want.undo.is_some() { "undo" } else { "re-setup" };
-        next.push(format!("remoor job cancel {name} calls off the {what} that is queued"));
+        next.push(format!("remoor job cancel {name} cancels the queued {what}"));
     }
     not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));
     if view.conditions.iter().any(|c| c.is == "waiting" && c.why.contains("window opens at")) {
@@ -340,7 +341,7 @@ fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec
     if let Some(blocked) = view.conditions.iter().find(|c| c.is == "blocked") {
         not_done.push(format!("blocked: {}", blocked.why));
         next.push(format!(
-            "look at the network from the managers to the SSH port of {name}; it goes on once one reaches it"
+            "look at the network from the managers to the SSH port of {name}; the job continues once one reaches it"
         ));
     }
     if view.presence == "away" {
@@ -363,7 +364,7 @@ pub async fn prometheus(State(shared): State<Arc<Shared>>, caller: Caller) -> Re
     Ok(metrics_text(&shared))
 }
 
-/// What this manager knows of the cluster, as Prometheus text.
+/// Metrics of this manager and its view of the cluster, as Prometheus text.
 pub fn metrics_text(shared: &Shared) -> String {
     let leads = shared.raft.status().borrow().is_leader;
     let age_ms = if leads { Some(0) } else { shared.age_ms() };

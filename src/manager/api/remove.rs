@@ -1,5 +1,6 @@
-//! Taking nodes out for good: what an order to remove says, what gossip has against it, and who was removed. Refusing is the
-//! state machine's, and the way of a manager out of Raft the role manager's.
+//! Removing nodes: the answer to an order, when gossip speaks against it, and the list of removed
+//! nodes. The state machine refuses what is not allowed, and the role manager removes a manager
+//! from Raft first.
 
 use super::super::{Shared, members};
 use super::order::{Decided, Desk, said};
@@ -11,7 +12,7 @@ use crate::rpc::wire::{Answer, Code, Failure, rfc3339};
 use axum::extract::State;
 use std::sync::Arc;
 
-/// What is proposed, and what is said once it stands. Who gossips is up, whatever the log says of it by now.
+/// Decides on an order to remove. A node that gossips is up, whatever the log says of it by now.
 pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
     let (node, force) = (desk.node, desk.request.force);
     let name = node.name();
@@ -26,12 +27,13 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
     if force && let Some(why) = roles::stays(desk.shared, node) {
         return Err(Failure::new(Code::Refused, format!("{name} can't leave Raft now: {why}"))
             .details(serde_json::json!({"refusal": "quorum"}))
-            .next("remoor demote those that are dead first, or bring them back; remoor raft-members shows them"));
+            .next("first bring the dead managers back or remoor demote them; remoor raft-members shows them"));
     }
     Ok((Some(Command::Remove { node: node.id, force }), said(&words(node, up))))
 }
 
-/// Of one that gossip has not, and that is not entered as away, nothing is known yet: as after a recovery, or of a new leader.
+/// Refuses to remove a node that is up or whose state is unknown. A node that is neither in gossip
+/// nor entered as absent is unknown, as after a recovery or under a new leader.
 fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
     let name = node.name();
     let refused = |code: &str, text: String, next: String| {
@@ -42,7 +44,7 @@ fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
         return refused("node-up", format!("node {name} is up; stop it or use --force"), next);
     }
     if node.absence.is_none() && node.marks.is_some() {
-        let text = format!("{name} is not seen by gossip, and its absence is not entered yet");
+        let text = format!("gossip does not see {name}, but its absence is not recorded yet");
         let next = format!("remoor remove {name} again in half a minute, or with --force if it is gone for sure");
         return refused("not-seen", text, next);
     }
@@ -52,13 +54,14 @@ fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
 fn words(node: &Node, up: bool) -> String {
     let name = node.name();
     match (node.manages(), up) {
-        (true, _) => format!("{name} is to be removed; it leaves Raft first"),
-        (false, true) => format!("{name} is removed; its daemon is told, and stops gossiping"),
+        (true, _) => format!("{name} will be removed; it leaves Raft first"),
+        (false, true) => format!("{name} is removed; its daemon is notified and stops gossiping"),
         (false, false) => format!("{name} is removed; its name is free"),
     }
 }
 
-/// Those that are nodes no more by these orders, which were accepted; `before` is the state that these were decided on.
+/// Tells the nodes that these accepted orders removed. `before` is the state on which the orders
+/// were decided.
 pub(super) fn tell(shared: &Shared, before: &Inventory, ordered: &[NodeId]) {
     let now = shared.inventory();
     for id in ordered.iter().filter(|id| now.removed.contains_key(id)) {
@@ -72,7 +75,7 @@ pub(super) fn of(commands: &[Command]) -> Vec<NodeId> {
     removed.filter_map(Command::in_batch).collect()
 }
 
-/// Who was taken out for good, and until when that is remembered.
+/// Lists removed nodes, and until when they are remembered.
 pub async fn removed(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RemovedView>, Failure> {
     operator(&shared, &caller)?;
     Ok(Answer(RemovedView { version: 1, as_of: as_of(&shared), removed: list(&shared.inventory()) }))

@@ -1,5 +1,5 @@
-//! Renewing a node's certificate. One that still holds is renewed for the asking; who comes with one that ran out is the node
-//! that it was, and waits for an operator's `remoor accept`.
+//! Renews a node's certificate. A valid one is renewed on request. A node whose certificate expired
+//! keeps its identity, but waits for an operator's `remoor accept`.
 
 use super::super::{Shared, wall};
 use super::{By, JoinDesk, member, propose};
@@ -20,23 +20,23 @@ pub async fn renew(
     let reply = desk.issue(&node, &request.tls_csr_pem)?;
     match caller.expired(wall()) {
         true => readmitted(shared, &node, &request.machine_id, caller.replaced()).await?,
-        // It holds a good one again.
+        // The node has a valid certificate again.
         false if shared.inventory().lapsed.contains_key(&node.id) => {
             propose(shared, &by(&node), Command::Renewed { node: node.id }).await?;
         }
         false => {}
     }
-    tracing::info!(node = %node.name(), "a certificate was issued anew");
+    tracing::info!(node = %node.name(), "certificate renewed");
     Ok(axum::Json(reply))
 }
 
-/// Whether an operator said yes to this node, which is entered as waiting if it is not.
+/// Checks that an operator accepted this node again; otherwise enters it as waiting.
 async fn readmitted(shared: &Shared, node: &Node, machine_id: &str, replaced: bool) -> Result<(), Failure> {
     let name = node.name();
-    let why = if replaced { "is of a CA that was replaced" } else { "ran out" };
+    let why = if replaced { "is from a CA that was replaced" } else { "expired" };
     if !node.spec.machine_id.is_empty() && node.spec.machine_id != machine_id {
-        let text = format!("{name} comes with a certificate that {why}, from another machine than the one that joined");
-        return Err(Failure::new(Code::Refused, text).next("remove the node, then join that machine anew"));
+        let text = format!("{name} presents a certificate that {why}, from another machine than the one that joined");
+        return Err(Failure::new(Code::Refused, text).next("remove the node, then join that machine again"));
     }
     let lapsed = shared.inventory().lapsed.get(&node.id).copied();
     if lapsed.is_some_and(|l| l.accepted(wall())) {

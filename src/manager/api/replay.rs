@@ -1,5 +1,6 @@
-//! `GET /v1/nodes/{name}/replay`: what the leader was told of a node and what it asked for, and how its last verdict came
-//! about. Reads the flight recorder; a leader knows nothing from before its own time.
+//! `GET /v1/nodes/{name}/replay`: the events that the leader received about a node, the actions
+//! that followed, and how the last verdict was reached. It reads the flight recorder, so a leader
+//! knows nothing from before its leadership.
 
 use super::super::{Shared, recorder::Step, words};
 use super::{as_of, named, operator};
@@ -11,7 +12,7 @@ use crate::rpc::wire::{self, Answer, Failure};
 use axum::extract::{Path, State};
 use std::sync::Arc;
 
-/// Steps in one answer, the newest.
+/// Maximum number of steps in one answer; the newest are shown.
 const SHOWN_MAX: usize = 500;
 
 pub async fn replay(

@@ -1,4 +1,5 @@
-//! What managers ask each other about ways to nodes: whether one is reached, and to be so kind as to examine it.
+//! Requests between managers about reaching nodes: whether a manager reaches a node, and to examine
+//! a node on behalf of another manager.
 
 use super::super::{Shared, errand, reach};
 use super::manager;
@@ -12,14 +13,14 @@ use std::sync::Arc;
 
 type Answer<T> = Result<axum::Json<T>, Failure>;
 
-/// Whether this manager reaches the node; it looks now.
+/// Whether this manager reaches the node. It checks now.
 pub async fn ask(State(shared): State<Arc<Shared>>, caller: Caller, Path(id): Path<u64>) -> Answer<Line> {
     manager(&shared, &caller)?;
     let node = known(&shared, id)?;
     Ok(axum::Json(reach::own(&shared, node).await))
 }
 
-/// Another manager says that it does not reach the node.
+/// Receives the report of another manager that it does not reach the node.
 pub async fn tell(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -37,7 +38,7 @@ pub struct Basis {
     basis: u64,
 }
 
-/// Examines the node for another manager; the answer is MessagePack.
+/// Examines the node for another manager. The answer is MessagePack.
 pub async fn examine(
     State(shared): State<Arc<Shared>>,
     caller: Caller,

@@ -1,5 +1,6 @@
-//! Managers and workers: what an order to promote or demote says and warns of, what a node's membership looks like, and
-//! `GET /v1/raft`. Refusing is the state machine's, and bringing it about the role manager's.
+//! Managers and workers: answers and warnings for promote and demote, a node's membership in views,
+//! and `GET /v1/raft`. The state machine refuses what is not allowed, and the role manager carries
+//! it out.
 
 use super::super::{Shared, members, wall};
 use super::order::{Decided, Desk, said};
@@ -16,14 +17,15 @@ use axum::extract::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member that has not answered for longer is told as silent: twenty heartbeats, so no pause of a busy disk. What is decided
-/// about votes goes by less (`HEARD_MS`): there a moment too long costs a wait, here one too short a false alarm.
+/// A member that has not answered for this long is reported as silent: twenty heartbeats, so no
+/// pause of a busy disk. Decisions about votes use the shorter `HEARD_MS`: there, a value that is
+/// too long costs a wait; here, one that is too short is a false alarm.
 const SILENT_MS: u64 = 5_000;
 
-/// What Raft makes of a node.
+/// A node's membership as Raft has it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seat {
-    /// In Raft's own words; None: no member.
+    /// The name of its role in Raft; None: not a member.
     pub manager: Option<&'static str>,
     pub state: Observed,
     pub waits: Option<String>,
@@ -32,12 +34,14 @@ pub(super) struct Seat {
     pub silent: Option<String>,
 }
 
-/// `waits` is asked for where it is not yet what it is to be, and this manager leads: no other knows.
+/// The membership of `node`. `waits` is only called on the leader and only while the desired role
+/// is not reached, because no other manager knows the answer.
 pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Option<String>) -> Seat {
     let membership = seen(raft);
     let manager = node.raft.and_then(|id| word(&membership, id));
     let state = observed(node, &membership);
-    // It votes, and who counts on three votes would be wrong: without the leader its vote may come to nothing.
+    // Shown as a learner although it votes: until the change is complete, its vote may not count
+    // without the leader, so an operator must not rely on it.
     let entering = node.raft.filter(|id| raft.entering.contains(id) && state == Observed::Voter);
     let (manager, state) = match entering {
         Some(id) => {
@@ -51,25 +55,27 @@ pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Optio
     Seat { manager, state, waits, lag: learner.map(|id| membership.lag(id)), silent }
 }
 
-/// For how long a member has not answered the leader, in words; None: it does, is no member, or this manager does not lead. Gossip
-/// has the machine also where its manager part ended, hangs, or is refused, and only who answers counts for a majority.
+/// The time for which a member has not answered the leader, as text. None: it answers, is not a
+/// member, or this manager does not lead. Gossip also has a machine whose manager service ended,
+/// hangs or is rejected; only a member that answers counts for a majority.
 fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
     let member = raft.voters.contains_key(&id) || raft.learners.contains_key(&id);
     if !raft.is_leader || id == raft.id || !member {
         return None;
     }
     match raft.acked_ms.get(&id) {
-        // Who just began to lead has heard nobody yet.
+        // A new leader has not heard any member yet.
         None => raft
             .led_ms
             .is_some_and(|ms| ms > SILENT_MS)
-            .then(|| "no answer to the leader since that one leads".to_owned()),
+            .then(|| "no answer to the leader since it began to lead".to_owned()),
         Some(ms) if *ms > SILENT_MS => Some(format!("no answer to the leader for {} s", ms / 1_000)),
         Some(_) => None,
     }
 }
 
-/// As this manager knows it; a leader has more to say. Ids begin with 1, so 0 is nobody.
+/// The membership as this manager knows it; a leader knows more. Raft ids begin with 1, so the
+/// default 0 is no member.
 fn seen(raft: &RaftStatus) -> Membership {
     Membership { me: raft.leader.unwrap_or_default(), ..members::membership(raft) }
 }
@@ -83,8 +89,9 @@ fn word(raft: &Membership, id: RaftId) -> Option<&'static str> {
     }
 }
 
-/// How many managers a decision can count on: who votes and answers the leader. Gossip is no measure of it: a machine whose manager
-/// part ended gossips on. A manager that does not lead knows of itself alone.
+/// The number of managers that count for a decision: those that vote and answer the leader. Gossip
+/// can't tell, because a machine whose manager service ended still gossips. A manager that does not
+/// lead knows only of itself.
 pub(super) fn answering<'a>(
     raft: &RaftStatus,
     inventory: &Inventory,
@@ -96,7 +103,7 @@ pub(super) fn answering<'a>(
     nodes.filter(votes).filter(answers).count() as u32
 }
 
-/// What is to be known of the number of managers, and of how many of them are up.
+/// Warnings about the number of managers and how many of them are up.
 pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
     let mut warnings = Vec::new();
     let need = majority(managers as usize);
@@ -105,8 +112,8 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
     }
     if !leads && managers > 0 {
         warnings.push(format!(
-            "no majority of the managers is there ({need} of {managers} are needed): orders are refused; agents go on hashing \
-             and checking, and what happens meanwhile is examined afterwards"
+            "no majority of the managers answers ({need} of {managers} are needed): orders are refused; agents continue to hash \
+             and check, and what happens meanwhile is examined afterwards"
         ));
     } else if managers > 1 && up < managers && up as usize <= need {
         warnings.push(format!("{up} of {managers} managers are up: one more loss ends the quorum"));
@@ -114,25 +121,28 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
     warnings
 }
 
-/// Whoever's certificate ran out is believed by nobody, and would never vote. `ends`: when it does, as far as it was seen.
+/// Refuses to promote a node with an expired certificate: nobody would accept its connections, so
+/// it would never vote. `ends` is the expiry, if known.
 fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), Failure> {
     let name = node.name();
     let lapsed = inventory.lapsed.get(&node.id);
     if lapsed.is_none() && ends.is_none_or(|ends| ends >= now) {
         return Ok(());
     }
-    let text = format!("the certificate of {name} ran out: it can't manage before it has a new one");
+    let text = format!("the certificate of {name} expired: it can't be a manager before it has a new one");
     let next = match lapsed {
-        Some(lapsed) if lapsed.accepted(now) => format!("systemctl restart remoor on {name}: it may have one"),
-        Some(_) => format!("remoor accept {name}, then the same command"),
+        Some(lapsed) if lapsed.accepted(now) => {
+            format!("systemctl restart remoor on {name}, which fetches the new one")
+        }
+        Some(_) => format!("remoor accept {name}, then repeat the command"),
         None => {
-            format!("start remoor on {name}, remoor accept {name} once remoor nodes lists it, then the same command")
+            format!("start remoor on {name}, remoor accept {name} once remoor nodes lists it, then repeat the command")
         }
     };
     Err(Failure::new(Code::Refused, text).details(serde_json::json!({ "refusal": "certificate" })).next(next))
 }
 
-/// What is proposed, and what is said once it stands.
+/// Decides on an order to change a node's role.
 pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Result<Decided, Failure> {
     if role == ClusterRole::Manager {
         let ends = desk.shared.certificates.of(desk.node.id);
@@ -146,15 +156,15 @@ fn words(node: &Node, role: ClusterRole, raft: &Membership) -> String {
     let name = node.name();
     let votes = node.raft.is_some_and(|id| raft.target.contains(&id));
     match (role, votes) {
-        (ClusterRole::Worker, false) if node.lost => format!("{name} is given up as a manager, and is a worker"),
-        (ClusterRole::Manager, false) => format!("{name} is to be a manager; it votes once it has caught up"),
+        (ClusterRole::Worker, false) if node.lost => format!("{name} is given up as a manager and becomes a worker"),
+        (ClusterRole::Manager, false) => format!("{name} becomes a manager; it votes once it has caught up"),
         (ClusterRole::Manager, true) => format!("demotion of {name} cancelled"),
         (ClusterRole::Worker, false) => format!("promotion of {name} cancelled"),
-        (ClusterRole::Worker, true) => format!("{name} is to be a worker; it votes until a majority has let it go"),
+        (ClusterRole::Worker, true) => format!("{name} becomes a worker; it votes until a majority has removed it"),
     }
 }
 
-/// What to think of before these are done together; of other orders nothing.
+/// Warnings about the effect of these orders together. Orders that change no role cause none.
 pub(super) fn warnings(shared: &Shared, commands: &[Command]) -> Vec<String> {
     let roles: BTreeMap<NodeId, ClusterRole> = commands
         .iter()
@@ -173,7 +183,7 @@ pub(super) fn warnings(shared: &Shared, commands: &[Command]) -> Vec<String> {
     warned(&shared.inventory(), &roles, &raft)
 }
 
-/// Why a node could not leave Raft now; None: it could, or is no voter.
+/// Why a node could not leave Raft now; None: it could, or it is not a voter.
 pub(super) fn stays(shared: &Shared, node: &Node) -> Option<String> {
     let raft = members::membership(&shared.raft.status().borrow());
     let stays: BTreeSet<RaftId> = raft.voters.keys().copied().filter(|id| Some(*id) != node.raft).collect();
@@ -190,7 +200,7 @@ fn warned(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, raft: &M
     let stuck = stuck(raft, &stays).and_then(|(id, up, of)| Some((inventory.holds(id)?, up, of)));
     if let Some((node, up, of)) = stuck.filter(|(node, ..)| roles.contains_key(&node.id)) {
         warnings.push(format!(
-            "{} votes until more managers answer: {up} of {}, and a majority is {}",
+            "{} stays a voter until more managers answer: {up} of {}, and a majority is {}",
             node.name(),
             counted(of, "manager"),
             majority(of)
@@ -199,8 +209,8 @@ fn warned(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, raft: &M
     warnings
 }
 
-/// The first voter that could not go now, were all let go that don't stay: the dead first, as the role manager does it. With
-/// how many would answer, of how many.
+/// The first voter that could not leave now if all voters outside `stays` left, dead ones first as
+/// in the role manager. Also returns how many of how many would answer.
 fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, usize)> {
     let mut voters: BTreeSet<RaftId> = raft.voters.keys().copied().collect();
     let mut go: Vec<RaftId> = voters.difference(stays).copied().collect();
@@ -217,7 +227,8 @@ fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, 
     None
 }
 
-/// The membership as Raft itself has it; of a manager that does not lead, without what only the leader knows.
+/// The membership as Raft has it. A manager that does not lead leaves out what only the leader
+/// knows.
 pub async fn raft(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RaftView>, Failure> {
     operator(&shared, &caller)?;
     let status = shared.raft.status().borrow().clone();
@@ -248,13 +259,14 @@ fn raft_view(as_of: AsOf, status: &RaftStatus, inventory: &Inventory) -> RaftVie
     let mut warnings: Vec<String> = members
         .iter()
         .filter(|m| m.orphan)
-        .map(|m| format!("Raft id {} is no node's any more: the leader takes it out", m.id))
+        .map(|m| format!("Raft id {} belongs to no node any more: the leader removes it", m.id))
         .collect();
     if status.joint {
         let after = members.iter().filter(|m| raft.target.contains(&RaftId(m.id)));
         let after: Vec<String> = after.map(|m| m.node.clone().unwrap_or_else(|| format!("id {}", m.id))).collect();
         let after = after.join(", ");
-        warnings.push(format!("a change of voters is half done, and needs a majority of those after it too: {after}"));
+        warnings
+            .push(format!("a change of voters is half done, and also needs a majority of the next voters: {after}"));
     }
     RaftView {
         version: 1,
@@ -275,7 +287,8 @@ mod tests {
     use super::*;
     use crate::model::{Entry, sample};
 
-    /// w1 to w3 are managers with the Raft ids that their grants give them, w4 a worker; w1 leads, w3 is dead.
+    /// w1 to w3 are managers with the Raft ids of their grants, w4 is a worker; w1 leads, w3 is
+    /// dead.
     fn three() -> (Inventory, RaftStatus) {
         let mut inventory = sample::fleet(0, 4);
         for node in [1, 2, 3].map(NodeId) {
@@ -314,8 +327,9 @@ mod tests {
 
     #[test]
     fn an_order_is_warned_of_what_it_leaves_and_of_what_it_waits_for() {
-        let stuck =
-            |name: &str| format!("{name} votes until more managers answer: 1 of 2 managers, and a majority is 2");
+        let stuck = |name: &str| {
+            format!("{name} stays a voter until more managers answer: 1 of 2 managers, and a majority is 2")
+        };
         let [one, two, four] = [1, 2, 4].map(|n| vec![tolerance_warning(n).expect("a warning")]);
         let and = |warned: &[String], more: String| [warned, &[more]].concat();
         assert_eq!(warns(&[4], ClusterRole::Manager), four);
@@ -350,9 +364,9 @@ mod tests {
     fn an_order_says_whether_it_takes_back_another() {
         let (inventory, raft) = three();
         let says = |node: u64, role| words(&inventory.nodes[&NodeId(node)], role, &seen(&raft));
-        assert_eq!(says(4, ClusterRole::Manager), "w4 is to be a manager; it votes once it has caught up");
+        assert_eq!(says(4, ClusterRole::Manager), "w4 becomes a manager; it votes once it has caught up");
         assert_eq!(says(4, ClusterRole::Worker), "promotion of w4 cancelled");
-        assert_eq!(says(2, ClusterRole::Worker), "w2 is to be a worker; it votes until a majority has let it go");
+        assert_eq!(says(2, ClusterRole::Worker), "w2 becomes a worker; it votes until a majority has removed it");
         assert_eq!(says(2, ClusterRole::Manager), "demotion of w2 cancelled");
     }
 
@@ -382,7 +396,7 @@ mod tests {
         raft.learners.insert(id, "10.0.0.4:7947".to_owned());
         raft.matched.insert(id, 380);
         let (state, lag) = (Observed::Learner { lag: Some(120) }, Some(120));
-        let silent = Some("no answer to the leader since that one leads".to_owned());
+        let silent = Some("no answer to the leader since it began to lead".to_owned());
         assert_eq!(
             of(&inventory, &raft, 4),
             Seat { manager: Some("learner"), state, waits: waits.clone(), lag, silent: silent.clone() }
@@ -392,7 +406,7 @@ mod tests {
         let state = Observed::Demoting;
         assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits, lag, silent: None });
 
-        // Another one, without a leader: what only a leader knows is not made up.
+        // Another manager without a leader: what only a leader knows is left out.
         let lost = RaftStatus { leader: None, is_leader: false, matched: BTreeMap::new(), ..raft };
         assert_eq!(of(&inventory, &lost, 1), is(Some("voter"), Observed::Voter));
         assert_eq!(of(&inventory, &lost, 4), is(Some("learner"), Observed::Demoting));
@@ -413,9 +427,9 @@ mod tests {
         assert_eq!((m2.answered_ms, m2.leaving, m2.orphan), (Some(100), false, false));
         assert_eq!((m3.id, m3.node.as_deref(), m3.lag, m3.leaving, m3.orphan), (ids[2].0, None, Some(100), true, true));
         assert_eq!((view.joint, view.target.len(), view.warnings.len()), (true, 2, 2), "{:?}", view.warnings);
-        assert!(view.warnings[1].ends_with("those after it too: w1, w2"), "{:?}", view.warnings);
+        assert!(view.warnings[1].ends_with("the next voters: w1, w2"), "{:?}", view.warnings);
 
-        // Of a follower: its own log is all it knows of.
+        // A follower knows its own log only.
         let lost =
             RaftStatus { id: ids[1], is_leader: false, matched: BTreeMap::new(), acked_ms: BTreeMap::new(), ..raft };
         let view = raft_view(AsOf::default(), &lost, &inventory);

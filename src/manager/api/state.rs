@@ -1,4 +1,5 @@
-//! `GET /v1/raft/state`: which state this manager itself holds, so that managers can be compared. Not passed on to the leader.
+//! `GET /v1/raft/state`: a hash of the state that this manager itself holds, so that managers can
+//! be compared. This request is not forwarded to the leader.
 
 use super::super::Shared;
 use super::{as_of, operator};
@@ -20,7 +21,7 @@ pub async fn state(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
     Ok(Answer(RaftStateView { version: 1, as_of, applied, sha256, joint }))
 }
 
-/// Of the state as snapshots have it: the same log gives the same hash everywhere.
+/// Hash of the state as snapshots have it: the same log gives the same hash on every manager.
 fn hash(inventory: &Inventory) -> Result<Sha256, rmp_serde::encode::Error> {
     Ok(Sha256::of(&rmp_serde::to_vec_named(inventory)?))
 }

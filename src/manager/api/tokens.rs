@@ -1,4 +1,5 @@
-//! Join tokens: which count and since when, and new ones. The managers keep hashes; a secret is told once, by who made it.
+//! Join tokens: which are valid and since when, and new ones. The managers store hashes; a secret
+//! is shown once, to the operator who made it.
 
 use super::super::{Shared, wall};
 use super::{as_of, operator, propose};
@@ -11,11 +12,11 @@ use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
 use std::sync::Arc;
 
-/// The longest that a replaced token may go on.
+/// Maximum time in milliseconds that a replaced token may stay valid.
 const KEEP_MS_MAX: u64 = 7 * 24 * 3_600_000;
 
-/// Whether `secret` is that of the role's token, or of the one before while that goes on. One that was replaced is refused by
-/// name.
+/// Whether `secret` belongs to the role's token, or to the replaced one while that is still valid.
+/// A replaced token that has expired is refused with an error that says so.
 pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wall) -> Result<bool, Failure> {
     let (current, record) = inventory.token(role);
     if secret.matches(current) {
@@ -24,8 +25,8 @@ pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wa
     match record.old.filter(|old| secret.matches(&old.secret)) {
         Some(old) if now <= old.until => Ok(true),
         Some(old) => {
-            let text = format!("this token was replaced; it counted until {}", wire::rfc3339(old.until));
-            let next = format!("a new one, on a manager: remoor token rotate --role {}", role.word());
+            let text = format!("this token was replaced; it was valid until {}", wire::rfc3339(old.until));
+            let next = format!("for a new one, on a manager: remoor token rotate --role {}", role.word());
             Err(Failure::new(Code::BadToken, text).next(next))
         }
         None => Ok(false),
@@ -50,7 +51,8 @@ pub async fn list(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<a
     Ok(axum::Json(TokensView { version: 1, as_of: as_of(&shared), public, tokens }))
 }
 
-/// Commits the hash of a fresh secret, and hands the secret to the operator, whom nobody else can give it to again.
+/// Commits the hash of a new secret and returns the secret to the operator. It can't be shown
+/// again.
 pub async fn rotate(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -60,7 +62,7 @@ pub async fn rotate(
     let role = super::pending::role(&request.role)?
         .ok_or_else(|| Failure::new(Code::BadRequest, "role is missing: worker or manager"))?;
     if request.keep_old_ms > KEEP_MS_MAX {
-        return Err(Failure::new(Code::BadRequest, "a replaced token goes on for 7 days at most"));
+        return Err(Failure::new(Code::BadRequest, "a replaced token may stay valid for 7 days at most"));
     }
     let secret = Secret::generate().map_err(internal)?;
     let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
@@ -99,7 +101,7 @@ mod tests {
         }
         let counts = |secret: &Secret, at| counts(&inventory, ClusterRole::Worker, secret, Wall(at));
         assert_eq!(counts(&second, 20), Ok(true));
-        assert_eq!(counts(&first, 120), Ok(true), "the old one goes on");
+        assert_eq!(counts(&first, 120), Ok(true), "the old one stays valid");
         let refused = counts(&first, 121).unwrap_err();
         assert_eq!(refused.code, Code::BadToken);
         assert!(refused.message.contains("was replaced") && refused.next.is_some(), "{refused:?}");

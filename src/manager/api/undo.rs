@@ -1,5 +1,6 @@
-//! `POST /v1/attempts/{id}/undo`: asks the state machine whether it may be, and the node whether it still has the copies,
-//! before anything is committed. What is done then is a job like any other.
+//! `POST /v1/attempts/{id}/undo`: asks the state machine whether the undo is allowed, and the node
+//! whether it still has the copies, before anything is committed. The undo itself is a job like any
+//! other.
 
 use super::super::{Shared, examine, wall};
 use super::{operator, propose};
@@ -27,7 +28,7 @@ pub async fn undo(
         Failure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
     })?;
     let command = wanted(node, attempt, &by);
-    // What the state machine would refuse needs no question to the node.
+    // Ask the state machine first: if it refuses, the node need not be contacted.
     let entry = Entry { at: wall(), by: by.to_string(), command: command.clone() };
     let mut copy = Inventory::clone(&inventory);
     if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
@@ -57,7 +58,7 @@ fn wanted(node: &Node, attempt: AttemptId, by: &str) -> Command {
     Command::Want { node: node.id, want: Box::new(want) }
 }
 
-/// The attempts whose copies the node has.
+/// The attempts of which the node still has copies.
 async fn backups(shared: &Arc<Shared>, node: &Node) -> Result<Vec<AttemptId>, Failure> {
     let name = node.name();
     let unreached = |why: String| {
@@ -70,6 +71,6 @@ async fn backups(shared: &Arc<Shared>, node: &Node) -> Result<Vec<AttemptId>, Fa
     session.close().await;
     match reply.map_err(|e| unreached(e.to_string()))? {
         Reply::Backups { attempts } => Ok(attempts),
-        other => Err(Failure::new(Code::Unavailable, format!("{name} answered something else: {other:?}"))),
+        other => Err(Failure::new(Code::Unavailable, format!("unexpected reply of {name}: {other:?}"))),
     }
 }

@@ -1,5 +1,5 @@
-//! Variables: those that an order gives its jobs, bounded and with names that are nobody else's; and those of a node, each
-//! with the place that it comes from.
+//! Variables: checks those that an order gives to its jobs, and lists those of a node with the
+//! place that each comes from.
 
 use super::super::{Shared, blobs, examine};
 use super::{as_of, named, operator};
@@ -10,13 +10,13 @@ use crate::rpc::wire::{Code, Failure};
 use axum::extract::{Path, State};
 use std::sync::Arc;
 
-/// An order for a thousand nodes is one entry of the log.
+/// An order for a thousand nodes is one entry of the log, so its variables are limited.
 const VARS_MAX: usize = 32;
 const BYTES_MAX: usize = 4 << 10;
 const NAME_MAX: usize = 64;
-/// How a node is reached and what a run is called is not an order's to say.
+/// Prefixes that an order may not use: they decide how a node is reached and how a run is named.
 const OTHERS: [&str; 2] = ["ansible_", "remoor_"];
-/// What playbooks are given beside their variables.
+/// Variables that remoor gives to playbooks itself.
 const GIVEN: [&str; 13] = [
     "inventory_hostname",
     "inventory_hostname_short",
@@ -33,30 +33,32 @@ const GIVEN: [&str; 13] = [
     "omit",
 ];
 
-/// Refused with the name that is at fault; nothing was ordered.
+/// Checks the variables of an order. The error names the one at fault; nothing was ordered.
 pub(super) fn check(vars: &Vars) -> Result<(), Failure> {
     let bad = |text: String| Failure::new(Code::BadRequest, text);
     if vars.len() > VARS_MAX {
-        return Err(bad(format!("{} variables, more than {VARS_MAX}", vars.len())));
+        return Err(bad(format!("{} variables; the maximum is {VARS_MAX}", vars.len())));
     }
     for name in vars.keys() {
         let word = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && name.len() <= NAME_MAX;
         if !word || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(bad(format!("{name:?} is no name of a variable: letters, digits and _, at most {NAME_MAX}")));
+            return Err(bad(format!("{name:?} is not a variable name: letters, digits and _, at most {NAME_MAX}")));
         }
         if GIVEN.contains(&name.as_str()) || OTHERS.iter().any(|prefix| name.starts_with(prefix)) {
-            return Err(bad(format!("the variable {name} is not an order's to give; put it into the inventory")));
+            return Err(bad(format!("an order can't set the variable {name}; put it into the inventory")));
         }
     }
     let bytes = serde_json::to_vec(vars).map_or(usize::MAX, |bytes| bytes.len());
     if bytes > BYTES_MAX {
-        let text = format!("the variables have {bytes} bytes, more than {BYTES_MAX}: a file of the fleet holds more");
+        let text =
+            format!("the variables have {bytes} bytes; the maximum is {BYTES_MAX}: put more into a file of the fleet");
         return Err(bad(text));
     }
     Ok(())
 }
 
-/// Of the current generation, and over them those of the open job, or of the last provisioning.
+/// Variables of the current generation, overridden by those of the open job or of the last
+/// provisioning.
 pub(super) async fn vars(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -72,7 +74,7 @@ pub(super) async fn vars(
         let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
         let loaded = loaded.map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
         let fleet = loaded.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
-        // A node that the inventory does not have, has none.
+        // A node that is not in the inventory has no variables.
         if let Ok((vars, origins)) = fleet.vars(&name) {
             let origin = |var: &str| origins.get(var).cloned().unwrap_or_default();
             view.vars = vars.into_iter().map(|(name, value)| VarView { origin: origin(&name), name, value }).collect();
@@ -91,7 +93,7 @@ pub(super) async fn vars(
     Ok(axum::Json(view))
 }
 
-/// The stronger layer over the weaker; by name.
+/// Puts the stronger variables over the weaker ones, sorted by name.
 fn lay(vars: &mut Vec<VarView>, own: Vars, origin: &str) {
     vars.retain(|var| !own.contains_key(&var.name));
     vars.extend(own.into_iter().map(|(name, value)| VarView { name, value, origin: origin.to_owned() }));

@@ -1,5 +1,5 @@
-//! Taking backups: one when it is asked for, others from time to time where the operator said so. Both are a matter of this
-//! manager alone.
+//! Makes backups: one on request, others at the interval that the operator has set. Requests and
+//! schedule concern this manager only.
 
 use super::super::{Notices, Shared, blobs, sweep, wall};
 use super::{Backup, BackupError, FILES, FOLDERS, Head, Maker};
@@ -14,19 +14,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often it is looked whether one is due.
+/// Interval at which the schedule is checked.
 const LOOK: Duration = Duration::from_secs(10);
-/// After one that failed the next try comes no sooner.
+/// Minimum time between a failed backup and the next attempt, in milliseconds.
 const RETRY_MS: u64 = 60_000;
-/// A backup older than so many intervals is warned of.
+/// A backup older than this many intervals causes a warning.
 const LATE: u64 = 2;
-/// What notices about them are of.
+/// Key prefix of notices about backups.
 pub const BACKUP: &str = "backup";
-/// Its name in the data directory.
+/// Name of the schedule file in the data directory.
 pub(super) const FILE: &str = "backup.json";
 const ENDING: &str = ".remoor-backup";
 
-/// What the operator wants: one every so often, in this directory, the last `keep` of them.
+/// The operator's schedule: one backup each interval, in this directory; the last `keep` are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub dir: PathBuf,
@@ -34,21 +34,21 @@ pub struct Plan {
     pub keep: u32,
 }
 
-/// The last one that was read back and was whole.
+/// The last backup that was read back and found complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Last {
     at: Wall,
     file: PathBuf,
 }
 
-/// `backup.json`.
+/// Content of `backup.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     #[serde(default)]
     plan: Option<Plan>,
     #[serde(default)]
     last: Option<Last>,
-    /// Since when there is the plan: before its first interval is over nothing is late.
+    /// When the schedule was set. Until the first interval is over, no backup is late.
     #[serde(default)]
     since: Wall,
 }
@@ -56,15 +56,15 @@ struct Kept {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     kept: Kept,
-    /// Why the last one was not made, whoever asked for it.
+    /// Why the last backup failed, on request or by schedule.
     error: Option<String>,
-    /// The same of the last one that was planned.
+    /// Why the last scheduled backup failed.
     failed: Option<String>,
-    /// People were told, and none was made since.
+    /// A notice was sent, and no backup has succeeded since.
     told: bool,
 }
 
-/// What is known of this manager's backups, for who shows it.
+/// State of this manager's backups, for status and warnings.
 #[derive(Debug, Default)]
 pub struct Backups(Mutex<State>);
 
@@ -73,7 +73,7 @@ impl Backups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None: none was made here, and none is planned.
+    /// None if no backup was made here and none is scheduled.
     pub fn view(&self, me: &NodeName, now: Wall) -> Option<BackupView> {
         let State { kept, error, .. } = self.state().clone();
         if kept == Kept::default() {
@@ -90,17 +90,17 @@ impl Backups {
         })
     }
 
-    /// What is to be warned of.
+    /// The warning to show, if there is one.
     pub fn warning(&self, me: &NodeName, now: Wall) -> Option<String> {
         self.state().trouble(me, now)
     }
 
-    /// Tells people of a trouble, once until a backup is made again.
+    /// Sends a notice about a problem, once until a backup succeeds again.
     fn tell(&self, me: &NodeName, notices: &Notices, now: Wall) {
         let mut state = self.state();
         let Some(text) = state.trouble(me, now).filter(|_| !state.told) else { return };
         state.told = true;
-        // Within the hour a notice is told again only under another key.
+        // Within an hour a notice is only repeated under another key.
         let key = format!("{BACKUP} {}", state.kept.last.as_ref().map_or(0, |last| last.at.0));
         drop(state);
         notices.tell(&key, Some(me.as_str()), &text);
@@ -112,10 +112,10 @@ impl State {
         let why = self.failed.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
         match (self.kept.is_late(now), &self.kept.last) {
             (true, Some(last)) => {
-                Some(format!("{me}: the last verified backup is of {}, which is too old{why}", rfc3339(last.at)))
+                Some(format!("{me}: the last verified backup, of {}, is too old{why}", rfc3339(last.at)))
             }
-            (true, None) => Some(format!("{me}: backups are planned, and none was made yet{why}")),
-            (false, _) => self.failed.as_ref().map(|_| format!("{me}: the planned backup was not made{why}")),
+            (true, None) => Some(format!("{me}: backups are scheduled, but none was made yet{why}")),
+            (false, _) => self.failed.as_ref().map(|_| format!("{me}: the scheduled backup failed{why}")),
         }
     }
 }
@@ -133,24 +133,24 @@ impl Kept {
     }
 }
 
-/// A handle; clones are the same.
+/// A handle; clones share the same state.
 #[derive(Clone)]
 pub struct Keeper {
     shared: Arc<Shared>,
     /// The data directory.
     dir: PathBuf,
-    /// Held while one is made.
+    /// Held while a backup is made.
     busy: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Keeper {
-    /// Reads what was planned before. Blocks.
+    /// Reads the stored schedule. Blocks.
     pub fn new(shared: Arc<Shared>, dir: &Path) -> Result<Self, DiskError> {
         shared.backups.state().kept = read_or_set_aside::<Kept>(&dir.join(FILE))?.or_default();
         Ok(Self { shared, dir: dir.to_owned(), busy: Arc::default() })
     }
 
-    /// Makes those that are planned, until `stopped`.
+    /// Makes the scheduled backups until `stopped`.
     pub async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut not_before = Wall(0);
         loop {
@@ -165,13 +165,13 @@ impl Keeper {
             let taken = loop {
                 tokio::select! {
                     taken = &mut taken => break taken,
-                    // A disk that answers no more fails nothing, and makes it late.
+                    // A disk that does not answer causes no error; the backup becomes late instead.
                     () = tokio::time::sleep(LOOK) => self.tell(),
                 }
             };
             match taken {
                 Ok((head, ..)) => {
-                    tracing::info!(index = head.index, "a backup was made, and verified");
+                    tracing::info!(index = head.index, "backup made and verified");
                     let dir = plan.dir.clone();
                     let pruned = tokio::task::spawn_blocking(move || prune(&dir, &name, plan.keep)).await;
                     if let Ok(Err(error)) = pruned {
@@ -181,9 +181,9 @@ impl Keeper {
                 Err(error) => {
                     not_before = now.after(RETRY_MS);
                     let error = super::super::failed::chain(&error);
-                    tracing::error!(error, "the planned backup was not made");
+                    tracing::error!(error, "the scheduled backup failed");
                     let mut state = self.shared.backups.state();
-                    // The plan may have been ended or changed meanwhile.
+                    // The schedule may have been ended or changed meanwhile.
                     state.failed = Some(error).filter(|_| state.kept.plan.as_ref() == Some(&plan));
                     drop(state);
                     self.tell();
@@ -196,7 +196,8 @@ impl Keeper {
         self.shared.backups.tell(&self.shared.me, &self.shared.notices, wall());
     }
 
-    /// One backup at `path`, read back: its head, its SHA-256 and its size.
+    /// Makes one backup at `path` and reads it back. Returns its head, its SHA-256 and its size in
+    /// bytes.
     pub async fn take(&self, path: PathBuf) -> Result<(Head, crate::model::Sha256, u64), BackupError> {
         let _one_at_a_time = self.busy.lock().await;
         let taken = self.made(path.clone()).await;
@@ -208,7 +209,7 @@ impl Keeper {
                 let kept = state.kept.clone();
                 drop(state);
                 if let Err(error) = self.store(&kept) {
-                    tracing::warn!(%error, "that a backup was made could not be noted");
+                    tracing::warn!(%error, "the time of the backup could not be stored");
                 }
             }
             Err(error) => state.error = Some(super::super::failed::chain(error)),
@@ -217,7 +218,7 @@ impl Keeper {
     }
 
     async fn made(&self, path: PathBuf) -> Result<(Head, crate::model::Sha256, u64), BackupError> {
-        // One value that nothing changes any more: consistent, at one place in the log.
+        // A snapshot that does not change any more: consistent, at one log index.
         let state = self.shared.inventory();
         let term = self.shared.raft.status().borrow().term;
         let named = sweep::named(&state);
@@ -237,7 +238,7 @@ impl Keeper {
         done.unwrap_or_else(|e| Err(BackupError::Encode(e.to_string())))
     }
 
-    /// Sets, or with None ends, what is planned.
+    /// Sets the schedule, or ends it with None.
     pub fn plan(&self, plan: Option<Plan>) -> Result<(), DiskError> {
         let mut state = self.shared.backups.state();
         let kept = Kept { since: wall(), plan, ..state.kept.clone() };
@@ -252,7 +253,7 @@ impl Keeper {
     }
 }
 
-/// What nobody could make again, by path from the data directory.
+/// Files that can't be recreated, by path relative to the data directory.
 fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
     let mut names: Vec<String> = FILES.map(str::to_owned).into();
     for folder in FOLDERS {
@@ -271,13 +272,14 @@ fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
     Ok(found)
 }
 
-/// The name of one that this manager makes by itself; it begins with when that is.
+/// File name of a scheduled backup; it begins with the time.
 fn planned(now: Wall, manager: &str) -> String {
     let time = rfc3339(now).replace(':', "");
     format!("{}-{manager}{ENDING}", time.split('.').next().unwrap_or_default())
 }
 
-/// Removes all but the last `keep` of those that a plan of this manager made: others may have theirs in the same directory.
+/// Removes all but the last `keep` scheduled backups of this manager. Other managers may use the
+/// same directory.
 fn prune(dir: &Path, manager: &str, keep: u32) -> Result<(), DiskError> {
     let entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
     let mut made: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_planned(p, manager)).collect();
@@ -313,13 +315,13 @@ mod tests {
         let backups = Backups::default();
         let me = NodeName::from("m1");
         let (view, warning) = (|now| backups.view(&me, Wall(now)), |now| backups.warning(&me, Wall(now)));
-        assert_eq!((view(0), warning(0)), (None, None), "nobody spoke of any");
+        assert_eq!((view(0), warning(0)), (None, None), "no backup and no schedule");
         *backups.state() = State { kept: kept.clone(), failed: Some("no space".to_owned()), ..State::default() };
         let late = view(13 * HOUR + 1).expect("a view");
         assert_eq!((&*late.by, late.age_ms, late.late, late.every_ms), ("m1", Some(3 * HOUR), true, Some(HOUR)));
         assert!(warning(13 * HOUR + 1).is_some_and(|w| w.starts_with("m1: ") && w.contains("too old: no space")));
         kept.plan = None;
-        assert!(!kept.is_due(Wall(99 * HOUR)) && !kept.is_late(Wall(99 * HOUR)), "nothing is planned");
+        assert!(!kept.is_due(Wall(99 * HOUR)) && !kept.is_late(Wall(99 * HOUR)), "nothing is scheduled");
     }
 
     #[test]
@@ -338,14 +340,17 @@ mod tests {
         made(HOUR);
         assert_eq!(told(HOUR + 1), [""; 0]);
         backups.state().failed = Some("no space".to_owned());
-        let once = ["m2: the planned backup was not made: no space"];
+        let once = ["m2: the scheduled backup failed: no space"];
         assert_eq!(told(2 * HOUR), once);
-        assert_eq!(backups.warning(&me, Wall(2 * HOUR)).as_deref(), Some(once[0]), "status says so, too");
-        assert_eq!(told(4 * HOUR), once, "that it is late by then is the same trouble");
+        assert_eq!(backups.warning(&me, Wall(2 * HOUR)).as_deref(), Some(once[0]), "status shows it too");
+        assert_eq!(told(4 * HOUR), once, "a late backup is the same problem");
         made(5 * HOUR);
         assert_eq!((told(5 * HOUR), backups.warning(&me, Wall(5 * HOUR))), (once.map(str::to_owned).to_vec(), None));
         let again = told(7 * HOUR + 1);
-        assert!(again.len() == 1 && again[0].contains("too old (told 2 times"), "late without a failure: {again:?}");
+        assert!(
+            again.len() == 1 && again[0].contains("too old (reported 2 times"),
+            "late without a failure: {again:?}"
+        );
     }
 
     #[test]
