@@ -1,4 +1,4 @@
-//! A fleet as a value: configuration, resolved inventory and files, with the questions that others ask of it.
+//! A fleet as a value: configuration, resolved inventory and files, with lookups.
 
 use super::inventory::{self, AnsibleInventory};
 use super::settings::{CONFIG_FILE, FleetConfig};
@@ -8,26 +8,28 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Where the resolved inventory is kept in the file set, so that a generation needs neither disk nor executable.
+/// Path of the resolved inventory in the file set, so that a generation needs neither the disk nor
+/// an executable.
 pub const INVENTORY_FILE: &str = ".remoor/inventory.json";
 
-/// A host's variables, and for each where its value comes from.
+/// A host's variables, and the origin of each.
 pub type MergedVars = (Map<String, Value>, BTreeMap<String, String>);
 
+/// A fleet directory, read completely.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     pub config: FleetConfig,
     pub inventory: AnsibleInventory,
-    /// The whole directory and `INVENTORY_FILE`: what a generation is made of.
+    /// The whole directory and `INVENTORY_FILE`: the content of a generation.
     pub files: FileSet,
-    /// Warnings about links that led out of the directory it was loaded from.
+    /// Warnings about links that lead out of the fleet directory.
     pub outside: Vec<Fault>,
 }
 
 impl Fleet {
-    /// Reads the fleet directory and its inventory; runs an executable inventory, for a minute at most. Err with every fault
-    /// of `remoor.yml` and inventory; of what could be read, `validate`'s errors are among them. On Ok `validate` is still
-    /// to be asked.
+    /// Reads the fleet directory and its inventory. An executable inventory runs for at most a
+    /// minute. Err: all faults of `remoor.yml` and inventory, including `validate`'s errors in the
+    /// parts that could be read. After Ok call `validate` for the remaining checks.
     pub fn load(dir: &Path) -> Result<Fleet, Vec<Fault>> {
         let (mut files, outside) = load::read(dir)?;
         let (config, mut faults) = match files.text(CONFIG_FILE) {
@@ -38,7 +40,8 @@ impl Fleet {
             Ok(inventory) => inventory,
             Err(more) => {
                 faults.extend(more);
-                // What needs no inventory is checked all the same, so that it is not news on the next try.
+                // Parts that need no inventory are checked anyway, so that their faults are
+                // reported now.
                 let inventory = AnsibleInventory::default();
                 faults.extend(Fleet { config, inventory, files, outside }.validate_alone());
                 return Err(errors(faults));
@@ -50,7 +53,9 @@ impl Fleet {
                 let message = format!("the resolved inventory is larger than {} MiB", load::BYTES_MAX >> 20);
                 return Err(vec![config.fault("inventory", message)]);
             }
-            Err(error) => return Err(vec![config.fault("inventory", format!("can't be written as JSON: {error}"))]),
+            Err(error) => {
+                return Err(vec![config.fault("inventory", format!("could not be written as JSON: {error}"))]);
+            }
         };
         let fleet = Fleet { config, inventory, files, outside };
         if faults.is_empty() {
@@ -60,7 +65,7 @@ impl Fleet {
         Err(errors(faults))
     }
 
-    /// The fleet of a generation, from what `load` left in its files.
+    /// The fleet of a generation, from the files that `load` made.
     pub fn from_files(files: &FileSet) -> Result<Fleet, Vec<Fault>> {
         let Some(text) = files.text(CONFIG_FILE) else { return Err(vec![no_config(files)]) };
         let (config, faults) = typed::read(text);
@@ -68,20 +73,21 @@ impl Fleet {
             return Err(faults);
         }
         let Some(json) = files.get(INVENTORY_FILE) else {
-            return Err(vec![Fault::error(INVENTORY_FILE, 0, 0, "is missing from these files")]);
+            return Err(vec![Fault::error(INVENTORY_FILE, 0, 0, "is missing in these files")]);
         };
         let inventory = serde_json::from_slice(json).map_err(|error| {
             vec![Fault::error(
                 INVENTORY_FILE,
                 error.line() as u32,
                 error.column() as u32,
-                format!("can't be read: {error}"),
+                format!("could not be read: {error}"),
             )]
         })?;
         Ok(Fleet { config, inventory, files: files.clone(), outside: Vec::new() })
     }
 
-    /// The one group of `remoor.yml` that the host belongs to; belonging to none or to two is a fault.
+    /// The one group of `remoor.yml` that contains the host. Membership in none or in two is a
+    /// fault.
     pub fn host_group(&self, name: &str) -> Result<GroupName, Fault> {
         let host = self.host(name)?;
         let mine: Vec<&str> =
@@ -97,42 +103,42 @@ impl Fleet {
                 let message = format!("the host `{name}` is in {} groups: {}", mine.len(), mine.join(", "));
                 let fault = self.config.fault(&format!("groups.{}", mine[1]), message);
                 Err(fault
-                    .hint("a host belongs to one group of `groups:`; move the others, or keep the inner ones only"))
+                    .hint("a host belongs to one group of `groups:`; remove the others, or list only the inner ones"))
             }
         }
     }
 
-    /// The hosts of a group of `remoor.yml`, in order of name; hosts of two groups are hosts of none.
+    /// The hosts of a group of `remoor.yml`, sorted by name. Hosts in two groups are omitted.
     pub fn hosts_of(&self, group: &str) -> Vec<NodeName> {
         let hosts =
             self.inventory.hosts.keys().filter(|name| self.host_group(name).is_ok_and(|mine| mine.as_str() == group));
         hosts.map(|name| NodeName::from(name.as_str())).collect()
     }
 
-    /// The host's variables and where each comes from: `vars:` of `remoor.yml`, over them those of its group there, over
-    /// them the inventory's.
+    /// The host's variables and their origins. Precedence, weakest first: `vars:` of `remoor.yml`,
+    /// the `vars` of its group there, the inventory.
     pub fn vars(&self, name: &str) -> Result<MergedVars, Fault> {
         let host = self.host(name)?;
         let (mut vars, mut origins) = (Map::new(), BTreeMap::new());
-        let mut lay = |layer: &Map<String, Value>, origin: &dyn Fn(&str) -> String| {
+        let mut overlay = |layer: &Map<String, Value>, origin: &dyn Fn(&str) -> String| {
             for (name, value) in layer {
                 vars.insert(name.clone(), value.clone());
                 origins.insert(name.clone(), origin(name));
             }
         };
-        lay(&self.config.vars, &|_| format!("{CONFIG_FILE}: vars"));
+        overlay(&self.config.vars, &|_| format!("{CONFIG_FILE}: vars"));
         if let Ok(group) = self.host_group(name)
             && let Some(config) = self.config.groups.get(&group)
         {
-            lay(&config.vars, &|_| format!("{CONFIG_FILE}: groups.{group}.vars"));
+            overlay(&config.vars, &|_| format!("{CONFIG_FILE}: groups.{group}.vars"));
         }
-        lay(&host.vars, &|var| host.origins.get(var).cloned().unwrap_or_else(|| self.config.inventory.clone()));
+        overlay(&host.vars, &|var| host.origins.get(var).cloned().unwrap_or_else(|| self.config.inventory.clone()));
         vars.sort_keys();
         Ok((vars, origins))
     }
 
-    /// `services` and every service that depends on one of them, however far; dependencies before dependents, else by name.
-    /// Unknown names are left out.
+    /// `services` and every service that depends on one of them, directly or not. Dependencies come
+    /// before dependents, else sorted by name. Unknown names are omitted.
     pub fn dependents<'a>(&self, services: impl IntoIterator<Item = &'a ServiceName>) -> Vec<ServiceName> {
         let all = &self.config.services;
         let mut closure: BTreeSet<&ServiceName> =
@@ -151,7 +157,7 @@ impl Fleet {
         while let Some(next) = closure
             .iter()
             .find(|name| !all[**name].summary.depends_on.iter().any(|on| on != **name && closure.contains(on)))
-            // In a circle, which `validate` refuses, somebody has to be the first.
+            // In a cycle, which `validate` refuses, take the first one.
             .or(closure.first())
             .copied()
         {
@@ -171,7 +177,7 @@ impl Fleet {
     }
 }
 
-/// The inventory that the configuration names; if it names none, that is a fault already.
+/// The inventory that the configuration names. If it names none, that fault was already reported.
 fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleInventory, Vec<Fault>> {
     if config.inventory.is_empty() {
         return Err(Vec::new());
@@ -185,7 +191,7 @@ fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleI
     Err(vec![fault])
 }
 
-/// Without warnings, in order, each once.
+/// Only errors, sorted, without duplicates.
 fn errors(mut faults: Vec<Fault>) -> Vec<Fault> {
     faults.retain(|fault| !fault.warning);
     faults.sort();
@@ -197,6 +203,6 @@ fn no_config(files: &FileSet) -> Fault {
     let fault = Fault::error(CONFIG_FILE, 0, 0, "is missing, or not UTF-8");
     match files.get("remoor.yaml") {
         Some(_) => fault.hint("rename remoor.yaml"),
-        None => fault.hint("a fleet directory has it at its top"),
+        None => fault.hint("it belongs into the top of the fleet directory"),
     }
 }

@@ -1,23 +1,24 @@
-//! A fleet directory as a `FileSet`, bounded. Version control and editors' leavings stay out.
+//! Reads a fleet directory into a `FileSet` with limits. Skips version control and temporary files
+//! of editors.
 
 use crate::model::{Fault, FileSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Most files of a fleet.
+/// Maximum number of files of a fleet.
 pub const FILES_MAX: usize = 10_000;
-/// Most bytes of all files of a fleet together.
+/// Maximum total bytes of the files of a fleet.
 pub const BYTES_MAX: usize = 64 << 20;
-/// Directories in directories, at most.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 32;
 
-/// Directories that are no part of a fleet; `.remoor` is where the resolved inventory goes.
+/// Directories that are not part of a fleet; `.remoor` is the place of the resolved inventory.
 const NO_DIRECTORIES: &[&str] = &[".git", ".hg", ".svn", ".remoor", "__pycache__"];
 const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".retry"];
 
-/// Reads the directory, with a warning for each link that leads out of it; Err with every fault found on the way, the
-/// warnings behind them. Links are followed, and what is found there is part of the set as any other file.
+/// Reads the directory. Links are followed, and their targets become part of the set; a link that
+/// leads out of the directory causes a warning. Err: all faults, followed by the warnings.
 pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
     let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let (set, way, faults, outside) = Default::default();
@@ -32,14 +33,14 @@ pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
 
 struct Load<'a> {
     root: &'a Path,
-    /// The same without links in it.
+    /// `root` without symbolic links.
     real: PathBuf,
     set: FileSet,
     bytes: usize,
-    /// Real paths of the directories that are being read, so that a link to one of them is seen.
+    /// Real paths of the directories on the current path, to detect link cycles.
     way: Vec<PathBuf>,
     faults: Vec<Fault>,
-    /// Warnings.
+    /// Warnings about links that lead out of the directory.
     outside: Vec<Fault>,
 }
 
@@ -53,19 +54,21 @@ impl Load<'_> {
         inner.unwrap_or(path).display().to_string()
     }
 
-    /// Says so where `path` itself is a link that leads out of the directory.
+    /// Records a warning if `path` itself is a link that leads out of the directory.
     fn note_link(&mut self, path: &Path) {
         let link = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
         let Some(to) = link.then(|| fs::canonicalize(path).ok()).flatten() else { return };
         if !to.starts_with(&self.real) {
-            let message =
-                format!("is a link out of the fleet directory: what {} holds now is part of the fleet", to.display());
-            let hint = "each apply takes what stands there then; put the file here if it is the fleet's own";
+            let message = format!(
+                "is a link out of the fleet directory; the current content of {} is part of the fleet",
+                to.display()
+            );
+            let hint = "each apply reads the current content; copy the file here if it belongs to the fleet";
             self.outside.push(Fault::warn(&self.shown(path), 0, 0, message).hint(hint));
         }
     }
 
-    /// Too much was found already: more would only repeat it.
+    /// Whether a limit was exceeded; more faults would only repeat it.
     fn full(&self) -> bool {
         self.set.0.len() > FILES_MAX || self.bytes > BYTES_MAX || self.faults.len() > 100
     }
@@ -73,18 +76,18 @@ impl Load<'_> {
     fn directory(&mut self, dir: &Path) {
         let real = match fs::canonicalize(dir) {
             Ok(real) => real,
-            Err(error) => return self.fault(dir, format!("can't be read: {error}")),
+            Err(error) => return self.fault(dir, format!("could not be read: {error}")),
         };
         if self.way.contains(&real) || self.way.len() >= DEPTH_MAX {
-            return self.fault(dir, format!("leads round in a circle, or deeper than {DEPTH_MAX} directories"));
+            return self.fault(dir, format!("is part of a link cycle, or deeper than {DEPTH_MAX} directories"));
         }
         let mut names = Vec::new();
         let listing = fs::read_dir(dir).and_then(|entries| {
-            // The bound on files bounds the names as well.
+            // The limit of files also limits the names.
             entries.take(FILES_MAX + 1).try_for_each(|entry| entry.map(|entry| names.push(entry.file_name())))
         });
         if let Err(error) = listing {
-            return self.fault(dir, format!("can't be read: {error}"));
+            return self.fault(dir, format!("could not be read: {error}"));
         }
         names.sort();
         self.way.push(real);
@@ -109,7 +112,7 @@ impl Load<'_> {
         let meta = match fs::metadata(path) {
             _ if leavings => return,
             Ok(meta) => meta,
-            Err(error) => return self.fault(path, format!("can't be read: {error}")),
+            Err(error) => return self.fault(path, format!("could not be read: {error}")),
         };
         if !NO_DIRECTORIES.contains(&name) {
             self.note_link(path);
@@ -131,7 +134,7 @@ impl Load<'_> {
         let left = BYTES_MAX.saturating_sub(self.bytes) as u64;
         let read = fs::File::open(path).and_then(|file| file.take(left + 1).read_to_end(&mut content));
         if let Err(error) = read {
-            return self.fault(path, format!("can't be read: {error}"));
+            return self.fault(path, format!("could not be read: {error}"));
         }
         self.bytes += content.len();
         if self.bytes > BYTES_MAX {
@@ -216,8 +219,8 @@ mod tests {
         assert_eq!(
             faults,
             [
-                "again: leads round in a circle, or deeper than 32 directories",
-                "broken: can't be read: No such file or directory (os error 2)",
+                "again: is part of a link cycle, or deeper than 32 directories",
+                "broken: could not be read: No such file or directory (os error 2)",
                 "socket: is neither file nor directory",
             ]
         );

@@ -1,11 +1,12 @@
-//! The fleet directory: `remoor.yml` and the Ansible inventory that it names, read, checked and joined into `Fleet`.
+//! The fleet directory: `remoor.yml` and its Ansible inventory, read, checked and combined into a
+//! `Fleet`.
 //!
 //! ```text
 //! directory -> load -> FileSet -> typed (remoor.yml) -> FleetConfig --+
 //!                  \-> inventory (file, directory, executable) -------+-> Fleet -> validate, vars, ssh_target
 //! ```
-//! Reads files and runs an executable inventory, nothing else. What check files and playbooks say is not its business,
-//! only that they are there.
+//! Reads files and runs an executable inventory; no other side effects. Only checks that check
+//! files and playbooks exist, not their content.
 
 mod fleet;
 pub mod inventory;
@@ -30,7 +31,8 @@ pub use settings::{
 };
 pub use target::SshTarget;
 
-/// One value of YAML, as inventories have it: with its booleans. Nothing is an empty text.
+/// Parses one YAML value with the rules of inventories, including their booleans. Nothing is an
+/// empty text.
 pub fn value(text: &str) -> Result<serde_json::Value, String> {
     match tree::parse("the value", text) {
         Ok(Some(node)) => Ok(node.to_json()),

@@ -1,6 +1,7 @@
-//! Reads typed values out of a tree and writes down every fault instead of stopping at the first.
+//! Reads typed values from a tree and records every fault instead of stopping at the first.
 //!
-//! Each value has a dotted path (`groups.web.provision`) under which its place is kept for what is found out later.
+//! The position of each value is kept under its dotted path (`groups.web.provision`) for later
+//! faults.
 
 use super::scalar::Scalar;
 use super::suggest;
@@ -8,13 +9,14 @@ use super::tree::{Kind, Node};
 use crate::model::Fault;
 use std::collections::BTreeMap;
 
-/// Where in a file: line and column from 1.
+/// Position in a file; line and column count from 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
     pub line: u32,
     pub column: u32,
 }
 
+/// Collects faults and positions while values are read.
 pub struct Reader<'a> {
     pub file: &'a str,
     pub faults: Vec<Fault>,
@@ -28,6 +30,7 @@ pub struct Section<'n> {
 }
 
 impl<'n> Section<'n> {
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&'n Node> {
         self.entries.get(key).copied()
     }
@@ -42,12 +45,13 @@ impl<'a> Reader<'a> {
         Self { file, faults: Vec::new(), places: BTreeMap::new() }
     }
 
+    /// Records an error at `node` and returns it, so that a hint can be added.
     pub fn fault(&mut self, node: &Node, message: impl Into<String>) -> &mut Fault {
         self.faults.push(Fault::error(self.file, node.line, node.column, message));
         self.faults.last_mut().expect("one was pushed")
     }
 
-    /// A mapping with these keys only. An empty value is an empty mapping.
+    /// A mapping with only these keys. An empty value is an empty mapping.
     pub fn section<'n>(&mut self, node: &'n Node, path: &str, known: &[&str]) -> Section<'n> {
         let mut entries = BTreeMap::new();
         for (key, value) in self.mapping(node, path) {
@@ -64,7 +68,7 @@ impl<'a> Reader<'a> {
         Section { path: path.to_owned(), entries }
     }
 
-    /// A mapping with any keys; the places of the keys are kept.
+    /// A mapping with any keys; the positions of the keys are kept.
     pub fn mapping<'n>(&mut self, node: &'n Node, path: &str) -> Vec<(&'n str, &'n Node)> {
         if node.is_null() {
             return Vec::new();
@@ -81,7 +85,7 @@ impl<'a> Reader<'a> {
         out
     }
 
-    /// A list; the places of the items are kept under their numbers from 0.
+    /// A list; the positions of the items are kept under their index from 0.
     pub fn list<'n>(&mut self, node: &'n Node, path: &str) -> &'n [Node] {
         match &node.kind {
             Kind::List(items) => {
@@ -98,13 +102,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of texts, none of them empty.
+    /// A list of non-empty texts.
     pub fn texts(&mut self, node: &Node, path: &str) -> Vec<String> {
         let items = self.list(node, path);
         items.iter().enumerate().filter_map(|(n, item)| self.text(item, &join(path, &n.to_string()))).collect()
     }
 
-    /// Text that is not empty; a number counts as the text it was written as.
+    /// A non-empty text; a number counts as the text in the file.
     pub fn text(&mut self, node: &Node, path: &str) -> Option<String> {
         match &node.kind {
             Kind::Scalar { text, scalar: Scalar::Str | Scalar::Int(_) | Scalar::Float(_) | Scalar::MergeKey }
@@ -127,7 +131,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `true` or `false`; the other spellings of YAML 1.1 are refused since they are so often meant as text.
+    /// `true` or `false`. Other spellings of YAML 1.1 are refused, because they are often meant as
+    /// text.
     pub fn boolean(&mut self, node: &Node, path: &str) -> Option<bool> {
         match &node.kind {
             Kind::Scalar { text, scalar: Scalar::Bool(value) } => {
@@ -160,7 +165,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A time such as `500ms`, `60s`, `15m` or `2h`, in milliseconds; at most 30 days.
+    /// A duration such as `500ms`, `60s`, `15m` or `2h`, in milliseconds; at most 30 days.
     pub fn duration(&mut self, node: &Node, path: &str) -> Option<u64> {
         let Kind::Scalar { text, scalar } = &node.kind else {
             self.wrong(node, path, "a time").hint = Some("write it as 500ms, 60s, 15m or 2h".into());
@@ -183,7 +188,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of the known words, as its value.
+    /// One of the known words, converted to its value.
     pub fn word<T: Copy>(&mut self, node: &Node, path: &str, known: &[(&str, T)]) -> Option<T> {
         let Kind::Scalar { text, .. } = &node.kind else {
             self.wrong(node, path, "a word").hint = suggest::hint("", known.iter().map(|(word, _)| *word));
@@ -193,7 +198,7 @@ impl<'a> Reader<'a> {
             return Some(*value);
         }
         let hint = suggest::hint(text, known.iter().map(|(word, _)| *word));
-        self.fault(node, format!("`{}` is no value of `{path}`", cut(text))).hint = hint;
+        self.fault(node, format!("`{}` is not a value of `{path}`", cut(text))).hint = hint;
         None
     }
 
@@ -211,10 +216,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Longer waits than this are a slip of the unit.
+/// A longer duration is probably a mistake in the unit.
 const DURATION_MAX_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Digits and one unit.
+/// Parses digits and one unit.
 pub fn milliseconds(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let (digits, unit) = text.split_at(split);
@@ -229,11 +234,12 @@ pub fn milliseconds(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
+/// The dotted path of `key` below `path`.
 pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// The beginning of a text, for messages.
+/// The first 60 characters of a text, for messages.
 fn cut(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((at, _)) => format!("{}...", &text[..at]),

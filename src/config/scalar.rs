@@ -1,10 +1,11 @@
-//! What a plain YAML scalar means under YAML 1.1 as PyYAML reads it, which is what Ansible's users know.
+//! The meaning of a plain YAML scalar under YAML 1.1 as in PyYAML, which users of Ansible know.
 //!
-//! `yes` and `on` are booleans, `0644` is octal, `1:30` counts in sixties, `1e3` is text since it has no point and sign.
-//! Dates stay the text they are.
+//! `yes` and `on` are booleans, `0644` is octal, `1:30` is base 60, `1e3` is text because it has no
+//! point and sign. Dates stay text.
 
 use serde_json::{Number, Value};
 
+/// The type of a scalar, with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scalar {
     Null,
@@ -17,12 +18,13 @@ pub enum Scalar {
 }
 
 impl Scalar {
+    /// The JSON value; `text` is the scalar as written.
     pub fn to_json(&self, text: &str) -> Value {
         match self {
             Scalar::Null => Value::Null,
             Scalar::Bool(value) => Value::Bool(*value),
             Scalar::Int(value) => Value::from(*value),
-            // JSON has no infinity; such a value keeps its text.
+            // JSON has no infinity and NaN; such a value keeps its text.
             Scalar::Float(value) => Number::from_f64(*value).map_or_else(|| Value::from(text), Value::Number),
             Scalar::Str | Scalar::MergeKey => Value::from(text),
         }
@@ -37,7 +39,7 @@ impl Scalar {
             Scalar::Str | Scalar::MergeKey => "str",
         }
     }
-    /// For messages.
+    /// A description for messages.
     pub fn what(&self) -> &'static str {
         match self {
             Scalar::Null => "nothing",
@@ -48,7 +50,7 @@ impl Scalar {
     }
 }
 
-/// What the unquoted `text` stands for.
+/// The meaning of the unquoted `text`.
 pub fn resolve(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -100,11 +102,11 @@ fn integer(rest: &str, negative: bool) -> Option<Scalar> {
     } else {
         return None;
     };
-    // A number too large for anyone to count with stays text.
+    // A number that does not fit into 64 bits stays text.
     i64::try_from(if negative { -value } else { value }).ok().map(Scalar::Int)
 }
 
-/// `1:30:00`, counted in sixties.
+/// `1:30:00` in base 60.
 fn sixties(text: &str) -> Option<i128> {
     let mut parts = text.split(':');
     let first = parts.next()?;
@@ -121,7 +123,7 @@ fn sixties(text: &str) -> Option<i128> {
     Some(value)
 }
 
-/// With a point; an exponent needs its sign.
+/// A number with a point; an exponent needs its sign.
 fn float(rest: &str) -> Option<f64> {
     let (whole, after) = rest.split_once('.')?;
     let (fraction, exponent) = match after.find(['e', 'E']) {

@@ -1,49 +1,51 @@
-//! What `remoor.yml` says, checked: the types that the rest of the crate sees. Reading it is `typed.rs`.
+//! The checked content of `remoor.yml`: types for the rest of the crate. `typed.rs` reads it.
 
 use super::reader::Place;
 use crate::model::{Fault, GroupName, GroupSummary, Limits, ServiceName, ServiceSummary, Windows};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Name of the file, in the root of the fleet directory.
+/// Name of the file in the root of the fleet directory.
 pub const CONFIG_FILE: &str = "remoor.yml";
 
+/// The checked `remoor.yml`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetConfig {
     /// Relative to the fleet directory, or absolute.
     pub inventory: String,
-    /// The weakest variables.
+    /// Variables with the lowest precedence.
     pub vars: Map<String, Value>,
     pub ssh: SshConfig,
     pub groups: BTreeMap<GroupName, GroupConfig>,
     pub services: BTreeMap<ServiceName, ServiceConfig>,
     pub limits: Limits,
-    /// The fleet's; those of each group are in its summary, these with them.
+    /// Windows of the fleet. The summary of each group has its own, combined with these.
     pub windows: Windows,
     pub notify: Vec<Notify>,
-    /// Where each field stands, by its dotted path (`groups.web.provision`).
+    /// The position of each field, by its dotted path (`groups.web.provision`).
     pub places: BTreeMap<String, Place>,
 }
 
 impl FleetConfig {
-    /// A fault at the field with this dotted path, or at the file as a whole if it is not written there.
+    /// A fault at the field with this dotted path, or at the whole file if the field is not in it.
     pub fn fault(&self, path: &str, message: impl Into<String>) -> Fault {
         let at = self.places.get(path).copied().unwrap_or_default();
         Fault::error(CONFIG_FILE, at.line, at.column, message)
     }
 }
 
-/// How managers log in, where neither group nor host says otherwise.
+/// How managers log in, unless a group or host overrides it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshConfig {
     pub user: String,
     pub port: u16,
-    /// Private key: a file of the managers, absolute. None: the agent and the user's usual keys. The cluster's own comes last.
+    /// Private key: an absolute path on the managers. None: the agent and the user's default keys.
+    /// The cluster key comes last.
     pub identity: Option<String>,
     pub connect_timeout_ms: u64,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
-    /// The login is not root and becomes it by sudo.
+    /// The login user is not root and becomes root by sudo.
     pub sudo: bool,
 }
 
@@ -53,6 +55,7 @@ impl Default for SshConfig {
     }
 }
 
+/// The program that runs the playbooks of a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Provisioner {
     /// This program's own executor.
@@ -62,9 +65,10 @@ pub enum Provisioner {
     Ansible,
 }
 
+/// One entry of `groups:`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupConfig {
-    /// Services, policy, quorum, scope and parallelism, as the engine takes them.
+    /// Services, policy, quorum, scope and parallelism, in the form of the engine.
     pub summary: GroupSummary,
     /// Playbooks, relative to the fleet directory. None: the group can be examined but not set up.
     pub provision: Option<String>,
@@ -85,45 +89,49 @@ impl Default for GroupConfig {
     }
 }
 
+/// One entry of `services:`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Dependencies and policy, as the engine takes them.
+    /// Dependencies and policy, in the form of the engine.
     pub summary: ServiceSummary,
-    /// Absolute paths or globs; a path ending in `/` is a managed directory.
+    /// Absolute paths or globs; a path that ends in `/` is a managed directory.
     pub files: Vec<String>,
     pub exclude: Vec<String>,
     pub secret: Vec<String>,
-    /// Regular expressions of lines that do not count in the content of its files.
+    /// Regular expressions of lines that do not count in the content of the files.
     pub normalize: Vec<String>,
     pub keep: Vec<String>,
     pub units: Vec<String>,
     pub state: Vec<String>,
-    /// Playbook tags; the service's name unless others are given.
+    /// Playbook tags; by default the name of the service.
     pub tags: Vec<String>,
 }
 
+/// An event that causes a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NotifyOn {
     /// Each verdict other than `same`.
     Verdict,
-    /// A job that ran out of attempts, or a node held for another reason.
+    /// A job without attempts left, or a node that is held for another reason.
     Held,
     Alert,
 }
 
+/// The receiver of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotifyTo {
-    /// Program and arguments; no shell.
+    /// Program and arguments, without a shell.
     Command(Vec<String>),
-    /// Receives a POST.
+    /// URL that receives a POST.
     Webhook(String),
 }
 
+/// One entry of `notify:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notify {
     pub to: NotifyTo,
     /// Never empty.
     pub on: Vec<NotifyOn>,
-    /// A Tera text; None: remoor's own.
+    /// A Tera template. None: remoor's own text.
     pub text: Option<String>,
 }

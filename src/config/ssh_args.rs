@@ -1,22 +1,24 @@
-//! The words of `ansible_ssh_common_args` and `ansible_ssh_extra_args`, which are for the command line of `ssh`, as options of
-//! the ssh_config that remoor writes. What would weaken the check of host keys, and what remoor settles itself, is left
-//! out and told; what can't be carried over is refused by name. Pure.
+//! Converts the arguments in `ansible_ssh_common_args` and `ansible_ssh_extra_args`, which are
+//! meant for the command line of `ssh`, to options of the ssh_config that remoor writes. Options
+//! that would weaken the check of host keys, and options that remoor sets itself, are ignored with
+//! a warning. Other unsupported options are refused by name. Pure.
 
-/// What the words came to.
+/// The converted arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SshArgs {
     pub port: Option<u16>,
     pub user: Option<String>,
     pub identity: Option<String>,
-    /// Keyword and value, of [`CARRIED`] only.
+    /// Keyword and value; only options of [`CARRIED`].
     pub options: Vec<(String, String)>,
-    /// As written, and why it is not used.
+    /// As written, with the reason why it is ignored.
     pub left_out: Vec<(String, &'static str)>,
-    /// As written, and what to do instead.
+    /// As written, with a hint what to do instead.
     pub refused: Vec<(String, &'static str)>,
 }
 
-/// Options that go into the ssh_config: how to get there and who one is, nothing about whom one believes.
+/// Options that are copied to the ssh_config: route and authentication, but nothing about trust in
+/// host keys.
 const CARRIED: &[&str] = &[
     "AddressFamily",
     "BindAddress",
@@ -51,7 +53,7 @@ const CARRIED: &[&str] = &[
 ];
 
 const HOST_KEYS: &str = "host keys are always checked";
-/// In small letters.
+/// In lower case.
 const ABOUT_HOST_KEYS: &[&str] = &[
     "stricthostkeychecking",
     "userknownhostsfile",
@@ -66,8 +68,8 @@ const ABOUT_HOST_KEYS: &[&str] = &[
     "revokedhostkeys",
 ];
 
-const SETTLED: &str = "remoor settles it itself";
-/// In small letters.
+const SETTLED: &str = "remoor sets it itself";
+/// In lower case.
 const REMOORS_OWN: &[&str] = &[
     "addkeystoagent",
     "batchmode",
@@ -98,19 +100,19 @@ const REMOORS_OWN: &[&str] = &[
     "tunnel",
     "visualhostkey",
 ];
-/// Flags of one letter that say nothing about the way to the host.
+/// Single-letter flags that do not affect the route to the host.
 const FLAGS_LEFT_OUT: &str = "AMNTXYafgknqtvxy";
-/// Letters that take the rest of their word, or the next one.
+/// Letters that take a value: the rest of the argument, or the next one.
 const TAKE_A_VALUE: &str = "BDEFIJLOPQRSWbceilmopw";
 
-/// Reads the words in order; the first value of an option holds, as with ssh.
+/// Reads the arguments in order. The first value of an option is used, as in ssh.
 pub fn read(words: Vec<String>) -> SshArgs {
     let mut out = SshArgs::default();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let mut letters = word.strip_prefix('-').unwrap_or_default().chars();
         if letters.as_str().is_empty() || word.starts_with("--") {
-            out.refused.push((word, "ssh takes no such word here: write out its option as -o Keyword=value"));
+            out.refused.push((word, "this is not an ssh option: write it as -o Keyword=value"));
             continue;
         }
         while let Some(letter) = letters.next() {
@@ -122,7 +124,7 @@ pub fn read(words: Vec<String>) -> SshArgs {
             let value = if rest.is_empty() { words.next() } else { Some(rest) };
             match value {
                 Some(value) => out.letter(letter, value),
-                None => out.refused.push((format!("-{letter}"), "it wants a value")),
+                None => out.refused.push((format!("-{letter}"), "the option needs a value")),
             }
             break;
         }
@@ -138,7 +140,7 @@ impl SshArgs {
             'C' => self.carry("Compression", "yes"),
             'K' => self.carry("GSSAPIAuthentication", "yes"),
             letter if FLAGS_LEFT_OUT.contains(letter) => self.left_out.push((format!("-{letter}"), SETTLED)),
-            letter => self.refused.push((format!("-{letter}"), "write out what it means as -o Keyword=value")),
+            letter => self.refused.push((format!("-{letter}"), "write the option as -o Keyword=value")),
         }
     }
 
@@ -156,7 +158,7 @@ impl SshArgs {
             'S' | 'O' | 'e' => self.left_out.push((format!("-{letter} {value}"), SETTLED)),
             'F' => self.refused.push((format!("-F {value}"), "name the file as `config` under `ssh` in remoor.yml")),
             _ => {
-                let hint = "a manager's login takes no such option: take it out, or leave it to ansible.cfg";
+                let hint = "a manager's login does not support this option: remove it, or move it to ansible.cfg";
                 self.refused.push((format!("-{letter} {value}"), hint));
             }
         }
@@ -196,7 +198,7 @@ impl SshArgs {
                 let hint = "a key is named by an absolute path, which is there on every manager";
                 self.refused.push((text.to_owned(), hint));
             }
-            "hostname" => self.refused.push((text.to_owned(), "say it as ansible_host")),
+            "hostname" => self.refused.push((text.to_owned(), "set ansible_host instead")),
             "include" => self.refused.push((text.to_owned(), "name the file as `config` under `ssh` in remoor.yml")),
             _ => match CARRIED.iter().find(|known| known.to_lowercase() == small) {
                 Some(known) => self.carry(known, value),
@@ -299,6 +301,6 @@ mod tests {
             assert_eq!((names.as_slice(), args.options.len()), (&[wanted][..], 0), "{text}: {args:?}");
         }
         let broken = read(vec!["-o".to_owned(), "ProxyCommand=a\nHostKeyAlias b".to_owned()]);
-        assert_eq!((broken.refused.len(), broken.options.len()), (1, 0), "no second line is smuggled in");
+        assert_eq!((broken.refused.len(), broken.options.len()), (1, 0), "no second line is injected");
     }
 }

@@ -1,8 +1,9 @@
-//! "Did you mean": the nearest of the known words to one that is not known.
+//! "Did you mean": the known word that is nearest to an unknown one.
 
-/// The word of `known` that takes the fewest changed, missing, extra or swapped letters, if it is near enough to be meant.
+/// The word of `known` with the fewest changed, missing, extra or swapped letters, if it is near
+/// enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may be wrong: more, and the suggestion is a guess that misleads.
+    // At most a third of the letters may differ; a more distant suggestion would mislead.
     let far = match word.chars().count() {
         0 | 1 => return None,
         letters => (letters / 3).max(1),
@@ -17,7 +18,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// The hint that goes with an unknown word: the nearest one, else all of them if they are few.
+/// The hint for an unknown word: the nearest known word, else all of them if they are few.
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
     if let Some(near) = nearest(word, known.clone()) {
         return Some(format!("did you mean `{near}`?"));

@@ -1,4 +1,5 @@
-//! How to log in to one host: `ssh:` of `remoor.yml`, overridden by the host's `ansible_*` variables.
+//! How to log in to one host: `ssh:` of `remoor.yml`, overridden by the host's `ansible_*`
+//! variables.
 
 use super::fleet::Fleet;
 use super::inventory::split_words;
@@ -7,29 +8,32 @@ use super::ssh_args;
 use crate::model::Fault;
 use serde_json::Value;
 
+/// The login data of one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshTarget {
     /// Name or address to connect to.
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// Private key: a file of the managers. None: the agent and the user's usual keys. The cluster's own comes last.
+    /// Private key: a file of the managers. None: the agent and the user's default keys. The
+    /// cluster key comes last.
     pub identity: Option<String>,
     pub sudo: bool,
-    /// Further options for an ssh_config, keyword and value. Nothing that touches host keys is among them.
+    /// More options for an ssh_config, keyword and value. None of them affects host keys.
     pub options: Vec<(String, String)>,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
     pub connect_timeout_ms: u64,
-    /// The node's data directory; None: the usual one. Its agent must have been told the same.
+    /// The node's data directory. None: the default. Its agent must use the same one.
     pub state_dir: Option<String>,
 }
 
-/// Words for the command line of `ssh`.
+/// Variables with arguments for the command line of `ssh`.
 const ARGS: [&str; 2] = ["ansible_ssh_common_args", "ansible_ssh_extra_args"];
 
 impl Fleet {
-    /// How to log in to `name`. Err for an unknown host and for a variable that can't be used, with the place it comes from.
+    /// How to log in to `name`. Err for an unknown host and for an unusable variable, with its
+    /// position.
     pub fn ssh_target(&self, name: &str) -> Result<SshTarget, Fault> {
         let ssh = &self.config.ssh;
         let get = |names: &[&'static str]| self.host_var(name, names);
@@ -52,7 +56,7 @@ impl Fleet {
         let sudo = match get(&["ansible_become"])? {
             None => ssh.sudo,
             Some((_, Value::Bool(sudo), _)) => *sudo,
-            // INI has no booleans but Python's; Ansible takes these words.
+            // INI has only Python's booleans; Ansible also accepts these words.
             Some((var, Value::String(text), origin)) => match text.to_lowercase().as_str() {
                 "yes" | "true" | "on" | "1" | "y" | "t" => true,
                 "no" | "false" | "off" | "0" | "n" | "f" => false,
@@ -65,7 +69,7 @@ impl Fleet {
             return Err(self.refused(name, word, hint));
         }
         let host = text(&["ansible_host", "ansible_ssh_host"])?.unwrap_or_else(|| name.to_owned());
-        // As with Ansible, a variable of its own wins over the words.
+        // As in Ansible, a separate variable overrides the arguments.
         let user = text(&["ansible_user", "ansible_ssh_user"])?.or(args.user).unwrap_or_else(|| ssh.user.clone());
         for (what, value) in [("host", &host), ("user", &user)] {
             if value.starts_with('-') || value.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -92,19 +96,19 @@ impl Fleet {
         })
     }
 
-    /// The operator's word for where `name` is; None: the inventory has none, or one that can't be used.
+    /// The address of `name` set by the operator. None: the inventory has none, or an unusable one.
     pub fn ansible_host(&self, name: &str) -> Option<String> {
         let (_, value, _) = self.host_var(name, &["ansible_host", "ansible_ssh_host"]).ok()??;
         value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    /// What `ssh_target` leaves aside of this host's variables, for `validate`.
+    /// Warnings about variables of this host that `ssh_target` ignores, for `validate`.
     pub(super) fn ssh_warnings(&self, name: &str) -> Vec<(String, String)> {
         let mut out = Vec::new();
         for var in ARGS {
             let Ok(Some((_, Value::String(text), origin))) = self.host_var(name, &[var]) else { continue };
             for (dropped, why) in ssh_args::read(split_words(text).unwrap_or_default()).left_out {
-                out.push((origin.to_owned(), format!("`{dropped}` in {var} is left out: {why}")));
+                out.push((origin.to_owned(), format!("`{dropped}` in {var} is ignored: {why}")));
             }
         }
         for var in ["ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass"] {
@@ -115,7 +119,7 @@ impl Fleet {
                 ));
             }
         }
-        // Where Ansible provisions, it uses what it is given.
+        // For Ansible as provisioner these variables have their usual effect.
         let ansible = self.host_group(name).ok().and_then(|group| self.config.groups.get(&group));
         let ansible = ansible.is_some_and(|group| group.provisioner == Provisioner::Ansible);
         if let Ok(Some((var, value, origin))) = self.host_var(name, &["ansible_connection"])
@@ -129,7 +133,7 @@ impl Fleet {
         out
     }
 
-    /// The words of both variables, each with its variable and where that comes from.
+    /// The words of both variables, each with its variable and origin.
     fn ssh_words(&self, name: &str) -> Result<Vec<(&'static str, &str, String)>, Fault> {
         let mut out = Vec::new();
         for var in ARGS {
@@ -142,7 +146,7 @@ impl Fleet {
         Ok(out)
     }
 
-    /// `word` is written out, as `ssh_args` names it: an option, or a letter and its value.
+    /// `word` as `ssh_args` writes it: an option, or a letter and its value.
     fn refused(&self, name: &str, word: &str, hint: &str) -> Fault {
         let last = word.split([' ', '=']).rfind(|part| !part.is_empty()).unwrap_or(word);
         let words = self.ssh_words(name).unwrap_or_default();
@@ -154,8 +158,8 @@ impl Fleet {
             .hint(hint)
     }
 
-    /// Line and column of the first line of this file, where the fleet has it, that holds both words, else of one that
-    /// holds the variable; 0 where there is none.
+    /// The position of the first line of this file of the fleet that contains both words, else of
+    /// one that contains the variable. 0 if there is none.
     fn place(&self, file: &str, var: &str, word: &str) -> (u32, u32) {
         let lines = || self.files.text(file).into_iter().flat_map(|text| text.lines().zip(1..));
         let both = lines().find(|(line, _)| line.contains(var) && line.contains(word));
@@ -164,8 +168,8 @@ impl Fleet {
         found.map_or((0, 0), |(line, number)| (number, column(line)))
     }
 
-    /// The first of these variables that the host has, by name, with value and origin. A template is a fault: nothing
-    /// renders it here.
+    /// The first of these variables that the host has: name, value and origin. A template is a
+    /// fault, because it is not rendered here.
     fn host_var(&self, name: &str, vars: &[&'static str]) -> Result<Option<(&'static str, &Value, &str)>, Fault> {
         let host = self.host(name)?;
         for var in vars {
@@ -192,7 +196,7 @@ fn unusable(name: &str, var: &str, origin: &str, wanted: &str) -> Fault {
     Fault::error(file, 0, 0, format!("{var} of the host `{name}` is not {wanted}{place}"))
 }
 
-/// `inventory.yml: host w1` as the file and what to add to a message.
+/// Splits `inventory.yml: host w1` into the file and a suffix for a message.
 pub(super) fn split_origin(origin: &str) -> (&str, String) {
     match origin.split_once(": ") {
         Some((file, place)) => (file, format!(" ({place})")),

@@ -1,4 +1,4 @@
-//! Whole fleets: faults of `remoor.yml` as people see them, and what a good one answers.
+//! Whole fleets: faults of `remoor.yml` as users see them, and lookups in a valid fleet.
 
 use super::{Fleet, INVENTORY_FILE, Notify, NotifyOn, NotifyTo, Provisioner};
 use crate::model::{FileSet, Limits, Occasion, Policy, ServiceName};
@@ -135,7 +135,7 @@ fn where_to_log_in() {
     let refused = load(GOOD, &words("-L 80:db:80")).ssh_target("w2").unwrap_err();
     expect![[r#"
         inventory.yml:5:7: `-L 80:db:80` in ansible_ssh_common_args of the host `w2` can't be used (host w2)
-          hint: a manager's login takes no such option: take it out, or leave it to ansible.cfg"#]]
+          hint: a manager's login does not support this option: remove it, or move it to ansible.cfg"#]]
     .assert_eq(&refused.to_string());
     expect![[r#"
         inventory.yml: there is no host `w3`
@@ -203,7 +203,7 @@ notify:
               hint: it reads version 1
             remoor.yml:2:1: unknown field `inventroy`
               hint: did you mean `inventory`?
-            remoor.yml:4:8: `a-b` is no variable name
+            remoor.yml:4:8: `a-b` is not a variable name
               hint: letters, digits and `_`, a letter first
             remoor.yml:5:13: `ssh.port` takes a whole number from 1 to 65535, not `0`
             remoor.yml:5:22: `ssh.user` is empty
@@ -217,36 +217,36 @@ notify:
               hint: known here: user, port, identity, connect-timeout, config, sudo
             remoor.yml:6:1: the host `d1` is in no group of `groups:`
               hint: its groups in the inventory: db
-            remoor.yml:7:3: no group may be called `manager`, which is a cluster role
-            remoor.yml:8:3: no group may be called `all`, which is a group of Ansible's own
+            remoor.yml:7:3: a group must not be named `manager`, which is a cluster role
+            remoor.yml:8:3: a group must not be named `all`, which is a built-in group of Ansible
             remoor.yml:9:3: `a b` can't be a name
               hint: at most 63 letters, digits, `_`, `-` and `.`, a letter or digit first
-            remoor.yml:11:23: `nginx` stands here a second time
+            remoor.yml:11:23: `nginx` appears here a second time
             remoor.yml:11:30: there is no service `ngnix`
               hint: did you mean `nginx`?
             remoor.yml:12:16: `groups.web.provision` must be a path below the fleet directory
             remoor.yml:13:5: there is no file `playbooks/clean.yml` in the fleet directory
               hint: did you mean `playbooks/cleanup.yml`?
-            remoor.yml:14:18: `puppet` is no value of `groups.web.provisioner`
+            remoor.yml:14:18: `puppet` is not a value of `groups.web.provisioner`
               hint: known here: remoor, ansible
-            remoor.yml:15:23: `chek` is no value of `groups.web.policy.network`
+            remoor.yml:15:23: `chek` is not a value of `groups.web.policy.network`
               hint: did you mean `check`?
             remoor.yml:15:29: unknown field `power` in `groups.web.policy`
               hint: known here: network, reboot, agent, left, live, apply
-            remoor.yml:15:50: `true` is no value of `groups.web.policy.live`
+            remoor.yml:15:50: `true` is not a value of `groups.web.policy.live`
               hint: known here: report, check, resetup
             remoor.yml:16:13: `groups.web.quorum` takes true or false, not `1`
-            remoor.yml:17:12: `node` is no value of `groups.web.scope`
+            remoor.yml:17:12: `node` is not a value of `groups.web.scope`
               hint: known here: service, group
             remoor.yml:18:15: `groups.web.parallel` takes a whole number from 1 to 1000, not `0`
             remoor.yml:21:5: unknown field `file` in `services.nginx`
               hint: did you mean `files`?
-            remoor.yml:22:13: `etc/x` is no absolute path
+            remoor.yml:22:13: `etc/x` is not an absolute path
               hint: write /etc/x, if that is meant
-            remoor.yml:22:20: `/etc/../x` goes through `.` or `..`
-            remoor.yml:22:31: `/etc/[x` is no glob: unclosed character class; missing ']'
+            remoor.yml:22:20: `/etc/../x` contains `.` or `..`
+            remoor.yml:22:31: `/etc/[x` is not a valid glob: unclosed character class; missing ']'
             remoor.yml:22:42: the whole file system can't be declared
-            remoor.yml:23:13: `nginx` is no full unit name
+            remoor.yml:23:13: `nginx` is not a full unit name
               hint: write nginx.service
             remoor.yml:24:17: `services.nginx.depends-on` takes a list, not `nginx`
               hint: write it as [a, b], also for one
@@ -264,14 +264,14 @@ notify:
             remoor.yml:29:97: `limits.phase-timeout` is longer than 30 days
             remoor.yml:29:102: unknown field `flap_window` in `limits`
               hint: did you mean `flap-window`?
-            remoor.yml:31:15: `page` is no absolute path
+            remoor.yml:31:15: `page` is not an absolute path
               hint: the command runs on whichever manager leads, without a shell
-            remoor.yml:32:11: `helt` is no value of `notify.1.on`
+            remoor.yml:32:11: `helt` is not a value of `notify.1.on`
               hint: did you mean `held`?
-            remoor.yml:32:27: `ftp://x` is no http or https address
+            remoor.yml:32:27: `ftp://x` is not an http or https address
             remoor.yml:33:30: `command` and `webhook` exclude each other
               hint: write two entries
-            remoor.yml:33:46: `notify.2.text` is no Tera text: Unexpected end of input
+            remoor.yml:33:46: `notify.2.text` is not a valid Tera template: Unexpected end of input
             remoor.yml:34:5: neither `command` nor `webhook` is given"#]],
     );
     check_refused(
@@ -293,7 +293,7 @@ notify:
         "version: 1\nversion: 1\ninventory: [\n",
         INVENTORY,
         expect![[r#"
-        remoor.yml:2:1: `version` stands here a second time
+        remoor.yml:2:1: `version` appears here a second time
           hint: the first is on line 1
         remoor.yml:3:12: unclosed bracket '['"#]],
     );
@@ -301,7 +301,7 @@ notify:
         "version: 2\ninventory: inventory.yml\n",
         "web: {hosts: {w1: }}\nweb: {host: }\n",
         expect![[r#"
-            inventory.yml:2:1: `web` stands here a second time
+            inventory.yml:2:1: `web` appears here a second time
               hint: the first is on line 1
             remoor.yml:1:10: version 2 is not known to this program
               hint: it reads version 1"#]],
@@ -314,8 +314,8 @@ fn what_fits_badly_together() {
         GOOD,
         INVENTORY,
         expect![[r#"
-        inventory.yml: warning: `StrictHostKeyChecking=no` in ansible_ssh_common_args is left out: host keys are always checked (host w2)
-        inventory.yml: warning: `UserKnownHostsFile=/dev/null` in ansible_ssh_common_args is left out: host keys are always checked (host w2)"#]],
+        inventory.yml: warning: `StrictHostKeyChecking=no` in ansible_ssh_common_args is ignored: host keys are always checked (host w2)
+        inventory.yml: warning: `UserKnownHostsFile=/dev/null` in ansible_ssh_common_args is ignored: host keys are always checked (host w2)"#]],
     );
     let config = r#"version: 1
 inventory: inventory.yml
@@ -332,19 +332,19 @@ services: {nginx: {}, unused: {}}
         config,
         inventory,
         expect![[r#"
-        inventory.yml: warning: `bad-name` is no variable name, so nothing can refer to it (host d1)
+        inventory.yml: warning: `bad-name` is not a variable name, so nothing can refer to it (host d1)
         inventory.yml: ansible_host of the host `d1` is a template, and is needed before templates are rendered (host d1)
           hint: write the value out
         inventory.yml: warning: ansible_password is not used: managers log in by key, and sudo asks for no password (host d1)
         inventory.yml: ansible_port of the host `w2` is not a port (host w2)
         remoor.yml:3:1: the host `d1` is in no group of `groups:`
           hint: its groups in the inventory: db
-        remoor.yml:4:3: warning: the group `web` has no `cleanup` playbook, and nothing is provisioned without one
-          hint: name a playbook that takes down what `provision` sets up
+        remoor.yml:4:3: warning: the group `web` has no `cleanup` playbook, and remoor provisions nothing without one
+          hint: name a playbook that removes everything that `provision` sets up
         remoor.yml:4:3: the host `w1` is in 2 groups: prod, web
-          hint: a host belongs to one group of `groups:`; move the others, or keep the inner ones only
+          hint: a host belongs to one group of `groups:`; remove the others, or list only the inner ones
         remoor.yml:4:3: the host `w2` is in 2 groups: prod, web
-          hint: a host belongs to one group of `groups:`; move the others, or keep the inner ones only
+          hint: a host belongs to one group of `groups:`; remove the others, or list only the inner ones
         remoor.yml:5:3: warning: the group `prod` has no `provision` playbook, so it can be examined but not repaired
           hint: name a playbook, or set every policy to report
         remoor.yml:6:3: warning: the group `empty` has no hosts
@@ -400,7 +400,7 @@ fn a_generation_needs_neither_disk_nor_executable() {
     broken.0.remove(INVENTORY_FILE);
     assert_eq!(
         Fleet::from_files(&broken).unwrap_err()[0].to_string(),
-        ".remoor/inventory.json: is missing from these files"
+        ".remoor/inventory.json: is missing in these files"
     );
     assert!(Fleet::from_files(&FileSet::default()).is_err());
 }
@@ -418,11 +418,11 @@ fn a_private_key_has_no_place_in_a_generation() {
     let dir = directory(GOOD, INVENTORY);
     fs::write(dir.path().join("keys/id"), "about\n-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n").unwrap();
     let faults = Fleet::load(dir.path()).unwrap().validate();
-    let told: Vec<String> = faults.iter().filter(|f| f.file == "keys/id").map(ToString::to_string).collect();
+    let reported: Vec<String> = faults.iter().filter(|f| f.file == "keys/id").map(ToString::to_string).collect();
     expect![[r#"
         keys/id:2:1: warning: looks like a private key, and every manager keeps every generation
-          hint: keep it out of the fleet directory; playbooks can make it on the node, or take it from there"#]]
-    .assert_eq(&told.join("\n"));
+          hint: keep it out of the fleet directory; playbooks can create it on the node, or read it there"#]]
+    .assert_eq(&reported.join("\n"));
 }
 
 #[test]
@@ -447,18 +447,18 @@ fn a_group_takes_the_windows_of_the_fleet_and_adds_its_own() {
     let own = group(&own);
     assert_eq!((own.allow.len(), own.allow[0].from, own.deny.len()), (1, 1440, 2));
     let never = config.replace("deny: [Sun]", "deny: [Mon]");
-    let told = load(&never, INVENTORY).validate();
-    assert!(told.iter().any(|f| f.warning && f.message.contains("never open")), "{told:#?}");
+    let faults = load(&never, INVENTORY).validate();
+    assert!(faults.iter().any(|f| f.warning && f.message.contains("never open")), "{faults:#?}");
 }
 
-/// `docs/config.md` says how to choose each field; a field that it forgets is a field that nobody finds.
+/// `docs/reference/config.md` must describe each field; otherwise users cannot find it.
 #[test]
 fn the_manual_names_every_field_and_default() {
     use super::typed::{
         FIELDS, GROUP_FIELDS, LIMIT_FIELDS, NOTIFY_FIELDS, NOTIFY_ON, OCCASIONS, POLICIES, PROVISIONERS, SCOPES,
         SERVICE_FIELDS, SSH_FIELDS,
     };
-    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/config.md")).unwrap();
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/config.md")).unwrap();
     let sections: std::collections::BTreeMap<&str, &str> =
         manual.split("\n## ").filter_map(|section| section.split_once('\n')).collect();
     let occasions: Vec<&str> = OCCASIONS.iter().map(|(word, _)| *word).collect();
@@ -482,7 +482,7 @@ fn the_manual_names_every_field_and_default() {
     for word in words.chain(SCOPES.iter().map(|(word, _)| word)).chain(PROVISIONERS.iter().map(|(word, _)| word)) {
         assert!(manual.contains(&format!("`{word}`")), "`{word}`");
     }
-    // The defaults of the manual, written out, are those of the program.
+    // The defaults in the manual must be those of the program.
     let limits: Vec<String> = sections["limits"]
         .lines()
         .filter_map(|line| {
@@ -497,11 +497,12 @@ fn the_manual_names_every_field_and_default() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
-    /// Whatever stands in the files, the answer is a fleet or faults.
+    /// Every input gives a fleet or faults.
     #[test]
     fn garbage_gives_faults(text in GARBAGE, ending in "(yml|ini|json)", cut in 0..2000_usize) {
         let name = format!("i.{ending}");
-        // Never within the inventory's own line: what garbage names there would be walked, and its programs run.
+        // Never cut within the inventory's own line: a random path there would be read and its
+        // programs run.
         let safe = GOOD.find("vars:").unwrap();
         let cut = (safe..=cut.clamp(safe, GOOD.len())).rev().find(|at| GOOD.is_char_boundary(*at)).unwrap_or(safe);
         let dir = directory(&format!("{}{text}", &GOOD[..cut]), INVENTORY);
@@ -511,5 +512,5 @@ proptest::proptest! {
     }
 }
 
-/// Pieces that mean something to one of the parsers, and others that mean nothing.
+/// Fragments that are meaningful to one of the parsers, and others.
 const GARBAGE: &str = r#"(\PC{0,8}|[\[\]{}(),:=#'"\\&*!<>|%@~?. \t\n-]{0,6}|all|web|hosts|children|vars|w\[0?1:\d{1,9}\]|\\x\d|r'|'''|<<: \*a|&a |!!int |0x|1_0|:\d){0,40}"#;

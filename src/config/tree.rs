@@ -1,7 +1,8 @@
-//! YAML text as one tree in which every value and key knows its line and column.
+//! Parses YAML into one tree in which every value and key has its line and column.
 //!
-//! Built on the event parser of serde-saphyr, because a derive stops at the first fault, while a person wants them all.
-//! Refuses duplicate keys, foreign tags (`!vault`), several documents and bombs. Knows nothing of what the keys mean.
+//! Built on the event parser of serde-saphyr, because a serde derive stops at the first fault,
+//! while users want all of them. Refuses duplicate keys, unknown tags (`!vault`), several
+//! documents, and alias bombs. Does not know the meaning of keys.
 
 use super::scalar::{self, Scalar};
 use crate::model::Fault;
@@ -10,16 +11,16 @@ use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// Largest file that is read at all, bytes.
+/// Maximum size of a file in bytes.
 pub const FILE_MAX: usize = 4 << 20;
-/// Deepest nesting; deeper files are machine-made and would only exhaust stacks further on.
+/// Maximum nesting. A deeper file is generated and could exhaust the stack of later code.
 const DEPTH_MAX: usize = 64;
-/// Most values of one file, counted after aliases are replaced by what they stand for.
+/// Maximum number of values in one file, counted after aliases are expanded.
 const NODES_MAX: usize = 200_000;
-/// Most bytes of text of one file, counted likewise.
+/// Maximum bytes of text in one file, counted after aliases are expanded.
 const TEXT_MAX: usize = 16 << 20;
 
-/// A value and where it begins; lines and columns count from 1.
+/// A value and its position; lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub line: u32,
@@ -27,9 +28,10 @@ pub struct Node {
     pub kind: Kind,
 }
 
+/// The content of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// The text as written (plain) or unescaped (quoted), and what YAML 1.1 takes it for.
+    /// The text as written (plain) or unescaped (quoted), and its meaning in YAML 1.1.
     Scalar {
         text: String,
         scalar: Scalar,
@@ -48,7 +50,7 @@ pub struct Key {
 }
 
 impl Node {
-    /// The value without its places.
+    /// The value without positions.
     pub fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Scalar { text, scalar } => scalar.to_json(text),
@@ -65,10 +67,11 @@ impl Node {
             _ => None,
         }
     }
+    /// Whether the value is null or missing.
     pub fn is_null(&self) -> bool {
         matches!(&self.kind, Kind::Scalar { scalar: Scalar::Null, .. })
     }
-    /// What it is, for messages.
+    /// A description for messages.
     pub fn what(&self) -> &'static str {
         match &self.kind {
             Kind::Scalar { scalar, .. } => scalar.what(),
@@ -78,7 +81,8 @@ impl Node {
     }
 }
 
-/// Reads the one document of `text`; None if there is nothing but comments. `file` is for the faults only.
+/// Parses the single document of `text`. None if it contains only comments. `file` is used only in
+/// faults.
 pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Fault>> {
     if text.len() > FILE_MAX {
         return Err(vec![Fault::error(file, 0, 0, format!("is larger than {} MiB", FILE_MAX >> 20))]);
@@ -121,16 +125,16 @@ pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Fault>> {
     if !builder.faults.is_empty() {
         return Err(builder.faults);
     }
-    // An empty document is the null that nobody wrote.
+    // An empty document is parsed as an implicit null.
     Ok(builder.root.filter(|node| {
         !(node.is_null() && matches!(&node.kind, Kind::Scalar { text, .. } if text.is_empty() || text == "~"))
     }))
 }
 
-/// The bound was hit; the fault is recorded and reading ends.
+/// A limit was exceeded; the fault is recorded and parsing ends.
 struct Stop;
 
-/// A collection whose end was not seen yet.
+/// A collection whose end was not read yet.
 struct Open {
     at: (u32, u32),
     anchor: usize,
@@ -146,11 +150,11 @@ struct Builder<'a> {
     file: &'a str,
     open: Vec<Open>,
     root: Option<Node>,
-    /// Finished anchored nodes.
+    /// Finished nodes with an anchor.
     anchors: HashMap<usize, (Node, Size)>,
     nodes: usize,
     bytes: usize,
-    /// Where the tag of the current event stands.
+    /// Position of the tag of the current event.
     tag_at: (u32, u32),
     faults: Vec<Fault>,
 }
@@ -229,7 +233,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Puts a finished value where it belongs: into the innermost open collection, as key or as value.
+    /// Puts a finished value into the innermost open collection, as key or as value.
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Stop> {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size(&node)));
@@ -271,7 +275,7 @@ impl Builder<'_> {
                 }
                 if !seen.insert(key.text.clone()) {
                     let first = entries.iter().find(|(k, _)| k.text == key.text).map_or(0, |(k, _)| k.line);
-                    let message = format!("`{}` stands here a second time", key.text);
+                    let message = format!("`{}` appears here a second time", key.text);
                     self.fault((key.line, key.column), message).hint = Some(format!("the first is on line {first}"));
                     return Ok(());
                 }
@@ -338,7 +342,7 @@ fn merge(node: Node) -> Option<Vec<(Key, Node)>> {
     }
 }
 
-/// What one more copy of a value costs.
+/// The size of one more copy of a value.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
@@ -394,7 +398,7 @@ mod tests {
               hint: remoor holds no vault password: keep the secret in a file of its own, or let an executable inventory decrypt it
             f.yml:4:5: a key must be text
               hint: quote values that begin with `{{`: "{{ name }}"
-            f.yml:4:1: `a` stands here a second time
+            f.yml:4:1: `a` appears here a second time
               hint: the first is on line 1
             f.yml:5:10: `x` is not int
             f.yml:6:4: the tag `!x` is not known here

@@ -1,5 +1,5 @@
-//! Reads `remoor.yml` into `FleetConfig`: fields, types, words and single values. What takes a look at other files, or at
-//! several fields together, is `validate.rs`.
+//! Reads `remoor.yml` into `FleetConfig`: fields, types, keywords and single values. Checks that
+//! involve other files or several fields are in `validate.rs`.
 
 use super::reader::{Reader, join};
 use super::settings::*;
@@ -8,6 +8,7 @@ use super::windows::windows;
 use crate::model::{Fault, GroupName, Limits, Normalizer, Occasion, Policy, ServiceName};
 use serde_json::{Map, Value};
 
+/// Known fields of each section, and the known values with their meaning. The manual must list all.
 pub const FIELDS: &[&str] =
     &["version", "inventory", "vars", "ssh", "groups", "services", "limits", "windows", "notify"];
 pub const SSH_FIELDS: &[&str] = &["user", "port", "identity", "connect-timeout", "config", "sudo"];
@@ -59,17 +60,19 @@ pub const OCCASIONS: &[(&str, Occasion)] = &[
     ("apply", Occasion::Apply),
 ];
 pub const PROVISIONERS: &[(&str, Provisioner)] = &[("remoor", Provisioner::Remoor), ("ansible", Provisioner::Ansible)];
-/// The value is "the whole group".
+/// The value means "the whole group".
 pub const SCOPES: &[(&str, bool)] = &[("service", false), ("group", true)];
 pub const NOTIFY_ON: &[(&str, NotifyOn)] =
     &[("verdict", NotifyOn::Verdict), ("held", NotifyOn::Held), ("alert", NotifyOn::Alert)];
 
-/// Names that a group may not take: the cluster roles by which checks select, and Ansible's own groups.
+/// Names that a group may not have: the cluster roles by which checks select, and Ansible's
+/// built-in groups.
 const NOT_GROUPS: &[&str] = &["manager", "worker", "all", "ungrouped"];
-/// After so many attempts nobody believes in the next.
+/// Maximum number of retries; more attempts are hardly useful.
 const RETRIES_MAX: usize = 20;
 
-/// What could be read, and every fault. With faults the result serves only to find more of them.
+/// The settings that could be read, and all faults. If there are faults, the settings serve only to
+/// find more of them.
 pub fn read(text: &str) -> (FleetConfig, Vec<Fault>) {
     let node = match tree::parse(CONFIG_FILE, text) {
         Ok(Some(node)) => node,
@@ -123,8 +126,8 @@ fn fleet(r: &mut Reader, node: &Node) -> FleetConfig {
             check_name(r, name, &path);
             if NOT_GROUPS.contains(&name) {
                 let why =
-                    if matches!(name, "manager" | "worker") { "a cluster role" } else { "a group of Ansible's own" };
-                let message = format!("no group may be called `{name}`, which is {why}");
+                    if matches!(name, "manager" | "worker") { "a cluster role" } else { "a built-in group of Ansible" };
+                let message = format!("a group must not be named `{name}`, which is {why}");
                 fault_at(r, &path, message);
             }
             out.groups.insert(GroupName::from(name), group(r, node, &path));
@@ -245,7 +248,7 @@ fn service(r: &mut Reader, node: &Node, name: &str, path: &str) -> ServiceConfig
         for (n, unit) in out.units.iter().enumerate() {
             if !unit.contains('.') || unit.contains('/') {
                 let path = format!("{}.{n}", s.path("units"));
-                fault_at(r, &path, format!("`{unit}` is no full unit name")).hint =
+                fault_at(r, &path, format!("`{unit}` is not a full unit name")).hint =
                     Some(format!("write {unit}.service"));
             }
         }
@@ -291,7 +294,8 @@ fn limits(r: &mut Reader, node: &Node) -> Limits {
         rejoin_ms,
         remove_left_ms,
     } = &mut out;
-    // The third is the shortest time that makes sense, milliseconds: 0 switches the first two off, others would spin.
+    // The third value is the minimum in milliseconds. 0 disables the first two; smaller values of
+    // the others would cause busy loops.
     let times = [
         ("settle", settle_ms, 0),
         ("leader-grace", leader_grace_ms, 0),
@@ -345,7 +349,7 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
             match words.first() {
                 Some(program) if program.starts_with('/') => Some(NotifyTo::Command(words)),
                 Some(program) => {
-                    let message = format!("`{program}` is no absolute path");
+                    let message = format!("`{program}` is not an absolute path");
                     r.fault(node, message).hint =
                         Some("the command runs on whichever manager leads, without a shell".into());
                     None
@@ -360,7 +364,7 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
             let url = r.text(node, &s.path("webhook"))?;
             let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
-                r.fault(node, format!("`{url}` is no http or https address"));
+                r.fault(node, format!("`{url}` is not an http or https address"));
             }
             Some(NotifyTo::Webhook(url))
         }
@@ -379,18 +383,17 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
         let words = r.list(node, &path);
         on = words.iter().filter_map(|item| r.word(item, &path, NOTIFY_ON)).collect();
         if words.is_empty() && (node.is_null() || matches!(node.kind, Kind::List(_))) {
-            r.fault(node, format!("`{path}` names nothing to tell of")).hint =
-                Some("leave it out for everything".into());
+            r.fault(node, format!("`{path}` is empty")).hint = Some("omit it for all events".into());
         }
     }
     let text = s.get("text").and_then(|node| {
         let text = r.text(node, &s.path("text"))?;
         if let Err(error) = tera::Tera::default().add_raw_template("text", &text) {
             let error = error.to_string();
-            // The rest is a drawing over several lines.
+            // The other lines are a drawing of the position.
             let first = error.lines().next().unwrap_or_default();
             let first = first.strip_prefix("error: ").unwrap_or(first);
-            let message = format!("`{}` is no Tera text: {first}", s.path("text"));
+            let message = format!("`{}` is not a valid Tera template: {first}", s.path("text"));
             r.fault(node, message);
         }
         Some(text)
@@ -398,12 +401,12 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
     Some(Notify { to: to?, on, text })
 }
 
-/// Variables with the names that a playbook can say.
+/// Variables with names that a playbook can use.
 fn variables(r: &mut Reader, node: &Node, path: &str) -> Map<String, Value> {
     let mut out = Map::new();
     for (name, value) in r.mapping(node, path) {
         if !is_variable(name) {
-            let message = format!("`{name}` is no variable name");
+            let message = format!("`{name}` is not a variable name");
             fault_at(r, &join(path, name), message).hint = Some("letters, digits and `_`, a letter first".into());
         }
         out.insert(name.to_owned(), value.to_json());
@@ -411,17 +414,18 @@ fn variables(r: &mut Reader, node: &Node, path: &str) -> Map<String, Value> {
     out
 }
 
+/// Whether `name` is a valid variable name of Ansible.
 pub fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Texts of which none stands twice.
+/// A list of texts without duplicates.
 fn unique(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
     let texts = r.texts(node, path);
     for (n, text) in texts.iter().enumerate() {
         if texts[..n].contains(text) {
-            fault_at(r, &format!("{path}.{n}"), format!("`{text}` stands here a second time"));
+            fault_at(r, &format!("{path}.{n}"), format!("`{text}` appears here a second time"));
         }
     }
     texts
@@ -443,25 +447,25 @@ fn globs(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         let place = format!("{path}.{n}");
-        // What the variables of a host make of it is seen with the host: `fleet::paths`.
+        // A template is checked when the variables of a host are known; see `fleet::paths`.
         if text.starts_with("{{") && text.contains("}}") {
             continue;
         }
         if !text.starts_with('/') {
-            fault_at(r, &place, format!("`{text}` is no absolute path")).hint =
+            fault_at(r, &place, format!("`{text}` is not an absolute path")).hint =
                 Some(format!("write /{text}, if that is meant"));
         } else if text.split('/').any(|part| matches!(part, "." | "..")) {
-            fault_at(r, &place, format!("`{text}` goes through `.` or `..`"));
+            fault_at(r, &place, format!("`{text}` contains `.` or `..`"));
         } else if text == "/" {
             fault_at(r, &place, "the whole file system can't be declared");
         } else if let Err(error) = globset::Glob::new(text) {
-            fault_at(r, &place, format!("`{text}` is no glob: {}", error.kind()));
+            fault_at(r, &place, format!("`{text}` is not a valid glob: {}", error.kind()));
         }
     }
     texts
 }
 
-/// A file of the fleet, or of the managers if absolute.
+/// A file of the fleet, or an absolute path on the managers.
 fn file_name(r: &mut Reader, node: &Node, path: &str) -> Option<String> {
     let text = r.text(node, path)?;
     if text.starts_with('~') {

@@ -1,5 +1,4 @@
-//! What only a look at everything together shows: files that are missing, names that nobody knows, circles, hosts without
-//! a group.
+//! Checks that need the whole fleet: missing files, unknown names, cycles, hosts without a group.
 
 use super::fleet::Fleet;
 use super::settings::Provisioner;
@@ -8,11 +7,11 @@ use super::target::split_origin;
 use crate::model::{Fault, Occasion, Policy, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Faults about hosts are given one by one up to so many, and then counted.
+/// Maximum number of faults about hosts that are listed; further ones are counted.
 const HOST_FAULTS_MAX: usize = 20;
 
 impl Fleet {
-    /// Every fault of the fleet beyond those that `load` refuses, warnings among them, in the order of the files.
+    /// All faults of the fleet that `load` does not report, including warnings, sorted by file.
     pub fn validate(&self) -> Vec<Fault> {
         let mut faults = self.validate_alone();
         faults.extend(self.inventory.warnings.iter().cloned());
@@ -24,7 +23,7 @@ impl Fleet {
         faults
     }
 
-    /// What can be said without the inventory.
+    /// Checks that do not need the inventory.
     pub(super) fn validate_alone(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         self.check_files(&mut faults);
@@ -49,7 +48,7 @@ impl Fleet {
         }
     }
 
-    /// Every manager keeps every generation: no place for a private key.
+    /// Every manager keeps every generation, so a private key must not be in it.
     fn check_keys(&self, faults: &mut Vec<Fault>) {
         for file in self.files.under("") {
             let Some(text) = self.files.text(file) else { continue };
@@ -58,9 +57,11 @@ impl Fleet {
                 let line = u32::try_from(at + 1).unwrap_or(u32::MAX);
                 let fault =
                     Fault::warn(file, line, 1, "looks like a private key, and every manager keeps every generation");
-                faults.push(fault.hint(
-                    "keep it out of the fleet directory; playbooks can make it on the node, or take it from there",
-                ));
+                faults.push(
+                    fault.hint(
+                        "keep it out of the fleet directory; playbooks can create it on the node, or read it there",
+                    ),
+                );
             }
         }
     }
@@ -90,14 +91,14 @@ impl Fleet {
                 faults.push(Fault { warning: true, ..self.config.fault(&format!("services.{name}"), message) });
             }
         }
-        for circle in self.circles() {
-            let path = format!("services.{}.depends-on", circle[0]);
-            let names: Vec<&str> = circle.iter().map(ServiceName::as_str).chain([circle[0].as_str()]).collect();
+        for cycle in self.circles() {
+            let path = format!("services.{}.depends-on", cycle[0]);
+            let names: Vec<&str> = cycle.iter().map(ServiceName::as_str).chain([cycle[0].as_str()]).collect();
             faults.push(self.config.fault(&path, format!("services that depend on themselves: {}", names.join(" > "))));
         }
     }
 
-    /// One way round for each knot of services that depend on each other, beginning with its first name.
+    /// One cycle for each set of services that depend on each other, beginning with its first name.
     fn circles(&self) -> Vec<Vec<ServiceName>> {
         let services = &self.config.services;
         let mut named: BTreeSet<&ServiceName> = BTreeSet::new();
@@ -106,7 +107,7 @@ impl Fleet {
             if named.contains(start) {
                 continue;
             }
-            // Breadth first from `start` back to it, which gives the shortest way.
+            // Breadth-first search from `start` back to it, which finds the shortest cycle.
             let mut from: BTreeMap<&ServiceName, &ServiceName> = BTreeMap::new();
             let mut todo = std::collections::VecDeque::from([start]);
             while let Some(at) = todo.pop_front() {
@@ -137,7 +138,7 @@ impl Fleet {
         if self.config.groups.is_empty() {
             faults.push(Fault {
                 warning: true,
-                ..self.config.fault("groups", "there are no groups, so nothing is looked after")
+                ..self.config.fault("groups", "there are no groups, so remoor manages no host")
             });
         }
         for (name, group) in &self.config.groups {
@@ -160,19 +161,19 @@ impl Fleet {
             }
             if !group.summary.windows.ever_open() {
                 let message =
-                    format!("the windows of the group `{name}` never open: nothing would be repaired by itself");
+                    format!("the windows of the group `{name}` never open: nothing would be repaired automatically");
                 warn(&format!("{path}.windows"), message, Some("deny wins over allow".to_owned()));
             }
             let repairs = occasions.iter().any(|occasion| group.summary.policy(*occasion) != Policy::Report);
-            // One that is named and wrong is a fault already.
+            // A playbook that is named but invalid was already reported.
             let unnamed = group.provision.is_none() && !self.config.places.contains_key(&format!("{path}.provision"));
             if unnamed && group.cleanup.is_some() {
                 let message = format!(
-                    "the group `{name}` has a `cleanup` and no `provision` playbook: its hosts would be taken down and left down"
+                    "the group `{name}` has a `cleanup` and no `provision` playbook: its hosts would be cleaned up and not set up again"
                 );
-                let hint = format!("add `provision: playbooks/...yml` to the group {name}, or take `cleanup` out");
+                let hint = format!("add `provision: playbooks/...yml` to the group {name}, or remove `cleanup`");
                 let fault = self.config.fault(&format!("{path}.cleanup"), message).hint(hint);
-                // For who only decommissions a cleanup is enough.
+                // For groups that are only decommissioned a cleanup is enough.
                 left_down = Some(Fault { warning: !repairs, ..fault });
             } else if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();
@@ -184,8 +185,12 @@ impl Fleet {
             }
             if group.provision.is_some() && group.cleanup.is_none() && group.provisioner == Provisioner::Remoor {
                 let message =
-                    format!("the group `{name}` has no `cleanup` playbook, and nothing is provisioned without one");
-                warn(&path, message, Some("name a playbook that takes down what `provision` sets up".to_owned()));
+                    format!("the group `{name}` has no `cleanup` playbook, and remoor provisions nothing without one");
+                warn(
+                    &path,
+                    message,
+                    Some("name a playbook that removes everything that `provision` sets up".to_owned()),
+                );
             }
             faults.extend(left_down);
         }
@@ -198,7 +203,7 @@ impl Fleet {
             of_hosts.extend(self.ssh_target(name).err());
             for (origin, message) in self.ssh_warnings(name) {
                 let (file, place) = split_origin(&origin);
-                // A group's variable is one fault, not one for each host.
+                // A variable of a group is one fault, not one for each host.
                 of_hosts.push(Fault::warn(file, 0, 0, format!("{message}{place}")));
             }
             for var in self.inventory.hosts[name].vars.keys().filter(|var| !super::typed::is_variable(var)) {
@@ -208,7 +213,7 @@ impl Fleet {
                     file,
                     0,
                     0,
-                    format!("`{var}` is no variable name, so nothing can refer to it{place}"),
+                    format!("`{var}` is not a variable name, so nothing can refer to it{place}"),
                 ));
             }
         }

@@ -1,5 +1,6 @@
-//! Reads maintenance windows: `Mon-Fri 22:00-06:00` at UTC or a fixed offset, as weekly minutes in UTC. No time zones
-//! with summer time: their rules are not the same on every manager, and the replicated state may not ask for them.
+//! Reads maintenance windows: `Mon-Fri 22:00-06:00` in UTC or at a fixed offset, converted to
+//! weekly minutes in UTC. Time zones with daylight saving time are not supported, because their
+//! rules differ between managers and the replicated state must not depend on them.
 
 use super::reader::Reader;
 use super::tree::Node;
@@ -11,6 +12,7 @@ const DAY: u32 = 24 * 60;
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const SHAPE: &str = "write it as \"Mon-Fri 22:00-06:00\", \"Sat,Sun\" or \"02:00-04:00\"";
 
+/// Reads a `windows:` section; records faults in `r`.
 pub fn windows(r: &mut Reader, node: &Node, path: &str) -> Windows {
     let s = r.section(node, path, WINDOW_FIELDS);
     let mut offset = 0;
@@ -21,7 +23,7 @@ pub fn windows(r: &mut Reader, node: &Node, path: &str) -> Windows {
             Some(minutes) => offset = minutes,
             None => {
                 r.fault(node, format!("`{}` takes an offset from UTC, not `{text}`", s.path("offset"))).hint = Some(
-                    "write \"+01:00\"; zones with summer time are not known, so let the window be an hour wider".into(),
+                    "write \"+01:00\"; time zones with daylight saving time are not supported; make the window an hour wider".into(),
                 );
             }
         }
@@ -34,7 +36,9 @@ pub fn windows(r: &mut Reader, node: &Node, path: &str) -> Windows {
             let Some(text) = r.text(item, &format!("{path}.{n}")) else { continue };
             match spans(&text, offset) {
                 Ok(more) => out.extend(more),
-                Err(why) => r.fault(item, format!("`{text}` is no window: {why}")).hint = Some(SHAPE.into()),
+                Err(why) => {
+                    r.fault(item, format!("`{text}` is not a maintenance window: {why}")).hint = Some(SHAPE.into())
+                }
             }
         }
         out
@@ -43,7 +47,7 @@ pub fn windows(r: &mut Reader, node: &Node, path: &str) -> Windows {
     Windows { allow, deny }
 }
 
-/// The spans of one text, each day's own. A time up to an earlier one, or the same, ends on the next day.
+/// The spans of one text, one per day. An end that is not after the start is on the next day.
 fn spans(text: &str, offset: i32) -> Result<Vec<WeekSpan>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (days, times) = match words[..] {
@@ -56,7 +60,7 @@ fn spans(text: &str, offset: i32) -> Result<Vec<WeekSpan>, String> {
     let (from, to) = match times {
         None => (0, DAY),
         Some(times) => {
-            let (from, to) = times.split_once('-').ok_or("a time runs from one to another")?;
+            let (from, to) = times.split_once('-').ok_or("a time is a range such as 22:00-06:00")?;
             let (from, to) = (minute(from)?, minute(to)?);
             (from, if to <= from { to + DAY } else { to })
         }
@@ -69,7 +73,7 @@ fn spans(text: &str, offset: i32) -> Result<Vec<WeekSpan>, String> {
 fn days_of(text: &str) -> Result<Vec<u32>, String> {
     let day = |word: &str| -> Result<u32, String> {
         let small = word.to_lowercase();
-        let known = DAYS.iter().position(|day| *day == small).ok_or_else(|| format!("`{word}` is no day"))?;
+        let known = DAYS.iter().position(|day| *day == small).ok_or_else(|| format!("`{word}` is not a day"))?;
         Ok(known as u32)
     };
     let mut out = Vec::new();
@@ -91,9 +95,9 @@ fn days_of(text: &str) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// `06:30`, and `24:00` for the end of a day.
+/// `06:30`; `24:00` is the end of a day.
 fn minute(text: &str) -> Result<u32, String> {
-    let wrong = || format!("`{text}` is no time of day");
+    let wrong = || format!("`{text}` is not a time of day");
     let two = |part: &str| part.parse::<u32>().ok().filter(|_| part.len() == 2 && part.is_ascii());
     let (hour, minute) = text.split_once(':').ok_or_else(wrong)?;
     match (two(hour), two(minute)) {
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(allow("sat,Sun", 0), [(5 * 1440, 6 * 1440), (6 * 1440, 0)]);
         assert_eq!(allow("Sat-Mon 01:00-02:00", 0).len(), 3);
         assert_eq!(allow("02:00-04:00", 0).len(), 7);
-        // Over the end of the week, and at an offset: Monday 00:30 at +01:00 is Sunday 23:30 UTC.
+        // Across the end of the week, and at an offset: Monday 00:30 at +01:00 is Sunday 23:30 UTC.
         assert_eq!(allow("Sun 22:00-06:00", 0), [(6 * 1440 + 1320, 360)]);
         assert_eq!(allow("Mon 00:30-01:30", 60), [(WEEK_MINUTES - 30, 30)]);
         assert_eq!(allow("Sun 23:00-24:00", -120), [(60, 120)]);
@@ -158,16 +162,16 @@ mod tests {
             remoor.yml:4:1: unknown field `closed` in `windows`
               hint: known here: allow, deny, offset
             remoor.yml:1:9: `windows.offset` takes an offset from UTC, not `Europe/Berlin`
-              hint: write "+01:00"; zones with summer time are not known, so let the window be an hour wider
-            remoor.yml:2:9: `Mon-Fry 22:00-06:00` is no window: `Fry` is no day
+              hint: write "+01:00"; time zones with daylight saving time are not supported; make the window an hour wider
+            remoor.yml:2:9: `Mon-Fry 22:00-06:00` is not a maintenance window: `Fry` is not a day
               hint: write it as "Mon-Fri 22:00-06:00", "Sat,Sun" or "02:00-04:00"
-            remoor.yml:2:32: `22-06` is no window: `22` is no time of day
+            remoor.yml:2:32: `22-06` is not a maintenance window: `22` is not a time of day
               hint: write it as "Mon-Fri 22:00-06:00", "Sat,Sun" or "02:00-04:00"
-            remoor.yml:2:41: `Mon 25:00-26:00` is no window: `25:00` is no time of day
+            remoor.yml:2:41: `Mon 25:00-26:00` is not a maintenance window: `25:00` is not a time of day
               hint: write it as "Mon-Fri 22:00-06:00", "Sat,Sun" or "02:00-04:00"
-            remoor.yml:2:60: `Mon 1:00-2:00` is no window: `1:00` is no time of day
+            remoor.yml:2:60: `Mon 1:00-2:00` is not a maintenance window: `1:00` is not a time of day
               hint: write it as "Mon-Fri 22:00-06:00", "Sat,Sun" or "02:00-04:00"
-            remoor.yml:3:8: `Mon at 02:00-03:00` is no window: days and times are two words
+            remoor.yml:3:8: `Mon at 02:00-03:00` is not a maintenance window: days and times are two words
               hint: write it as "Mon-Fri 22:00-06:00", "Sat,Sun" or "02:00-04:00"
         "#]]
         .assert_eq(&faults);

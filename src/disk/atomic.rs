@@ -1,4 +1,4 @@
-//! Replacing a file so that a crash leaves either the old content or the new one. Not for appending.
+//! Replaces a file so that a crash leaves either the old or the new content. Not for appending.
 
 use super::DiskError;
 use std::fs::{File, OpenOptions};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Replaces `path` by `bytes` with permission bits `mode` (the umask does not apply).
 ///
-/// The content is on disk when this returns. On an error the old file stands as it was; only a crash can leave a
-/// temporary file (`.name.*.tmp`) beside it.
+/// The content is on the disk when this returns. After an error the old file is unchanged. Only a
+/// crash can leave a temporary file (`.name.*.tmp`) in the same directory.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DiskError> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -19,7 +19,7 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), DiskErro
     let written = write_new(&temporary, bytes, mode)
         .and_then(|()| std::fs::rename(&temporary, path).map_err(DiskError::io("renaming to", path)));
     if let Err(error) = written {
-        // The first error is the one that matters; what is left over is only a temporary file.
+        // Return the first error; at worst a temporary file is left.
         let _ = std::fs::remove_file(&temporary);
         return Err(error);
     }

@@ -1,6 +1,7 @@
-//! Content-addressed files: digest trees, generations and run logs, named by the SHA-256 of their bytes.
+//! Content-addressed files: digest trees, generations and run logs, named by the SHA-256 of their
+//! bytes.
 //!
-//! It does not know who refers to a blob; whoever does decides what is removed.
+//! The store does not know which blobs are referenced; its owner decides what to remove.
 
 use super::{DiskError, atomic_write, sync_dir};
 use crate::model::Sha256;
@@ -8,26 +9,28 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A directory of blobs: `ab/cdef...`, the first two hex digits as a fan-out of 256. Calls block; the value is cheap to clone.
+/// A directory of blobs: `ab/cdef...`, with the first two hex digits as subdirectory. Calls block.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct BlobStore {
     dir: PathBuf,
 }
 
 impl BlobStore {
-    /// Opens the store in `dir`, which is made if absent.
+    /// Opens the store in `dir`, which is created if absent.
     pub fn new(dir: &Path) -> Result<Self, DiskError> {
         std::fs::create_dir_all(dir).map_err(DiskError::io("creating directory", dir))?;
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Stores `bytes` and returns their name; on disk when this returns. Storing them again changes nothing, but a damaged
-    /// copy is replaced.
+    /// Stores `bytes` and returns their hash; on the disk when this returns. Storing existing bytes
+    /// only renews their age; a damaged copy is replaced.
     pub fn put(&self, bytes: &[u8]) -> Result<Sha256, DiskError> {
         let hash = Sha256::of(bytes);
         let path = self.path(&hash);
         if std::fs::read(&path).is_ok_and(|present| present == bytes) {
-            // Wanted anew: young again for `keep`. One that can't be marked may have to be fetched again, no more.
+            // Renew the age, so that `keep` spares it. If that fails, the blob may have to be
+            // fetched again.
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
             return Ok(hash);
         }
@@ -41,7 +44,8 @@ impl BlobStore {
         Ok(hash)
     }
 
-    /// The bytes of `hash`, checked against it; none if absent. A damaged blob is an error: fetch it again and `put` it.
+    /// The bytes of `hash`, verified. None if absent. A damaged blob is an error: fetch it again
+    /// and `put` it.
     pub fn get(&self, hash: &Sha256) -> Result<Option<Vec<u8>>, DiskError> {
         let path = self.path(hash);
         let bytes = match std::fs::read(&path) {
@@ -56,7 +60,8 @@ impl BlobStore {
         Ok(Some(bytes))
     }
 
-    /// Removes the blobs that are not in `named` and were stored `before` that moment; how many.
+    /// Removes blobs that are not in `named` and were stored `before` that time. Returns their
+    /// number.
     pub fn keep(&self, named: &BTreeSet<Sha256>, before: std::time::SystemTime) -> Result<usize, DiskError> {
         let mut removed = 0;
         for hash in self.list()?.into_iter().filter(|hash| !named.contains(hash)) {
@@ -70,7 +75,7 @@ impl BlobStore {
         Ok(removed)
     }
 
-    /// All blobs, sorted. Files that are no blobs are passed over.
+    /// All blobs, sorted. Skips files that are not blobs.
     fn list(&self) -> Result<Vec<Sha256>, DiskError> {
         let mut found = Vec::new();
         for fan in entries(&self.dir)? {

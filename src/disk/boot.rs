@@ -1,10 +1,10 @@
-//! The kernel's boot id: what tells a reboot from a restart of the program.
+//! The kernel's boot id, which distinguishes a reboot from a restart of the program.
 
 use super::DiskError;
 use crate::model::BootId;
 use std::path::Path;
 
-/// Reads this machine's boot id; it changes with every boot and with nothing else.
+/// Reads this machine's boot id. It changes only with a boot.
 pub fn boot_id() -> Result<BootId, DiskError> {
     read(Path::new("/proc/sys/kernel/random/boot_id"))
 }

@@ -1,25 +1,26 @@
-//! Files that a daemon can do without, but must not lose in silence: what can't be read is put aside under `NAME.damaged` and
-//! told of, and stays there until a person has looked. Not for what must be whole to start: that is an error.
+//! Files that a daemon can do without but must not lose silently. A file that cannot be parsed is
+//! renamed to `NAME.damaged` and reported until an operator removes it. Not for files without which
+//! the daemon cannot start: there damage is an error.
 
 use super::{DiskError, sync_dir};
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = ".damaged";
-/// Names in one answer.
+/// Maximum number of names in one answer.
 const NAMES_MAX: usize = 16;
 
-/// What stands in a file that may be missing.
+/// Content of a file that may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found<T> {
     Missing,
     Whole(T),
-    /// It made no sense, and is at this path now.
+    /// It could not be parsed and was renamed to this path.
     Damaged(PathBuf),
 }
 
 impl<T: Default> Found<T> {
-    /// The content; its default where there is none to read.
+    /// The content, or the default if there is none.
     pub fn or_default(self) -> T {
         match self {
             Found::Whole(value) => value,
@@ -28,8 +29,8 @@ impl<T: Default> Found<T> {
     }
 }
 
-/// Reads JSON; what is none, or no file, is put aside, with an error in the log. Err: it could not be read at this moment,
-/// or not even be put aside, and is as it was.
+/// Reads a JSON file. A file that is not valid JSON, or a directory, is renamed and logged as an
+/// error. Err: the file could not be read now, or could not be renamed; it is unchanged.
 pub fn read_or_set_aside<T: DeserializeOwned>(path: &Path) -> Result<Found<T>, DiskError> {
     let why = match std::fs::read(path) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
@@ -38,24 +39,24 @@ pub fn read_or_set_aside<T: DeserializeOwned>(path: &Path) -> Result<Found<T>, D
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Missing),
         Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => e.to_string(),
-        // No permission, no descriptor, a disk that fails: that says nothing about what stands in the file.
+        // No permission, no file descriptor, or a failing disk: the content itself may be intact.
         Err(e) => return Err(DiskError::io("reading", path)(e)),
     };
     set_aside(path, &why).map(Found::Damaged)
 }
 
-/// Renames `path` to `NAME.damaged`, in place of an earlier one, and says so in the log.
+/// Renames `path` to `NAME.damaged`, replacing an earlier one, and logs it.
 pub fn set_aside(path: &Path, why: &str) -> Result<PathBuf, DiskError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(SUFFIX);
     let aside = path.with_file_name(name);
-    std::fs::rename(path, &aside).map_err(DiskError::io("putting aside", path))?;
+    std::fs::rename(path, &aside).map_err(DiskError::io("renaming damaged", path))?;
     sync_dir(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-    tracing::error!(file = %path.display(), kept = %aside.display(), %why, "a damaged file was put aside; it is begun anew");
+    tracing::error!(file = %path.display(), kept = %aside.display(), %why, "a damaged file was renamed; remoor starts a new one");
     Ok(aside)
 }
 
-/// The names in `dir` that were put aside, in order.
+/// Names of the damaged files in `dir`, sorted.
 pub fn damaged(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let names = entries.filter_map(|e| e.ok()?.file_name().into_string().ok());
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn a_file_that_can_not_be_read_now_stays_where_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        // A link to itself is refused on opening (ELOOP), whoever asks; EACCES would not be for root.
+        // Opening a link to itself fails for every user (ELOOP); EACCES would not fail for root.
         let path = dir.path().join("a.json");
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let error = read_or_set_aside::<u32>(&path).unwrap_err();

@@ -1,6 +1,7 @@
-//! The daemon's directory: one process at a time, and who this node is.
+//! The data directory of a daemon: its lock for one process, and the identity of the node.
 //!
-//! Only the lock and the identity live here; the log, blobs and caches below the directory belong to their own modules.
+//! This file manages only lock and identity. Other modules manage the log, blobs and caches below
+//! the directory.
 
 use super::{DiskError, atomic_write};
 use crate::model::{ClusterId, Epoch, NodeId, NodeName, RaftId};
@@ -13,19 +14,22 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Format of the data directory, as `version` of its identity says. Raised when an earlier program would take something in it
-/// for something else; what is only added is left out by serde's defaults and needs no other number. A directory of a later
-/// format is refused before anything in it is touched. There is no earlier one: who raises this adds the upgrade, which ends
-/// with the identity.
+/// Format of the data directory, the field `version` of its identity. Raise it when an older
+/// program would misread something in the directory. Additions covered by serde defaults need no
+/// new number. A directory of a later format is refused before anything in it is changed. There is
+/// no earlier format yet; a change that raises the number must add the upgrade, which writes the
+/// identity last.
 pub const DATA_FORMAT: u32 = 1;
-/// Written when a run on the node begins, and when its attempt was closed.
+/// Written when a run on the node begins, and after its attempt was closed.
 pub const FENCE: &str = "fence.json";
-/// Who this node is; there from the moment at which it has joined a cluster.
+/// Identity of this node; exists from the moment it has joined a cluster.
 pub const IDENTITY: &str = "identity.json";
+/// The last attempts that were closed; see `exec`.
 pub const CLOSED: &str = "closed.json";
-/// Says that the node left its cluster by its own word; a join takes it away.
+/// Exists if the node left its cluster itself; a join removes it.
 pub const LEFT: &str = "left";
-/// What remoor's daemon or executor puts into a data directory, as far as its name can't be anybody's.
+/// Files that remoor's daemon or executor writes into a data directory and whose names no other
+/// program uses.
 const OURS: [&str; 9] = [
     IDENTITY,
     "unfinished",
@@ -37,40 +41,43 @@ const OURS: [&str; 9] = [
     FENCE,
     "fence.lock",
 ];
-/// Made in a fresh file system by mkfs.
+/// mkfs creates it in a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
-/// Anybody may write there, and remove only what is theirs.
+/// Sticky bit: every user may write there, but remove only own files.
 const STICKY: u32 = 0o1000;
-/// An identity is a few hundred bytes; anything larger is not one.
+/// An identity has a few hundred bytes; a larger file is not one.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
-/// Looks at the agent's lock take no longer.
+/// Maximum time for which an examination holds the agent's lock.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 const LOOK_POLL: Duration = Duration::from_millis(20);
 
-/// Who this node is, as the cluster granted it. An empty directory has none and joins as a new member.
+/// Identity of this node, as the cluster granted it. An empty directory has none and joins as a new
+/// member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// [`DATA_FORMAT`].
+    /// See [`DATA_FORMAT`].
     pub version: u32,
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub node: NodeId,
     pub name: NodeName,
-    /// Present only while this node was granted a place in Raft.
+    /// Set only while this node has a place in Raft.
     pub raft: Option<RaftId>,
-    /// Drawn when the directory was first used; another value under the same id is another disk.
+    /// Random, made when the directory was first used. Another value with the same id means another
+    /// disk.
     pub incarnation: String,
-    /// The Raft log of this node was begun: from then on a directory without it has lost votes that others rely on.
-    /// Files of before this field lack it; it is set at the next start.
+    /// The Raft log of this node was begun. From then on a directory without the log has lost votes
+    /// that others rely on. Older files lack this field; it is set at the next start.
     #[serde(default)]
     pub log_begun: bool,
-    /// The last Raft id of this epoch that was taken from this node: nothing is begun under it, or an older one, again.
+    /// The last Raft id of this epoch that was withdrawn from this node. Neither it nor an older
+    /// one is used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retired: Option<RaftId>,
 }
 
 impl Identity {
-    /// A first identity of a fresh directory, with a random incarnation of 32 hex digits.
+    /// The first identity of a new directory, with a random incarnation of 32 hex digits.
     pub fn new(cluster: ClusterId, epoch: Epoch, node: NodeId, name: NodeName) -> Result<Self, DiskError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|e| {
@@ -91,7 +98,8 @@ impl Identity {
     }
 }
 
-/// An opened and locked data directory. The lock ends with this value, and with the process however it ends.
+/// An opened and locked data directory. The lock ends when this value is dropped or the process
+/// ends.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -99,22 +107,25 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens `dir` (made with mode 0700 if absent) for this process alone; a second opener gets [`DiskError::Held`]. A
-    /// directory of remoor, or an empty one, that others may enter is shut to them, with a warning: it holds keys. Any
-    /// other is refused with [`DiskError::Foreign`], and is as it was; so is one of a later format, with [`DiskError::TooNew`].
+    /// Opens `dir` (created with mode 0700 if absent) for this process alone. A second opener gets
+    /// [`DiskError::Held`]. If other users may enter a remoor directory or an empty one, its mode
+    /// is set to 0700 and a warning is logged, because it holds keys. Any other such directory is
+    /// refused with [`DiskError::Foreign`] and not changed; one of a later format is refused with
+    /// [`DiskError::TooNew`].
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
         let opened = Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? };
-        // Any other fault of the identity is for who needs it.
+        // Other errors of the identity are left to the callers that need it.
         match opened.identity() {
             Err(newer @ DiskError::TooNew { .. }) => Err(newer),
             _ => Ok(opened),
         }
     }
 
-    /// Says by `agent.lock` that an agent runs here, until the returned value is gone; an executor that examines this node
-    /// looks for it. Waits a moment, since a look takes the lock for an instant.
+    /// Takes `agent.lock`, which shows that an agent runs here, until the returned value is
+    /// dropped. An executor that examines this node tests the lock. Retries for a moment, because
+    /// such a test holds the lock briefly.
     pub fn agent_lock(&self) -> Result<AgentLock, DiskError> {
         let path = self.path.join("agent.lock");
         let begun = std::time::Instant::now();
@@ -131,12 +142,12 @@ impl DataDir {
         &self.path
     }
 
-    /// Reads `identity.json`; none in a directory that has not joined yet.
+    /// Reads `identity.json`. None in a directory that has not joined yet.
     pub fn identity(&self) -> Result<Option<Identity>, DiskError> {
         Self::peek(&self.path)
     }
 
-    /// The same without the lock: what is there now, which the holder of the lock may replace.
+    /// As `identity`, without the lock: the holder of the lock may replace the file at any time.
     pub fn peek(dir: &Path) -> Result<Option<Identity>, DiskError> {
         let path = identity_path(dir);
         let bytes = match std::fs::read(&path) {
@@ -148,7 +159,8 @@ impl DataDir {
         if bytes.len() > IDENTITY_BYTES_MAX {
             return Err(corrupt(format!("{} bytes long", bytes.len())));
         }
-        // The version is read first and alone: a later format may lack fields of this one.
+        // The version is parsed first and alone, because a later format may lack fields of this
+        // one.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -167,7 +179,8 @@ impl DataDir {
         Ok(Some(identity))
     }
 
-    /// Replaces `identity.json`; on disk when this returns. Call it before the first vote under a new Raft id.
+    /// Replaces `identity.json`; on the disk when this returns. Call it before the first vote under
+    /// a new Raft id.
     pub fn store_identity(&self, identity: &Identity) -> Result<(), DiskError> {
         let path = identity_path(&self.path);
         let mut bytes = serde_json::to_vec_pretty(identity)
@@ -181,14 +194,14 @@ fn identity_path(dir: &Path) -> PathBuf {
     dir.join(IDENTITY)
 }
 
-/// Held by the one agent of a data directory; the kernel lets go of it with the process.
+/// Held by the agent of a data directory. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct AgentLock {
     _file: File,
 }
 
 fn keep_private(dir: &Path) -> Result<(), DiskError> {
-    let mode = std::fs::metadata(dir).map_err(DiskError::io("looking at", dir))?.permissions().mode() & 0o7777;
+    let mode = std::fs::metadata(dir).map_err(DiskError::io("reading the mode of", dir))?.permissions().mode() & 0o7777;
     if mode & 0o077 == 0 {
         return Ok(());
     }
@@ -196,12 +209,12 @@ fn keep_private(dir: &Path) -> Result<(), DiskError> {
         return Err(DiskError::Foreign(dir.to_owned()));
     }
     let private = std::fs::Permissions::from_mode(mode & 0o700);
-    std::fs::set_permissions(dir, private).map_err(DiskError::io("shutting to others", dir))?;
-    tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), "the data directory was open to others; it is 0700 now");
+    std::fs::set_permissions(dir, private).map_err(DiskError::io("removing access of others to", dir))?;
+    tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), "the data directory was accessible to other users; its mode is 0700 now");
     Ok(())
 }
 
-/// Whether remoor was at work there, or nobody was yet.
+/// Whether remoor has used the directory, or it is empty.
 fn is_ours(dir: &Path) -> Result<bool, DiskError> {
     if OURS.iter().any(|name| dir.join(name).is_file()) {
         return Ok(true);
@@ -224,7 +237,7 @@ fn lock(path: &Path) -> Result<File, DiskError> {
         Err(Errno::WOULDBLOCK) => return Err(DiskError::Held { path: path.to_owned(), holder: holder(&mut file) }),
         Err(e) => return Err(DiskError::io("locking", path)(e.into())),
     }
-    // Only for the error message of a second opener; the lock itself is the kernel's.
+    // The pid serves only the error message of a second opener; the lock itself is in the kernel.
     let note = format!("{}\n", std::process::id());
     file.set_len(0)
         .and_then(|()| file.rewind())
@@ -233,7 +246,7 @@ fn lock(path: &Path) -> Result<File, DiskError> {
     Ok(file)
 }
 
-/// "pid 812 (remoor)", as far as it can be told.
+/// "pid 812 (remoor)", as far as known.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(32).read_to_string(&mut text);
@@ -242,7 +255,7 @@ fn holder(file: &mut File) -> String {
             Ok(name) => format!("pid {pid} ({})", name.trim()),
             Err(_) => format!("pid {pid}"),
         },
-        _ => "a process that left no number".to_owned(),
+        _ => "a process of unknown pid".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a run learns that it should stop after its current task, or at once.
+//! Tells a run that it should stop after its current task, or at once.
 
 use super::gate::Gate;
 use super::process::ProcessId;
@@ -11,15 +11,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub enum Stop {
     /// The manager ordered it.
     Asked,
-    /// The manager ordered it, and that the current task be ended too.
+    /// The manager ordered to stop and also to kill the current task.
     Killed,
-    /// The order's time is over.
+    /// The time of the order is over.
     Timeout,
-    /// No manager listens any longer.
+    /// No manager is connected any longer.
     ManagerLost,
 }
 
 impl Stop {
+    /// The text for replies. Managers compare it, so it must not change.
     pub fn as_str(self) -> &'static str {
         match self {
             Stop::Asked => "cancelled",
@@ -33,8 +34,8 @@ impl Stop {
 /// Called with all running children whenever one starts or ends.
 type Watcher = Box<dyn Fn(&[ProcessId]) + Send + Sync>;
 
-/// One for a whole session; a stop is for good. Also keeps account of the processes that a run has started, so that a
-/// later attempt can end them if this executor dies.
+/// Stop signal of one session. A stop cannot be taken back. It also records the processes that the
+/// run has started, so that a later attempt can kill them if this executor dies.
 #[derive(Default)]
 pub struct Cancel {
     stop: Mutex<Option<Stop>>,
@@ -55,12 +56,12 @@ impl Cancel {
         self.gate.close();
     }
 
-    /// Which plays may begin; none once a stop was asked for.
+    /// The gate that decides which plays may begin. After a stop none may begin.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
-    /// The current task is not waited for either.
+    /// Stops the run without waiting for the current task.
     pub fn kill(&self, why: Stop) {
         self.stop(why);
         self.kill.store(true, Ordering::SeqCst);
@@ -70,12 +71,13 @@ impl Cancel {
         self.kill.load(Ordering::SeqCst)
     }
 
-    /// None: go on.
+    /// The reason for the stop. None: the run continues.
     pub fn stopped(&self) -> Option<Stop> {
         *held(&self.stop)
     }
 
-    /// To be called with each process that a run starts in a group of its own, as soon as it runs.
+    /// Records a process that a run has started in its own process group. Call it as soon as the
+    /// process runs.
     pub fn began(&self, pid: u32) {
         let Some(id) = i32::try_from(pid).ok().and_then(ProcessId::of) else { return };
         let mut children = held(&self.children);
@@ -83,7 +85,7 @@ impl Cancel {
         self.tell(&children);
     }
 
-    /// The counterpart, after the process was waited for.
+    /// Removes a process from the record. Call it after the process was reaped.
     pub fn ended(&self, pid: u32) {
         let mut children = held(&self.children);
         children.retain(|child| u32::try_from(child.pid) != Ok(pid));
@@ -101,7 +103,8 @@ impl Cancel {
     }
 }
 
-/// What is guarded here is whole after every statement, so a panic elsewhere spoils nothing.
+/// Locks despite poisoning: every statement leaves the guarded value consistent, so a panic in
+/// another thread does no harm.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -120,7 +123,7 @@ mod tests {
         assert_eq!(cancel.stopped(), Some(Stop::Asked));
         cancel.stop(Stop::ManagerLost);
         assert_eq!(cancel.stopped(), Some(Stop::ManagerLost));
-        assert!(!cancel.killed(), "the current task goes on");
+        assert!(!cancel.killed(), "the current task continues");
         cancel.kill(Stop::Timeout);
         assert!(cancel.killed() && cancel.stopped() == Some(Stop::ManagerLost));
     }

@@ -1,4 +1,5 @@
-//! Whether cleanup left anything: it is verified, never trusted. Looks only, and what can't be looked at is not clean.
+//! Verifies that a cleanup left nothing behind. Changes nothing. A path or unit that cannot be
+//! examined counts as not clean.
 
 use super::program;
 use super::serve::Tuning;
@@ -12,14 +13,15 @@ use std::process::Command;
 use std::time::Duration;
 
 const UNIT_MAX: Duration = Duration::from_secs(10);
-/// So many leftovers are named.
+/// Maximum number of leftovers in the answer.
 const LEFTOVERS_MAX: usize = 200;
-/// So many directory entries are looked at for one declared path.
+/// Maximum number of directory entries read for one declared path.
 const WALK_MAX: usize = 200_000;
 const DEPTH_MAX: usize = 64;
 
-/// One line for each unit that is not stopped and disabled and each declared file that exists and that no glob of `keep`
-/// covers. Of a managed directory (its path ends in `/`) the files count, not the emptied directories.
+/// Returns one line for each unit that is not stopped and disabled, and one for each declared file
+/// that exists and is not covered by a glob of `keep`. In a managed directory (its path ends in
+/// `/`) only files count; empty directories may remain.
 pub(super) fn leftovers(tuning: &Tuning, units: &[String], files: &[String], keep: &[String]) -> Vec<String> {
     let mut found = unit_leftovers(tuning, units);
     match globs(keep) {
@@ -34,7 +36,7 @@ pub(super) fn leftovers(tuning: &Tuning, units: &[String], files: &[String], kee
     found
 }
 
-/// In one connection, and where systemd does not answer, by the program.
+/// Asks systemd over one bus connection. Where systemd is not reachable, runs `systemctl` instead.
 fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
     if units.is_empty() {
         return Vec::new();
@@ -43,9 +45,9 @@ fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
     let mut manager = Manager::open(&tuning.systemd, patience);
     let ask = |unit: &String| {
         let shown = match &mut manager {
-            Ok(manager) => manager.show(&unit_name(unit)).map_err(|e| format!("systemd could not be asked: {e}")),
+            Ok(manager) => manager.show(&unit_name(unit)).map_err(|e| format!("systemd did not answer: {e}")),
             Err(Fault::Absent) => by_program(&tuning.systemctl, unit),
-            Err(e) => Err(format!("systemd could not be asked: {e}")),
+            Err(e) => Err(format!("systemd did not answer: {e}")),
         };
         match shown {
             Ok(shown) => unit_leftover(unit, &shown),
@@ -58,7 +60,7 @@ fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
 fn by_program(systemctl: &Path, unit: &str) -> Result<BTreeMap<String, String>, String> {
     let mut command = Command::new(systemctl);
     command.args(["show", "--property=LoadState,ActiveState,UnitFileState", "--", unit]);
-    let out = program::output(&mut command, UNIT_MAX).map_err(|e| format!("systemctl could not be asked: {e}"))?;
+    let out = program::output(&mut command, UNIT_MAX).map_err(|e| format!("systemctl failed: {e}"))?;
     let pairs = out.stdout.lines().filter_map(|line| line.split_once('='));
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
@@ -70,11 +72,12 @@ fn unit_leftover(unit: &str, shown: &BTreeMap<String, String>) -> Option<String>
         (Some(_), Some("inactive" | "failed"), file) if !is_enabled(file) => None,
         (Some(_), Some("inactive" | "failed"), file) => Some(format!("unit {unit}: stopped, but {file}")),
         (Some(_), Some(active), _) => Some(format!("unit {unit}: {active}")),
-        _ => Some(format!("unit {unit}: systemd does not answer")),
+        _ => Some(format!("unit {unit}: systemd gave no state")),
     }
 }
 
-/// Starts at boot. `static`, `indirect`, `generated` and such units have nothing of their own to disable.
+/// Whether the unit starts at boot. Units such as `static`, `indirect` and `generated` have nothing
+/// to disable.
 fn is_enabled(unit_file_state: &str) -> bool {
     matches!(unit_file_state, "enabled" | "enabled-runtime")
 }
@@ -95,33 +98,33 @@ fn file_leftovers(declared: &str, keep: &GlobSet, found: &mut Vec<String>) {
         }
     } else {
         match fs::symlink_metadata(declared) {
-            Ok(_) if !keep.is_match(declared) => walk.found.push(format!("{declared}: still there")),
+            Ok(_) if !keep.is_match(declared) => walk.found.push(format!("{declared}: still exists")),
             Ok(_) => {}
             Err(e) if is_absent(&e) => {}
-            Err(e) => walk.found.push(format!("{declared}: could not be looked at: {e}")),
+            Err(e) => walk.found.push(format!("{declared}: could not be examined: {e}")),
         }
     }
 }
 
 struct Walk<'a> {
     keep: &'a GlobSet,
-    /// Matching paths only, directories too; without it, every file.
+    /// Only matching paths count, including directories. None: every file counts.
     wanted: Option<GlobSet>,
     left: usize,
     found: &'a mut Vec<String>,
 }
 
 impl Walk<'_> {
-    /// Links are leftovers themselves and not followed.
+    /// Counts symbolic links as leftovers and does not follow them.
     fn below(&mut self, dir: &Path, depth: usize) {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(e) if is_absent(&e) => return,
-            Err(e) => return self.found.push(format!("{}: could not be looked at: {e}", dir.display())),
+            Err(e) => return self.found.push(format!("{}: could not be examined: {e}", dir.display())),
         };
         for entry in entries {
             if self.left == 0 || depth > DEPTH_MAX {
-                return self.found.push(format!("{}: too much to look at", dir.display()));
+                return self.found.push(format!("{}: too many entries or levels to examine", dir.display()));
             }
             self.left -= 1;
             let Ok(entry) = entry else {
@@ -134,7 +137,7 @@ impl Walk<'_> {
                 None => !is_dir,
             };
             if counts && !self.keep.is_match(&path) {
-                self.found.push(format!("{}: still there", path.display()));
+                self.found.push(format!("{}: still exists", path.display()));
             }
             if is_dir {
                 self.below(&path, depth + 1);
@@ -151,13 +154,14 @@ fn has_glob(path: &str) -> bool {
     path.contains(['*', '?', '[', '{'])
 }
 
-/// The deepest directory above every match of a glob.
+/// The deepest directory that contains every match of the glob.
 fn literal_part(glob: &str) -> PathBuf {
     let plain = Path::new(glob).components().take_while(|c| !has_glob(&c.as_os_str().to_string_lossy()));
     plain.collect()
 }
 
-/// `*` stays within a directory, `**` does not; a path that ends in `/` covers all below it.
+/// `*` matches within a directory, `**` across directories. A path that ends in `/` covers
+/// everything below it.
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -173,7 +177,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// No systemd answers, only the program.
+    /// Tuning where systemd is not reachable, so that only `systemctl` is used.
     fn by(systemctl: &Path) -> Tuning {
         let systemd = crate::systemd::Sockets::below(Path::new("/nonexistent"));
         Tuning { systemctl: systemctl.to_owned(), systemd, ..Tuning::default() }
@@ -183,7 +187,7 @@ mod tests {
         let here = |list: &[&str]| list.iter().map(|f| format!("{}/{f}", dir.display())).collect::<Vec<_>>();
         let mut found = leftovers(&by(Path::new("systemctl")), &[], &here(files), &here(keep));
         found.sort();
-        let expected: Vec<String> = expected.iter().map(|f| format!("{}/{f}: still there", dir.display())).collect();
+        let expected: Vec<String> = expected.iter().map(|f| format!("{}/{f}: still exists", dir.display())).collect();
         assert_eq!(found, expected, "{files:?} without {keep:?}");
     }
 
@@ -212,7 +216,7 @@ mod tests {
         assert_eq!(leftovers(&by(Path::new("x")), &[], &["relative".into()], &[]).len(), 1);
         assert_eq!(leftovers(&by(Path::new("x")), &[], &[], &["[".into()]).len(), 1);
         let found = leftovers(&by(Path::new("/nonexistent/systemctl")), &["a.service".into()], &[], &[]);
-        assert!(found[0].contains("could not be asked"), "{found:?}");
+        assert!(found[0].contains("systemctl failed"), "{found:?}");
     }
 
     #[test]
@@ -240,6 +244,6 @@ mod tests {
             "systemctl",
             "#!/bin/sh\necho System has not been booted with systemd >&2\nexit 1\n",
         );
-        assert_eq!(leftovers(&by(&fake), &["a".into()], &[], &[]), ["unit a: systemd does not answer"]);
+        assert_eq!(leftovers(&by(&fake), &["a".into()], &[], &[]), ["unit a: systemd gave no state"]);
     }
 }

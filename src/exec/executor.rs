@@ -1,4 +1,5 @@
-//! One session's state: the fence it holds, and what each order does. Knows no stream and no threads; see `serve`.
+//! State of one session: the fence that it holds, and the execution of each order. Contains no
+//! streams and no threads; see `serve`.
 
 use super::cancel::{Cancel, Stop};
 use super::clean;
@@ -21,23 +22,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How the session stands, as its exit code will tell.
+/// Result of the session so far; it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Good,
     /// A task failed.
     Failed,
-    /// A plan was refused before any task, or the manager did not speak the protocol.
+    /// A plan was refused before its first task, or the manager did not follow the protocol.
     PlanRefused,
-    /// The manager was lost before it closed.
+    /// The connection to the manager was lost before `Close`.
     ManagerLost,
-    /// An equal or newer run has the node.
+    /// An equal or newer attempt has the node.
     Fenced,
     Cancelled,
 }
 
 impl Outcome {
-    /// Never 1, 2, 126, 127 or 255, which shells, sudo and ssh use for themselves.
+    /// Exit code. Never 1, 2, 126, 127 or 255, because shells, sudo and ssh use these themselves.
     pub fn code(self) -> u8 {
         match self {
             Outcome::Good => 0,
@@ -49,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// How the audit line of a run ends.
+    /// Last word of the audit line of a run.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Good => "done",
@@ -60,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// The node as this session has it.
+/// The attempt that this session holds the node for.
 struct Held {
     fence: Fence,
     lock: RunLock,
@@ -74,9 +75,9 @@ pub(super) struct Executor<'a> {
     outbox: Outbox,
     fences: FenceStore,
     held: Option<Held>,
-    /// By the manifest of the last examination.
+    /// Built from the manifest of the last examination; None before it.
     fetcher: Option<Fetcher>,
-    /// What the last examination did not send.
+    /// Digest entries of the last examination that were not sent to the manager.
     trees: Trees,
     pub outcome: Outcome,
     pub closed: bool,
@@ -99,12 +100,12 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// An attempt was begun here and not closed.
+    /// Whether an attempt took the node in this session and did not close it.
     pub fn holds_the_node(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Carries one order out. The reply is its final one; events of a run go out before it.
+    /// Executes one order and returns its final reply. Events of a run are sent before that reply.
     pub fn perform(&mut self, order: Order) -> Reply {
         match order {
             Order::Examine { manifest, digest_key, known } => self.examine(&manifest, &digest_key, known.as_ref()),
@@ -123,7 +124,7 @@ impl<'a> Executor<'a> {
             Order::Undo { attempt } => self.undo(attempt),
             Order::Close { fence, done } => self.close(&fence, done),
             Order::Play(order) => self.play(&order),
-            // The reader has dealt with these.
+            // The reader has already handled these.
             Order::Cancel { .. } | Order::Heartbeat | Order::Go { .. } => Reply::Alive { waiting_for: None },
         }
     }
@@ -135,9 +136,9 @@ impl<'a> Executor<'a> {
         known: Option<&BTreeMap<ServiceName, Sha256>>,
     ) -> Reply {
         let started = Instant::now();
-        // First, so that a run which ends meanwhile is not missed.
+        // Before the examination, so that a run that ends during it is still reported.
         let mut host = host::host_part(&self.state_dir);
-        // Within an attempt, that is this one's own affair.
+        // A session that holds the node does not report its own attempt as busy.
         if host.busy.is_none() && self.held.is_none() {
             host.busy = mark::running(&self.state_dir, &manifest.node);
         }
@@ -156,23 +157,24 @@ impl<'a> Executor<'a> {
         Reply::Outlined { exam, services }
     }
 
-    /// First the fence is stored, only then is anybody ended: whoever comes later with an older one is refused already.
+    /// Takes the node for an attempt. Stores the fence first and kills older attempts after that,
+    /// so that an older attempt that arrives meanwhile is already refused.
     fn fence(&mut self, fence: Fence, node: &NodeName, wait: Duration) -> Reply {
         if self.held.as_ref().is_some_and(|held| held.fence == fence) {
             return Reply::Fenced { ended: None };
         }
         if self.held.is_some() {
-            return refused(None, "this session has another attempt; one session, one attempt");
+            return refused(None, "this session already holds another attempt");
         }
         if let Err(e) = self.fences.advance(&fence) {
             return self.not_fenced(e);
         }
         let deadline = Instant::now() + wait;
-        let mut told = Instant::now() - self.tuning.alive_every;
+        let mut last_report = Instant::now() - self.tuning.alive_every;
         let (cancel, outbox, every) = (&self.cancel, &self.outbox, self.tuning.alive_every);
         let mut pause = |waiting_for: &str| {
-            if told.elapsed() >= every {
-                told = Instant::now();
+            if last_report.elapsed() >= every {
+                last_report = Instant::now();
                 outbox.send_if_room(&Reply::Alive { waiting_for: Some(waiting_for.to_owned()) });
             }
             if cancel.stopped().is_some() { Patience::GiveUp } else { Patience::Wait }
@@ -190,7 +192,8 @@ impl<'a> Executor<'a> {
             }
         };
         let ended = ended.into_iter().chain(marked).reduce(|lock, marked| format!("{lock}; {marked}"));
-        // While this one waited, a newer one may have come; it looks for the holder, so it must not be this one.
+        // A newer attempt may have stored its fence while this one waited. It will look for the
+        // holder of the lock, so this session must not become that holder.
         match self.fences.current() {
             Ok(Some(now)) if now == fence => {
                 self.held = Some(Held { fence, lock });
@@ -198,7 +201,7 @@ impl<'a> Executor<'a> {
             }
             Ok(newer) => {
                 self.outcome = Outcome::Fenced;
-                refused(newer, "a newer attempt came meanwhile")
+                refused(newer, "a newer attempt took the node meanwhile")
             }
             Err(e) => self.not_fenced(e),
         }
@@ -214,18 +217,19 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// None: this session fenced with exactly this fence, and no newer one has come since.
+    /// Why an order with `fence` must be refused. None: this session holds exactly this fence, and
+    /// no newer one has been stored since.
     fn refusal(&mut self, fence: &Fence) -> Option<Reply> {
         match &self.held {
             Some(held) if held.fence == *fence => {}
             Some(held) => return Some(refused(Some(held.fence.clone()), "this session holds another attempt")),
-            None => return Some(refused(None, "this session has not fenced")),
+            None => return Some(refused(None, "this session does not hold the node")),
         }
         match self.fences.current() {
             Ok(Some(now)) if now == *fence => None,
             Ok(newer) => {
                 self.outcome = Outcome::Fenced;
-                Some(refused(newer, "a newer attempt came"))
+                Some(refused(newer, "a newer attempt took the node"))
             }
             Err(e) => Some(self.not_fenced(e)),
         }
@@ -240,11 +244,11 @@ impl<'a> Executor<'a> {
         }
         let paths = match RunPaths::prepare(&self.state_dir, &order.fence) {
             Ok(paths) => paths,
-            Err(e) => return Reply::Error { message: format!("no place for a backup: {e}") },
+            Err(e) => return Reply::Error { message: format!("the backup directory could not be made: {e}") },
         };
         let audit = |what: &str| runs::audit(&self.state_dir, order.phase.as_str(), &order.fence, &order.tags, what);
         if let Err(e) = audit("started") {
-            return Reply::Error { message: format!("no audit line could be written: {e}") };
+            return Reply::Error { message: format!("the audit line could not be written: {e}") };
         }
         let mut log = RunLog::open(&self.state_dir, order);
         if let Some(held) = &self.held {
@@ -267,14 +271,14 @@ impl<'a> Executor<'a> {
             }
         };
         self.outcome = outcome;
-        // The run has happened; that its end could not be noted does not undo it.
+        // The run is already over; a failure to write its end to the audit log does not undo it.
         let _disk_full = audit(outcome.word());
         reply
     }
 
     fn play(&mut self, order: &PlayOrder) -> Reply {
         if self.held.is_some() {
-            return refused(None, "this session has an attempt; a play is a session of its own");
+            return refused(None, "this session holds an attempt; a play needs its own session");
         }
         let (reply, outcome) = super::play::play(order, &self.state_dir, self.work, &self.cancel, &self.outbox);
         self.outcome = outcome;
@@ -283,7 +287,7 @@ impl<'a> Executor<'a> {
 
     fn fetch(&self, paths: &[String]) -> Reply {
         let Some(fetcher) = &self.fetcher else {
-            return refused(None, "only after an examination, whose manifest says what is secret");
+            return refused(None, "examine the node first; its manifest says which files are secret");
         };
         match fetcher.fetch(paths) {
             Ok(files) => Reply::Fetched { files },
@@ -293,18 +297,18 @@ impl<'a> Executor<'a> {
 
     fn undo(&mut self, attempt: AttemptId) -> Reply {
         let Some(fence) = self.held.as_ref().map(|held| held.fence.clone()) else {
-            return refused(None, "this session has not fenced");
+            return refused(None, "this session does not hold the node");
         };
         if let Some(refused) = self.refusal(&fence) {
             return refused;
         }
         let Some(backup) = runs::backup_of(&self.state_dir, attempt) else {
-            return Reply::Error { message: format!("no backup of attempt {attempt} is left on this node") };
+            return Reply::Error { message: format!("this node has no backup of attempt {attempt} any more") };
         };
         let tags = [format!("attempt-{attempt}")];
         let audit = |what: &str| runs::audit(&self.state_dir, "undo", &fence, &tags, what);
         if let Err(e) = audit("started") {
-            return Reply::Error { message: format!("no audit line could be written: {e}") };
+            return Reply::Error { message: format!("the audit line could not be written: {e}") };
         }
         let (reply, outcome) = match guarded("undoing", || self.work.undo(&backup)) {
             Ok(Ok(restored)) => (Reply::Undone { restored }, Outcome::Good),
@@ -320,7 +324,8 @@ impl<'a> Executor<'a> {
             Some(held) if held.fence == *fence => {}
             _ => return refused(None, "this session does not hold that attempt"),
         }
-        // Without the note, what a playbook started without systemd is ended by the next attempt, before its cleanup.
+        // If this note is not written, the next attempt also kills daemons that the playbook
+        // started without systemd; it does so before its cleanup.
         let _best_effort = mark::close(&self.state_dir, fence, done);
         self.held = None;
         self.closed = true;
@@ -346,12 +351,13 @@ pub(super) fn refused(holder: Option<Fence>, why: &str) -> Reply {
     Reply::Refused { holder, why: why.to_owned() }
 }
 
-/// A panic is a defect, but the manager must still be answered and the lock kept until it closes.
+/// Catches a panic of `work`. A panic is a defect, but the manager must still receive an answer,
+/// and the lock must stay held until the manager closes the session.
 pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("defect while {doing}: {}", panic_text(&*panic)))
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()

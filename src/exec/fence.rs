@@ -1,5 +1,5 @@
-//! The highest fence that this node has seen, `fence.json`. It only ever rises; a late run of an older attempt meets it
-//! and changes nothing.
+//! Stores the highest fence that this node has seen, in `fence.json`. The stored fence never
+//! decreases, so a late run of an older attempt is refused and changes nothing.
 
 use crate::disk::atomic_write;
 use crate::model::Fence;
@@ -15,19 +15,20 @@ use std::time::{Duration, Instant};
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Why a fence was not taken. Nothing was stored.
+/// Why a fence was not accepted. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceError {
-    /// An equal or newer attempt was here.
+    /// An equal or newer attempt has already taken this node.
     #[error("the node has seen attempt {} of epoch {}, which is not older", .0.attempt, .0.epoch)]
     NotNewer(Fence),
-    /// The node belongs to another cluster. An operator who means it removes `fence.json`.
+    /// The node belongs to another cluster. To hand it over, an operator removes `fence.json`.
     #[error("the node belongs to cluster {}; remove fence.json in its state directory to hand it over", .0.cluster)]
     OtherCluster(Fence),
-    /// `fence.json` is there and can't be understood: nobody may run until somebody has looked at it.
+    /// `fence.json` exists but cannot be parsed. No attempt may run until an operator has examined
+    /// it.
     #[error("{} is damaged", .0.display())]
     Damaged(PathBuf, #[source] serde_json::Error),
-    #[error("the fence in {} could not be read or stored", .0.display())]
+    #[error("the fence in {} could not be read or written", .0.display())]
     Io(PathBuf, #[source] io::Error),
 }
 
@@ -38,12 +39,12 @@ pub struct FenceStore {
 }
 
 impl FenceStore {
-    /// `dir` exists.
+    /// `dir` must exist.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
-    /// The highest fence ever seen here; None on a node that saw none.
+    /// The highest fence ever seen on this node. None: it has seen none.
     pub fn current(&self) -> Result<Option<Fence>, FenceError> {
         let path = self.path();
         match fs::read(&path) {
@@ -53,8 +54,9 @@ impl FenceStore {
         }
     }
 
-    /// Stores `fence` if it is higher than all before it in its cluster. After Ok it is on the disk. Two callers at once
-    /// are put in order, so of two the lower one loses or comes first.
+    /// Stores `fence` if it is higher than every fence before it in the same cluster. After Ok it
+    /// is on the disk. Concurrent callers are serialised, so the lower fence either comes first or
+    /// is refused.
     pub fn advance(&self, fence: &Fence) -> Result<(), FenceError> {
         let _one_at_a_time = self.lock().map_err(|e| FenceError::Io(self.dir.clone(), e))?;
         if let Some(seen) = self.current()? {
@@ -73,7 +75,8 @@ impl FenceStore {
     fn lock(&self) -> io::Result<File> {
         let path = self.dir.join("fence.lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        // Held for one compare and one store; longer only by a process that was stopped in between.
+        // The lock is held only for one comparison and one write. It is held longer only if its
+        // process was stopped (SIGSTOP) in between.
         let deadline = Instant::now() + LOCK_WAIT_MAX;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -1,5 +1,5 @@
-//! Contents of declared files for a diff. Never of what a manifest calls secret or only its owner may read, and of regular
-//! files only.
+//! Reads contents of declared files for a diff. Reads regular files only, and never files that the
+//! manifest calls secret or that only their owner may read.
 
 use super::wire::{FETCH_FILES_MAX, FETCH_MAX, FetchedFile};
 use crate::files;
@@ -10,13 +10,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-/// What may be fetched, by the manifest that was last examined.
+/// Decides which files may be fetched, by the manifest of the last examination.
 pub(super) struct Fetcher {
     secret: GlobSet,
 }
 
 impl Fetcher {
-    /// Err: a glob of the manifest can't be understood, so nothing may be fetched.
+    /// Err: a glob of the manifest is invalid, so nothing may be fetched.
     pub fn new(manifest: &Manifest) -> Result<Self, String> {
         let secret: Vec<String> = manifest.services.iter().flat_map(|service| service.secret.clone()).collect();
         let mut faults = BTreeMap::new();
@@ -27,7 +27,7 @@ impl Fetcher {
         }
     }
 
-    /// One answer for each path, in order; at most [`FETCH_FILES_MAX`].
+    /// Returns one answer per path, in order. Err if there are more than [`FETCH_FILES_MAX`] paths.
     pub fn fetch(&self, paths: &[String]) -> Result<Vec<FetchedFile>, String> {
         if paths.len() > FETCH_FILES_MAX {
             return Err(format!("{} files at once, more than {FETCH_FILES_MAX}", paths.len()));
@@ -43,7 +43,9 @@ impl Fetcher {
         FetchedFile { path: path.to_owned(), content, size, error }
     }
 
-    /// Secrets are recognised by the path asked for and by where it really leads, so a link is no way around.
+    /// Reads at most [`FETCH_MAX`] bytes; also returns the whole size. A path is secret if it or
+    /// its canonical path matches a secret glob, so a symbolic link cannot be used to read a
+    /// secret.
     fn read(&self, path: &str) -> Result<(Vec<u8>, u64), String> {
         let real = fs::canonicalize(path).map_err(|e| e.to_string())?;
         if self.secret.is_match(path) || self.secret.is_match(&real) {
@@ -55,7 +57,7 @@ impl Fetcher {
             return Err("not a regular file".to_owned());
         }
         if only_owner(meta.mode()) {
-            return Err("only its owner may read it: content is never shown".to_owned());
+            return Err("only its owner may read it; its content is never shown".to_owned());
         }
         let mut content = Vec::new();
         file.take(FETCH_MAX as u64).read_to_end(&mut content).map_err(|e| e.to_string())?;
@@ -63,7 +65,8 @@ impl Fetcher {
     }
 }
 
-/// Does not follow a link at the end, and does not wait for a writer of a fifo.
+/// Does not follow a symbolic link as the last component, and does not block on a FIFO without a
+/// writer.
 fn open(path: &str) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)

@@ -1,9 +1,10 @@
-//! Which plays of a run may begin: those that this side's peer has let begin, since other hosts begin them too.
+//! Decides which plays of a run may begin. The manager (or `remoor play`) releases each play,
+//! because all hosts of the run begin it together.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Shared by who reads orders and who runs.
+/// Shared between the thread that reads orders and the thread that runs the plan.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -14,13 +15,14 @@ pub struct Gate {
 struct State {
     /// The last play that may begin.
     through: Option<u32>,
-    /// Hosts that are no part of what follows.
+    /// Hosts that do not take part in the following plays.
     lost: BTreeSet<String>,
     closed: bool,
 }
 
 impl Gate {
-    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not reached.
+    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not
+    /// reached.
     pub fn open(&self, play: u32, lost: &[String]) {
         self.change(|state| {
             state.through = state.through.max(Some(play));
@@ -33,7 +35,8 @@ impl Gate {
         self.change(|state| state.closed = true);
     }
 
-    /// Waits until `play` may begin, and gives the hosts that were lost until then; None: no play may begin any more.
+    /// Waits until `play` may begin. Returns the hosts that were lost until then; None: no play may
+    /// begin any more.
     pub fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.closed && state.through < Some(play) {

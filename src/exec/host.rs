@@ -1,4 +1,5 @@
-//! What the machine says of itself: for `Hello`, and for the part of an examination that is not digest or checks.
+//! Facts about the machine itself: for `Hello`, and for the part of an examination that is neither
+//! digest nor checks.
 
 use super::program;
 use super::wire::{Hello, PROTO};
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 const RECORD: &str = "agent.json";
 const SYSTEMCTL_MAX: Duration = Duration::from_secs(3);
 
-/// Everything of an examination that does not depend on the manifest: boot, uptime, system state, the agent's record
-/// (`agent.json` in `state_dir`) and whether an agent runs. What can't be read is left at its default.
+/// Returns the parts of an examination that do not depend on the manifest: boot, uptime, system
+/// state, the agent's record (`agent.json` in `state_dir`) and whether an agent runs. A value that
+/// cannot be read keeps its default.
 pub fn host_part(state_dir: &Path) -> Exam {
     Exam {
         boot: BootId(line_of("/proc/sys/kernel/random/boot_id")),
@@ -30,7 +32,7 @@ pub fn host_part(state_dir: &Path) -> Exam {
     }
 }
 
-/// The executor's first words. Reads the whole own binary once, to hash it.
+/// The first message of the executor. Reads its own binary once to hash it.
 pub(super) fn hello() -> Hello {
     let uname = rustix::system::uname();
     Hello {
@@ -67,24 +69,25 @@ fn uptime_ms(text: &str) -> u64 {
     (seconds * 1000.0) as u64
 }
 
-/// systemd's word, `running` or `degraded` for instance; the program exits non-zero for most. None where there is no systemd.
+/// The system state that systemd reports, for instance `running` or `degraded`. `systemctl` exits
+/// non-zero for most states, so its exit code is ignored. None where there is no systemd.
 fn system_state(sockets: &Sockets, systemctl: &Path) -> Option<String> {
     let until = Some(Instant::now() + SYSTEMCTL_MAX);
     let patience = Patience { until, answer: SYSTEMCTL_MAX, stop: Box::new(|| false) };
-    let said = match Manager::open(sockets, patience).and_then(|mut manager| manager.system_state()) {
+    let state = match Manager::open(sockets, patience).and_then(|mut manager| manager.system_state()) {
         Ok(word) => word,
         Err(Fault::Absent) => {
             program::output(Command::new(systemctl).arg("is-system-running"), SYSTEMCTL_MAX).ok()?.stdout
         }
         Err(_) => return None,
     };
-    match said.trim() {
+    match state.trim() {
         "" | "offline" | "unknown" => None,
         word => Some(word.to_owned()),
     }
 }
 
-/// Ok(None): there is none. Err: there is one that can't be read.
+/// Ok(None): the file does not exist. Err: it exists and cannot be read.
 fn agent_record(state_dir: &Path) -> Result<Option<AgentRecord>, ()> {
     match fs::read(state_dir.join(RECORD)) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(drop),
@@ -93,14 +96,16 @@ fn agent_record(state_dir: &Path) -> Result<Option<AgentRecord>, ()> {
     }
 }
 
-/// What the daemon put aside, and the agent's record where it is damaged and no agent has started since.
+/// Names of files that the daemon renamed to `.damaged`, and `agent.json` while it is damaged and
+/// no agent has started since.
 fn damaged(state_dir: &Path) -> Vec<String> {
     let record = agent_record(state_dir).is_err().then(|| RECORD.to_owned());
     record.into_iter().chain(crate::disk::damaged(state_dir)).collect()
 }
 
-/// By the process that `lock` in the state directory names, which the daemon writes when it starts; where there is no such
-/// file, by the process list. The lock itself is not tried: that could keep a starting daemon out.
+/// Whether the process in the file `lock` of the state directory is an agent; the daemon writes its
+/// pid there when it starts. Without that file the process list is searched. The flock itself is
+/// not tried, because that could keep a starting daemon from taking it.
 fn agent_running(state_dir: &Path) -> bool {
     match fs::read_to_string(state_dir.join("lock")) {
         Ok(text) => text
@@ -119,7 +124,7 @@ fn agent_in_process_list() -> bool {
     })
 }
 
-/// `remoor agent ...`, by whatever path and content-addressed name.
+/// Matches `remoor agent ...`, with any path and any content-addressed file name.
 fn is_agent(cmdline: &[u8]) -> bool {
     let mut arguments = cmdline.split(|b| *b == 0).map(String::from_utf8_lossy);
     let program = arguments.next().unwrap_or_default();
@@ -172,7 +177,7 @@ mod tests {
         shell.arg0("remoor").arg("agent").current_dir(dir.path()).stdin(std::process::Stdio::piped());
         let mut agent = shell.spawn().unwrap();
         fs::write(&lock, format!("{}\n", agent.id())).unwrap();
-        // A process that was just begun has no command line yet.
+        // A process that has just started has no command line yet.
         let deadline = Instant::now() + Duration::from_secs(120);
         while !agent_running(dir.path()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));

@@ -1,7 +1,8 @@
-//! One run per node: `run.lock`, held by flock, with the holder's record inside so that the next one knows whom to end.
+//! Allows one run per node: `run.lock`, held by flock. The file contains the record of the holder,
+//! so that the next attempt knows which processes to kill.
 //!
-//! An attempt's fence decides who may come here (see `fence`); this file only carries it out. The file is never removed:
-//! its lock is the file's own.
+//! The fence decides which attempt may take the node (see `fence`); this file only enforces it. The
+//! file is never removed, because an flock belongs to the file and not to its name.
 
 use super::process::{Family, ProcessId, own_leadership};
 use crate::model::Fence;
@@ -17,11 +18,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(50);
-/// How long a lock may stay held by somebody whom the record does not tell: between its flock and its record, or between
-/// its death and the kernel's notice.
+/// Maximum time that the lock may be held without a record of a living holder: between flock and
+/// record, or between the death of a process and its release of the lock by the kernel.
 const UNNAMED_MAX: Duration = Duration::from_secs(10);
 
-/// Who holds a node: a manager's attempt, which a newer one ends, or a person's `remoor play`, which is waited for.
+/// Kind of the holder: an attempt of a manager, which a newer attempt kills, or `remoor play` of a
+/// person, which an attempt waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderKind {
@@ -29,27 +31,30 @@ pub enum HolderKind {
     Play,
 }
 
-/// The record in the lock file. Means nothing after a reboot, which `boot` tells.
+/// The record in the lock file. It is void after a reboot, when `boot` differs from the current
+/// boot id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub kind: HolderKind,
-    /// Of an attempt.
+    /// Set for an attempt.
     pub fence: Option<Fence>,
     pub process: ProcessId,
     pub leads_group: bool,
     pub leads_session: bool,
-    /// Started by it, in process groups of their own.
+    /// Processes that it started in their own process groups.
     pub children: Vec<ProcessId>,
     pub boot: String,
-    /// Of a play: which run it belongs to. Hosts of one run that are one machine share it.
+    /// Set for a play: the id of its run. If several hosts of a run are the same machine, their
+    /// sessions share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }
 
 impl Holder {
-    /// The calling process.
+    /// A record of the calling process.
     pub fn own(kind: HolderKind, fence: Option<Fence>) -> io::Result<Self> {
-        let process = ProcessId::own().ok_or_else(|| io::Error::other("/proc does not tell the own process"))?;
+        let process =
+            ProcessId::own().ok_or_else(|| io::Error::other("the own process could not be read from /proc"))?;
         let (leads_group, leads_session) = own_leadership();
         Ok(Self { kind, fence, process, leads_group, leads_session, children: Vec::new(), boot: boot(), run: None })
     }
@@ -63,9 +68,11 @@ impl Holder {
         }
     }
 
-    /// Itself and what it started, as far as that still runs and is in the way. Of a dead play these are the commands that were
-    /// under way, with their groups: half a task must not run beside the next. What an ended task left in the play's session is a
-    /// daemon that the play was to start, and would hold the node for ever. Of an attempt it is all: the next one ends it.
+    /// The processes of this holder that still run and block the node. For a dead play these are
+    /// only the commands that were running and their groups, because half a task must not run next
+    /// to another run. Other processes in the session of a dead play are daemons that it was meant
+    /// to start; they would block the node forever. For a dead attempt all processes count; the
+    /// next attempt kills them.
     fn living(&self) -> Vec<ProcessId> {
         if self.boot != boot() {
             return Vec::new();
@@ -81,18 +88,18 @@ impl Holder {
         !self.living().is_empty()
     }
 
-    /// A session of the same run of `remoor play`.
+    /// Whether it is a session of the same run of `remoor play`.
     fn is_of(&self, run: &str) -> bool {
         self.kind == HolderKind::Play && self.boot == boot() && self.run.as_deref() == Some(run)
     }
 
-    /// For people.
+    /// Text for people.
     pub fn describe(&self) -> String {
         match (&self.kind, &self.fence) {
             (HolderKind::Play, _) if self.process.is_alive() => format!("remoor play, process {}", self.process.pid),
             (HolderKind::Play, _) => {
                 let left: Vec<String> = self.living().iter().map(|id| id.pid.to_string()).collect();
-                format!("what remoor play, process {}, left running (process {})", self.process.pid, left.join(", "))
+                format!("process {} of remoor play (process {}, ended)", left.join(", "), self.process.pid)
             }
             (HolderKind::Attempt, Some(fence)) => format!("attempt {}, process {}", fence.attempt, self.process.pid),
             (HolderKind::Attempt, None) => format!("an attempt, process {}", self.process.pid),
@@ -100,26 +107,26 @@ impl Holder {
     }
 }
 
-/// Why the lock was not taken. Nobody was ended, except where `Ended` says so.
+/// Why the lock was not taken. No process was killed, except for `Undying`.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody who may not be ended has it, and did not end in time.
+    /// A holder that may not be killed did not end in time.
     #[error("{} holds the node", .0.describe())]
     Held(Box<Holder>),
     /// The lock is held by a process that is not on record.
-    #[error("the node is held by a process that left no record")]
+    #[error("a process without a record holds the node")]
     Unnamed,
-    /// These were told to end and still run.
-    #[error("an older run could not be ended, processes {0:?}")]
+    /// These processes received KILL and still run.
+    #[error("an older run could not be killed, processes {0:?}")]
     Undying(Vec<i32>),
-    /// `pause` asked to give up.
-    #[error("given up while waiting")]
+    /// `pause` returned `GiveUp`.
+    #[error("the wait for the node was given up")]
     GivenUp,
     #[error("the lock file could not be used")]
     Io(#[source] io::Error),
 }
 
-/// What a waiting caller wants.
+/// Answer of the `pause` callback of a waiting caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     Wait,
@@ -134,7 +141,8 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// For `remoor play`: taken at once or not at all; nobody is ended. Sessions of the same run share it.
+    /// Takes the lock for `remoor play`, at once or not at all. Kills no process. Sessions of the
+    /// same run share the lock.
     pub fn take_for_play(state_dir: &Path, run: &str) -> Result<Self, LockError> {
         let file = open(state_dir).map_err(LockError::Io)?;
         let own = Holder::own(HolderKind::Play, None).map_err(LockError::Io)?;
@@ -146,13 +154,13 @@ impl RunLock {
             None if !free => Err(LockError::Unnamed),
             _ => {
                 let taken = Self::with_record(file, own.clone())?;
-                // From now on others of this run may have it too.
+                // From now on other sessions of this run may share it.
                 share(&taken.file)?.then_some(taken).ok_or_else(|| LockError::Held(Box::new(own)))
             }
         }
     }
 
-    /// Beside other sessions of the same run. The record stays the first one's.
+    /// Shares the lock with other sessions of the same run. The record of the first session stays.
     fn shared(file: File, holder: Holder, own: Holder) -> Result<Self, LockError> {
         match share(&file)? {
             true => Ok(Self { file: Arc::new(file), holder: own }),
@@ -160,9 +168,10 @@ impl RunLock {
         }
     }
 
-    /// For an attempt whose fence is already stored, so whoever has the lock is older. An attempt is ended (TERM, after
-    /// `grace` KILL); a play is waited for until `deadline`, asking `pause` with the holder's description meanwhile.
-    /// Ok: the lock, and whom it was taken from.
+    /// Takes the lock for an attempt whose fence is already stored, so every other holder is older.
+    /// Kills an older attempt (TERM, after `grace` KILL). Waits for a play until `deadline` and
+    /// calls `pause` with the description of the holder meanwhile. Ok: the lock, and a description
+    /// of the killed holder.
     pub fn take_for_attempt(
         state_dir: &Path,
         fence: &Fence,
@@ -181,11 +190,12 @@ impl RunLock {
                 None if free => return Ok((Self::with_record(file, own)?, ended)),
                 None => {
                     let since = *unnamed_since.get_or_insert_with(Instant::now);
-                    // In this very process another session may hold it; that one has no members to be ended.
+                    // Another session within this same process may hold the lock; it has no other
+                    // processes to kill.
                     if since.elapsed() > UNNAMED_MAX || Instant::now() > deadline {
                         return Err(LockError::Unnamed);
                     }
-                    if pause("a process that left no record") == Patience::GiveUp {
+                    if pause("a process without a record") == Patience::GiveUp {
                         return Err(LockError::GivenUp);
                     }
                     thread::sleep(POLL);
@@ -200,7 +210,8 @@ impl RunLock {
                 }
                 Some(holder) => {
                     if free {
-                        // Only what a dead play left behind still runs; the lock itself is not to be kept from others.
+                        // Only commands of a dead play still run. Release the lock, so that others
+                        // are not kept from it.
                         flock(&file, FlockOperation::Unlock).map_err(|e| LockError::Io(e.into()))?;
                     }
                     if Instant::now() > deadline {
@@ -215,7 +226,7 @@ impl RunLock {
         }
     }
 
-    /// Something to hand to `Cancel::watch`, so that the record names the children of this run.
+    /// A callback for `SessionCancel::watch` that writes the children of this run to the record.
     pub(super) fn recorder(&self) -> impl Fn(&[ProcessId]) + Send + Sync + use<> {
         let file = Arc::clone(&self.file);
         let holder = self.holder.clone();
@@ -234,7 +245,8 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // In this order: once unlocked, the record may be another's; while others of the same run go on, it is theirs.
+        // Clear the record before the unlock, because after it the record may belong to another
+        // holder. While other sessions of the same run continue, the record is theirs and stays.
         if try_flock(&self.file).unwrap_or_default() {
             let _record_of_a_dead_process_is_harmless = write_record(&self.file, None);
         }
@@ -242,7 +254,8 @@ impl Drop for RunLock {
     }
 }
 
-/// The attempt whose run holds the node, in words; None for the caller's own, for a play, and where nobody runs.
+/// Describes the attempt whose run holds the node. None for the caller's own attempt, for a play,
+/// and if no run is active.
 pub(super) fn running_attempt(state_dir: &Path) -> Option<String> {
     let holder = read_record(&File::open(state_dir.join("run.lock")).ok()?)?;
     let other = holder.kind == HolderKind::Attempt && Some(holder.process) != ProcessId::own();
@@ -255,7 +268,8 @@ fn open(state_dir: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Turns the lock into one that sessions of the same run share; false: somebody else was quicker.
+/// Changes the lock into one that sessions of the same run share. False: another process took it
+/// first.
 fn share(file: &File) -> Result<bool, LockError> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(true),
@@ -272,7 +286,7 @@ fn try_flock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// None for an empty or half-written record; the caller looks again.
+/// None for an empty or half-written record; the caller reads again.
 fn read_record(file: &File) -> Option<Holder> {
     let mut bytes = vec![0; 64 * 1024];
     let length = file.read_at(&mut bytes, 0).ok()?;

@@ -1,4 +1,5 @@
-//! The lock against real processes: each stranger is a process group of its own that holds the file by flock(1).
+//! Tests the lock against real processes: each stranger is its own process group and holds the file
+//! by flock(1).
 
 use super::*;
 use crate::exec::wire::sample_fence;
@@ -13,7 +14,8 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// A process group that holds the lock and records itself. `script` is what it does, after `: > ready`.
+    /// Starts a process group that holds the lock, and writes its record. It then makes the file
+    /// `ready` and runs `script`.
     fn hold(dir: &Path, kind: HolderKind, script: &str) -> Self {
         let ready = dir.join("ready");
         let child = Command::new("flock")
@@ -167,7 +169,8 @@ fn a_play_is_waited_for_and_never_ended() {
     let mut asked = 0;
     let far = Instant::now() + Duration::from_secs(60);
     let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |who| {
-        // Once it may end it may be gone by the look at its record, while by the look before that the lock was its own.
+        // Once the play may end, it can be gone when its record is read, although it still held the
+        // lock in the check before that.
         assert!(asked >= 3 || who.contains("remoor play"), "{who}");
         asked += 1;
         if asked == 3 {
@@ -183,7 +186,8 @@ fn a_play_is_waited_for_and_never_ended() {
 #[test]
 fn of_a_dead_play_a_command_under_way_holds_the_node_and_is_named_and_a_daemon_does_not() {
     let dir = tempfile::tempdir().unwrap();
-    // The lock is free: it ended with the play. What is left is a daemon in the play's group, and a command on record.
+    // The lock is free because it ended with the play. A daemon in the group of the play and a
+    // recorded command remain.
     let child = Command::new("sh").args(["-c", "sleep 300 & wait"]).process_group(0).spawn().unwrap();
     let process = ProcessId::of(child.id() as i32).unwrap();
     let own = Holder::own(HolderKind::Play, None).unwrap();
@@ -197,15 +201,14 @@ fn of_a_dead_play_a_command_under_way_holds_the_node_and_is_named_and_a_daemon_d
     stranger.child.wait().unwrap();
     assert_eq!(stranger.holder.family().members().len(), 2);
 
-    let named =
-        format!("what remoor play, process {}, left running (process {}) holds the node", process.pid, under_way.pid);
+    let named = format!("process {} of remoor play (process {}, ended) holds the node", under_way.pid, process.pid);
     assert_eq!(RunLock::take_for_play(dir.path(), "r2").unwrap_err().to_string(), named);
     assert_eq!(take(dir.path(), Duration::from_millis(200)).unwrap_err().to_string(), named);
     assert!(under_way.is_alive());
 
     command.kill().unwrap();
     command.wait().unwrap();
-    assert!(!stranger.holder.family().members().is_empty(), "the daemon goes on");
+    assert!(!stranger.holder.family().members().is_empty(), "the daemon continues to run");
     drop(RunLock::take_for_play(dir.path(), "r2").unwrap());
     stranger.record(dir.path());
     assert_eq!(take(dir.path(), Duration::ZERO).unwrap().1, None);

@@ -1,8 +1,9 @@
-//! What the managers' Ansible started here (`provisioner: ansible`). It is no child of the executor and outlives the
-//! connection it came by, so it carries its attempt in its environment, and is found by that.
+//! Finds processes that Ansible on a manager started on this node (`provisioner: ansible`). They
+//! are no children of the executor and survive the SSH connection, so each carries its attempt in
+//! an environment variable (the mark).
 //!
-//! A daemon that a playbook started by itself, without systemd, carries the mark as well. So an attempt that was closed as
-//! done is written down (`closed.json`): what it left is meant to run.
+//! A daemon that a playbook starts without systemd carries the mark too. Therefore `closed.json`
+//! records the last attempt that was closed as done: processes that it left are meant to run.
 
 use super::fence::FenceStore;
 use super::process::{self, ProcessId};
@@ -16,16 +17,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The attempts that ended by a manager's word.
+/// The attempts that a manager closed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Closed {
-    /// The last of them.
+    /// The last closed attempt.
     last: Option<Fence>,
-    /// The last that did what it should.
+    /// The last attempt that was closed as done.
     done: Option<Fence>,
 }
 
-/// Notes that an attempt is over: nothing that it started by Ansible is under way any more.
+/// Records that an attempt is over: Ansible runs nothing for it any more.
 pub(super) fn close(state_dir: &Path, fence: &Fence, done: bool) -> io::Result<()> {
     let mut closed = closed(state_dir);
     closed.last = Some(fence.clone());
@@ -35,8 +36,8 @@ pub(super) fn close(state_dir: &Path, fence: &Fence, done: bool) -> io::Result<(
     atomic_write(&path(state_dir), &serde_json::to_vec(&closed)?, 0o600).map_err(|e| e.into_io())
 }
 
-/// Ends what older attempts than `fence`, which is stored already, have under way on `node`. Some: who that was; Err:
-/// who still runs.
+/// Kills the processes of attempts older than `fence` on `node`; `fence` must be stored already.
+/// Some: a description of what was killed. Err: the processes that still run.
 pub(super) fn end_older(
     state_dir: &Path,
     node: &NodeName,
@@ -50,11 +51,12 @@ pub(super) fn end_older(
     let Some(one) = first.first() else { return Ok(None) };
     let by_force = process::end(&|| members().iter().map(|m| m.id).collect(), grace)?;
     let how = if by_force { "killed" } else { "ended" };
-    Ok(Some(format!("what attempt {} started by Ansible was {how} ({} processes)", one.mark.attempt, first.len())))
+    Ok(Some(format!("Ansible processes of attempt {} were {how} ({})", one.mark.attempt, first.len())))
 }
 
-/// The attempt that still works here by Ansible, in words: the last that took the node, where nobody closed it. Only root's
-/// own processes count, so that nobody else can keep a node from being looked at, and no daemons.
+/// Describes the Ansible process that works on this node: the current attempt holds the node and
+/// was not closed. Only processes of root or of the caller count, so that no other user can keep a
+/// node from being examined. Daemons do not count.
 pub(super) fn running(state_dir: &Path, node: &NodeName) -> Option<String> {
     let current = FenceStore::new(state_dir).current().ok()??;
     if closed(state_dir).last.as_ref() == Some(&current) {
@@ -68,13 +70,13 @@ pub(super) fn running(state_dir: &Path, node: &NodeName) -> Option<String> {
 struct Marked {
     id: ProcessId,
     mark: Fence,
-    /// It runs as root, or as the caller.
+    /// It runs as root or as the caller.
     trusted: bool,
-    /// The process that leads its session lives: it did not take itself out of the way.
+    /// The leader of its session is alive, so it did not daemonise.
     attached: bool,
 }
 
-/// The caller and its forebears are never meant.
+/// All processes with a mark of `node`, without the caller and its ancestors.
 fn marked(node: &NodeName) -> Vec<Marked> {
     let processes = process::all_processes();
     let spared = process::forebears(&processes);
@@ -94,14 +96,14 @@ fn marked(node: &NodeName) -> Vec<Marked> {
         .collect()
 }
 
-/// None: it has no mark, it is gone, or it is not ours to look into.
+/// The mark of a process. None: it has no mark, has ended, or may not be read.
 fn variable(pid: i32) -> Option<String> {
     let (name, variables) = (Fence::MARK.as_bytes(), environment(pid)?);
     let value = variables.iter().find_map(|var| var.strip_prefix(name)?.strip_prefix(b"="))?;
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// What can't be read is as if nothing was closed.
+/// A file that cannot be read counts as if no attempt was closed.
 fn closed(state_dir: &Path) -> Closed {
     fs::read(path(state_dir)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
@@ -116,7 +118,7 @@ mod tests {
     use crate::exec::wire::sample_fence;
     use std::process::{Child, Command};
 
-    /// A task that Ansible started and whose connection is gone, in a session of its own.
+    /// Starts a task as Ansible does, in its own session, whose connection is gone.
     fn task(node: &str, attempt: u64) -> Child {
         let mark = sample_fence(attempt).mark(&node.into());
         let mut command = Command::new("setsid");
@@ -147,7 +149,7 @@ mod tests {
         let mut spared = [task("marked", 6), task("marked", 7), task("another", 4)];
         close(dir.path(), &sample_fence(3), true).unwrap();
         let ended = end_older(dir.path(), &node, &sample_fence(6), GRACE).unwrap().unwrap();
-        assert!(ended.starts_with("what attempt 4 started by Ansible was ended"), "{ended}");
+        assert!(ended.starts_with("Ansible processes of attempt 4 were ended"), "{ended}");
         assert!(!lives(&mut old) && lives(&mut done) && spared.iter_mut().all(lives));
         assert_eq!(end_older(dir.path(), &node, &sample_fence(6), GRACE), Ok(None));
         close(dir.path(), &Fence { cluster: "c9".into(), ..sample_fence(1) }, true).unwrap();
@@ -166,8 +168,8 @@ mod tests {
         let child = task("looked-at", 4);
         assert_eq!(running(dir.path(), &node), None, "no attempt was here");
         FenceStore::new(dir.path()).advance(&sample_fence(4)).unwrap();
-        let said = running(dir.path(), &node).unwrap();
-        assert_eq!(said, format!("attempt 4, process {} of Ansible", child.id()));
+        let description = running(dir.path(), &node).unwrap();
+        assert_eq!(description, format!("attempt 4, process {} of Ansible", child.id()));
         assert_eq!(running(dir.path(), &"w9".into()), None, "it is another node's");
         close(dir.path(), &sample_fence(4), false).unwrap();
         assert_eq!(running(dir.path(), &node), None);

@@ -1,30 +1,31 @@
-//! The executor on the node: one session over stdin and stdout, a series of orders, each given only after its entry was
-//! committed, so the executor never runs ahead of the log.
+//! The executor on the node. One session reads orders from stdin and answers on stdout. The manager
+//! gives each order only after its log entry was committed, so the executor never runs ahead of the
+//! log.
 //!
-//! It holds the node for one attempt (`fence`, `lock`), keeps what a run leaves behind (`runs`), verifies a cleanup
-//! (`clean`) and stops when the manager is lost (`serve`). What examining and running mean is not its business: see
-//! [`Work`]. No tokio here.
+//! The executor holds the node for one attempt (`fence`, `lock`), keeps files of a run (`runs`),
+//! verifies a cleanup (`clean`) and stops when the manager is lost (`serve`). The actual
+//! examination and the actual run are behind [`Work`]. This module uses no tokio.
 
-// What travels.
+// The protocol.
 pub mod wire;
 
-// The loop, what each order does, and what is done for it.
+// The main loop, the execution of orders, and its implementation.
 mod cancel;
 mod executor;
 mod gate;
-mod nodework; // the real thing
+mod nodework; // the implementation of `ExecutorWork`
 mod outbox;
 mod play;
 mod serve;
 mod work;
 
-// Who may, who does, and how the latter is ended.
+// Which attempt may take the node, which holds it, and how older ones are killed.
 mod fence;
 mod lock;
 mod mark;
 mod process;
 
-// Looking at the node, and what stays on it.
+// Examination of the node, and files that stay on it.
 mod clean;
 mod fetch;
 mod host;

@@ -1,4 +1,4 @@
-//! What an executor really does: digest and checks, and plans.
+//! The real work of an executor on its own machine: digest, checks and plans.
 
 use super::cancel::{Cancel, Stop};
 use super::executor::panic_text;
@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A stop that was asked for is passed on to the running plan within this time.
+/// Maximum delay until a stop reaches the running plan.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a run may leave resident before a task; most of it is the program, of which each kind of task uses another part.
+/// Resident memory that may remain before a task, in KiB. Most of it is the program itself, and
+/// each kind of task uses another part of it.
 const RESIDENT_KB: usize = 11 << 10;
 
 /// Works on the machine it runs on.
@@ -37,7 +38,7 @@ impl Work for NodeWork {
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
             Ok(plan) => plan,
-            Err(error) => return refused(&format!("the plan can't be read: {error}")),
+            Err(error) => return refused(&format!("the plan could not be read: {error}")),
         };
         let options = playbook::RunOptions {
             run_id: order.fence.attempt.to_string(),
@@ -71,7 +72,7 @@ impl Work for NodeWork {
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
             Ok(plan) => plan,
-            Err(error) => return refused(&format!("the plan can't be read: {error}")),
+            Err(error) => return refused(&format!("the plan could not be read: {error}")),
         };
         let login = login().filter(|_| plan.needs_root());
         if login.is_some()
@@ -104,7 +105,8 @@ impl Work for NodeWork {
     }
 }
 
-/// Runs a plan while `cancel` is watched; true: a defect of this program ended it, and nobody knows what its task did.
+/// Runs a plan and passes stops of `cancel` on to it. True: a defect of this program ended the run,
+/// and the result of the current task is unknown.
 fn drive(
     plan: &playbook::Plan,
     options: &playbook::RunOptions,
@@ -119,8 +121,9 @@ fn drive(
     let (end, panicked) = std::thread::scope(|scope| {
         let (plan_stop, over_soon) = (&stop, &over);
         scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
-        // Whoever watches must learn that the run is over also where it panics: else this would wait for ever.
-        let _told = TellOver(&over);
+        // The watching thread must learn of the end also after a panic; otherwise the scope would
+        // wait for it forever.
+        let _end_signal = TellOver(&over);
         let mut under_way = None;
         files::let_go_above(RESIDENT_KB);
         let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -146,7 +149,7 @@ fn drive(
         if fields.get("failure").is_some_and(|f| !f.is_null()) {
             fields.insert("failed".to_owned(), true.into());
         } else {
-            fields.remove("failed"); // the number of failed tasks that were let pass; the executor reads a verdict here
+            fields.remove("failed"); // here a count of ignored failures; the executor reads a boolean
         }
         if let Some(why) = cancel.stopped().map(Stop::as_str) {
             fields.insert("stopped".to_owned(), why.into());
@@ -155,14 +158,14 @@ fn drive(
     (end, panicked)
 }
 
-/// Who logged in, where this process is root by sudo.
+/// The uid of the user who logged in, if this process is root by sudo.
 fn login() -> Option<u32> {
     let login = std::env::var("SUDO_UID").ok()?.parse().ok()?;
     (rustix::process::geteuid().is_root() && login != 0).then_some(login)
 }
 
-/// While a plan runs: passes stops on to it, and keeps account of the commands that it has begun, so that a newer attempt
-/// finds them even where they left the executor's session.
+/// While a plan runs, passes stops on to it. Also records the commands that it has started, so that
+/// a newer attempt finds them even if they left the session of the executor.
 fn watch(cancel: &Cancel, stop: &playbook::Cancel, news: &mpsc::Receiver<(u32, bool)>, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         if cancel.stopped().is_some() {
@@ -180,7 +183,7 @@ fn watch(cancel: &Cancel, stop: &playbook::Cancel, news: &mpsc::Receiver<(u32, b
     news.try_iter().filter(|(_, began)| !began).for_each(|(pid, _)| cancel.ended(pid));
 }
 
-/// Says that the run is over, however it ended.
+/// Marks the run as over when dropped, also after a panic.
 struct TellOver<'a>(&'a AtomicBool);
 
 impl Drop for TellOver<'_> {
@@ -189,8 +192,8 @@ impl Drop for TellOver<'_> {
     }
 }
 
-/// A defect of this program in the middle of a run: the event of the task that was under way, and the end. Which handlers
-/// are owed stands in the journal, as after a crash.
+/// The event of the current task and the end of a run that a defect of this program ended. As after
+/// a crash, the journal contains the handlers that still have to run.
 fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) -> (playbook::Event, playbook::RunEnd) {
     let (i, name) = under_way.unwrap_or((0, "before the first task".to_owned()));
     let message = format!("defect of remoor while running: {panic}");
@@ -220,7 +223,7 @@ fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) 
     (playbook::Event::Task(done), end)
 }
 
-/// The end of a run that was not begun.
+/// The end of a run that did not begin.
 fn refused(message: &str) -> serde_json::Value {
     let failure = playbook::Failure { message: message.to_owned(), ..playbook::Failure::default() };
     let end = playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() };
@@ -232,7 +235,8 @@ fn refused(message: &str) -> serde_json::Value {
     end
 }
 
-/// Digest and checks of everything that the manifest names. A check file that can't be read gives one unknown result.
+/// Computes digest and checks of everything in the manifest. A check file that cannot be parsed
+/// gives one unknown result.
 pub fn look(manifest: &Manifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult>) {
     let digest = files::digest(manifest, key, &mut files::Cache::default());
     let mut checks = Vec::new();
@@ -272,7 +276,7 @@ mod tests {
     use crate::exec::wire::sample_fence;
     use crate::playbook::{PLAN_VERSION, Plan, Play, Step, Task};
 
-    /// A plan whose second task runs into a defect of this program.
+    /// A plan whose second task panics in this program.
     fn plan() -> Plan {
         let task = |id, module: &str| {
             let args = [("msg".to_owned(), serde_json::json!("hello"))].into_iter().collect();
@@ -308,7 +312,7 @@ mod tests {
         };
         let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
         let (sender, receiver) = mpsc::channel();
-        // A thread of its own: it once waited for ever.
+        // In another thread, because this call once waited forever.
         std::thread::spawn(move || {
             let mut events = Vec::new();
             let end = NodeWork.run(&order, &paths, &Cancel::default(), &mut |event| events.push(event));
@@ -337,11 +341,11 @@ mod tests {
         };
         let end = NodeWork.play(&order, &dir.path().join("journal"), &Cancel::default(), &mut |_| ());
         assert_eq!(outcome_of(&end, None), Outcome::PlanRefused, "{end}");
-        assert!(end["failure"]["message"].as_str().unwrap().contains("can't be read"), "{end}");
+        assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }
 
-    /// The cleanup of the next attempt has no such handler, and once forgot that it was owed: what was to be restarted ran on
-    /// with its old configuration.
+    /// The plan of the next attempt's cleanup has no such handler and once dropped it from the
+    /// journal. Then the service kept running with its old configuration.
     #[test]
     fn a_cleanup_forgets_no_handler_that_a_provisioning_owes() {
         let dir = tempfile::tempdir().unwrap();
@@ -378,9 +382,9 @@ mod tests {
   handlers:
     - {name: reload, command: 'true'}
 ";
-        assert_eq!(run(1, Phase::Provision, &provision(true)), (false, false), "it is owed");
-        assert_eq!(run(2, Phase::Cleanup, cleanup), (true, false), "nothing of it is for the cleanup");
-        assert!(!dir.path().join("journal-cleanup.json").exists(), "which owes nothing itself");
+        assert_eq!(run(1, Phase::Provision, &provision(true)), (false, false), "the handler is pending");
+        assert_eq!(run(2, Phase::Cleanup, cleanup), (true, false), "the cleanup does not run it");
+        assert!(!dir.path().join("journal-cleanup.json").exists(), "the cleanup has no pending handlers");
         assert_eq!(run(2, Phase::Provision, &provision(false)), (true, true), "the file is as it was, and x restarts");
         assert!(!dir.path().join("journal.json").exists());
     }

@@ -1,6 +1,7 @@
 //! Replies on their way to the manager: a bounded queue and the thread that writes it.
 //!
-//! A manager that reads slowly slows the run down; one that is lost does not hold it up, since then replies are dropped.
+//! A manager that reads slowly slows the run down. After the manager is lost, replies are dropped,
+//! so the run is not held up.
 
 use super::cancel::{Cancel, Stop};
 use super::wire::{Reply, frame};
@@ -10,17 +11,17 @@ use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames in flight; events are small, so a burst of a loop's items fits.
+/// Maximum number of queued frames. Events are small, so a burst of a loop's items fits.
 const QUEUE: usize = 256;
 const FULL_POLL: Duration = Duration::from_millis(20);
 
 enum Item {
     Frame(Vec<u8>),
-    /// Answered once all before it is written.
+    /// Answered after everything before it was written.
     Flush(mpsc::Sender<()>),
 }
 
-/// Cheap to clone; all clones write to the same stream, frame by frame.
+/// Cheap to clone. All clones write whole frames to the same stream.
 #[derive(Clone)]
 pub(super) struct Outbox {
     queue: SyncSender<Item>,
@@ -28,22 +29,23 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Starts the writing thread. It ends with the last clone, or when the stream fails: then the manager is lost.
+    /// Starts the writer thread. It ends with the last clone, or when the stream fails; in that
+    /// case the manager counts as lost.
     pub fn start(mut output: impl Write + Send + 'static, cancel: Arc<Cancel>) -> Self {
         let (queue, items) = mpsc::sync_channel(QUEUE);
-        let told = Arc::clone(&cancel);
+        let writer_cancel = Arc::clone(&cancel);
         thread::spawn(move || {
             if output.write_all(frame::PREFACE).is_err() {
-                return told.stop(Stop::ManagerLost);
+                return writer_cancel.stop(Stop::ManagerLost);
             }
             for item in items {
                 match item {
                     Item::Frame(bytes) => {
                         if output.write_all(&bytes).and_then(|()| output.flush()).is_err() {
-                            return told.stop(Stop::ManagerLost);
+                            return writer_cancel.stop(Stop::ManagerLost);
                         }
                     }
-                    // Nobody waiting for the answer any longer is fine.
+                    // It does not matter if nothing waits for the answer any longer.
                     Item::Flush(done) => drop(done.send(())),
                 }
             }
@@ -51,11 +53,11 @@ impl Outbox {
         Self { queue, cancel }
     }
 
-    /// Waits while the queue is full and the manager is there.
+    /// Queues a reply. Waits while the queue is full, unless the manager is lost.
     pub fn send(&self, reply: &Reply) {
         let bytes = match frame::encode(reply) {
             Ok(bytes) => bytes,
-            // A reply that is too large for a frame; what says so is not.
+            // The reply is too large for a frame; the replacement is small.
             Err(e) => match frame::encode(&instead(reply, &e.to_string())) {
                 Ok(bytes) => bytes,
                 Err(_) => return,
@@ -64,14 +66,15 @@ impl Outbox {
         self.push(Item::Frame(bytes));
     }
 
-    /// Sends unless the queue is full. For signs of life, of which one more in the queue says nothing new.
+    /// Sends unless the queue is full. For heartbeat replies, of which a second one in the queue
+    /// adds nothing.
     pub fn send_if_room(&self, reply: &Reply) {
         if let Ok(bytes) = frame::encode(reply) {
             let _full_or_lost = self.queue.try_send(Item::Frame(bytes));
         }
     }
 
-    /// Waits until everything sent so far is written, at most `at_most`.
+    /// Waits until all frames sent so far are written, for at most `at_most`.
     pub fn flush(&self, at_most: Duration) {
         let deadline = Instant::now() + at_most;
         let (done, written) = mpsc::channel();
@@ -97,7 +100,8 @@ impl Outbox {
     }
 }
 
-/// What is sent in the place of a reply that can't be. In that of an event another one, since the run goes on.
+/// The replacement for a reply that cannot be sent. An event is replaced by an event, because the
+/// run continues.
 fn instead(reply: &Reply, why: &str) -> Reply {
     let Reply::Event { event } = reply else {
         return Reply::Error { message: format!("a reply was not sent: {why}") };
@@ -134,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_lost_manager_does_not_hold_up_a_run() {
-        // Nobody reads: the pipe fills up, then the queue.
+        // Nothing reads the pipe: it fills up first, then the queue.
         let (_unread, output) = std::io::pipe().unwrap();
         let cancel = Arc::new(Cancel::default());
         let outbox = Outbox::start(output, Arc::clone(&cancel));

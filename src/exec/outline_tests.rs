@@ -1,4 +1,5 @@
-//! A manager's questions to a real session over real files: what they cost in frames, and who does not know them.
+//! Asks a real session over real files for an outlined digest: size in frames, and peers that do
+//! not know these orders.
 
 use super::wire::{Order, Reply, frame};
 use super::{NodeWork, Tuning, serve_with};
@@ -8,7 +9,7 @@ use std::path::Path;
 
 const FILES: usize = 3_000;
 
-/// The manager's end of a session, which counts what goes over it.
+/// The manager's end of a session. Counts round trips and bytes.
 struct Session {
     orders: PipeWriter,
     replies: PipeReader,
@@ -57,7 +58,7 @@ fn one_changed_file_is_found_by_a_few_small_frames() {
 
     (session.round_trips, session.bytes) = (0, 0);
     let Reply::Outlined { exam, services } = session.ask(&examine(&manifest, Some(&before.digest))) else { panic!() };
-    assert!(exam.digest.services.is_empty() && services["app"].below.is_none(), "nothing is sent that is known");
+    assert!(exam.digest.services.is_empty() && services["app"].below.is_none(), "known entries are not sent");
     let same = session.bytes;
 
     std::fs::write(dir.path().join("1234"), "edited").unwrap();
@@ -94,7 +95,7 @@ fn an_executor_of_before_reads_the_order_and_sends_every_entry() {
     let bytes = frame::encode(&examine(&manifest, Some(&NodeDigest::default()))).unwrap();
     let Before::Examine { manifest: read, digest_key } = frame::decode(&bytes[4..]).unwrap();
     assert_eq!((read, digest_key), (manifest.clone(), [7; 32]));
-    // And a manager of before is not told of what it does not know.
+    // An older manager does not receive fields that it does not know.
     let plain = frame::encode(&examine(&manifest, None)).unwrap();
     assert!(!plain.windows(5).any(|part| part == b"known"));
     let reply = frame::encode(&Reply::Branches { below: vec![Below::Entries(Vec::new())] }).unwrap();

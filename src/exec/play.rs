@@ -1,5 +1,5 @@
-//! A plan that a person runs (`remoor play`): the node is taken for the time of the run, nobody is ended for it, and what the
-//! run leaves is its audit line and the handlers that it owes.
+//! Runs a plan for a person (`remoor play`). The run holds the node and kills nothing. It leaves
+//! its audit line and its pending handlers on the node.
 
 use super::cancel::Cancel;
 use super::executor::{Outcome, chain, guarded, outcome_of, refused};
@@ -11,10 +11,11 @@ use super::{FenceStore, runs};
 use crate::model::Sha256;
 use std::path::{Path, PathBuf};
 
-/// Where a node's daemon answers. Who is not root sees no more of a fleet than this.
+/// The socket of a node's daemon. For a user other than root it is the only visible sign of a
+/// fleet.
 const AGENT: &str = "/run/remoor/remoor.sock";
 
-/// Runs the plan of `order`. The reply is the final one; its events went to `outbox` before.
+/// Runs the plan of `order`. Returns the final reply; its events were sent to `outbox` before.
 pub(super) fn play(
     order: &PlayOrder,
     state_dir: &Path,
@@ -34,14 +35,14 @@ pub(super) fn play(
     let lock = match RunLock::take_for_play(state_dir, &order.run_id) {
         Ok(lock) => lock,
         Err(e @ (LockError::Held(_) | LockError::Unnamed)) => {
-            let why = format!("{e}; nothing was run, try again when that is over");
+            let why = format!("{e}; nothing was run, try again after it has ended");
             return (refused(None, &why), Outcome::Fenced);
         }
         Err(e) => return (Reply::Error { message: chain(&e) }, Outcome::PlanRefused),
     };
     let audit = |what: &str| runs::audit_play(state_dir, &order.run_id, order.check, &order.tags, what);
     if let Err(e) = audit("started") {
-        let message = format!("no audit line could be written: {e}");
+        let message = format!("the audit line could not be written: {e}");
         return (Reply::Error { message }, Outcome::PlanRefused);
     }
     cancel.watch(Some(Box::new(lock.recorder())));
@@ -56,12 +57,13 @@ pub(super) fn play(
             (Reply::RunEnd(end), outcome)
         }
     };
-    // The run has happened; that its end could not be noted does not undo it.
+    // The run is already over; a failure to write its end to the audit log does not undo it.
     let _disk_full = audit(outcome.word());
     (reply, outcome)
 }
 
-/// Where handlers that this playbook owes are kept. A check owes nothing and forgets nothing.
+/// The file for pending handlers of this playbook. A run with `--check` gets an empty path, because
+/// it neither adds nor removes pending handlers.
 fn journal(state_dir: &Path, order: &PlayOrder) -> PathBuf {
     if order.check {
         return PathBuf::new();
@@ -70,13 +72,14 @@ fn journal(state_dir: &Path, order: &PlayOrder) -> PathBuf {
     state_dir.join(format!("journal-play-{}.json", &name[..16]))
 }
 
-/// Why a person may not simply run something here: the managers set this node up.
+/// Why a person may not run a plan on this node without `--force`: managers provision it.
 fn of_a_fleet(state_dir: &Path) -> Option<String> {
-    let text = "managers of remoor set this node up, and would find what is changed here; --force runs it all the same";
+    let text =
+        "remoor managers provision this node and would report the changes as drift; --force runs the plan anyway";
     match FenceStore::new(state_dir).current() {
         Ok(None) if state_dir.join(crate::disk::IDENTITY).exists() => Some(text.to_owned()),
         Ok(None) if !rustix::process::geteuid().is_root() && Path::new(AGENT).exists() => {
-            Some(format!("{text}; as root (--become) it is at least kept apart from theirs"))
+            Some(format!("{text}; with --become it at least does not overlap with their runs"))
         }
         Ok(None) => None,
         Ok(Some(_)) | Err(_) => Some(text.to_owned()),

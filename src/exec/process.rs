@@ -1,5 +1,5 @@
-//! Processes as the kernel tells them apart: a pid together with its start time, so that a reused pid is never taken
-//! for the process that had it before.
+//! Processes identified by pid and start time, so that a reused pid is never taken for the process
+//! that had it before.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// One process, for as long as the machine runs.
+/// One process; valid until the next boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: i32,
@@ -18,31 +18,32 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// The caller.
+    /// The calling process.
     pub fn own() -> Option<Self> {
         Self::of(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// The process that has `pid` now; None if there is none or if it has ended and nobody has taken notice.
+    /// The process that has `pid` now. None if there is none, or if it has ended and was not
+    /// reaped.
     pub fn of(pid: i32) -> Option<Self> {
         let stat = Stat::read(pid)?;
         stat.running.then_some(Self { pid, start: stat.start })
     }
 
-    /// Whether this very process still runs.
+    /// Whether exactly this process still runs.
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 }
 
-/// What of `/proc/PID/stat` is of use here.
+/// The fields of `/proc/PID/stat` that are used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     parent: i32,
     group: i32,
     pub(super) session: i32,
     pub(super) start: u64,
-    /// Neither a zombie nor gone.
+    /// Not a zombie and not dead.
     pub(super) running: bool,
 }
 
@@ -51,7 +52,8 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name, second field, may hold blanks and brackets: the fields are counted from the last bracket.
+    /// The second field is the name, which may contain blanks and brackets. So the fields are
+    /// counted from the last bracket.
     fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -72,19 +74,21 @@ pub(super) fn own_leadership() -> (bool, bool) {
     Stat::read(pid).map_or((false, false), |stat| (stat.group == pid, stat.session == pid))
 }
 
-/// A process with what belongs to it: the members of the groups and sessions that it or its recorded children lead.
+/// A process with its descendants, as far as they are known: members of the groups and sessions
+/// that it or its recorded children lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     pub leader: ProcessId,
-    /// The leader led a process group (a session) of its own; else only the leader itself is meant.
+    /// The leader leads its own process group (session). If both are false, only the leader itself
+    /// belongs to the family.
     pub leads_group: bool,
     pub leads_session: bool,
-    /// Started by it, each leading a group of its own.
+    /// Processes that it started, each leading its own group.
     pub children: Vec<ProcessId>,
 }
 
 impl Family {
-    /// All that still run, without the caller and its forebears, who are never meant.
+    /// All members that still run, without the caller and its ancestors, which are never signalled.
     pub fn members(&self) -> Vec<ProcessId> {
         let processes = all_processes();
         let spared = forebears(&processes);
@@ -108,7 +112,7 @@ impl Family {
             .filter(|(pid, stat)| {
                 let id = ProcessId { pid: **pid, start: stat.start };
                 let named = id == self.leader || self.children.contains(&id);
-                // Whoever is older than the leader was not started by it.
+                // A process older than the leader was not started by it.
                 let member = stat.start >= self.leader.start
                     && (groups.contains(&stat.group) || sessions.contains(&stat.session));
                 stat.running && (named || member) && !spared.contains(pid)
@@ -117,14 +121,15 @@ impl Family {
             .collect()
     }
 
-    /// Ends all members, as [`end`] does.
+    /// Kills all members, as [`end`] does.
     pub fn end(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
         end(&|| self.members(), grace)
     }
 }
 
-/// Ends all that `members` names: TERM, and after `grace` KILL. Ok(true) if it took KILL; Err names those that still run
-/// `grace` after that (in an uninterruptible call, or not ours to end).
+/// Terminates all processes that `members` returns: TERM, and after `grace` KILL. Ok(true) if KILL
+/// was needed. Err: the processes that still run after KILL and another wait (in an uninterruptible
+/// call, or not permitted to kill).
 pub(super) fn end(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Result<bool, Vec<ProcessId>> {
     if !signal_until_gone(members, Signal::TERM, grace).is_empty() {
         let left = signal_until_gone(members, Signal::KILL, grace.max(Duration::from_secs(2)));
@@ -133,27 +138,29 @@ pub(super) fn end(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Resu
     Ok(false)
 }
 
-/// Members are looked up anew each time, since they may start others meanwhile. Each is signalled once.
+/// Reads the members again in each round, because they may start others meanwhile. Signals each
+/// once.
 fn signal_until_gone(members: &dyn Fn() -> Vec<ProcessId>, signal: Signal, at_most: Duration) -> Vec<ProcessId> {
     let deadline = Instant::now() + at_most;
-    let mut told = Vec::new();
+    let mut signalled = Vec::new();
     loop {
         let members = members();
         if members.is_empty() || Instant::now() > deadline {
             return members;
         }
         for id in members {
-            if !told.contains(&id) {
+            if !signalled.contains(&id) {
                 send(id, signal);
-                told.push(id);
+                signalled.push(id);
             }
         }
         std::thread::sleep(POLL);
     }
 }
 
-/// A pid that is a group or a session's number is not given to a new process while a member lives. So if the pid is
-/// free, the members are the old ones; if it is taken by another process, none of the old are left.
+/// Whether a group or session that `id` led is still the same. The kernel does not give the number
+/// of a group or session to a new process while a member lives. So if the pid is free, the members
+/// are the old ones; if another process has it, no old member is left.
 fn still_its(processes: &BTreeMap<i32, Stat>, id: ProcessId) -> bool {
     processes.get(&id.pid).is_none_or(|stat| stat.start == id.start)
 }
@@ -169,7 +176,7 @@ pub(super) fn all_processes() -> BTreeMap<i32, Stat> {
         .collect()
 }
 
-/// The caller and those above it, who are never to be ended.
+/// The caller and its ancestors. They must never be signalled.
 pub(super) fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
     let mut out = vec![1];
     let mut next = i32::try_from(std::process::id()).unwrap_or(1);
@@ -180,8 +187,8 @@ pub(super) fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
     out
 }
 
-/// Signals exactly this process: a descriptor is opened first, then the start time compared, so the pid can't change
-/// hands in between. A process that is gone needs no signal.
+/// Signals exactly this process. Opens a pidfd first and compares the start time after that, so the
+/// pid cannot be reused in between. A process that has ended needs no signal.
 fn send(id: ProcessId, signal: Signal) {
     let Some(pid) = Pid::from_raw(id.pid) else { return };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };

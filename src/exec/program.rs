@@ -1,4 +1,4 @@
-//! A helper program with a time limit and bounded output.
+//! Runs a helper program with a time limit and bounded output.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -11,12 +11,13 @@ const OUTPUT_MAX: u64 = 64 * 1024;
 const POLL: Duration = Duration::from_millis(5);
 
 pub(super) struct Output {
-    /// At most 64 KiB of it.
+    /// At most 64 KiB.
     pub stdout: String,
 }
 
-/// Runs `command` without input, in a group of its own, at most for `at_most`; then the whole group is killed and the
-/// error is `TimedOut`. The exit code is of no interest to the callers here, only what was printed.
+/// Runs `command` without input in its own process group, for at most `at_most`. After that the
+/// whole group is killed and the error is `TimedOut`. The exit code is ignored, because the callers
+/// need only the output.
 pub(super) fn output(command: &mut Command, at_most: Duration) -> io::Result<Output> {
     let deadline = Instant::now() + at_most;
     let mut child = command
@@ -31,7 +32,7 @@ pub(super) fn output(command: &mut Command, at_most: Duration) -> io::Result<Out
         thread::spawn(move || {
             let mut bytes = Vec::new();
             let read = stdout.take(OUTPUT_MAX).read_to_end(&mut bytes);
-            // Too late is fine: the reader is gone then.
+            // If it is too late, the receiver is gone.
             drop(done.send(read.map(|_| bytes)));
         });
     }
@@ -59,8 +60,8 @@ fn kill(child: &mut Child) {
     let _reaped = child.wait();
 }
 
-/// Makes `dir/name` a script. Another process writes it: a thread that forks while this one has it open for writing
-/// would keep it from being started ("text file busy").
+/// Writes a script to `dir/name`. Another process writes it, because if a thread forked while this
+/// process has the file open for writing, its start would fail with "text file busy".
 #[cfg(test)]
 pub(super) fn script(dir: &std::path::Path, name: &str, text: &str) -> std::path::PathBuf {
     let (source, path) = (dir.join(format!("{name}.text")), dir.join(name));

@@ -1,4 +1,5 @@
-//! What runs leave on the node: backups that `undo` puts back, a log per attempt, one audit line per run. All bounded.
+//! Files of runs on the node: backups for `undo`, one log per attempt, one audit line per run. All
+//! are bounded.
 
 use super::persist;
 use super::wire::RunOrder;
@@ -14,22 +15,24 @@ const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const AUDIT_BYTES_MAX: u64 = 1024 * 1024;
 const TRUNCATED: &[u8] = b"{\"truncated\":true}\n";
 
-/// Where a run keeps things. All below the state directory, mode 0700.
+/// Paths of a run. All are below the state directory, mode 0700.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPaths {
     pub state_dir: PathBuf,
-    /// Exists. Shared by the phases of one attempt; the last five are kept.
+    /// Exists. Shared by the phases of one attempt. The last five are kept.
     pub backup: PathBuf,
-    /// Where parked state goes; made by whoever parks something, never removed here.
+    /// Directory for parked state. It is created when something is parked, and never removed here.
     pub park: PathBuf,
-    /// Survive attempts: handlers that a provisioning owes, and those that a cleanup owes. Two, since a plan forgets in the end
-    /// what it has no handler for, and a cleanup comes between any two provisionings.
+    /// Pending handlers of provisionings and of cleanups; both files survive attempts. There are
+    /// two because a plan drops handlers that it does not define, and a cleanup runs between any
+    /// two provisionings.
     pub journal: PathBuf,
     pub cleanup_journal: PathBuf,
 }
 
 impl RunPaths {
-    /// Makes the directories of an attempt and removes the oldest backups. A backup that can't be removed is left.
+    /// Makes the directories of an attempt and removes the oldest backups. A backup that cannot be
+    /// removed is left.
     pub fn prepare(state_dir: &Path, fence: &Fence) -> io::Result<Self> {
         let name = attempt_name(fence);
         let backups = state_dir.join("backups");
@@ -46,14 +49,14 @@ impl RunPaths {
     }
 }
 
-/// The backup of an attempt, of the highest epoch that has one by this number.
+/// The backup of an attempt. If several epochs have this attempt number, the highest epoch is used.
 pub(super) fn backup_of(state_dir: &Path, attempt: AttemptId) -> Option<PathBuf> {
     let backups = state_dir.join("backups");
     let (_, name) = attempts_in(&backups).into_iter().filter(|((_, n), _)| *n == attempt.0).max()?;
     Some(backups.join(name))
 }
 
-/// Attempts that have a backup, the newest last; at most so many as are kept.
+/// Attempts that have a backup, the newest last. There are at most as many as are kept.
 pub(super) fn backups(state_dir: &Path) -> Vec<AttemptId> {
     let mut attempts: Vec<(u64, u64)> =
         attempts_in(&state_dir.join("backups")).into_iter().map(|(number, _)| number).collect();
@@ -61,7 +64,7 @@ pub(super) fn backups(state_dir: &Path) -> Vec<AttemptId> {
     attempts.into_iter().map(|(_, attempt)| AttemptId(attempt)).collect()
 }
 
-/// Numbers start anew only with a new epoch, so both are in the name.
+/// Attempt numbers restart only with a new epoch, so the name contains both.
 fn attempt_name(fence: &Fence) -> String {
     format!("{}-{}", fence.epoch, fence.attempt)
 }
@@ -88,14 +91,16 @@ fn prune(dir: &Path, kept: usize, current: &str) {
     }
 }
 
-/// The events of one attempt as JSON lines, at most 4 MiB, then a mark. Never the plan, which may hold secrets.
-/// A full disk costs the log, not the run.
+/// Events of one attempt as JSON lines, at most 4 MiB, then a truncation line. Never contains the
+/// plan, which may hold secrets. If the disk is full, the log is lost but the run continues.
 pub(super) struct RunLog {
     file: Option<File>,
     written: u64,
 }
 
 impl RunLog {
+    /// Opens the log of the attempt for appending and removes the oldest logs. Never fails; without
+    /// a file the lines are dropped.
     pub fn open(state_dir: &Path, order: &RunOrder) -> Self {
         let dir = state_dir.join("runs");
         let name = format!("{}.jsonl", attempt_name(&order.fence));
@@ -110,7 +115,7 @@ impl RunLog {
         log
     }
 
-    /// One event; its line breaks become blanks, which in JSON are only between values.
+    /// Writes one event. Its line breaks become blanks; in JSON they occur only between values.
     pub fn line(&mut self, event: &[u8]) {
         let Some(file) = &mut self.file else { return };
         let mut line: Vec<u8> = event.iter().map(|b| if *b == b'\n' { b' ' } else { *b }).collect();
@@ -125,12 +130,13 @@ impl RunLog {
     }
 }
 
-/// Appends `time phase attempt tags what` to `runs.log`; at 1 MiB the file becomes `runs.log.1`.
+/// Appends `time phase attempt tags what` to `runs.log`. At 1 MiB the file is renamed to
+/// `runs.log.1`.
 pub(super) fn audit(state_dir: &Path, phase: &str, fence: &Fence, tags: &[String], what: &str) -> io::Result<()> {
     audit_line(state_dir, phase, &attempt_name(fence), tags, what)
 }
 
-/// The same of a person's run, with its id in the place of the attempt.
+/// Appends the audit line of a person's run, with its run id in place of the attempt.
 pub(super) fn audit_play(state_dir: &Path, id: &str, check: bool, tags: &[String], what: &str) -> io::Result<()> {
     let id: String = id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(64).collect();
     audit_line(state_dir, if check { "play-check" } else { "play" }, &id, tags, what)

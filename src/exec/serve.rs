@@ -1,16 +1,17 @@
-//! The executor's loop: frames in, frames out, one order after the other.
+//! The main loop of the executor: it reads frames and answers them, one order after the other.
 //!
 //! ```text
 //! stdin -> reader thread -> orders (one at a time) -> this thread -> outbox -> writer thread -> stdout
 //!             |  Heartbeat: answered here                 |
-//!             |  Cancel, end of stream: Cancel::stop  ->  the run looks between two tasks
-//!          watchdog thread: 30 s of silence, an order's time over: Cancel::stop; a grace later Cancel::kill
+//!             |  Cancel, end of stream: stop  ->  the run checks between two tasks
+//!          watchdog thread: 30 s of silence or an order's timeout: stop; after a grace: kill
 //! ```
-//! A task that was begun is let finish, whoever asked for the stop: half a task is harder to go on from than none. It is
-//! ended when its manager says so (`Cancel` with `now`), when the order's time and a grace are over, or by the fence of
-//! a newer attempt, which ends this whole process.
+//! A task that has begun may finish after every stop, because it is harder to continue after half a
+//! task than after none. It is killed in three cases: the manager sends `Cancel` with `now`, the
+//! order's timeout and a grace are over, or the fence of a newer attempt kills this whole process.
 //!
-//! A manager that is lost is noticed in three ways: the stream ends, nothing comes for 30 s, or nothing can be written.
+//! A lost manager is noticed in three ways: the stream ends, nothing arrives for 30 s, or a write
+//! fails.
 
 use super::cancel::{Cancel, Stop};
 use super::executor::{Executor, Outcome};
@@ -34,23 +35,25 @@ use std::time::{Duration, Instant};
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Where the executor keeps its lock, fence, backups and logs, unless it is told otherwise.
+/// Default directory for the lock, fence, backups and logs of the executor.
 pub const STATE_DIR: &str = "/var/lib/remoor";
 
-/// What an executor waits for, and how long. The defaults are for nodes; tests are less patient.
+/// Timeouts of an executor, and where it finds systemd. The defaults are for nodes; tests use
+/// shorter times.
 #[derive(Debug, Clone)]
 pub struct Tuning {
-    /// A manager that sends nothing for so long is lost. It sends a heartbeat every 10 s.
+    /// A manager that sends nothing for this long is lost. It sends a heartbeat every 10 s.
     pub silence: Duration,
-    /// From TERM to KILL when an older attempt is ended.
+    /// From TERM to KILL when an older attempt is killed.
     pub grace: Duration,
-    /// From the end of an order's time, when nothing further is begun, to the end of the task that still runs then.
+    /// From the timeout of an order, after which no task begins, until the task that still runs is
+    /// killed.
     pub overtime: Duration,
-    /// While it waits for somebody, it says so this often.
+    /// How often a waiting executor reports that it waits.
     pub alive_every: Duration,
     /// Where systemd is asked for the state of units.
     pub systemd: Sockets,
-    /// The program that is asked where systemd does not answer.
+    /// The program that is used where systemd does not answer.
     pub systemctl: PathBuf,
 }
 
@@ -67,18 +70,20 @@ impl Default for Tuning {
     }
 }
 
-/// `remoor exec -`: an own session and process group, umask 077 (but for the commands of playbooks), no core dump, then [`serve`] on stdin and stdout.
-/// Secrets pass through this process.
+/// `remoor exec -`: starts its own session and process group, sets umask 077 (except for commands
+/// of playbooks) and disables core dumps, because secrets pass through this process. Then runs
+/// [`serve`] on stdin and stdout.
 pub fn main(state_dir: &Path, work: &dyn Work) -> ExitCode {
-    // Already the leader of a group, as under sshd: then that group is its own.
+    // Fails if the process already leads a group, as under sshd; then that group is its own anyway.
     let _leads_already = setsid();
     umask(Mode::from_raw_mode(0o077));
     let _not_essential = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     serve(std::io::stdin(), std::io::stdout(), state_dir, work)
 }
 
-/// Serves one session until the manager closes it or is lost. Blocks; the exit code is that of
-/// the session's `Outcome`: 0 done, 10 a task failed, 11 plan refused or protocol error, 12 manager lost, 13 fenced off, 14 cancelled.
+/// Serves one session until the manager closes it or is lost. Blocks. The exit code is that of
+/// `SessionOutcome`: 0 done, 10 a task failed, 11 plan refused or protocol error, 12 manager lost,
+/// 13 fenced off, 14 cancelled.
 pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -88,8 +93,8 @@ pub fn serve(
     ExitCode::from(serve_with(input, output, state_dir, work, &Tuning::default()))
 }
 
-/// As [`serve`], with other patience; returns the bare exit code. Threads that block on `input` or `output` are left to
-/// the end of the process.
+/// As [`serve`], with the timeouts of `tuning`; returns the bare exit code. Threads that block on
+/// `input` or `output` remain until the process ends.
 pub fn serve_with(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -122,7 +127,7 @@ enum Incoming {
     Order(Box<Order>),
     /// The stream ended between two frames.
     End,
-    /// It can't be read further.
+    /// The stream cannot be read further.
     Broken(String),
 }
 
@@ -150,7 +155,7 @@ fn obey(
                 outbox.send(&Reply::Error { message });
                 return Outcome::PlanRefused;
             }
-            // A session that only examined needs no goodbye.
+            // A session that only examined may end without `Close`.
             Ok(Incoming::End) | Err(RecvTimeoutError::Disconnected) if !executor.holds_the_node() => {
                 return executor.outcome;
             }
@@ -163,8 +168,8 @@ fn obey(
     }
 }
 
-/// The manager sends one order and waits, so the queue is as long as a manager that does not wait may get ahead before
-/// it is cut off.
+/// Maximum number of queued orders. The manager sends one order and waits. If it sends more than
+/// this without waiting, the session ends.
 const ORDERS: usize = 4;
 
 fn start_reader(
@@ -177,10 +182,10 @@ fn start_reader(
     thread::spawn(move || {
         let last = read_orders(&mut input, &queue, &outbox, &cancel, &watch);
         watch.end();
-        // Before the word of it, so that a run which is under way stops. A manager that spoke nonsense is not lost:
-        // it is told so.
+        // Stop before the last item is queued, so that a current run stops. After a protocol error
+        // the manager is not lost: it receives an error.
         cancel.stop(if matches!(last, Incoming::End) { Stop::ManagerLost } else { Stop::Asked });
-        // Nobody takes it any longer: then the session is over anyway.
+        // If nothing receives it any longer, the session is over anyway.
         drop(queue.send(last));
     });
     orders
@@ -207,7 +212,7 @@ fn read_orders(
             Ok(Order::Go { play, lost }) => cancel.gate().open(play, &lost),
             Ok(order) => {
                 if queue.try_send(Incoming::Order(Box::new(order))).is_err() {
-                    return Incoming::Broken("orders came faster than they were answered".to_owned());
+                    return Incoming::Broken("the manager sent orders without waiting for the answers".to_owned());
                 }
             }
             Err(e) => return Incoming::Broken(format!("protocol error: {e}")),
@@ -215,7 +220,8 @@ fn read_orders(
     }
 }
 
-/// When the manager was last heard, and until when the current order may last. Times in milliseconds since `from`.
+/// The time of the last frame from the manager, and the deadline of the current order. Times are in
+/// milliseconds since `from`.
 struct Watch {
     from: Instant,
     heard: AtomicU64,
@@ -245,7 +251,7 @@ impl Watch {
     fn no_limit(&self) {
         self.limit.store(u64::MAX, Ordering::Relaxed);
     }
-    /// Its time has been over for so long.
+    /// Whether the order's deadline passed at least `by` ago.
     fn is_over(&self, by: Duration) -> bool {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         self.now() > self.limit.load(Ordering::Relaxed).saturating_add(by)
@@ -253,7 +259,7 @@ impl Watch {
     fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
-    /// The stream has ended; its last word is in the queue or about to be.
+    /// Whether the stream has ended. Its last item is in the queue or about to be queued.
     fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -262,8 +268,8 @@ impl Watch {
 fn start_watchdog(watch: Weak<Watch>, cancel: Arc<Cancel>, tuning: &Tuning) {
     let (silence, overtime) = (tuning.silence, tuning.overtime);
     thread::spawn(move || {
-        // Whoever serves the session holds the watch: so this lasts as long as the session matters, and goes on to watch
-        // the time of a run whose manager is lost.
+        // The session holds the only strong reference. So this thread lives as long as the session,
+        // and it still enforces the timeout of a run whose manager is lost.
         while let Some(watch) = watch.upgrade() {
             if watch.silent_for() > silence {
                 cancel.stop(Stop::ManagerLost);

@@ -1,4 +1,5 @@
-//! Sessions over pipes with a small Work that really runs: it reports tasks until it is told to stop.
+//! Sessions over pipes with a small implementation of `ExecutorWork` that really runs: it reports
+//! tasks until it is stopped.
 
 use super::*;
 use crate::exec::lock::RunLock;
@@ -9,8 +10,9 @@ use proptest::prelude::*;
 use std::io::{PipeReader, PipeWriter};
 use std::os::unix::process::CommandExt;
 
-/// The plan is its own text: `ok`, `fail`, `refuse`, `panic`, `tasks` (until stopped), `keep` (a file for undo), `long`
-/// (one task that lasts until the file `go` is there, or it is killed).
+/// The text of the plan selects what happens: `ok`, `fail`, `refuse`, `panic`, `tasks` (until
+/// stopped), `keep` (a file for undo), `long` (one task that lasts until the file `go` exists or it
+/// is killed).
 struct Scripted;
 
 impl Work for Scripted {
@@ -165,7 +167,7 @@ fn a_session_examines_fences_runs_and_closes() {
     };
     let Reply::Exam(exam) = peer.ask(&Order::Examine { manifest, digest_key: [7; 32], known: None }) else { panic!() };
     assert_eq!(exam.digest.services.len(), 1);
-    assert_eq!(exam.boot.as_str().len(), 36, "the machine's own word, not the work's");
+    assert_eq!(exam.boot.as_str().len(), 36, "the value of the machine, not of the work");
     assert_eq!(peer.ask(&fence(3)), Reply::Fenced { ended: None });
     assert_eq!(peer.ask(&fence(3)), Reply::Fenced { ended: None }, "again, in the same session");
     peer.send(&run(3, "ok"));
@@ -190,7 +192,7 @@ fn nothing_runs_without_the_fence_of_this_session() {
     peer.ask(&fence(3));
     assert!(matches!(peer.ask(&run(4, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(3)));
     assert!(!dir.path().join("runs.log").exists());
-    // A newer attempt comes while this one holds the node.
+    // A newer attempt arrives while this one holds the node.
     crate::exec::FenceStore::new(dir.path()).advance(&sample_fence(9)).unwrap();
     assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(9)));
     assert!(!dir.path().join("runs.log").exists());
@@ -216,7 +218,7 @@ fn an_equal_fence_of_another_session_is_refused() {
 #[test]
 fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    // Its owner must be another process, since a process is never in its own way.
+    // The holder must be another process, because a process never blocks itself.
     let ready = dir.path().join("ready");
     let lock = dir.path().join("run.lock");
     let mut play = std::process::Command::new("flock")
@@ -253,7 +255,7 @@ fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
 fn the_fence_is_stored_before_an_older_attempt_is_ended() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
-    // The older attempt notes what the fence was when it was told to end.
+    // The older attempt copies the fence when it receives TERM.
     let script = "trap 'cp fence.json seen; exit 0' TERM; : > ready; while :; do sleep 0.05; done";
     let mut older = std::process::Command::new("flock")
         .args(["-o", "run.lock", "sh", "-c", script])
@@ -295,7 +297,7 @@ fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
 #[test]
 fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     let dir = tempfile::tempdir().unwrap();
-    // Longer than a busy machine keeps this thread from its next heartbeat.
+    // Longer than a busy machine delays the next heartbeat of this thread.
     let silence = Duration::from_secs(3);
     let mut peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
     peer.ask(&fence(3));
@@ -308,7 +310,7 @@ fn silence_stops_a_run_and_heartbeats_keep_it_going() {
         alive += 1;
     }
     assert!(alive > 2 && !peer.server.is_finished());
-    // The stream stays open, and nothing comes.
+    // The stream stays open, but nothing is sent.
     assert_eq!(exit_of(peer.server), 12);
     drop(peer.orders);
 }
@@ -337,7 +339,7 @@ fn cancel_and_time_stop_a_run() {
         let mut peer = start(dir.path());
         peer.ask(&fence(3));
         let Order::Run(mut order) = run(3, "tasks") else { unreachable!() };
-        // Long enough for the first task to be told of on a busy machine.
+        // Long enough for the first task to be reported on a busy machine.
         order.timeout_ms = if by_time { 2_000 } else { 60_000 };
         peer.send(&Order::Run(order));
         assert!(matches!(peer.receive(), Reply::Event { .. }));
@@ -351,7 +353,7 @@ fn cancel_and_time_stop_a_run() {
     }
 }
 
-/// The session after its one long task was begun.
+/// A session whose one long task has begun.
 fn in_a_long_task(dir: &Path, overtime: Duration, timeout_ms: u64) -> Peer {
     let mut peer = start_with(dir, Tuning { overtime, ..Tuning::default() });
     peer.ask(&fence(3));
@@ -371,7 +373,7 @@ fn a_begun_task_is_let_finish_when_the_manager_is_lost_or_cancels() {
         } else {
             peer.send(&Order::Cancel { now: false });
         }
-        // It has been told by now, and goes on.
+        // By now it knows of the stop and continues.
         thread::sleep(Duration::from_millis(300));
         assert!(RunLock::take_for_play(dir.path(), "r1").is_err() && !dir.path().join("killed").exists());
         std::fs::write(dir.path().join("go"), b"").unwrap();
@@ -491,7 +493,8 @@ fn an_oversized_frame_is_answered_and_ends_the_session() {
     assert_eq!(exit_of(peer.server), 11);
 }
 
-/// A manager is lost while its Ansible runs a task here; the connection goes, the task does not.
+/// A manager is lost while its Ansible runs a task on this node. The connection ends, but the task
+/// continues.
 #[test]
 fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
     let dir = tempfile::tempdir().unwrap();
@@ -525,8 +528,8 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
     }
     let mut second = start(dir.path());
     let Reply::Fenced { ended: Some(ended) } = second.ask(&fence(6)) else { panic!() };
-    assert!(ended.contains("attempt 5 started by Ansible"), "{ended}");
-    assert!(task.try_wait().unwrap().is_some(), "it runs on");
+    assert!(ended.contains("Ansible processes of attempt 5"), "{ended}");
+    assert!(task.try_wait().unwrap().is_some(), "it still runs");
     second.hang_up();
 }
 
@@ -550,7 +553,7 @@ fn a_play_holds_the_node_against_another_and_an_attempt_waits_for_it() {
     let mut first = start(dir.path());
     first.send(&play("long", false));
     let Reply::Event { event } = first.receive() else { panic!("it runs") };
-    assert!(String::from_utf8(event).unwrap().contains("\"kind\":\"play\""), "and says so in the lock");
+    assert!(String::from_utf8(event).unwrap().contains("\"kind\":\"play\""), "and the lock records a play");
 
     let why = match start(dir.path()).ask(&play("ok", false)) {
         Reply::Refused { why, holder: None } => why,
@@ -563,7 +566,8 @@ fn a_play_holds_the_node_against_another_and_an_attempt_waits_for_it() {
     let journal = end["journal"].as_str().unwrap();
     assert!(journal.starts_with(dir.path().join("journal-play-").to_str().unwrap()), "{journal}");
     assert!(matches!(first.ask(&fence(3)), Reply::Fenced { ended: None }), "the node is free again");
-    assert!(matches!(first.ask(&play("ok", true)), Reply::Refused { .. }), "an attempt's session is for it alone");
+    let reply = first.ask(&play("ok", true));
+    assert!(matches!(reply, Reply::Refused { .. }), "a session that holds an attempt runs no play");
     assert_eq!(first.hang_up(), 12);
     let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
     assert!(audit.contains(" play 7-1 - started") && audit.contains(" play 7-1 - done"), "{audit}");

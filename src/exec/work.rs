@@ -1,5 +1,5 @@
-//! What the executor has done for it: examining, running, undoing. The daemon's binary plugs the real thing in; tests
-//! plug in a smaller one.
+//! Work that the executor delegates: examine, run, undo. The binary uses the real implementation;
+//! tests use a smaller one.
 
 use super::cancel::Cancel;
 use super::runs::RunPaths;
@@ -9,13 +9,13 @@ use std::path::Path;
 
 /// Called from one thread at a time.
 pub trait Work: Send + Sync {
-    /// Digest and checks; the executor fills in what the machine says of itself. Changes nothing.
+    /// Computes digest and checks. The executor adds the facts of the machine. Changes nothing.
     fn examine(&self, manifest: &Manifest, digest_key: &[u8; 32]) -> Exam;
 
-    /// Runs a plan, hands each event to `sink` as JSON, and returns how it ended. Between two tasks it looks at `cancel`
-    /// and stops if that says so; processes that it starts in groups of their own it reports to `cancel`.
-    /// Of the answer the executor reads two keys: `refused` (not null: nothing was run) and `failed` (not null: a task
-    /// failed).
+    /// Runs a plan, passes each event to `sink` as JSON, and returns the end of the run. Must check
+    /// `cancel` between two tasks and stop if it says so. Must report processes that it starts in
+    /// their own groups to `cancel`. The executor reads two keys of the result: `refused` (not
+    /// null: nothing was run) and `failed` (not null: a task failed).
     fn run(
         &self,
         order: &RunOrder,
@@ -24,7 +24,8 @@ pub trait Work: Send + Sync {
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;
 
-    /// Runs a plan for a person, as `run`; handlers that it owes are kept in `journal`, nowhere if that is empty.
+    /// Runs a plan for a person, as `run`. Pending handlers are kept in `journal`; nowhere if that
+    /// is empty.
     fn play(
         &self,
         order: &PlayOrder,
@@ -33,6 +34,6 @@ pub trait Work: Send + Sync {
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;
 
-    /// Puts the files of a backup back. Ok: the paths restored; Err: why, in words.
+    /// Restores the files of a backup. Ok: the restored paths. Err: the reason.
     fn undo(&self, backup: &Path) -> Result<Vec<String>, String>;
 }

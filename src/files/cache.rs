@@ -6,15 +6,17 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A change less than this old is not trusted to show in the times: two writes within one tick of the kernel's clock look alike.
+/// Minimum age of a change for a hash to be cached. Two writes within one tick of the kernel's
+/// clock have the same times, so a younger change could go unnoticed.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What tells that a file is the one that was read. A write that sets the modification time back still moves the change time.
+/// Identifies a file and its last change. A write that resets the modification time still updates
+/// the change time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Stamp {
     dev: u64,
     ino: u64,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
@@ -36,16 +38,16 @@ impl Stamp {
     }
 }
 
-/// How the content of a file becomes its hash.
+/// How the content of a file is hashed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Way {
-    /// With the key.
+    /// Hashed with the key (HMAC).
     pub secret: bool,
-    /// Id of the patterns whose lines are left out; 0: all lines count.
+    /// Id of the patterns whose lines are ignored; 0: all lines count.
     pub normalize: u64,
 }
 
-/// Hashes by (device, inode, size, modification and change time). Lives as long as its owner; `Cache::default()` knows nothing.
+/// Hashes by (device, inode, size, modification and change time). `Cache::default()` is empty.
 #[derive(Debug, Default)]
 pub struct Cache {
     key: [u8; 32],
@@ -56,17 +58,17 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// How many files were read, not merely looked up, since this cache was made.
+    /// Number of files that were read since this cache was made. Cache hits do not count.
     pub fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// Forgets all hashes: the next digest reads every file.
+    /// Drops all hashes, so that the next digest reads every file.
     pub fn clear(&mut self) {
         self.hashes.clear();
     }
 
-    /// Another key invalidates the hashes of secret files.
+    /// Begins a pass. A new key invalidates the hashes of secret files.
     pub(super) fn begin(&mut self, key: &[u8; 32]) {
         if self.key != *key {
             self.key = *key;
@@ -75,7 +77,7 @@ impl Cache {
         self.pass += 1;
     }
 
-    /// Drops what this pass did not meet.
+    /// Ends a pass: drops hashes of files that this pass did not find.
     pub(super) fn end(&mut self) {
         self.hashes.retain(|_, (_, pass)| *pass == self.pass);
     }
@@ -86,7 +88,7 @@ impl Cache {
         Some(*sha256)
     }
 
-    /// `read_at`: before the first byte was read.
+    /// Stores a hash. `read_at` is the time before the first byte was read.
     pub(super) fn put(&mut self, stamp: Stamp, way: Way, sha256: Sha256, read_at: SystemTime) {
         self.reads += 1;
         if self.trust_at_once || read_at.duration_since(stamp.changed_at()).is_ok_and(|age| age > SETTLE) {
@@ -94,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// For tests that can't wait until a file counts as settled.
+    /// For tests that cannot wait until a file counts as settled.
     #[cfg(test)]
     pub(super) fn trusting() -> Self {
         Self { trust_at_once: true, ..Self::default() }

@@ -1,4 +1,5 @@
-//! Reads one file or link, which may become another under the reader, and hashes what counts of it.
+//! Reads one file or link, which may be replaced during the read, and hashes the part of it that
+//! counts.
 
 use super::MAX_FILE;
 use super::cache::{Stamp, Way};
@@ -17,32 +18,33 @@ use std::time::SystemTime;
 
 const BUFFER: usize = 64 << 10;
 
-/// What became of one try.
+/// Result of one attempt to read.
 pub(super) enum Try<T> {
     Done(T),
-    /// It changed meanwhile.
+    /// The file changed during the read.
     Moved,
 }
 
-/// A content that was read.
+/// Content that was read and hashed.
 pub(super) struct Fresh {
     pub stamp: Stamp,
     pub way: Way,
     pub sha256: Sha256,
-    /// Before the first byte.
+    /// The time before the first byte was read.
     pub read_at: SystemTime,
 }
 
-/// What one thread reads with.
+/// Buffers of one reading thread.
 #[derive(Default)]
 pub(super) struct Reader {
     buffer: Vec<u8>,
-    /// A whole content, where lines of it do not count.
+    /// The whole content; only used if some lines do not count.
     whole: Vec<u8>,
 }
 
 impl Reader {
-    /// `before_check` runs between the last byte and the look whether the file is still the same.
+    /// Reads and hashes one file. `before_check` runs between the last byte and the check that the
+    /// file is unchanged.
     pub(super) fn content(
         &mut self,
         path: &Path,
@@ -57,7 +59,7 @@ impl Reader {
             return Err(too_large());
         }
         let read_at = SystemTime::now();
-        // The file may have become a link, a pipe or a terminal since it was looked at.
+        // The file may have become a link, a pipe or a terminal since it was examined.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
             Ok(file) => file,
@@ -74,8 +76,8 @@ impl Reader {
         self.buffer.resize(BUFFER, 0);
         self.whole.clear();
         let mut total = 0u64;
-        // Once it has as many bytes as it is long, the last look tells whether there are more; of a file in /proc, which has
-        // no length, only the reader can tell.
+        // After as many bytes as the file is long, the check below detects further bytes. A file in
+        // /proc has length 0, so it is read to its end.
         while stamp.size == 0 || total < stamp.size {
             match file.read(&mut self.buffer) {
                 Ok(0) => break,
@@ -123,7 +125,7 @@ enum Hasher {
 }
 
 impl Hasher {
-    /// HMAC with `key`, else the hash itself.
+    /// HMAC with `key`; plain SHA-256 without a key.
     fn new(key: Option<&[u8; 32]>) -> Self {
         let Some(key) = key else { return Self::Plain(sha2::Sha256::new()) };
         // HMAC pads a shorter key with zeros to one block of the hash.
@@ -171,7 +173,7 @@ mod tests {
         let seen = Seen::of(&fs::symlink_metadata(path).unwrap());
         let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
         let whole = fs::read(path).unwrap();
-        assert!(whole.len() > 1 << 16, "one reading does not hold it");
+        assert!(whole.len() > 1 << 16, "one read call does not return all of it");
         match Reader::default().content(path, &seen, &how, false, || ()) {
             Ok(Try::Done(fresh)) => assert_eq!(fresh.sha256, Sha256::of(&whole)),
             Ok(Try::Moved) => {}

@@ -1,30 +1,32 @@
-//! Questions to a filesystem that may never answer. No deadline ends a thread, so who asks does not wait for it.
+//! Queries to a filesystem that may never answer. A thread in such a query cannot be killed, so the
+//! caller does not wait for it.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Places that were asked and have not answered.
+/// Places with a query that has not been answered.
 static WAITING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static ANSWERED: Condvar = Condvar::new();
 const STACK: usize = 128 << 10;
 
-/// Lets a thread of its own ask about `place`; one at a time for each, so that they do not pile up from pass to pass. Err: there
-/// is no answer within `timeout`, or no thread.
+/// Runs `question` about `place` in its own thread. Only one thread per place runs at a time, so
+/// that threads do not accumulate from pass to pass. Err: no answer within `timeout`, or no thread
+/// could be started.
 pub fn within<T: Send + 'static>(
     timeout: Duration,
     place: &str,
     question: impl FnOnce(&str) -> T + Send + 'static,
 ) -> Result<T, String> {
     let began = Instant::now();
-    let nobody = || format!("the filesystem does not answer within {} ms", timeout.as_millis());
+    let no_answer = || format!("the filesystem does not answer within {} ms", timeout.as_millis());
     let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     let asked_before = |waiting: &mut BTreeSet<String>| waiting.contains(place);
     let (mut waiting, _) =
         ANSWERED.wait_timeout_while(waiting, timeout, asked_before).unwrap_or_else(PoisonError::into_inner);
     if !waiting.insert(place.to_owned()) {
-        return Err(nobody());
+        return Err(no_answer());
     }
     drop(waiting);
     let (tx, rx) = mpsc::channel();
@@ -33,14 +35,14 @@ pub fn within<T: Send + 'static>(
     let spawned = thread.spawn(move || {
         let answer = question(&asked.0);
         drop(asked);
-        let _ = tx.send(answer); // nobody waits any more
+        let _ = tx.send(answer); // the caller may have given up
     });
     spawned.map_err(|e| e.to_string())?;
-    // What was waited for the question before is gone.
-    rx.recv_timeout(timeout.saturating_sub(began.elapsed())).map_err(|_| nobody())
+    // The time spent waiting for the earlier query is subtracted.
+    rx.recv_timeout(timeout.saturating_sub(began.elapsed())).map_err(|_| no_answer())
 }
 
-/// A place that is waited for; no more once this is gone.
+/// Marks a place as waiting until it is dropped.
 struct Asked(String);
 
 impl Drop for Asked {
@@ -63,6 +65,6 @@ mod tests {
         assert_eq!(within(short, "/dead", |_| panic!("a second thread waits for it")), silent);
         assert_eq!(within(long, "/alive", |_| 7), Ok(7));
         release.send(()).unwrap();
-        assert_eq!(within(long, "/dead", |_| 8), Ok(8), "it is back");
+        assert_eq!(within(long, "/dead", |_| 8), Ok(8), "it answers again");
     }
 }

@@ -1,12 +1,12 @@
-//! What another process has in its environment, as `/proc` tells it. Knows no variable.
+//! Reads the environment of another process from `/proc`.
 
 use std::fs::File;
 use std::io::Read;
 
-/// So much of one environment is read; the kernel's bound for one argument or variable is less.
+/// Maximum bytes of one environment. The kernel's limit for a single argument or variable is lower.
 const ENVIRON_MAX: u64 = 1 << 20;
 
-/// `NAME=VALUE` each, as bytes. None: it is gone, has ended and was not waited for, or is not ours to look into.
+/// The variables as `NAME=VALUE` bytes. None: the process is gone, is a zombie, or may not be read.
 pub fn environment(pid: i32) -> Option<Vec<Vec<u8>>> {
     let mut environ = Vec::new();
     File::open(format!("/proc/{pid}/environ")).ok()?.take(ENVIRON_MAX).read_to_end(&mut environ).ok()?;

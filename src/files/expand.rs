@@ -1,4 +1,5 @@
-//! Turns the declared paths, globs and managed directories of a service into the list of paths to look at.
+//! Expands the declared paths, globs and managed directories of a service to the list of paths to
+//! read.
 
 use super::mounts::Servers;
 use super::seen::Seen;
@@ -13,7 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// What package managers and editors leave behind; not applied to a path that is declared as itself.
+/// Files that package managers and editors leave behind. They are skipped, unless declared by their
+/// own path.
 const LEFTOVERS: [&str; 11] = [
     "*~",
     ".*.sw?",
@@ -28,27 +30,28 @@ const LEFTOVERS: [&str; 11] = [
     ".#*",
 ];
 static IS_LEFTOVER: LazyLock<GlobSet> = LazyLock::new(|| matcher(&LEFTOVERS.map(str::to_owned), &mut BTreeMap::new()));
-/// A service that expands to more paths is misdeclared (`/` or `/proc/**`); the rest is reported as unreadable.
+/// Maximum number of paths. A service with more is misdeclared (`/` or `/proc/**`); the rest is
+/// reported as unreadable.
 const MAX_PATHS: usize = 200_000;
 const MAX_DEPTH: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Expansion {
-    /// Each once, in order.
+    /// Each path once, sorted.
     pub paths: Vec<(PathBuf, Found)>,
     pub unreadable: BTreeMap<String, String>,
 }
 
-/// How a path came to be looked at.
+/// How a path was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// As itself, so its absence is an entry.
+    /// Declared by its own path, so its absence is an entry too.
     pub declared: bool,
-    /// What the walk saw there; None: nothing, or it could not be looked at.
+    /// Metadata from the walk. None: the path does not exist or could not be read.
     pub seen: Option<Seen>,
 }
 
-/// What a service declares.
+/// Expands everything that a service declares.
 pub(super) fn expand(service: &ServiceManifest, servers: &Servers) -> Expansion {
     let mut out = Expansion::default();
     let exclude = matcher(&service.exclude, &mut out.unreadable);
@@ -59,7 +62,7 @@ pub(super) fn expand(service: &ServiceManifest, servers: &Servers) -> Expansion 
     walk.end()
 }
 
-/// `paths` as they are, no globs, each with everything below it.
+/// Expands `paths` literally (no globs), each with everything below it.
 pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> Expansion {
     let mut walk = Walk { exclude, servers, looked_at: 0, out: Expansion::default() };
     for path in paths {
@@ -68,8 +71,9 @@ pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> 
     walk.end()
 }
 
-/// One matcher for `globs`: with a leading `/` of the whole path, else of its last parts. With a `/` at its end it is a directory,
-/// and means what is below it as well. A faulty glob is listed in `faults`.
+/// One matcher for `globs`. A glob with a leading `/` matches the whole path, any other its last
+/// parts. A glob that ends in `/` names a directory and also matches everything below it. An
+/// invalid glob is put into `faults`.
 pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
     compiled(globs, |text| text.ends_with('/'), faults)
 }
@@ -93,7 +97,8 @@ fn compiled(globs: &[String], reaches_below: fn(&str) -> bool, faults: &mut BTre
     })
 }
 
-/// One matcher for what is secret, wherever that is asked: each glob means what is below it as well, however it ends.
+/// One matcher for secret paths. Each glob also matches everything below it, independent of a final
+/// `/`.
 pub fn secrets(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
     compiled(globs, |_| true, faults)
 }
@@ -106,8 +111,8 @@ pub(super) fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
 
-/// Whether something is mounted at `path`: also what lies on the same device elsewhere (`mount --bind`). A kernel before 5.8 does
-/// not say, and only another device is another mount.
+/// Whether `path` is a mount point, including bind mounts on the same device. A kernel before 5.8
+/// does not report this; there only another device identifies a mount.
 fn is_mount(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(CWD, path, flags, StatxFlags::empty()).is_ok_and(|found| {
@@ -115,7 +120,7 @@ fn is_mount(path: &Path) -> bool {
     })
 }
 
-/// The directory that a glob starts from: its leading parts without wildcards.
+/// The directory at which a glob starts: its leading parts without wildcards.
 pub(super) fn base(pattern: &str) -> PathBuf {
     Path::new(pattern).components().take_while(|part| !is_glob(&part.as_os_str().to_string_lossy())).collect()
 }
@@ -128,7 +133,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// What was come by twice is there once, and declared if it was so once. A walk goes in order, so there is little to sort.
+    /// Sorts the paths and removes duplicates. A duplicate counts as declared if one of them was.
+    /// The walk is mostly in order, so there is little to sort.
     fn end(mut self) -> Expansion {
         let paths = &mut self.out.paths;
         paths.sort_by(|(a, x), (b, y)| a.cmp(b).then(y.declared.cmp(&x.declared)));
@@ -164,7 +170,7 @@ impl Walk<'_> {
         }
     }
 
-    /// One path, and what is below it if it is `managed` and a directory.
+    /// Adds one path, and everything below it if it is `managed` and a directory.
     fn literal(&mut self, path: &Path, managed: bool) {
         if self.exclude.is_match(path) {
             return;
@@ -179,12 +185,12 @@ impl Walk<'_> {
         }
     }
 
-    /// What a walk came by.
+    /// Adds a path that the walk found.
     fn found(&mut self, path: &Path, meta: &fs::Metadata) {
         self.out.paths.push((path.to_owned(), Found { declared: false, seen: Some(Seen::of(meta)) }));
     }
 
-    /// Everything below the managed directory `dir`.
+    /// Adds everything below the managed directory `dir`.
     fn below(&mut self, dir: &Path, device: u64, depth: usize) {
         for (path, meta) in self.list(dir) {
             self.found(&path, &meta);
@@ -192,7 +198,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What matches `glob` below `dir`: files, or managed directories.
+    /// Adds everything below `dir` that matches `glob`: files, or managed directories.
     fn matching(&mut self, dir: &Path, device: u64, depth: usize, glob: &globset::GlobMatcher, managed: bool) {
         for (path, meta) in self.list(dir) {
             if glob.is_match(&path) && meta.is_dir() == managed {
@@ -210,7 +216,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on into a directory of the same mount.
+    /// Continues into a directory of the same mount.
     fn descend(
         &mut self,
         path: &Path,
@@ -228,7 +234,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Children of `dir` that are not excluded, in order. What vanishes meanwhile is passed over.
+    /// Entries of `dir` that are not excluded, sorted. An entry that vanishes meanwhile is skipped.
     fn list(&mut self, dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {
         let real = match self.servers.resolve(dir) {
             Ok(real) => real,
@@ -278,7 +284,7 @@ impl Walk<'_> {
                 Err(e) => self.unreadable(&path, &e.to_string()),
             }
         }
-        // As paths are compared, since up to the name they are the same; and that is most of each.
+        // Sorted as bytes: all paths share the directory, so only the names differ.
         out.sort_by(|(a, _), (b, _)| a.as_os_str().cmp(b.as_os_str()));
         out
     }

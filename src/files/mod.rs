@@ -1,11 +1,13 @@
-//! Takes the digest of a node's declared files, and watches their directories. For that it reads accounts, and what is mounted
-//! where; both, questions with a deadline, the environment of a process and its mapped pages (`environment.rs`, `pages.rs`, about no
-//! file but those in `/proc`) are here for `check` and `exec` too, which may import nothing else that is of the machine.
+//! Takes the digest of a node's declared files and watches their directories. For that it reads
+//! accounts and the mount table. Accounts, mounts, queries with a deadline, the environment of a
+//! process and its mapped pages (`environment.rs`, `trim_memory.rs`; both read only `/proc`) are
+//! also used by `check` and `exec`, which may import no other module that depends on the machine.
 //!
-//! Reads only: never follows a symlink that is itself declared or found, never crosses a mount below a declared directory, never
-//! opens anything but regular files. A file server that is away is waited for once, a second long, and what lies on it is left
-//! alone; one that goes away while it is read from, or is only about to be mounted, can hold a pass up (`mounts.rs`). What the
-//! digest means, and what differs, is `model`'s.
+//! This module only reads. It never follows a symbolic link that is declared or found, never
+//! crosses a mount below a declared directory, and opens only regular files. It waits once for a
+//! file server that does not answer, for one second, and then skips its files. A server that stops
+//! answering during a read, or that is about to be mounted, can still block a pass (`mounts.rs`).
+//! `model` defines the digest and its differences.
 
 mod cache;
 mod content;
@@ -34,18 +36,21 @@ use read::{How, Secret};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A larger file is reported as unreadable instead of being hashed.
+/// A larger file is reported as unreadable and not hashed.
 pub const MAX_FILE: u64 = 16 << 20;
 
-/// The digest of everything that `manifest` declares. `key` hashes the content of secret files (HMAC-SHA256).
+/// The digest of everything that `manifest` declares. `key` hashes the content of secret files
+/// (HMAC-SHA256).
 ///
-/// Blocks while it reads. Files that `cache` knows unchanged are not read; a fresh cache makes a full pass. What can't be read is
-/// listed per service in `unreadable`, never left out silently.
+/// Blocks while it reads. Files that `cache` knows to be unchanged are not read; an empty cache
+/// makes a full pass. Paths that cannot be read are listed per service in `unreadable`, never
+/// omitted silently.
 pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
     digest_beside(manifest, key, cache, &Servers::now())
 }
 
-/// The same for who asks `servers` for something else too, so that one that is away is waited for once.
+/// As [`digest`], for a caller that also uses `servers` elsewhere, so that it waits only once for
+/// each silent server.
 pub fn digest_beside(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache, servers: &Servers) -> NodeDigest {
     let names = Names::load();
     cache.begin(key);
@@ -70,7 +75,8 @@ fn service_digest(
         faults.insert("normalize".to_owned(), error.to_string());
         None
     });
-    // Who can't tell what is secret reads nothing, and who can't tell which lines count knows no content.
+    // If the secret globs are invalid, no file may be read; if the normalize patterns are, no
+    // content can be hashed.
     if let Some((what, why)) = faults.into_iter().next() {
         return ServiceDigest::new(Vec::new(), BTreeMap::from([("/".to_owned(), format!("{what}: {why}"))]));
     }
@@ -79,32 +85,33 @@ fn service_digest(
     ServiceDigest::new(entries, unreadable)
 }
 
-/// What [`tree`] looks at, without a manifest.
+/// Input of [`tree`], without a manifest.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
-    /// Absolute; each as it is, and everything below those that are directories.
+    /// Absolute paths without globs, each with everything below it if it is a directory.
     pub paths: Vec<PathBuf>,
-    /// Globs, as those of a service.
+    /// Globs, as in a service.
     pub exclude: Vec<String>,
     /// Regular expressions of lines that do not count.
     pub normalize: Vec<String>,
-    /// For the content of files that only their owner may read; None: it is not read, and such a file has no hash.
+    /// Key for the content of files that only their owner may read. None: their content is not
+    /// read, and they have no hash.
     pub key: Option<[u8; 32]>,
 }
 
-/// Why a [`Tree`] can't be looked at; nothing was read.
+/// Why a [`Tree`] is invalid. Nothing was read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    #[error("`{0}` is no glob: {1}")]
+    #[error("`{0}` is not a valid glob: {1}")]
     Glob(String, String),
-    #[error("{} is named, and a glob of what is left out covers it", .0.display())]
+    #[error("{} is named, but an exclude glob covers it", .0.display())]
     Excluded(PathBuf),
     #[error(transparent)]
     Normalize(NormalizeError),
 }
 
-/// The digest of some paths of this machine. Blocks while it reads every file. What can't be read is listed, never left out
-/// silently.
+/// The digest of some paths of this machine. Blocks while it reads every file. Paths that cannot be
+/// read are listed, never omitted silently.
 pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
     let mut faults = BTreeMap::new();
     let exclude = expand::matcher(&tree.exclude, &mut faults);

@@ -1,8 +1,10 @@
-//! What is mounted where, and whether the server of a network filesystem answers: a question to one that is away waits without
-//! end, and takes its thread with it. So before a path is touched, the places on its way are asked once each, with a deadline.
+//! The mount table, and whether the server of a network filesystem answers. A query to a silent
+//! server blocks forever together with its thread. So before a path is read, each mount on its way
+//! is queried once, with a deadline.
 //!
-//! A server that goes away after it has answered holds up whoever reads from it just then; the next pass leaves it alone. Whose
-//! filesystem is mounted only when somebody comes (autofs, `.automount`) is in no table before, and is not asked either.
+//! A server that becomes silent after its answer blocks the current reader; the next pass skips it.
+//! A filesystem that is mounted on first use (autofs, `.automount`) is not in the table before, so
+//! it is not queried either.
 
 use super::deadline::within;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,14 +14,14 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Filesystems whose server may be away.
+/// Filesystems whose server may be unreachable.
 const OF_SERVERS: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "glusterfs", "lustre"];
-/// So long is waited for a server.
+/// Maximum wait for a server.
 const ANSWER: Duration = Duration::from_secs(1);
-/// As many links as the kernel follows.
+/// As many symbolic links as the kernel follows.
 const LINKS_MAX: usize = 40;
 
-/// One line of the kernel's table.
+/// One line of the kernel's mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub point: String,
@@ -32,12 +34,13 @@ pub struct Mount {
 impl Mount {
     fn is_of_server(&self) -> bool {
         let of = self.filesystem.as_str();
-        // Not `fusectl`, which is the kernel's own and mounted everywhere.
+        // Not `fusectl`, which belongs to the kernel and is mounted everywhere.
         OF_SERVERS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
     }
 }
 
-/// All mounts that this process sees, later ones over earlier ones. Err: why the kernel's table can't be read.
+/// All mounts that this process sees, in the order of the table; later mounts cover earlier ones.
+/// Err: why the table could not be read.
 pub fn mounts() -> Result<Vec<Mount>, String> {
     let path = "/proc/self/mountinfo";
     let bytes = fs::read(path).map_err(|e| format!("{path}: {e}"))?;
@@ -63,7 +66,7 @@ fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
 
-/// By commas, but for those in quotes; each once, as goss.
+/// Splits at commas, except within quotes. Each option once, as in goss.
 fn options(text: &str) -> Vec<String> {
     let mut quoted = false;
     let mut out: Vec<String> = Vec::new();
@@ -79,7 +82,7 @@ fn options(text: &str) -> Vec<String> {
     out
 }
 
-/// The kernel writes blanks and the like as `\040`.
+/// Decodes octal escapes: the kernel writes a blank as `\040`.
 fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -99,33 +102,35 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Whom one pass over files depends on.
+/// The network mounts that one pass over files depends on.
 #[derive(Debug, Default)]
 pub struct Servers {
-    /// Those of servers, and those on top of them or below. None: nothing depends on a server.
+    /// Mounts of servers, and all mounts below them. Empty: nothing depends on a server.
     mounts: Vec<Mount>,
-    /// By mount point.
+    /// Answers by mount point.
     answered: Mutex<BTreeMap<String, Arc<Answer>>>,
 }
 
-/// Empty until the server was asked.
+/// Empty until the server was queried.
 type Answer = OnceLock<Result<(), String>>;
 
 impl Servers {
-    /// Those of now; nobody is asked yet. What can't be known of mounts leaves paths as they are.
+    /// Reads the current mounts; queries no server yet. If the mount table cannot be read, all
+    /// paths count as local.
     pub fn now() -> Self {
         Self::of(mounts().unwrap_or_default())
     }
 
-    /// Those of a table that was read a moment ago.
+    /// Made from a mount table that was read a moment ago.
     pub fn of(mounts: Vec<Mount>) -> Self {
         let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
         let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
         Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
     }
 
-    /// Err: `path` itself can't be looked at without waiting for a server that does not answer. Blocks for a second at most for
-    /// each server on its way; for none whose answer is known, and for another thread's question only if it is to the same.
+    /// Err: `path` itself cannot be read without waiting for a silent server. Blocks at most one
+    /// second for each server on its way. Does not block if the answer is known. Waits for a query
+    /// of another thread only if it concerns the same server.
     pub fn answer(&self, path: &Path) -> Result<(), String> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         match self.resolve(parent)? {
@@ -134,8 +139,8 @@ impl Servers {
         }
     }
 
-    /// The same of what `path` leads to. Gives that, all links followed as far as there is something; None: nothing depends on
-    /// a server.
+    /// As `answer`, for the target of `path`. Returns the target with all links followed as far as
+    /// it exists. None: nothing depends on a server.
     pub fn resolve(&self, path: &Path) -> Result<Option<PathBuf>, String> {
         if self.mounts.is_empty() {
             return Ok(None);
@@ -163,13 +168,14 @@ impl Servers {
         Ok(Some(real))
     }
 
-    /// The same of one name in a directory that `resolve` gave.
+    /// As `answer`, for one name in a directory that `resolve` returned.
     pub fn answer_in(&self, real: &Path, name: &OsStr) -> Result<(), String> {
         let Some(mount) = self.on_server(&real.join(name)) else { return Ok(()) };
         self.ask(&mount.point, ANSWER, |point| drop(rustix::fs::statvfs(point)))
     }
 
-    /// Asks unless that was done before; who comes meanwhile waits for that answer. The others are not held up by it.
+    /// Queries the server unless that was done before; concurrent callers for the same server wait
+    /// for that answer. Callers for other servers are not blocked.
     fn ask(&self, point: &str, timeout: Duration, question: impl FnOnce(&str) + Send + 'static) -> Result<(), String> {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = answered.entry(point.to_owned()).or_default().clone();
@@ -177,10 +183,10 @@ impl Servers {
         answer.get_or_init(|| within(timeout, point, question)).clone()
     }
 
-    /// The mount that a path without links lies on, if it is of a server.
+    /// The mount that contains a path without links, if it belongs to a server.
     fn on_server(&self, path: &Path) -> Option<&Mount> {
         let holding = self.mounts.iter().filter(|mount| path.starts_with(&mount.point));
-        // The longest, and of several at one place the last.
+        // The longest mount point; of several mounts at one point the last.
         holding.max_by_key(|mount| mount.point.len()).filter(|mount| mount.is_of_server())
     }
 }
@@ -192,7 +198,7 @@ fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 
 #[cfg(test)]
 impl Servers {
-    /// As if `dirs` were mounts of servers that do not answer.
+    /// Acts as if `dirs` were mounts of servers that do not answer.
     pub(super) fn dead(dirs: &[&Path]) -> Self {
         let line = |dir: &&Path| format!("1 1 0:1 / {} rw - nfs4 srv:/ rw\n", dir.display());
         let servers = Self::of(parse(&dirs.iter().map(line).collect::<String>()));
@@ -229,7 +235,7 @@ mod tests {
         assert_eq!((on("/srv"), on("/srv/x/y")), (Some("/srv".to_owned()), Some("/srv".to_owned())));
         assert_eq!(["/", "/srvx", "/srv/local", "/srv/local/x", "/etc/passwd"].map(on), [const { None::<String> }; 5]);
         assert_eq!(on("/m/x").as_deref(), Some("/m"));
-        // What every machine has, one of a server or not, is no reason to ask.
+        // Mounts that exist on every machine need no query.
         let local = [("/", "ext4"), ("/sys/fs/fuse/connections", "fusectl"), ("/proc/sys/fs/binfmt_misc", "autofs")];
         assert!(Servers::of(parse(&local.map(|(point, of)| line(point, of)).concat())).mounts.is_empty());
         let servers = Servers::of(parse(&[local[0], local[1], ("/f", "fuse")].map(|(p, of)| line(p, of)).concat()));
@@ -254,7 +260,7 @@ mod tests {
         for here in ["", "alive/link", "back/deep", "back/none/f", "deadly", "loop/f"] {
             assert_eq!(servers.answer(&path(here)), Ok(()), "{here}");
         }
-        assert!(servers.resolve(&path("alive/link")).is_err(), "what it leads to");
+        assert!(servers.resolve(&path("alive/link")).is_err(), "its target");
         assert_eq!(servers.resolve(&path("back/deep")), Ok(Some(path("alive/deep"))));
         assert_eq!(Servers::default().resolve(&path("back")), Ok(None));
     }
@@ -273,7 +279,7 @@ mod tests {
             begins.recv().unwrap();
             assert_eq!(servers.ask("/quick", LONG, |_| ()), Ok(()));
             release.send(()).unwrap();
-            assert_eq!(first.join().unwrap(), Ok(()), "it was released before its time was over");
+            assert_eq!(first.join().unwrap(), Ok(()), "it was released before the timeout");
         });
         assert_eq!(servers.ask("/slow", LONG, |_| panic!("asked twice")), Ok(()));
     }

@@ -1,4 +1,5 @@
-//! Users and groups of this machine by number and name, from `/etc/passwd` and `/etc/group`. Asks no directory service.
+//! Users and groups of this machine by number and name, from `/etc/passwd` and `/etc/group`. Asks
+//! no directory service.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ pub struct Account {
     pub shell: String,
 }
 
-/// The two files as read at one moment.
+/// Content of the two files.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     users: BTreeMap<String, Account>,
@@ -22,13 +23,15 @@ pub struct Names {
 }
 
 impl Names {
-    /// Reads the files; one that can't be read counts as empty, so that its ids show as `#1234`.
+    /// Reads the files. A file that cannot be read counts as empty, so that its ids appear as
+    /// `#1234`.
     pub fn load() -> Self {
         let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
         Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
 
-    /// From the text of the two files. Lines that are no entries are passed over; the first of two with one id names it.
+    /// Parses the text of the two files. Skips invalid lines. If two entries have the same id, the
+    /// first one names it.
     pub fn parse(passwd: &str, group: &str) -> Self {
         let mut names = Self::default();
         for line in passwd.lines() {
@@ -64,15 +67,17 @@ impl Names {
         self.group_names.get(&gid).cloned().unwrap_or_else(|| format!("#{gid}"))
     }
 
+    /// The account of a user name.
     pub fn account(&self, user: &str) -> Option<&Account> {
         self.users.get(user)
     }
 
+    /// The id of a group name.
     pub fn gid(&self, group: &str) -> Option<u32> {
         self.groups.get(group).map(|(gid, _)| *gid)
     }
 
-    /// Names of the user's groups in order, the primary one included.
+    /// Names of the user's groups, sorted, including the primary group.
     pub fn groups_of(&self, user: &str) -> Vec<String> {
         let member = |members: &Vec<String>| members.iter().any(|m| m == user);
         let mut out: Vec<String> =

@@ -1,22 +1,24 @@
-//! Gives back what a process does not use: pages of the program and its libraries, and free heap. The daemon does so at rest,
-//! `check --file` once, before it begins to look, and an executor between tasks.
+//! Gives unused memory back to the kernel: pages of the program and its libraries, and free heap.
+//! The daemon does so when it is idle, `check --file` once before it begins, and an executor
+//! between tasks.
 //!
-//! The kernel maps the pages of a file 16 at a time around each one that is touched, so starting, joining, each look at
-//! the node and each kind of task leave most of the program resident, of which little is needed again soon. Those pages are copies
-//! of nothing: they stay in the page cache and are mapped again when they are touched. Nothing is read from disk for it.
+//! The kernel maps the pages of a file 16 at a time around each touched page. So starting, joining,
+//! each examination and each kind of task leave most of the program resident, although little of it
+//! is needed again soon. Those pages are unmodified: they stay in the page cache and are mapped
+//! again on the next access. Nothing is read from disk for it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-/// One file, as `/proc` tells it: device and inode.
+/// Device and inode of a file, as in `/proc`.
 type File = (String, u64);
 
-/// The files whose pages may be given back: the program and what was loaded with it. They stay mapped where they are for
-/// as long as the process lives.
+/// The files whose pages may be given back: the program and the libraries loaded with it. They stay
+/// mapped while the process lives.
 pub struct Loaded(BTreeSet<File>);
 
-/// A mapping as `/proc/self/smaps` describes it.
+/// A mapping as in `/proc/self/smaps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     start: usize,
@@ -26,12 +28,13 @@ struct Mapping {
     file: File,
     path: String,
     resident_kb: u64,
-    /// Pages that are the process's own and no copy of the file, in memory or in swap: relocated tables, breakpoints.
+    /// Pages that differ from the file, in memory or in swap: relocated tables, breakpoints.
     own_kb: u64,
     locked_kb: u64,
 }
 
-/// One pass, where more than `kb` KiB are resident. Asking for that costs some microseconds, a pass some milliseconds.
+/// Trims memory if more than `kb` KiB are resident. Reading the size takes microseconds, trimming
+/// some milliseconds.
 pub fn let_go_above(kb: usize) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<usize> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
@@ -40,8 +43,8 @@ pub fn let_go_above(kb: usize) {
     }
 }
 
-/// One pass, for a process that begins something else than it did until now. Memory alone depends on it: where it fails, the
-/// pages stay.
+/// Trims memory, for a process that begins a different kind of work. A failure is only logged,
+/// because then the pages just stay resident.
 pub fn let_go() {
     if let Err(error) = Loaded::now().and_then(|loaded| loaded.give_back()) {
         tracing::debug!(%error, "the pages of the program stay resident");
@@ -49,14 +52,14 @@ pub fn let_go() {
 }
 
 impl Loaded {
-    /// What is mapped of files and executable by now, with its other parts.
+    /// The files that are mapped executable now.
     pub fn now() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/self/smaps")?;
         let code = mappings(&text).into_iter().filter(|m| m.rights == "r-xp" && m.file.1 != 0 && m.is_path());
         Ok(Self(code.map(|m| m.file).collect()))
     }
 
-    /// One pass. Gives how much was resident of what was given back, in KiB.
+    /// Gives pages back once. Returns the KiB that were resident in those mappings.
     pub fn give_back(&self) -> io::Result<u64> {
         trim_heap();
         let text = fs::read_to_string("/proc/self/smaps")?;
@@ -68,7 +71,8 @@ impl Loaded {
         Ok(kb)
     }
 
-    /// Only what can be had again from the file as it was: read-only, private, not locked, without one page of our own.
+    /// Only pages that can be read again unchanged from the file: read-only, private, not locked,
+    /// and no modified page.
     fn may_go(&self, mapping: &Mapping) -> bool {
         matches!(mapping.rights.as_str(), "r--p" | "r-xp")
             && self.0.contains(&mapping.file)
@@ -84,11 +88,12 @@ impl Mapping {
     }
 }
 
-/// The mappings that are described as the manual (proc_pid_smaps(5)) says. One of which a number is missing is left out.
+/// Parses smaps as in proc_pid_smaps(5). A mapping without one of the numbers is omitted.
 fn mappings(smaps: &str) -> Vec<Mapping> {
     let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in smaps.lines() {
-        // `Key:   12 kB` follows the line of its mapping, which has its first colon in the device.
+        // A line `Key:   12 kB` follows the line of its mapping, whose first colon is in the
+        // device.
         let first = line.split(' ').next().unwrap_or_default();
         match blocks.last_mut() {
             Some((_, values)) if first.ends_with(':') => values.push(line),
@@ -121,32 +126,34 @@ fn mapping(head: &str, values: &[&str]) -> Option<Mapping> {
     })
 }
 
-/// Takes the pages of a mapping out of this process.
-#[allow(unsafe_code, reason = "madvise; the one place, with its condition beside it")]
+/// Removes the pages of a mapping from this process.
+#[allow(unsafe_code, reason = "madvise; the only call, its condition is documented here")]
 fn drop_pages(mapping: &Mapping) -> io::Result<()> {
     let start = std::ptr::with_exposed_provenance_mut(mapping.start);
-    // SAFETY: `may_go` was true of this mapping. It can't be written, is private, maps the program or a library that was
-    // loaded with it, and has no page that differs from the file: what is dropped here reads the same when it is touched
-    // next, in this thread or another. Nothing unmaps the program or such a library while the process lives, and nothing
-    // makes them writable after the loader has relocated them, so this holds although the mapping was described a moment
-    // before. The file itself is not written: the kernel refuses that for a running program, and packages replace
+    // SAFETY: the caller checked `may_go`. The mapping is read-only and private, maps the program
+    // or a library that was loaded with it, and has no page that differs from the file. So every
+    // thread reads the same bytes on the next access. Nothing unmaps the program or such a library
+    // while the process lives, and nothing makes them writable after the loader has relocated them;
+    // so this still holds although the mapping was read a moment ago. The file itself does not
+    // change: the kernel refuses writes to a running program, and package managers replace
     // libraries by renaming.
     unsafe { rustix::mm::madvise(start, mapping.end - mapping.start, rustix::mm::Advice::LinuxDontNeed) }?;
     Ok(())
 }
 
-/// Gives free heap back, also from between what is used.
+/// Returns free heap to the kernel, also from between used blocks.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code, reason = "malloc_trim has no safe name")]
 fn trim_heap() {
     unsafe extern "C" {
         fn malloc_trim(pad: usize) -> std::ffi::c_int;
     }
-    // SAFETY: the signature is that of malloc_trim(3). It takes no pointer, locks each arena, and touches free memory only.
+    // SAFETY: the signature is that of malloc_trim(3). It takes no pointer, locks each arena, and
+    // touches only free memory.
     unsafe { malloc_trim(0) };
 }
 
-/// Other allocators keep little.
+/// Other allocators keep little free memory.
 #[cfg(not(target_env = "gnu"))]
 fn trim_heap() {}
 
@@ -171,7 +178,7 @@ Swap:                  0 kB
 Locked:                0 kB
 ";
 
-    /// One mapping after another, each the code of the program but for what is replaced.
+    /// `may_go` of each mapping in SMAPS after the replacement.
     fn changed(from: &str, to: &str) -> Vec<bool> {
         assert!(SMAPS.contains(from), "{from}");
         let loaded = Loaded([("fe:00".to_owned(), 77)].into());
@@ -213,7 +220,7 @@ Locked:                0 kB
         assert!(mappings("Rss: 4 kB\n\n77").is_empty());
     }
 
-    /// Of the test program, in pages that are mapped from its file.
+    /// Part of the test program, in pages that are mapped from its file.
     static TABLE: [u8; 1 << 20] = [7; 1 << 20];
 
     fn around_table() -> Mapping {
@@ -230,8 +237,9 @@ Locked:                0 kB
     fn a_pass_shrinks_the_process_and_changes_nothing_in_it() {
         let loaded = Loaded::now().expect("smaps");
         let show: &dyn Fn() -> String = &|| format!("{:?}", black_box(Some(Duration::from_millis(5))));
-        let said = show();
-        // Other tests touch other pages meanwhile, so the table is larger than what they can map in between.
+        let shown = show();
+        // Other tests touch other pages meanwhile. So the table is larger than the memory that they
+        // can map in between.
         let shrunk = (0..20).any(|_| {
             assert_eq!(sum(), 7 << 20);
             let before = around_table();
@@ -240,7 +248,7 @@ Locked:                0 kB
             around_table().resident_kb + 512 < before.resident_kb
         });
         assert!(shrunk, "the pages of the table are still resident");
-        assert_eq!((sum(), show()), (7 << 20, said));
+        assert_eq!((sum(), show()), (7 << 20, shown));
     }
 
     #[test]
@@ -251,7 +259,7 @@ Locked:                0 kB
             let_go_above(kb);
             around_table().resident_kb + 512 >= before.resident_kb
         };
-        // Other tests give back and touch meanwhile.
+        // Other tests trim and touch pages meanwhile.
         assert!((0..20).any(|_| kept(usize::MAX)), "no process is so large");
         assert!((0..20).any(|_| !kept(1)), "more than a KiB is resident");
     }

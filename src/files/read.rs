@@ -1,5 +1,5 @@
-//! Reads paths into entries, without following them and without ever waiting for a pipe or a device; many files by a few
-//! threads.
+//! Reads paths into entries without following links and without blocking on a pipe or a device.
+//! Many files are read by several threads.
 
 use super::Names;
 use super::cache::{Cache, Way};
@@ -16,29 +16,30 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A file that moves under the reader is read again so many times.
+/// Maximum number of repetitions if a file changes during the read.
 const RETRIES: u32 = 3;
-/// So many threads read at most: a node has other work than to be looked at. As many on fewer processors, since it is the disk
-/// that most of them wait for: of small files that are in no cache, two threads read half as many.
+/// Maximum number of reading threads. It is limited because the node has other work. It does not
+/// depend on the number of processors, because most threads wait for the disk: with small files
+/// that are in no cache, two threads read half as many.
 const THREADS_MAX: usize = 4;
-/// Fewer paths, or fewer bytes, are read sooner than a second thread has begun.
+/// Paths and bytes per thread. Fewer are read sooner than another thread has started.
 const PATHS_EACH: usize = 256;
 const BYTES_EACH: u64 = 1 << 20;
-/// So many paths a thread takes at once.
+/// Number of paths that a thread takes at once.
 const BATCH: usize = 8;
 
-/// Whose content is a secret.
+/// Which files have secret content.
 pub(super) enum Secret {
-    /// Of the paths that a manifest calls so.
+    /// Paths that match the secret globs of a manifest.
     Globs(GlobSet),
-    /// Of the files that nobody but their owner may read.
+    /// Files that only their owner may read.
     OwnerOnly,
 }
 
-/// How paths are read.
+/// Options for reading paths.
 pub(super) struct How {
     pub secret: Secret,
-    /// For the content of secret files, which is left unread where there is no key.
+    /// Key for the content of secret files. None: their content is not read.
     pub key: Option<[u8; 32]>,
     pub normalize: Option<Normalizer>,
 }
@@ -56,11 +57,11 @@ impl How {
     }
 }
 
-/// An entry, with its content if that was read; or why there is none.
+/// An entry, with its content if that was read. Err: the reason.
 type One = Result<(FileEntry, Option<Fresh>), String>;
 
-/// The entries of all paths of `expansion`, in its order, and what could not be read. Files that `cache` knows unchanged are
-/// not opened.
+/// The entries of all paths of `expansion` in its order, and the paths that could not be read.
+/// Files that `cache` knows to be unchanged are not opened.
 pub(super) fn entries(
     expansion: Expansion,
     how: &How,
@@ -78,7 +79,8 @@ pub(super) fn entries(
     }
     for ((path, found), one) in unknown.iter().zip(read_all(&unknown, how, names)) {
         match one {
-            // Found a moment ago by a walk and gone since: as if the walk had come later.
+            // A walk found it a moment ago and it is gone now; it is omitted as if the walk had
+            // come later.
             Ok((entry, _)) if entry.kind == FileKind::Absent && !found.declared => {}
             Ok((entry, fresh)) => {
                 entries.push(entry);
@@ -92,7 +94,7 @@ pub(super) fn entries(
     (entries, unreadable)
 }
 
-/// The entry of a regular file whose hash is known.
+/// The entry of a regular file whose hash is cached.
 fn known(path: &Path, found: &Found, how: &How, names: &Names, cache: &mut Cache) -> Option<FileEntry> {
     let seen = found.seen.filter(|seen| seen.kind == FileKind::File)?;
     let secret = how.is_secret(path, Some(&seen));
@@ -100,7 +102,7 @@ fn known(path: &Path, found: &Found, how: &How, names: &Names, cache: &mut Cache
     Some(FileEntry { sha256: Some(sha256), ..seen.entry(path.to_str()?, secret, names) })
 }
 
-/// One result for each path, in order.
+/// Reads all paths. One result for each path, in order.
 fn read_all(paths: &[(PathBuf, Found)], how: &How, names: &Names) -> Vec<One> {
     let bytes: u64 = paths.iter().filter_map(|(_, found)| found.seen).map(|seen| seen.stamp.size).sum();
     let worth = (paths.len() / PATHS_EACH).max(usize::try_from(bytes / BYTES_EACH).unwrap_or(usize::MAX));
@@ -131,13 +133,13 @@ fn read_all(paths: &[(PathBuf, Found)], how: &How, names: &Names) -> Vec<One> {
     all.into_iter().map(|(_, one)| one).collect()
 }
 
-/// The entry of `path`, which was seen as `seen` a moment ago; of kind `Absent` if there is nothing. Err: why it can't be
-/// read, for people.
+/// The entry of `path`; `seen` is its recent metadata. Its kind is `Absent` if the path does not
+/// exist. Err: why it could not be read, for people.
 fn one(path: &Path, seen: Option<Seen>, how: &How, names: &Names, reader: &mut Reader) -> One {
     one_while(path, seen, how, names, reader, &mut || ())
 }
 
-/// `meanwhile` runs at each try, before the look whether a file is still the same.
+/// As `read_path`; `meanwhile` runs in each attempt before the check that the file is unchanged.
 fn one_while(
     path: &Path,
     mut seen: Option<Seen>,
@@ -212,7 +214,7 @@ mod tests {
         let path = dir.path().join("f");
         fs::write(&path, "one").unwrap();
         let seen = look(&path);
-        // The walk saw a file; what is there now is what counts.
+        // The walk saw a file, but the current state counts.
         let moved = || one(&path, Some(seen), &plain(), &Names::default(), &mut Reader::default()).unwrap().0.kind;
         fs::remove_file(&path).unwrap();
         assert_eq!(moved(), FileKind::Absent);
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(read(u32::MAX), (Err("changes while it is read".to_owned()), RETRIES + 1));
         let now = || Some(Sha256::of(&fs::read(&path).unwrap()));
         let (outcome, times) = read(RETRIES);
-        assert_eq!((outcome, times), (Ok(now()), RETRIES + 1), "in the end it stood still");
+        assert_eq!((outcome, times), (Ok(now()), RETRIES + 1), "in the end it did not change");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What stands at a path, but for its content.
+//! Metadata of a path, without its content.
 
 use super::Names;
 use super::cache::Stamp;
@@ -6,7 +6,7 @@ use crate::model::{FileEntry, FileKind};
 use std::fs::{FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// As one look found it.
+/// Metadata as read at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub kind: FileKind,
@@ -23,7 +23,7 @@ impl Seen {
         Self { kind, mode, uid: meta.uid(), gid: meta.gid(), stamp: Stamp::of(meta) }
     }
 
-    /// Without content and target.
+    /// An entry without hash and link target.
     pub(super) fn entry(&self, path: &str, secret: bool, names: &Names) -> FileEntry {
         FileEntry {
             path: path.to_owned(),

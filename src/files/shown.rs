@@ -1,10 +1,11 @@
-//! Paths as texts of a digest: two paths never become the same text.
+//! Paths as texts in a digest. Two different paths never have the same text.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The path itself where it is UTF-8. Else as a shell takes it, `$'/etc/\xff'`: every byte that is no printable ASCII by its
-/// number, so that whoever reads it can name the file. No absolute path begins like this.
+/// The path itself if it is UTF-8. Otherwise in shell notation, `$'/etc/\xff'`: every byte that is
+/// not printable ASCII is a hex escape, so that an operator can name the file in a shell. No
+/// absolute path begins with `$`.
 pub(super) fn shown(path: &Path) -> String {
     if let Some(text) = path.to_str() {
         return text.to_owned();

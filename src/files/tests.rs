@@ -1,4 +1,4 @@
-//! The digest against a real directory.
+//! Tests the digest against a real directory.
 
 use super::*;
 use crate::model::{Change, Difference, FileKind, differences};
@@ -17,7 +17,7 @@ struct Place {
 }
 
 impl Place {
-    /// Declares `files`, relative to a fresh directory.
+    /// Declares `files`, relative to a new directory.
     fn new(files: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut place = Self { dir, manifest: Manifest::default() };
@@ -38,7 +38,7 @@ impl Place {
     fn digest(&self) -> NodeDigest {
         digest(&self.manifest, &KEY, &mut Cache::default())
     }
-    /// Names of the entries, relative.
+    /// Paths of the entries, relative to the directory.
     fn names(&self) -> Vec<String> {
         let entries = &self.digest().services["s"].entries;
         entries.iter().map(|e| e.path.strip_prefix(self.dir.path().to_str().unwrap()).unwrap().to_owned()).collect()
@@ -95,7 +95,7 @@ fn each_attribute_counts_and_times_do_not() {
     expect(&["extra"]);
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(place.path("f"), Some(54321), None).unwrap();
-        // Changing the owner takes the setuid bit away.
+        // A change of the owner removes the setuid bit.
         expect(&["mode", "owner"]);
         std::os::unix::fs::chown(place.path("f"), None, Some(54321)).unwrap();
         expect(&["group"]);
@@ -170,12 +170,12 @@ fn what_cannot_be_read_is_said() {
     assert!(why.iter().any(|w| w == "larger than 16 MiB"), "{why:?}");
     assert!(why.iter().any(|w| w == "the name is not UTF-8"), "{why:?}");
     assert_eq!(place.unreadable().len(), 5, "the looping path too");
-    assert_eq!(place.names(), ["/d", "/d/fine", "/ok"], "the readable rest is there");
+    assert_eq!(place.names(), ["/d", "/d/fine", "/ok"], "the readable rest is listed");
     big.set_len(MAX_FILE).unwrap();
     assert!(place.names().contains(&"/big".to_owned()));
 }
 
-/// Once two names became one text, so that one of them was not told of.
+/// Two names once had the same text, so one of them was not reported.
 #[test]
 fn each_name_that_is_no_utf8_is_told_of_and_none_is_taken_for_another() {
     let place = Place::new(&["d/"]);
@@ -189,14 +189,14 @@ fn each_name_that_is_no_utf8_is_told_of_and_none_is_taken_for_another() {
     let digest = place.digest();
     let service = &digest.services["s"];
     assert_eq!(place.names(), ["/d", "/d/\\xff"]);
-    let told: Vec<String> = service.unclear().collect();
-    assert_eq!(told.len(), 5, "{told:?}");
+    let reported: Vec<String> = service.unclear().collect();
+    assert_eq!(reported.len(), 5, "{reported:?}");
     let dir = place.path("d").display().to_string();
     for name in [r"\xff", r"\xfe", r"a\xffb", r"\xef\xbf\xbd\xff", r"folder\xff"] {
         let line = format!("$'{dir}/{name}': the name is not UTF-8");
-        assert!(told.contains(&line), "{line} is not in {told:?}");
+        assert!(reported.contains(&line), "{line} is not in {reported:?}");
     }
-    // The file of plain letters stays one that is compared.
+    // The file with only ASCII letters is still compared.
     let before = place.digest();
     fs::remove_file(place.path("d/\\xff")).unwrap();
     assert_eq!(changes(&before, &place.digest()), ["missing"]);
@@ -216,7 +216,7 @@ fn a_file_that_vanishes_between_walk_and_read_is_as_if_it_had_never_been() {
     assert_eq!((kinds, unreadable.len()), (vec![FileKind::Dir, FileKind::Absent], 0), "what is declared is absent");
 }
 
-/// The manager hashes what it renders by the same rule.
+/// The manager hashes rendered files by the same rule.
 #[test]
 fn lines_that_do_not_count_do_not_count() {
     let mut place = Place::new(&["d/"]);
@@ -284,7 +284,7 @@ fn a_tree_is_what_is_below_its_paths_and_keeps_what_only_owners_read() {
         let (exclude, normalize) = (vec![exclude.to_owned()], vec![normalize.to_owned()]);
         tree(&Tree { exclude, normalize, ..Tree::default() }).unwrap_err().to_string()
     };
-    assert!(wrong("[", "x").starts_with("`[` is no glob"));
+    assert!(wrong("[", "x").starts_with("`[` is not a valid glob"));
     assert!(wrong("x", ".*").ends_with("drops every line"));
 }
 
@@ -299,7 +299,7 @@ fn an_unchanged_file_is_not_read_again_and_a_changed_one_is() {
     assert_eq!(digest(&place.manifest, &KEY, &mut cache), first);
     assert_eq!(cache.reads(), 2);
 
-    // Same size, and the modification time set back: only the change time tells.
+    // Same size, and the modification time reset: only the change time shows the write.
     let path = place.path("d/a");
     let before = fs::metadata(&path).unwrap();
     let changed = |meta: &fs::Metadata| {

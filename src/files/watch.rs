@@ -1,8 +1,9 @@
-//! Tells that something in the declared directories may have changed. Says where, not what: the digest finds that out.
+//! Reports that something in the declared directories may have changed. Reports where, not what;
+//! the digest finds out what.
 //!
-//! Settling and the periodic pass are the consumer's; inotify is a hint that may be lost, never the only source.
-//! The kernel is asked for changes only: the files here are read all the time, by the services they belong to and by the
-//! digest itself, and nobody needs to wake up for that.
+//! The consumer waits for changes to settle and makes the periodic pass. inotify events can be
+//! lost, so they are only a hint. Only changes are requested, because services and the digest
+//! itself read these files all the time.
 
 use super::expand::{base, is_glob};
 use super::mounts::Servers;
@@ -21,9 +22,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// At most so many directories are watched; the periodic pass sees the rest.
+/// Maximum number of watched directories. The periodic pass covers the rest.
 const MAX_WATCHES: usize = 50_000;
-/// What changes a digest, or which directories there are. Neither opening nor reading is among it.
+/// Events that change a digest or the set of directories. Opens and reads are not included.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::CREATE)
@@ -31,21 +32,23 @@ const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::MOVE)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
-/// Bytes of events that are read at once; one is at most 16 and a name.
+/// Bytes of events per read. One event takes at most 16 bytes plus its name.
 const BUFFER: usize = 4096;
 const STACK: usize = 256 << 10;
 
+/// A hint from the watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Something happened to this path, or in this directory.
     Changed(PathBuf),
-    /// Events were lost: look at everything.
+    /// Events were lost; examine everything.
     Rescan,
 }
 
+/// Why watching could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    #[error("inotify can't be set up")]
+    #[error("inotify could not be set up")]
     Start(#[source] io::Error),
 }
 
@@ -53,26 +56,27 @@ pub enum WatchError {
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<Shared>,
-    /// Closed with the watcher, which ends the thread.
+    /// Closed when the watcher is dropped; this ends the thread.
     _end: PipeWriter,
 }
 
 #[derive(Debug)]
 struct Shared {
     queue: OwnedFd,
-    /// Locked while a watch is added, so that no event is read before it is known whose it is.
+    /// Locked while a watch is added, so that no event is read before its path is known.
     watched: Mutex<Watched>,
 }
 
-/// One watch may stand for several paths, since the kernel counts directories and not names.
+/// One watch may stand for several paths, because the kernel identifies directories by inode and
+/// not by name.
 #[derive(Debug, Default)]
 struct Watched {
     watches: BTreeMap<PathBuf, i32>,
     paths: BTreeMap<i32, BTreeSet<PathBuf>>,
 }
 
-/// Starts watching `dirs`, each by itself and not recursively. `send` is called from another thread for each event and must not
-/// block. Directories that can't be watched are listed by `Watcher::set`.
+/// Starts to watch `dirs`, each without its subdirectories. `send` is called from another thread
+/// for each event and must not block. For directories that cannot be watched, see `Watcher::set`.
 pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> Result<Watcher, WatchError> {
     let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
     let queue = queue.map_err(|e| WatchError::Start(e.into()))?;
@@ -82,7 +86,7 @@ pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> 
     let thread = std::thread::Builder::new().name("inotify".to_owned()).stack_size(STACK);
     let spawned = thread.spawn(move || {
         if reader.read(&ended, &send).is_err() {
-            send(Event::Rescan); // the last word; the periodic pass remains
+            send(Event::Rescan); // the thread ends here; the periodic pass continues
         }
     });
     spawned.map_err(WatchError::Start)?;
@@ -92,15 +96,17 @@ pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> 
 }
 
 impl Watcher {
-    /// Watches exactly `dirs` from now on; gives those that can't be watched, and why. Call it again after events, before you
-    /// look, since a directory that was removed and made again is a new one.
+    /// Watches exactly `dirs` from now on. Returns directories that cannot be watched, and why.
+    /// Call it again after events and before the examination, because a directory that was removed
+    /// and made again needs a new watch.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
         let mut watched = self.shared.watched();
         let gone: Vec<PathBuf> = watched.watches.keys().filter(|dir| !dirs.contains(*dir)).cloned().collect();
         for dir in gone {
             if let Some(watch) = watched.forget(&dir) {
-                // Fails for a directory that no longer exists, whose watch the kernel has dropped itself.
+                // Fails for a directory that no longer exists; the kernel has already removed its
+                // watch.
                 let _ = inotify::remove_watch(&self.shared.queue, watch);
             }
         }
@@ -112,7 +118,7 @@ impl Watcher {
             match inotify::add_watch(&self.shared.queue, &dir, CHANGES) {
                 Ok(watch) => {
                     if let Some(old) = watched.remember(dir, watch) {
-                        let _ = inotify::remove_watch(&self.shared.queue, old); // of a directory that has moved away
+                        let _ = inotify::remove_watch(&self.shared.queue, old); // the directory was moved away
                     }
                 }
                 Err(e) => {
@@ -128,7 +134,7 @@ impl Watcher {
 }
 
 impl Watched {
-    /// Gives the watch that no path needs any more.
+    /// Returns the watch that no path needs any more.
     fn remember(&mut self, dir: PathBuf, watch: i32) -> Option<i32> {
         let unused = if self.watches.get(&dir) == Some(&watch) { None } else { self.forget(&dir) };
         self.paths.entry(watch).or_default().insert(dir.clone());
@@ -136,7 +142,7 @@ impl Watched {
         unused
     }
 
-    /// The same.
+    /// Removes a path. Returns its watch if no other path needs it.
     fn forget(&mut self, dir: &Path) -> Option<i32> {
         let watch = self.watches.remove(dir)?;
         let paths = self.paths.get_mut(&watch)?;
@@ -148,7 +154,7 @@ impl Watched {
         Some(watch)
     }
 
-    /// The kernel has dropped the watch.
+    /// Removes a watch that the kernel has dropped.
     fn dropped(&mut self, watch: i32) {
         for dir in self.paths.remove(&watch).unwrap_or_default() {
             self.watches.remove(&dir);
@@ -161,7 +167,7 @@ impl Shared {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of events until `ended` is closed.
+    /// Reports events until `ended` is closed.
     fn read(&self, ended: &PipeReader, send: &impl Fn(Event)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         loop {
@@ -202,8 +208,9 @@ impl Shared {
     }
 }
 
-/// The directories whose events concern `manifest`: the nearest existing one of each declared path, and all within managed
-/// directories and below globs. What lies on a server that does not answer is not watched.
+/// The directories to watch for `manifest`: the nearest existing directory above each declared
+/// path, and all directories within managed directories and below globs. Directories on a silent
+/// server are omitted.
 pub fn directories(manifest: &Manifest, servers: &Servers) -> BTreeSet<PathBuf> {
     let mut out = BTreeSet::new();
     for pattern in manifest.services.iter().flat_map(|service| &service.files) {
@@ -239,7 +246,7 @@ fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, servers: &
     out.insert(dir.to_owned());
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let answers = real.as_ref().is_none_or(|real| servers.answer_in(real, &entry.file_name()).is_ok());
-        // The kind stands in the folder itself, so that files are not asked one by one.
+        // The directory entry contains the file type, so files need no further system call.
         if answers
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
             && let Ok(meta) = entry.metadata()
@@ -335,14 +342,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (tx, rx) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
-        // The thread stands at the first event until the queue is full.
+        // The thread blocks at the first event until the queue is full.
         let hold = move |event| {
             let _ = gone.recv();
             let _ = tx.send(event);
         };
         let _watcher = watch([dir.path().to_owned()].into(), hold).unwrap();
-        let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
-        for at in 0..most + BUFFER {
+        let max_queued: usize =
+            fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+        for at in 0..max_queued + BUFFER {
             fs::write(dir.path().join((at % 2).to_string()), "x").unwrap();
         }
         drop(go);

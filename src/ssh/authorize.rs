@@ -1,5 +1,5 @@
-//! Lets the managers log in: one line in a user's `authorized_keys`, once, written by that user and nobody stronger, so that
-//! no link in a home directory leads root astray.
+//! Authorizes the managers to log in: adds one line to a user's `authorized_keys`, once. The script
+//! runs as that user, so that a symbolic link in a home directory cannot misdirect root.
 
 use super::error::{SshError, clip};
 use super::shell::Shell;
@@ -8,9 +8,10 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The line is `$1`, the key in it `$2`, the directory `$3`; empty: the one in which sshd looks, whatever HOME says. What it
-/// makes only the user may read; of what is there it takes away the right of others to write, for which sshd would
-/// refuse the file. Prints `added` or `there`.
+/// Arguments: `$1` the line, `$2` the key in it, `$3` the directory. An empty directory selects the
+/// one in which sshd looks, independent of HOME. New files are readable by the user only. Write
+/// permission of others is removed from existing ones, because sshd would refuse the file. Prints
+/// `added` or `there`.
 const SCRIPT: &str = r#"set -eu
 umask 077
 dir=$3
@@ -26,26 +27,26 @@ if [ -e "$file" ] && grep -v '^[[:space:]]*#' -- "$file" | grep -qF -- "$2"; the
 printf '%s\n' "$1" >>"$file"
 echo added"#;
 
-/// Whether the line was added to what the login's own user allows; false: its key was allowed already.
+/// Adds the line for the user of the login. True: it was added. False: its key was already allowed.
 pub async fn authorize(shell: &Shell, line: &str) -> Result<bool, SshError> {
     authorize_in(shell, line, "").await
 }
 
 pub(super) async fn authorize_in(shell: &Shell, line: &str, dir: &str) -> Result<bool, SshError> {
-    let said = shell.run_as_user(SCRIPT, &[line, key_of(line)?, dir], WITHIN).await?;
-    outcome(said.ok, &said.stdout, &said.stderr)
+    let output = shell.run_as_user(SCRIPT, &[line, key_of(line)?, dir], WITHIN).await?;
+    outcome(output.ok, &output.stdout, &output.stderr)
 }
 
-/// The same for `user` of this machine; for another user than the own one this needs root.
+/// Does the same for `user` of this machine. For a user other than the caller this needs root.
 pub fn authorize_here(user: &str, line: &str) -> Result<bool, SshError> {
     if !super::target::is_word(user) {
         return Err(SshError::Name(format!("user {user:?}")));
     }
     let mut command = Command::new("runuser");
     command.args(["-u", user, "--", "sh", "-c", SCRIPT, "sh", line, key_of(line)?, ""]);
-    let said = command.output().map_err(|e| SshError::Local(format!("runuser: {e}")))?;
+    let output = command.output().map_err(|e| SshError::Local(format!("runuser: {e}")))?;
     let text = |bytes: &[u8]| clip(&String::from_utf8_lossy(bytes));
-    outcome(said.status.success(), &text(&said.stdout), &text(&said.stderr))
+    outcome(output.status.success(), &text(&output.stdout), &text(&output.stderr))
 }
 
 fn outcome(ok: bool, stdout: &str, stderr: &str) -> Result<bool, SshError> {
@@ -58,7 +59,7 @@ fn outcome(ok: bool, stdout: &str, stderr: &str) -> Result<bool, SshError> {
 
 /// Type and key of a line, without its options and its comment.
 fn key_of(line: &str) -> Result<&str, SshError> {
-    let odd = || SshError::Name(format!("a line for authorized_keys: {}", clip(line)));
+    let odd = || SshError::Name(format!("invalid line for authorized_keys: {}", clip(line)));
     if line.chars().any(char::is_control) {
         return Err(odd());
     }
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(run(&dir, LINE), "there");
         assert_eq!(fs::read_to_string(&file).unwrap(), format!("{LINE}\n"));
 
-        // Somebody's own file: without an end of line, the key in it as a remark only, and open to a group.
+        // An existing file: no newline at the end, the key only in a comment, writable by a group.
         fs::write(&file, "# restrict ssh-ed25519 AAAAkey old\nssh-rsa AAAAother me").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o775)).unwrap();
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), expected);
         assert_eq!((mode(&dir), mode(&file)), (0o755, 0o644));
 
-        // The operator's own word on the same key stays.
+        // A line of the operator with the same key and other options stays.
         fs::write(&file, "from=\"10.0.0.0/8\",restrict ssh-ed25519 AAAAkey mine\n").unwrap();
         assert_eq!(run(&dir, LINE), "there");
     }

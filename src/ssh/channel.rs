@@ -1,4 +1,4 @@
-//! Orders and replies over any pair of streams: frames, heartbeats, one order at a time.
+//! Exchanges orders and replies over a pair of streams: frames, heartbeats, one order at a time.
 //!
 //! ```text
 //! order() -> writer task (heartbeat each 10 s) -> executor -> reader task -> order()
@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
 
-/// How often the two ends must hear of each other.
+/// Heartbeat interval and maximum silence of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// The executor gives its manager up after 30 s without a frame, so two heartbeats may be late.
+    /// The executor gives up its manager after 30 s without a frame, so two heartbeats may be late.
     pub heartbeat: Duration,
-    /// It answers each, so after so long without any frame it is lost, or its machine is.
+    /// The executor answers each heartbeat. After this time without any frame it counts as lost.
     pub silence: Duration,
 }
 
@@ -30,28 +30,30 @@ impl Default for Pace {
     }
 }
 
-/// What a login shell may print before the executor speaks, in bytes.
+/// Maximum text that a login shell may print before the first frame, in bytes.
 const NOISE_MAX: usize = 64 * 1024;
-/// Orders, cancels: more than these two are never under way.
+/// Queue length for outgoing frames. An order and a cancel are the maximum at one time.
 const OUTGOING: usize = 4;
-/// Events that were read and not yet looked at; more stay in the pipe, and slow the run down.
+/// Queue length for events that were read and not yet handled. More events stay in the pipe, which
+/// slows the run down.
 const INCOMING: usize = 256;
 
-/// Taking an event is a matter of microseconds, unless its reader makes it wait.
+/// Handling an event takes microseconds, unless its receiver blocks.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Stops a run, or lets it go on, from another task.
+/// Stops a run, or lets its plays begin, from another task.
 #[derive(Debug, Clone)]
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
 
 impl Canceller {
-    /// The executor stops after its current task (`now`: which it ends too) and answers the order under way. Does nothing
-    /// once the session is over.
+    /// Asks the executor to stop after its current task (`now`: to kill that task too); it then
+    /// answers the current order. Does nothing after the session is over.
     pub async fn cancel(&self, now: bool) {
         self.send(&Order::Cancel { now }).await;
     }
 
-    /// Plays of the run up to this one may begin, without the hosts in `lost`. Does nothing once the session is over.
+    /// Lets plays up to this one begin, without the hosts in `lost`. Does nothing after the session
+    /// is over.
     pub async fn go(&self, play: u32, lost: Vec<String>) {
         self.send(&Order::Go { play, lost }).await;
     }
@@ -63,10 +65,10 @@ impl Canceller {
     }
 }
 
-/// Who takes the events of an order.
+/// The receiver of the events of an order.
 pub(super) enum Events<'a> {
     Call(&'a mut (dyn FnMut(Reply) + Send)),
-    /// Where it is full, the run waits.
+    /// If the queue is full, the run waits.
     Queue(&'a mpsc::Sender<Reply>),
 }
 
@@ -79,19 +81,22 @@ impl Events<'_> {
     }
 }
 
-/// One session's streams after the greeting. Dropping it closes them, by which the executor sees that its manager is gone.
+/// The streams of one session after the greeting. Dropping it closes them; the executor then
+/// notices that its manager is gone.
 pub(super) struct Channel {
     outgoing: mpsc::Sender<Vec<u8>>,
     incoming: mpsc::Receiver<Result<Reply, SshError>>,
     heard: Arc<Heard>,
     silence: Duration,
-    /// An order was sent and its final reply not taken: what comes next would be mistaken for another's.
+    /// An order was sent and its final reply was not received. The next reply could be taken for
+    /// the reply to another order.
     unanswered: bool,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Channel {
-    /// Reads the greeting, passing over what a login shell prints before. `Lost`: the stream ended first.
+    /// Reads the greeting and skips text that a login shell prints before it. `Lost`: the stream
+    /// ended first.
     pub async fn greet<R>(input: R) -> Result<(Hello, BufReader<R>), SshError>
     where
         R: AsyncRead + Unpin,
@@ -100,21 +105,21 @@ impl Channel {
         let mut noise = Vec::new();
         while !noise.ends_with(PREFACE) {
             if noise.len() == NOISE_MAX {
-                return Err(SshError::Protocol("much was printed, and no executor spoke".to_owned()));
+                return Err(SshError::Protocol("too much was printed before the greeting of an executor".to_owned()));
             }
             match input.read_u8().await {
                 Ok(byte) => noise.push(byte),
-                Err(_) => return Err(SshError::Lost("it ended before it spoke".to_owned())),
+                Err(_) => return Err(SshError::Lost("the stream ended before the greeting".to_owned())),
             }
         }
         match read_reply(&mut input).await? {
             Some(Reply::Hello(hello)) => Ok((hello, input)),
-            Some(_) => Err(SshError::Protocol("the first frame is no hello".to_owned())),
-            None => Err(SshError::Lost("it ended before it spoke".to_owned())),
+            Some(_) => Err(SshError::Protocol("the first frame is not a hello".to_owned())),
+            None => Err(SshError::Lost("the stream ended before the greeting".to_owned())),
         }
     }
 
-    /// Starts the tasks that write and read.
+    /// Starts the reader and writer tasks.
     pub fn start<R, W>(input: R, output: W, pace: Pace) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
@@ -128,21 +133,23 @@ impl Channel {
         Self { outgoing, incoming, heard, silence: pace.silence, unanswered: false, tasks: [reader, writer] }
     }
 
+    /// A handle that works while `order` waits.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.outgoing.clone())
     }
 
-    /// Sends an order and waits for its final reply; events and signs of life that name what is waited for go to
-    /// `events`. After an error, or if this future is dropped, no further order can be given.
+    /// Sends an order and waits for its final reply. Events, and heartbeat replies that name what
+    /// the executor waits for, go to `events`. After an error, or if this future is dropped, no
+    /// further order can be sent.
     pub async fn order(&mut self, order: &Order, mut events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
         if self.unanswered {
-            return Err(SshError::Lost("an earlier order was given up".to_owned()));
+            return Err(SshError::Lost("an earlier order was abandoned".to_owned()));
         }
         let frame = frame::encode(order).map_err(|e| SshError::Protocol(format!("{}: {e}", order.kind())))?;
         self.unanswered = true;
         self.heard.now();
         let deadline = Instant::now() + at_most;
-        // If the writer is gone, the reader knows why.
+        // If the writer has ended, the reader reports the reason.
         let _see_below = timeout_at(deadline, self.outgoing.send(frame)).await;
         loop {
             let silent_at = self.heard.last() + self.silence;
@@ -155,13 +162,14 @@ impl Channel {
                     Some(Ok(event)) => {
                         let before = Instant::now();
                         events.take(event).await;
-                        // While nobody took events, nobody listened: that is no silence of the other end.
+                        // While the receiver blocked, no frame was read. That is no silence of the
+                        // other end.
                         if before.elapsed() > SLOW {
                             self.heard.now();
                         }
                     }
                     Some(Err(e)) => return Err(e),
-                    None => return Err(SshError::Lost("the session is over".to_owned())),
+                    None => return Err(SshError::Lost("the session has ended".to_owned())),
                 },
                 () = sleep_until(deadline) => {
                     self.canceller().cancel(true).await;
@@ -169,33 +177,33 @@ impl Channel {
                 }
                 () = sleep_until(silent_at) => {
                     if self.heard.last() + self.silence <= Instant::now() {
-                        return Err(SshError::Lost(format!("nothing was heard for {:?}", self.silence)));
+                        return Err(SshError::Lost(format!("nothing was received for {:?}", self.silence)));
                     }
                 }
             }
         }
     }
 
-    /// Returns when the stream ends, falls silent, or says what nobody asked for; then no further order can be given.
-    /// Dropping this future before takes nothing away.
+    /// Returns when the stream ends, falls silent, or sends an unexpected reply. After that no
+    /// further order can be sent. Dropping this future earlier loses nothing.
     pub async fn lost(&mut self) -> SshError {
         if self.unanswered {
-            return SshError::Lost("an earlier order was given up".to_owned());
+            return SshError::Lost("an earlier order was abandoned".to_owned());
         }
         let error = loop {
             let silent_at = self.heard.last() + self.silence;
             tokio::select! {
                 reply = self.incoming.recv() => match reply {
                     Some(Ok(reply)) if reply.is_final() => {
-                        break SshError::Protocol(super::error::clip(&format!("an answer to no order: {reply:?}")));
+                        break SshError::Protocol(super::error::clip(&format!("a reply without an order: {reply:?}")));
                     }
                     Some(Ok(_late_event)) => {}
                     Some(Err(e)) => break e,
-                    None => break SshError::Lost("the session is over".to_owned()),
+                    None => break SshError::Lost("the session has ended".to_owned()),
                 },
                 () = sleep_until(silent_at) => {
                     if self.heard.last() + self.silence <= Instant::now() {
-                        break SshError::Lost(format!("nothing was heard for {:?}", self.silence));
+                        break SshError::Lost(format!("nothing was received for {:?}", self.silence));
                     }
                 }
             }
@@ -213,7 +221,7 @@ impl Drop for Channel {
     }
 }
 
-/// When the last frame came.
+/// The time of the last received frame.
 struct Heard {
     from: Instant,
     ms: AtomicU64,
@@ -263,14 +271,14 @@ async fn read_replies(
     loop {
         let reply = match read_reply(&mut input).await {
             Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(SshError::Lost("nothing more comes from the executor".to_owned())),
+            Ok(None) => Err(SshError::Lost("the stream from the executor ended".to_owned())),
             Err(e) => Err(e),
         };
         heard.now();
         let is_last = reply.is_err();
         match reply {
             Ok(Reply::Alive { waiting_for: None }) => {}
-            // Between two orders nobody takes these; one may be dropped.
+            // Between two orders nothing receives these, so one may be dropped.
             Ok(alive @ Reply::Alive { .. }) => drop(replies.try_send(Ok(alive))),
             other => {
                 if replies.send(other).await.is_err() {
@@ -291,16 +299,16 @@ async fn read_reply(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<Reply
     while got < prefix.len() {
         match input.read(&mut prefix[got..]).await {
             Ok(0) if got == 0 => return Ok(None),
-            Ok(0) | Err(_) => return Err(SshError::Lost("it ended within a frame".to_owned())),
+            Ok(0) | Err(_) => return Err(SshError::Lost("the stream ended within a frame".to_owned())),
             Ok(n) => got += n,
         }
     }
     let length = frame::parse_length(prefix).map_err(|e| SshError::Protocol(e.to_string()))?;
-    // Grows with what arrives, not with what the length promises.
+    // Memory grows with the bytes that arrive, not with the announced length.
     let mut content = Vec::new();
     let read = input.take(length as u64).read_to_end(&mut content).await;
     if read.is_err() || content.len() < length {
-        return Err(SshError::Lost("it ended within a frame".to_owned()));
+        return Err(SshError::Lost("the stream ended within a frame".to_owned()));
     }
     frame::decode(&content).map(Some).map_err(|e| SshError::Protocol(super::error::chain(&e)))
 }

@@ -1,4 +1,4 @@
-//! The manager's end against a peer of a few lines.
+//! The manager's end of a session, tested against a small peer.
 
 use super::*;
 use crate::exec::wire::{PROTO, sample_fence};
@@ -74,7 +74,7 @@ async fn an_order_is_answered_after_its_events() {
 #[tokio::test]
 async fn heartbeats_go_out_while_idle_and_while_a_run_is_long() {
     let (mut channel, mut peer) = pair(Pace { heartbeat: Duration::from_millis(20), silence: LONG });
-    // Idle, while an entry is being committed.
+    // The session is idle while an entry is committed.
     assert_eq!(peer.receive().await, Some(Order::Heartbeat));
     let server = tokio::spawn(async move {
         while peer.receive().await != Some(fence()) {}
@@ -92,7 +92,7 @@ async fn heartbeats_go_out_while_idle_and_while_a_run_is_long() {
 async fn silence_is_a_loss() {
     let (mut channel, _peer) = pair(Pace { heartbeat: LONG, silence: Duration::from_millis(100) });
     let lost = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await;
-    assert!(matches!(&lost, Err(SshError::Lost(why)) if why.contains("nothing was heard")), "{lost:?}");
+    assert!(matches!(&lost, Err(SshError::Lost(why)) if why.contains("nothing was received")), "{lost:?}");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn a_loss_is_noticed_while_nothing_is_ordered() {
     let (mut channel, mut peer) = pair(QUIET);
     peer.send(&Reply::Alive { waiting_for: None }).await;
     peer.send(&Reply::Event { event: b"{}".to_vec() }).await;
-    // Signs of life are no loss; and giving the wait up leaves the session fit for orders.
+    // Heartbeat replies are no loss. A dropped wait leaves the session usable for orders.
     let early = tokio::time::timeout(Duration::from_millis(100), channel.lost()).await;
     assert!(early.is_err(), "{early:?}");
     peer.send(&Reply::Alive { waiting_for: None }).await;
@@ -116,9 +116,9 @@ async fn a_loss_is_noticed_while_nothing_is_ordered() {
 
     let (mut channel, _silent) = pair(Pace { heartbeat: LONG, silence: Duration::from_millis(100) });
     let lost = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
-    assert!(matches!(&lost, SshError::Lost(why) if why.contains("nothing was heard")), "{lost:?}");
+    assert!(matches!(&lost, SshError::Lost(why) if why.contains("nothing was received")), "{lost:?}");
 
-    // What nobody asked for must not be taken for the next order's answer.
+    // An unexpected reply must not be taken for the reply to the next order.
     let (mut channel, mut peer) = pair(QUIET);
     peer.send(&Reply::Fenced { ended: None }).await;
     let error = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
@@ -133,7 +133,7 @@ async fn out_of_time_cancels_and_spends_the_session() {
     assert!(matches!(result, Err(SshError::Timeout(_))));
     assert_eq!(peer.receive().await, Some(fence()));
     assert_eq!(peer.receive().await, Some(Order::Cancel { now: true }));
-    // The late answer must not be taken for the next order's.
+    // The late reply must not be taken for the reply to the next order.
     peer.send(&Reply::Fenced { ended: None }).await;
     let cleaned = Order::Fetch { paths: vec![] };
     assert!(matches!(channel.order(&cleaned, Events::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));

@@ -1,7 +1,9 @@
-//! The key pair with which the managers of a cluster log in, made once by `init`: ed25519, without a passphrase, in the form
-//! that ssh reads. Every manager has the same one in a file of mode 0600; only managers are given it.
+//! The SSH key pair of the managers of a cluster, made once by `init`: ed25519, without a
+//! passphrase, in OpenSSH's format. Every manager has the same one in a file of mode 0600; only
+//! managers receive it.
 //!
-//! ssh is offered it after all that the operator's configuration names, so that whatever logged in before still does.
+//! ssh offers it after all keys of the operator's configuration, so existing logins continue to
+//! work.
 
 use crate::disk::{DiskError, atomic_write};
 use crate::model::ClusterId;
@@ -14,32 +16,32 @@ use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 const END: &str = "-----END OPENSSH PRIVATE KEY-----";
-/// OpenSSH's PROTOCOL.key.
+/// See OpenSSH's PROTOCOL.key.
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 const KIND: &[u8] = b"ssh-ed25519";
-/// The block size of the cipher `none`, to which the private part is padded.
+/// Block size of the cipher `none`, to which the private part is padded.
 const BLOCK: usize = 8;
 const COLUMNS: usize = 70;
-/// Far above what is ever written.
+/// Far larger than any valid file.
 const SIZE_MAX: u64 = 16 << 10;
-/// What ssh tries by itself below `~/.ssh` where it is named no file, in its order.
+/// The files that ssh tries by default below `~/.ssh`, in its order, if no file is configured.
 const USUAL: [&str; 5] = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
 
-/// Why there is no key; never with a part of it.
+/// Why there is no key. Never contains a part of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("no randomness for the cluster's SSH key: {0}")]
+    #[error("the cluster's SSH key could not be generated: {0}")]
     Random(getrandom::Error),
-    #[error("the cluster's SSH key can't be stored")]
+    #[error("the cluster's SSH key could not be written")]
     Store(#[from] DiskError),
-    #[error("the cluster's SSH key {} can't be read", path.display())]
+    #[error("the cluster's SSH key {} could not be read", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// Not the form, or its halves don't belong together.
+    /// Another format, or the private and public halves do not match.
     #[error("this is not the SSH key of a cluster: {0}")]
     Malformed(&'static str),
 }
 
-/// Both halves. `Debug` shows the public one.
+/// Private and public key. `Debug` shows only the public one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterKey {
     private: String,
@@ -49,7 +51,7 @@ pub struct ClusterKey {
 }
 
 impl ClusterKey {
-    /// A fresh pair that is named after its cluster.
+    /// Creates a key pair named after its cluster.
     pub fn create(cluster: &ClusterId) -> Result<Self, KeyError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(KeyError::Random)?;
@@ -72,19 +74,23 @@ impl ClusterKey {
         Self { private, public: STANDARD.encode(blob), comment: comment.to_owned() }
     }
 
-    /// What [`private`](Self::private) gave; refused where the halves don't belong together.
+    /// Parses the text of [`private`](Self::private). Fails if the halves do not match.
     pub fn parse(private: &str) -> Result<Self, KeyError> {
         let bad = KeyError::Malformed;
-        let body = private.trim().strip_prefix(BEGIN).and_then(|t| t.strip_suffix(END)).ok_or(bad("its frame"))?;
+        let body = private
+            .trim()
+            .strip_prefix(BEGIN)
+            .and_then(|t| t.strip_suffix(END))
+            .ok_or(bad("wrong begin or end line"))?;
         let body: String = body.split_whitespace().collect();
-        let bytes = STANDARD.decode(body).map_err(|_| bad("its encoding"))?;
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or(bad("its first bytes"))?;
+        let bytes = STANDARD.decode(body).map_err(|_| bad("invalid base64"))?;
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(bad("wrong magic bytes"))?;
         for wanted in [&b"none"[..], b"none", b""] {
             if field(&mut rest)? != wanted {
                 return Err(bad("it has a passphrase"));
             }
         }
-        rest = rest.strip_prefix(&[0, 0, 0, 1]).ok_or(bad("it is not one key"))?;
+        rest = rest.strip_prefix(&[0, 0, 0, 1]).ok_or(bad("not exactly one key"))?;
         let _public = field(&mut rest)?;
         let inner = field(&mut rest)?;
         let (check, mut inner) = inner.split_at_checked(8).ok_or(bad("it ends early"))?;
@@ -92,23 +98,25 @@ impl ClusterKey {
             return Err(bad("it is not ed25519"));
         }
         let _public = field(&mut inner)?;
-        let pair: &[u8; 64] = field(&mut inner)?.try_into().map_err(|_| bad("its length"))?;
-        let key = SigningKey::from_keypair_bytes(pair).map_err(|_| bad("its halves don't belong together"))?;
-        let comment = std::str::from_utf8(field(&mut inner)?).map_err(|_| bad("its comment"))?;
+        let pair: &[u8; 64] = field(&mut inner)?.try_into().map_err(|_| bad("wrong key length"))?;
+        let key =
+            SigningKey::from_keypair_bytes(pair).map_err(|_| bad("the public and private halves do not match"))?;
+        let comment = std::str::from_utf8(field(&mut inner)?).map_err(|_| bad("invalid comment"))?;
         if comment.is_empty() || !comment.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(bad("its comment"));
+            return Err(bad("invalid comment"));
         }
         let again = Self::of(&key, [check[0], check[1], check[2], check[3]], comment);
-        // One form only: nothing is carried along that this does not know.
-        if again.private.trim() == private.trim() { Ok(again) } else { Err(bad("its form")) }
+        // Only the canonical form is accepted, so that unknown content is not passed on.
+        if again.private.trim() == private.trim() { Ok(again) } else { Err(bad("not the canonical form")) }
     }
 
-    /// Writes it with mode 0600; after a crash there is the old content or the new one.
+    /// Writes it with mode 0600. After a crash the file has either the old or the new content.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
         Ok(atomic_write(path, self.private.as_bytes(), 0o600)?)
     }
 
-    /// None: there is no such file. That others may not read it is seen to by ssh, which refuses it otherwise.
+    /// None: the file does not exist. Its permissions are not checked here, because ssh refuses a
+    /// file that others may read.
     pub fn load(path: &Path) -> Result<Option<Self>, KeyError> {
         let failed = |source| KeyError::Read { path: path.to_owned(), source };
         let file = match std::fs::File::open(path) {
@@ -120,12 +128,14 @@ impl ClusterKey {
         Self::parse(&private).map(Some)
     }
 
-    /// The private half, as in the file: for another manager, over mutually authenticated TLS only.
+    /// The private half, as in the file. Send it only to another manager, over mutually
+    /// authenticated TLS.
     pub fn private(&self) -> &str {
         &self.private
     }
 
-    /// The line for `authorized_keys` of a node. An executor's session needs neither terminal nor forwarding.
+    /// The line for `authorized_keys` of a node. A session of the executor needs no terminal and no
+    /// forwarding.
     pub fn line(&self) -> String {
         format!("restrict {} {}", self.public_key(), self.comment)
     }
@@ -141,23 +151,24 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// What is offered to a node after all that the operator's configuration names, in this order. ssh tries the usual keys of
-/// its user only where no file is named at all, and now one is: so they are named too, before the cluster's. With an
-/// `identity` ssh would not have tried them.
+/// The keys that ssh offers to a node after all keys of the operator's configuration, in this
+/// order. ssh tries the default keys of its user only if no file is configured. As the cluster key
+/// is now configured, the default keys are listed before it. With an `identity` ssh would not have
+/// tried them.
 pub fn offered_last(cluster_key: PathBuf, identity_given: bool) -> Vec<PathBuf> {
     let mut keys = if identity_given { Vec::new() } else { usual_keys(std::env::home_dir().as_deref()) };
     keys.push(cluster_key);
     keys
 }
 
-/// Only those that are there: of others ssh would complain, now that they are named.
+/// Only existing files, because ssh complains about a configured file that does not exist.
 fn usual_keys(home: Option<&Path>) -> Vec<PathBuf> {
     let Some(dir) = home.map(|home| home.join(".ssh")) else { return Vec::new() };
     let there = USUAL.iter().map(|name| dir.join(name)).filter(|path| path.is_file());
     there.filter(|path| super::target::check_path(path).is_ok()).collect()
 }
 
-/// RFC 4251's string.
+/// Encodes a string of RFC 4251.
 fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
@@ -183,15 +194,15 @@ mod tests {
         let key = ClusterKey::create(&"c0ffee".into()).unwrap();
         key.save(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let told = match Command::new("ssh-keygen").arg("-yf").arg(&path).output() {
+        let derived = match Command::new("ssh-keygen").arg("-yf").arg(&path).output() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 eprintln!("SKIPPED: there is no ssh-keygen to read the cluster's key (Debian: openssh-client)");
                 return;
             }
-            told => told.unwrap(),
+            derived => derived.unwrap(),
         };
-        let public = String::from_utf8(told.stdout).unwrap();
-        assert_eq!(format!("restrict {}", public.trim()), key.line(), "{}", String::from_utf8_lossy(&told.stderr));
+        let public = String::from_utf8(derived.stdout).unwrap();
+        assert_eq!(format!("restrict {}", public.trim()), key.line(), "{}", String::from_utf8_lossy(&derived.stderr));
         assert!(key.line().ends_with(" remoor-c0ffee"), "{}", key.line());
     }
 

@@ -1,53 +1,55 @@
-//! What can go wrong between manager and node, told apart by what a manager does about it.
+//! Errors between manager and node, distinguished by the reaction of the manager.
 
 use super::host_key;
 use std::error::Error;
 use std::io::ErrorKind;
 
-/// Longest text taken over from ssh or the node.
+/// Maximum length of text taken over from ssh or the node.
 const TEXT_MAX: usize = 1000;
 
-/// No variant but `Lost`, `Ended` and `Timeout` leaves anything running on the node; after those a run, or what its task
-/// started, may go on there until the current task is done, and only the next fence tells.
+/// Only `Lost`, `Ended` and `Timeout` can leave something running on the node. After those a run,
+/// or a process of its task, may continue until the current task is done. Only the next fence finds
+/// out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
-    /// Not passed to ssh at all. A mistake in the inventory; no use in trying again.
-    #[error("not fit for ssh: {0}")]
+    /// Not passed to ssh at all. A mistake in the inventory; a retry is useless.
+    #[error("not usable with ssh: {0}")]
     Name(String),
-    /// This machine's side: no `ssh`, no control directory, no build to upload.
+    /// A problem of this machine: no `ssh`, no control directory, no build to upload.
     #[error("this machine: {0}")]
     Local(String),
-    /// The host does not answer on its SSH port, or ends the connection before it asked for a key. Try again.
+    /// The host does not answer on its SSH port, or closes the connection before the login. Retry.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// The host has another key than the inventory says, or none of its kind: reinstalled, or not the host. Nothing was
-    /// sent to it. Stops everything for this node until an operator trusts the new key.
+    /// The host has another key than the inventory, or none of that kind: it was reinstalled, or it
+    /// is another host. Nothing was sent to it. All work for this node stops until an operator
+    /// trusts the new key.
     #[error(
         "the host key changed: {} is expected, {} was offered",
         .expected.join(" or "), .offered.as_deref().unwrap_or("another")
     )]
     HostKeyChanged { expected: Vec<String>, offered: Option<String> },
-    /// The host refuses the login, or sudo does.
-    #[error("not let in: {0}")]
+    /// The host refuses the login, or sudo refuses.
+    #[error("login refused: {0}")]
     Auth(String),
     /// There is no build for the node's system.
     #[error("no build for {0}")]
     Unsupported(String),
-    /// The build could not be put on the node. The old ones are untouched.
+    /// The build could not be uploaded to the node. Older builds are untouched.
     #[error("the upload failed: {0}")]
     Upload(String),
-    /// The other end speaks something else.
-    #[error("protocol: {0}")]
+    /// The other end does not follow the protocol.
+    #[error("protocol error: {0}")]
     Protocol(String),
-    /// The session ended in the middle: the connection did, or nothing came over it any longer.
+    /// The session ended early: the connection broke, or nothing was received for too long.
     #[error("the session was lost: {0}")]
     Lost(String),
-    /// The executor ended in the middle, over a connection that stands: its exit status or that a signal did it, and its
-    /// last words.
+    /// The executor ended early while the connection still works. Contains its exit status or
+    /// signal, and its last output.
     #[error("the executor ended: {0}")]
     Ended(String),
-    /// This took too long.
-    #[error("out of time: {0}")]
+    /// A timeout.
+    #[error("timed out: {0}")]
     Timeout(&'static str),
 }
 
@@ -57,13 +59,13 @@ pub(super) fn of_login(error: &openssh::Error, expected: &[String]) -> SshError 
         return SshError::Local(chain(error));
     };
     if cause.kind() == ErrorKind::NotFound {
-        return SshError::Local(format!("ssh could not be started, or left no log: {cause}"));
+        return SshError::Local(format!("ssh could not be started, or wrote no log: {cause}"));
     }
     let text = clip(&cause.to_string());
     of_login_text(text, expected)
 }
 
-/// By the texts of OpenSSH: its exit code is 255 for everything.
+/// Classifies by the texts of OpenSSH, because its exit code is 255 for every error.
 fn of_login_text(text: String, expected: &[String]) -> SshError {
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let key = ["REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed", "host key is known for"];
@@ -92,7 +94,8 @@ pub(super) fn chain(error: &dyn Error) -> String {
     clip(&text)
 }
 
-/// Foreign text made fit for a message: the end of it, without control characters, since the last line says most.
+/// Makes foreign text safe for a message: without control characters, and only its end, because the
+/// last line says most.
 pub(super) fn clip(text: &str) -> String {
     let clean: Vec<char> = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let from = clean.len().saturating_sub(TEXT_MAX);

@@ -1,5 +1,5 @@
-//! An executor on this machine, in a process of its own: the same orders over pipes, without a login. What happens to that
-//! process, a defect or a kill, happens to the session and not to the caller.
+//! Runs an executor on this machine as a child process: the same orders over pipes, without a
+//! login. A crash or kill of that process ends the session but not the caller.
 
 use super::channel::{Channel, Pace};
 use super::error::SshError;
@@ -10,8 +10,8 @@ use std::process::Stdio;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Starts `program` (itself and its arguments) and waits for its greeting. It leads a process group of its own, so that a
-/// Ctrl-C of the terminal is for the caller alone; and it does not hear of a sudo that the caller was started by.
+/// Starts `program` (program and arguments) and waits for its greeting. The child leads its own
+/// process group, so that Ctrl-C reaches only the caller. SUDO_UID is removed from its environment.
 pub async fn here(program: &[impl AsRef<OsStr>]) -> Result<Session, SshError> {
     let Some((name, arguments)) = program.split_first() else {
         return Err(SshError::Local("no executor to start".to_owned()));

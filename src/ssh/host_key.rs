@@ -1,4 +1,5 @@
-//! Host keys as lines (`ssh-ed25519 AAAA...`), their fingerprints, and how to ask a host for them before anybody trusts it.
+//! Host keys as lines (`ssh-ed25519 AAAA...`), their fingerprints, and how to read a host's keys
+//! before they are trusted.
 
 use super::error::{SshError, clip};
 use super::target::{self, Target};
@@ -10,14 +11,15 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
-/// As `ssh-keygen -l` writes it, `SHA256:` and 43 characters; None if this is no key line. A comment is passed over.
+/// Fingerprint as `ssh-keygen -l` prints it, `SHA256:` and 43 characters. None if this is no key
+/// line. A comment in the line is ignored.
 pub fn fingerprint(key_line: &str) -> Option<String> {
     let blob = STANDARD.decode(blob_of(key_line)?).ok()?;
     Some(format!("SHA256:{}", STANDARD_NO_PAD.encode(crate::model::Sha256::of(&blob).0)))
 }
 
-/// What a host offers as its keys now, as lines without host name. Trust is not in it: whoever answers has written it,
-/// so the lines are for showing to a person who compares fingerprints.
+/// The host keys that a host offers now, as lines without host name. They are not trusted, because
+/// any host at this address could have sent them. Show them to a person who compares fingerprints.
 pub async fn scan_host_keys(host: &str, port: u16, at_most: Duration) -> Result<Vec<String>, SshError> {
     target::check_host(host)?;
     let seconds = at_most.as_secs().clamp(1, 60);
@@ -33,13 +35,16 @@ pub async fn scan_host_keys(host: &str, port: u16, at_most: Duration) -> Result<
     let text = String::from_utf8_lossy(&out.stdout);
     let keys: Vec<String> = text.lines().filter_map(without_host).take(16).collect();
     if keys.is_empty() {
-        return Err(SshError::Unreachable(format!("no host key: {}", clip(&String::from_utf8_lossy(&out.stderr)))));
+        return Err(SshError::Unreachable(format!(
+            "no host key received: {}",
+            clip(&String::from_utf8_lossy(&out.stderr))
+        )));
     }
     Ok(keys)
 }
 
-/// The keys that a file of known hosts has for a host, as lines without its name; hashed names too. None that is marked, as an
-/// authority or as revoked.
+/// The keys that a known_hosts file has for a host, as lines without its name. Includes hashed
+/// names; omits lines with a marker (`@cert-authority`, `@revoked`).
 pub fn known_keys(file: &Path, host: &str, port: u16) -> Result<Vec<String>, SshError> {
     target::check_host(host)?;
     let local = |e: &dyn std::fmt::Display| SshError::Local(format!("{}: {e}", file.display()));
@@ -52,27 +57,28 @@ pub fn known_keys(file: &Path, host: &str, port: u16) -> Result<Vec<String>, Ssh
     Ok(text.lines().filter(|line| !line.starts_with('@')).filter_map(without_host).take(16).collect())
 }
 
-/// What is asked for, each kind in a login of its own, as ssh takes one key only.
+/// Key types to request. Each needs its own login, because ssh accepts one key per login.
 const KINDS: [&str; 3] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
 
-/// The same for a host that a login reaches by a jump host or a command, where `ssh-keyscan` would ask whoever has the
-/// address here: ssh goes the way, notes the key in a file of `dir`, and is let in by nobody, as it offers nothing.
+/// As [`scan_host_keys`], for a host that is reached by a jump host or a proxy command;
+/// `ssh-keyscan` would ask whichever host has that address in the local network. ssh connects that
+/// way and writes the key to a file in `dir`. No login succeeds, because ssh offers no credentials.
 pub(super) async fn scan_by_login(target: &Target, dir: &Path, at_most: Duration) -> Result<Vec<String>, SshError> {
     target.check_names()?;
     let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", dir.display()));
     let file = NamedTempFile::new_in(dir).map_err(local)?;
     std::fs::write(file.path(), target.config()?).map_err(local)?;
     let config = file.path();
-    let asked = KINDS.map(|kinds| async move {
-        let noted = NamedTempFile::new_in(dir).map_err(local)?;
-        let path = noted.path().display();
+    let scans = KINDS.map(|kinds| async move {
+        let known_hosts = NamedTempFile::new_in(dir).map_err(local)?;
+        let path = known_hosts.path().display();
         let mut command = Command::new("ssh");
         command.arg("-F").arg(config).args(["-N", "-T", "-p", &target.port.to_string(), "-l", &target.user]);
         for option in [
             format!("HostKeyAlgorithms={kinds}"),
             format!("UserKnownHostsFile={path}"),
-            // Nothing is trusted by it: the file is gone when this returns.
+            // This trusts nothing, because the file is deleted when this function returns.
             "StrictHostKeyChecking=no".to_owned(),
             "HashKnownHosts=no".to_owned(),
             "BatchMode=yes".to_owned(),
@@ -84,31 +90,32 @@ pub(super) async fn scan_by_login(target: &Target, dir: &Path, at_most: Duration
         ] {
             command.arg("-o").arg(option);
         }
-        // Into a file: what a command of the way leaves running may hold a pipe open for long.
-        let told = NamedTempFile::new_in(dir).map_err(local)?;
+        // stderr goes to a file, because a process that a proxy command leaves running may hold a
+        // pipe open for long.
+        let stderr = NamedTempFile::new_in(dir).map_err(local)?;
         command.arg("--").arg(&target.host).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told.reopen().map_err(local)?);
-        let said = match tokio::time::timeout(at_most, command.status()).await {
-            Ok(Ok(_)) => clip(&String::from_utf8_lossy(&std::fs::read(told.path()).map_err(local)?)),
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.reopen().map_err(local)?);
+        let output = match tokio::time::timeout(at_most, command.status()).await {
+            Ok(Ok(_)) => clip(&String::from_utf8_lossy(&std::fs::read(stderr.path()).map_err(local)?)),
             Ok(Err(e)) => return Err(SshError::Local(format!("ssh: {e}"))),
-            // A host that lets everybody in holds the line; its key is noted by then.
-            Err(_) => "out of time".to_owned(),
+            // A host that admits everybody keeps the connection open; its key is written by then.
+            Err(_) => "timed out".to_owned(),
         };
-        let text = std::fs::read_to_string(noted.path()).map_err(local)?;
-        Ok((text.lines().filter_map(without_host).take(16).collect::<Vec<_>>(), said))
+        let text = std::fs::read_to_string(known_hosts.path()).map_err(local)?;
+        Ok((text.lines().filter_map(without_host).take(16).collect::<Vec<_>>(), output))
     });
-    let [one, two, three] = asked;
+    let [one, two, three] = scans;
     let (one, two, three) = tokio::join!(one, two, three);
     let answers = [one?, two?, three?];
     let keys: Vec<String> = answers.iter().flat_map(|(keys, _)| keys.clone()).collect();
     match answers {
-        [(_, said), ..] if keys.is_empty() => Err(SshError::Unreachable(format!("no host key: {said}"))),
+        [(_, output), ..] if keys.is_empty() => Err(SshError::Unreachable(format!("no host key received: {output}"))),
         _ => Ok(keys),
     }
 }
 
-/// `type base64`, without comment; None if it is something else. Only what this lets through is written into a
-/// known_hosts file, so no line can smuggle in a marker, an option or a second line.
+/// `type base64` without comment. None if it is anything else. Only its result is written into a
+/// known_hosts file, so a line cannot add a marker, an option or a second line.
 pub(super) fn normal(key_line: &str) -> Option<String> {
     let kind = key_line.split_ascii_whitespace().next()?;
     let blob = blob_of(key_line)?;

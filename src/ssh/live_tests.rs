@@ -1,5 +1,5 @@
-//! Against a real sshd on loopback, with an own host key and no PAM. In the executor's place stands a shell script with
-//! canned frames: what is tested here is login, upload, streams and errors; the executor itself has its own tests.
+//! Tests against a real sshd on loopback with its own host key and without PAM. A shell script with
+//! prepared frames replaces the executor: these tests cover login, upload, streams and errors.
 
 use super::*;
 use crate::exec::wire::frame::{PREFACE, encode};
@@ -22,14 +22,14 @@ struct Server {
 }
 
 impl Server {
-    /// None where no sshd can run, with the reason on stderr.
+    /// None if sshd cannot run here; the reason is printed to stderr.
     async fn start() -> Option<Self> {
         if !Path::new(SSHD).exists() {
-            eprintln!("SKIPPED: {SSHD} is missing, so nothing was tried over SSH (Debian: openssh-server)");
+            eprintln!("SKIPPED: {SSHD} is missing, so the SSH tests are skipped (Debian: openssh-server)");
             return None;
         }
         if rustix::process::geteuid().is_root() && fs::create_dir_all("/run/sshd").is_err() {
-            eprintln!("SKIPPED: /run/sshd can't be made, which sshd needs as root");
+            eprintln!("SKIPPED: /run/sshd could not be made; sshd needs it as root");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -37,7 +37,8 @@ impl Server {
             keygen(&dir.path().join(key));
         }
         fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).unwrap();
-        // Between the two lines another process may take the port; then the server says so and the next one is tried.
+        // Another process may take the port in between. Then sshd reports it and another port is
+        // tried.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut sshd = Self::spawn(dir.path(), port);
@@ -79,7 +80,7 @@ impl Server {
         }
     }
 
-    /// A remote whose build is `script`, below `state` on the "node".
+    /// A remote whose build is `script`, with its state directory below `state`.
     fn remote(&self, build: Build) -> Remote {
         Remote::new(RemoteConfig {
             control_dir: self.path("c"),
@@ -91,7 +92,8 @@ impl Server {
         .unwrap()
     }
 
-    /// Notes that it ran, greets, reads one fence order into `order`, answers it, reads to the end.
+    /// A script that records its start, greets, reads one fence order into `order`, answers it, and
+    /// reads to the end.
     fn script(&self) -> Build {
         let order = encode(&fence()).unwrap();
         let text = format!(
@@ -174,11 +176,11 @@ async fn one_login_uploads_runs_and_closes() {
     assert_eq!(fs::metadata(&bin).unwrap().permissions().mode() & 0o777, 0o755);
     assert_eq!(fs::metadata(server.path("state")).unwrap().permissions().mode() & 0o777, 0o700);
 
-    // Now it is there: nothing is uploaded, so the build's file is not needed.
+    // The build is there now. Nothing is uploaded, so the local file is not needed.
     fs::remove_file(&build.path).unwrap();
     remote.open(&target).await.unwrap().close().await;
 
-    // A damaged one is replaced, and the session of the damaged one was nobody's.
+    // A damaged build is replaced. The session of the damaged one was ended.
     server.script();
     fs::write(&uploaded, b"#!/bin/sh\nexit 0\n").unwrap();
     remote.open(&target).await.unwrap().close().await;
@@ -209,13 +211,13 @@ async fn whatever_is_wrong_with_a_build_on_the_node_it_is_uploaded_once_more() {
         opened.unwrap_or_else(|e| panic!("{what}: {e:?}")).close().await;
         assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap(), "{what}");
     }
-    // One that is as it should be and dies all the same is not uploaded for ever.
+    // A build that has the right hash but always dies is not uploaded in a loop.
     fs::write(&build.path, b"#!/bin/sh\nkill -9 $$\n").unwrap();
     let build = Build::of(std::env::consts::ARCH, &build.path).unwrap();
     let before = server.commands();
     let error = server.remote(build).open(&server.target()).await.err().unwrap();
     assert!(matches!(&error, SshError::Protocol(why) if why.contains("killed by a signal")), "{error:?}");
-    assert_eq!(server.commands() - before, 4, "in vain, the system's name, the upload, in vain");
+    assert_eq!(server.commands() - before, 4, "failed start, uname, upload, failed start");
 }
 
 #[tokio::test]
@@ -289,7 +291,7 @@ async fn the_clusters_key_is_enough_once_it_is_authorized_and_in_nobodys_way() {
     let error = remote.open(&by_cluster).await.err().unwrap();
     assert!(matches!(error, SshError::Auth(_)), "{error:?}");
 
-    // By the operator's own key, with the cluster's beside it: as `node add` does it, twice.
+    // Logs in by the operator's key, with the cluster key in addition, as `node add` does; twice.
     let shell = remote.shell(&Target { last_keys: last_keys.clone(), ..server.target() }).await.unwrap();
     let home = server.path("home");
     for added in [true, false] {
@@ -302,22 +304,22 @@ async fn the_clusters_key_is_enough_once_it_is_authorized_and_in_nobodys_way() {
 
     fs::write(server.path("authorized"), &lines).unwrap();
     remote.open(&by_cluster).await.unwrap().close().await;
-    // A session without a terminal and ways of its own is all that it opens.
+    // The key permits only a session without terminal and forwarding.
     let login = ["-p", &server.port.to_string(), "-l", &by_cluster.user, "-oBatchMode=yes"].map(str::to_owned);
     let known = format!("-oUserKnownHostsFile={}", server.path("known").display());
     fs::write(server.path("known"), format!("[127.0.0.1]:{} {}", server.port, by_cluster.host_keys[0])).unwrap();
     let mut ssh = Command::new("ssh");
     ssh.args(["-F", "/dev/null", "-tt", &known]).args(login).arg("-i").arg(server.path("ssh.key"));
-    let said = ssh.args(["127.0.0.1", "tty"]).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
-    assert!(said.contains("PTY allocation request failed"), "{said}");
+    let tty = ssh.args(["127.0.0.1", "tty"]).stdin(Stdio::null()).output().unwrap();
+    let tty = String::from_utf8_lossy(&tty.stdout).into_owned() + &String::from_utf8_lossy(&tty.stderr);
+    assert!(tty.contains("PTY allocation request failed"), "{tty}");
 
-    // Whose identity is refused is still let in by the cluster's key, and the other way round.
+    // If the identity is refused, the cluster key is used, and the other way round.
     let stranger = Target { identity: Some(server.path("stranger")), last_keys: last_keys.clone(), ..server.target() };
     remote.open(&stranger).await.unwrap().close().await;
     fs::copy(server.path("user.pub"), server.path("authorized")).unwrap();
     remote.open(&Target { last_keys, ..server.target() }).await.unwrap().close().await;
-    // In the operator's own configuration as well.
+    // An identity in the operator's own configuration works too.
     fs::write(server.path("own"), format!("IdentityFile {}\n", server.path("user").display())).unwrap();
     let configured = Target { user_config: Some(server.path("own")), ..by_cluster };
     remote.open(&configured).await.unwrap().close().await;
@@ -337,7 +339,7 @@ async fn a_refused_port_is_unreachable() {
 async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
     let Some(server) = Server::start().await else { return };
     let mut errors = Vec::new();
-    // The last one ends the whole connection: the process of sshd that started its shell.
+    // The last script kills the whole connection: the sshd process that started its shell.
     for then in ["echo no room left >&2\nexit 3", "kill -9 $$", "kill -9 $PPID\nsleep 5"] {
         server.script();
         let hello = server.path("hello");
@@ -352,7 +354,7 @@ async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
         session.close().await;
     }
     let [died, killed, cut] = &errors[..] else { panic!("{errors:?}") };
-    assert!(matches!(died, SshError::Ended(how) if how.contains("3; it said: no room left")), "{died:?}");
+    assert!(matches!(died, SshError::Ended(how) if how.contains("3; its output: no room left")), "{died:?}");
     assert!(matches!(killed, SshError::Ended(how) if how == "killed by a signal"), "{killed:?}");
     assert!(matches!(cut, SshError::Lost(why) if why.contains("the connection to the host ended")), "{cut:?}");
 }
@@ -364,7 +366,7 @@ async fn a_shell_runs_single_commands_over_one_login() {
     let input = vec![b'x'; 1 << 20];
     let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
     assert_eq!(said, Said { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
-    // Ends without reading, and with an error.
+    // A command that fails without reading its input.
     let said = shell.run("echo no >&2; exit 3", &[], &input, LONG).await.unwrap();
     assert_eq!(said, Said { ok: false, stdout: String::new(), stderr: "no".into() });
     assert!(!shell.run("exit 127", &[], b"", LONG).await.unwrap().ok);
@@ -398,13 +400,13 @@ async fn keys_are_asked_for_the_way_a_login_goes() {
     let behind = Target { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
     let begun = Instant::now();
     let keys = remote.host_keys(&behind, LONG).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(100), "it waited for what the command of the way left running");
+    assert!(begun.elapsed() < Duration::from_secs(100), "it waited for a process that the proxy command left running");
     assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
-    assert_eq!((server.logins(), server.ran().as_str()), (0, ""), "nobody logged in");
+    assert_eq!((server.logins(), server.ran().as_str()), (0, ""), "no login succeeded");
     let left: Vec<_> = fs::read_dir(server.path("c")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 
     let nowhere = Target { options: vec![("ProxyCommand".to_owned(), "false".to_owned())], ..there };
     let answer = remote.host_keys(&nowhere, LONG).await;
-    assert!(matches!(&answer, Err(SshError::Unreachable(why)) if why.contains("no host key")), "{answer:?}");
+    assert!(matches!(&answer, Err(SshError::Unreachable(why)) if why.contains("no host key received")), "{answer:?}");
 }

@@ -1,9 +1,11 @@
-//! The manager's end of an executor session: one SSH login that carries a series of orders, by the system's `ssh`.
+//! The manager's end of an executor session: one SSH login, made by the system's `ssh`, that
+//! carries a series of orders.
 //!
-//! Host keys are strict always and come from the inventory. A node that lacks this build gets it over the same login.
-//! What orders mean is the executor's business (`exec`); when to give one is the manager's.
+//! Host keys are always checked strictly and come from the inventory. A node that lacks this build
+//! receives it over the same login. `exec` defines the orders; the manager decides when to send
+//! one.
 
-// Whom to talk to; logging in and starting the executor there; orders and replies.
+// Target; login and start of the executor; orders and replies.
 mod channel;
 mod remote;
 mod session;

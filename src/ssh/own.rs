@@ -1,4 +1,5 @@
-//! The running program, kept under its hash where managers of the same version look for it: nothing needs uploading then.
+//! Keeps a copy of the running program under its hash, where managers of the same version look for
+//! it. Then nothing has to be uploaded.
 
 use super::remote::Build;
 use crate::disk::DiskError;
@@ -6,7 +7,7 @@ use crate::model::Sha256;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Older ones beyond this many are removed.
+/// Number of kept programs, including the running one.
 const KEPT: usize = 2;
 
 /// The running program and its hash, for an installation. Blocking.
@@ -16,7 +17,8 @@ pub fn own_binary() -> std::io::Result<(Vec<u8>, Sha256)> {
     Ok((bytes, hash))
 }
 
-/// Puts the running program into `dir` as `remoor-SHA256`, mode 0755, and keeps one older one. Blocking.
+/// Copies the running program into `dir` as `remoor-SHA256`, mode 0755, and keeps one older
+/// program. Blocking.
 pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
     let own = Path::new("/proc/self/exe");
     let build = Build::own().map_err(DiskError::io("reading", own))?;
@@ -38,8 +40,8 @@ pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// In parts: a daemon that had its whole program in memory once would not give all of that back. The name appears once the
-/// content is on the disk.
+/// Copies in chunks, because a daemon that once held its whole program in memory would not return
+/// all of it. The name appears only after the content is on the disk.
 fn copy(own: &Path, dir: &Path, path: &Path) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     std::io::copy(&mut std::fs::File::open(own)?, &mut file)?;

@@ -1,13 +1,15 @@
-//! A login for a person (`remoor play`): who it is, and so where the executor is, only the host can say. One script finds
-//! out and starts it, so that this costs no round trip of its own.
+//! A login for a person (`remoor play`). Only the host knows the login user and thus the directory
+//! of the executor. One script finds them out and starts the executor, so that this needs no extra
+//! round trip.
 
 use super::remote::{Command, UPLOAD};
 use super::target::Target;
 use crate::model::Sha256;
 use std::sync::Arc;
 
-/// Sets `$d`, where executors and state are, and `$s`, what becomes root. `$1` is not empty if root is needed; `$2` is root's
-/// directory, `$3` the login's own, empty for the usual one.
+/// Sets `$d`, the directory of executors and state, and `$s`, the prefix that runs as root. `$1` is
+/// not empty if root is needed. `$2` is the directory of root, `$3` that of the login user; empty
+/// means the default.
 const WHO: &str = r#"set -u
 if [ "$(id -u)" = 0 ]; then d=$2 s=
 elif [ -n "$1" ]; then d=$2 s="sudo -n --"
@@ -15,20 +17,20 @@ else d=${3:-${XDG_STATE_HOME:-${HOME:-/nonexistent}/.local/state}/remoor} s=
 fi
 "#;
 
-/// `$4` is the build's hash.
+/// `$4` is the hash of the build.
 const START: &str = r#"exec $s "$d/bin/remoor-$4" exec - --state-dir "$d"
 "#;
 
-/// `$5` is the script that takes the build.
+/// `$5` is the script that receives the build.
 const TAKE: &str = r#"exec $s sh -c "$5" sh "$d/bin" "$4"
 "#;
 
-/// Starts the executor of this build; 127 where it is not there.
+/// Starts the executor of this build. Exits with 127 if it is missing.
 pub(super) fn start(login: &Arc<openssh::Session>, target: &Target, root_dir: &str, sha256: &Sha256) -> Command {
     script(login, target, root_dir, sha256, START)
 }
 
-/// Takes a build on its input and puts it there.
+/// Receives a build on stdin and installs it.
 pub(super) fn upload(login: &Arc<openssh::Session>, target: &Target, root_dir: &str, sha256: &Sha256) -> Command {
     let mut command = script(login, target, root_dir, sha256, TAKE);
     command.arg(UPLOAD);

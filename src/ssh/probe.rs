@@ -1,5 +1,5 @@
-//! Whether a host answers on its SSH port: a connection and the banner, no login. Tells "the host is away" from "only the
-//! agent is down".
+//! Checks whether a host answers on its SSH port: connection and banner, no login. Distinguishes an
+//! unreachable host from a host where only the agent is down.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// A server may send other lines before its banner; so much is read in all, in bytes.
+/// Maximum bytes to read, because a server may send other lines before its banner.
 const READ_MAX: usize = 4096;
 
-/// What a host's SSH port says.
+/// The answer of a host's SSH port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// Nothing came back, or no name or route leads there.
+    /// No answer, or no address or route.
     Unreachable { why: String },
-    /// The host itself says that nothing listens: it is up, its sshd is not.
+    /// The host refuses the connection: the host is up, but its sshd is not.
     Refused,
-    /// Something accepts the connection and says nothing that begins with `SSH-`. A frozen host does this too.
+    /// The connection is accepted, but no line begins with `SSH-`. A frozen host also does this.
     Silent,
     /// An SSH server.
     Answers { banner: String },
 }
 
-/// Takes `at_most` in all. `host` is a name or an address.
+/// Takes at most `at_most` in total. `host` is a name or an address.
 pub async fn probe(host: &str, port: u16, at_most: Duration) -> Probe {
     let deadline = Instant::now() + at_most;
     let mut stream = match timeout_at(deadline, TcpStream::connect((host, port))).await {
@@ -46,7 +46,7 @@ pub async fn probe(host: &str, port: u16, at_most: Duration) -> Probe {
     Probe::Silent
 }
 
-/// The first whole line that begins with `SSH-`, without its end.
+/// The first complete line that begins with `SSH-`, without control characters.
 fn banner_in(bytes: &[u8]) -> Option<String> {
     let whole = bytes.iter().rposition(|b| *b == b'\n')?;
     let line = bytes[..whole].split(|b| *b == b'\n').find(|line| line.starts_with(b"SSH-"))?;
@@ -62,14 +62,14 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Probes a server that says `text`, then keeps the connection open or not.
+    /// Probes a server that sends `text` and then waits.
     async fn probe_one_that_says(text: &'static [u8], at_most: Duration) -> Probe {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(text).await.unwrap();
-            // Until the prober goes.
+            // Waits until the client closes.
             let _closed_or_reset = stream.read(&mut [0; 1]).await;
         });
         let found = probe("127.0.0.1", port, at_most).await;

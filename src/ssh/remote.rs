@@ -1,5 +1,5 @@
-//! Logging in and starting the executor: at once where the node has this build, else after putting it there, over the same
-//! login. The build's name is its content's hash, so nothing running is ever overwritten.
+//! Logs in and starts the executor. If the node lacks this build, it is uploaded over the same
+//! login first. The file name of a build is its hash, so a running program is never overwritten.
 
 use super::channel::{Channel, Pace};
 use super::error::{self, SshError};
@@ -21,17 +21,17 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::time::timeout;
 
-/// Longer, and the control socket's path does not fit into a socket address.
+/// With a longer path the control socket would not fit into a socket address.
 const CONTROL_DIR_MAX: usize = 61;
-/// The master goes by itself after so many idle seconds, should this process die.
+/// Idle seconds after which the ssh master exits by itself, in case this process dies.
 const IDLE_SECONDS: NonZeroUsize = NonZeroUsize::new(60).expect("not zero");
 const SERVER_ALIVE: Duration = Duration::from_secs(10);
-/// From starting the program to its greeting.
+/// Maximum time from the start of the program to its greeting.
 pub(super) const HELLO_MAX: Duration = Duration::from_secs(20);
 const UNAME_MAX: Duration = Duration::from_secs(20);
 const UPLOAD_MAX: Duration = Duration::from_secs(600);
 
-/// A binary for one architecture.
+/// A program file for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
     /// As `uname -m` writes it.
@@ -41,7 +41,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// Reads and hashes the file, in parts: it may be large, and daemons do this at their start.
+    /// Hashes the file in chunks, because it may be large and daemons do this at start.
     pub fn of(arch: &str, path: &Path) -> std::io::Result<Self> {
         use sha2::Digest;
         let mut file = fs::File::open(path)?;
@@ -56,40 +56,42 @@ impl Build {
         Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256(hasher.finalize().into()) })
     }
 
-    /// The program that runs here, even if its file has been replaced since.
+    /// The running program, even if its file was replaced after the start.
     pub fn own() -> std::io::Result<Self> {
         Self::of(std::env::consts::ARCH, Path::new("/proc/self/exe"))
     }
 }
 
-/// Which program is started on a node.
+/// The program that is started on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Launch {
     /// `STATE_DIR/bin/remoor-SHA256` of the first build, uploaded if it is missing.
     Upload,
-    /// This path, never uploaded: a package's, or what sudoers or a forced command names. Must speak the same protocol.
+    /// This path, never uploaded: the program of a package, of sudoers or of a forced command. It
+    /// must use the same protocol.
     Installed(String),
-    /// For a person and not for a manager: uploaded as above where the login is root or becomes it, else into a directory
-    /// of the login's own. Host keys are those of the person's `known_hosts`, and ssh's own configuration says what a target
-    /// leaves open: user (empty) and port (0).
+    /// For a person instead of a manager. Uploaded as above if the login is root or becomes root,
+    /// else into a directory of the login user. Host keys come from the person's `known_hosts`.
+    /// ssh's own configuration supplies the user (if empty) and the port (if 0).
     Personal,
 }
 
-/// How this manager reaches nodes.
+/// How this manager connects to nodes.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
-    /// For control sockets and known_hosts, made with mode 0700; at most 61 bytes, and this daemon's alone.
+    /// Directory for control sockets and known_hosts files, made with mode 0700. At most 61 bytes;
+    /// no other process may use it.
     pub control_dir: PathBuf,
-    /// The first is tried first: this program's own.
+    /// The first one is tried first; it is the running program.
     pub builds: Vec<Build>,
     pub launch: Launch,
-    /// On the node; the builds are in its `bin`.
+    /// State directory on the node; builds are in its `bin`.
     pub state_dir: String,
-    /// What the program is started with.
+    /// Arguments of the program.
     pub arguments: Vec<String>,
 }
 
-/// Opens sessions. One for the whole daemon.
+/// Opens sessions. One instance serves the whole daemon.
 #[derive(Debug, Clone)]
 pub struct Remote {
     config: RemoteConfig,
@@ -103,7 +105,9 @@ impl Remote {
         let length = config.control_dir.as_os_str().len();
         if length > CONTROL_DIR_MAX {
             let dir = config.control_dir.display();
-            return Err(SshError::Local(format!("{dir} has {length} bytes, more than {CONTROL_DIR_MAX}")));
+            return Err(SshError::Local(format!(
+                "the path {dir} has {length} bytes, the maximum is {CONTROL_DIR_MAX}"
+            )));
         }
         let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", config.control_dir.display()));
         DirBuilder::new().recursive(true).mode(0o700).create(&config.control_dir).map_err(local)?;
@@ -111,7 +115,8 @@ impl Remote {
         Ok(Self { config })
     }
 
-    /// Logs in once and starts the executor there. Nothing is sent to a host whose key is not the recorded one.
+    /// Logs in once and starts the executor. Nothing is sent to a host whose key is not the
+    /// recorded one.
     pub async fn open(&self, target: &Target) -> Result<Session, SshError> {
         let login = Arc::new(self.log_in(target).await?);
         match self.start(&login, target).await {
@@ -123,13 +128,13 @@ impl Remote {
         }
     }
 
-    /// Logs in for single commands, on a machine that need not have an executor. Nothing was run there yet.
+    /// Logs in for single commands on a machine that need not have an executor. Runs nothing yet.
     pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
         Ok(Shell::new(Arc::new(self.log_in(target).await?), target.clone()))
     }
 
-    /// What the node offers as its host keys now, asked for the way a login goes. Trust is not in it, as with
-    /// [`super::scan_host_keys`].
+    /// The host keys that the node offers now, requested over the same route as a login. They are
+    /// not trusted; see [`super::scan_host_keys`].
     pub async fn host_keys(&self, target: &Target, at_most: Duration) -> Result<Vec<String>, SshError> {
         if target.takes_another_way() {
             return host_key::scan_by_login(target, &self.config.control_dir, at_most).await;
@@ -139,7 +144,7 @@ impl Remote {
 
     async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {
         let personal = self.config.launch == Launch::Personal;
-        // Only read while logging in; gone with this function.
+        // The files are read only during the login and deleted at the end of this function.
         let (known_hosts, config) = if personal {
             target.check_personal()?;
             (None, self.file(&target.personal_config()?)?)
@@ -167,7 +172,8 @@ impl Remote {
         if let Some(identity) = &target.identity {
             builder.keyfile(identity);
         }
-        // ssh's own limit covers connection and banner; the key exchange and the login get as much again.
+        // ssh's own timeout covers connection and banner. Key exchange and login get the same time
+        // again.
         let at_most = target.connect_timeout * 2 + Duration::from_secs(1);
         match timeout(at_most, builder.connect_mux(&target.host)).await {
             Ok(Ok(login)) => Ok(login),
@@ -190,7 +196,7 @@ impl Remote {
                 return same_protocol(session);
             }
             (Launch::Upload | Launch::Personal, None) => {
-                return Err(SshError::Local("no build to run on nodes".to_owned()));
+                return Err(SshError::Local("this manager has no build for nodes".to_owned()));
             }
             (Launch::Upload | Launch::Personal, Some(build)) => build,
         };
@@ -206,12 +212,12 @@ impl Remote {
         self.upload(login, target, build).await?;
         let session = self.run(self.build(login, target, build)).await.map_err(NotStarted::into_error)?;
         if session.hello().exe_sha256 != build.sha256 {
-            return Err(SshError::Protocol("the node runs another binary than was put there".to_owned()));
+            return Err(SshError::Protocol("the node runs another binary than the uploaded one".to_owned()));
         }
         same_protocol(session)
     }
 
-    /// None: the node lacks this build, or has a damaged one.
+    /// None: the node lacks this build or has a damaged one.
     async fn try_build(
         &self,
         login: &Arc<openssh::Session>,
@@ -229,13 +235,13 @@ impl Remote {
         format!("{}/remoor-{}", self.bin_of(target), build.sha256)
     }
 
-    /// Where the builds are on this node.
+    /// The directory of builds on this node.
     fn bin_of(&self, target: &Target) -> String {
         let dir = target.state_dir.as_ref().map(|dir| dir.display().to_string());
         format!("{}/bin", dir.as_ref().unwrap_or(&self.config.state_dir))
     }
 
-    /// What starts this build where it is put.
+    /// The command that starts this build from its directory.
     fn build(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Starting {
         if self.config.launch == Launch::Personal {
             let command = personal::start(login, target, &self.config.state_dir, &build.sha256);
@@ -276,7 +282,7 @@ impl Remote {
                 stderr.wait_for_end().await;
                 Err(why_not_started(status.ok(), &login, &stderr, &why).await)
             }
-            // A damaged file may well start, and say anything.
+            // A damaged file may start and print anything.
             Ok(Err(SshError::Protocol(why))) => Err(NotStarted::Missing(why)),
             Ok(Err(e)) => Err(NotStarted::Failed(e)),
             Err(_) => Err(NotStarted::Failed(SshError::Timeout("waiting for the executor's greeting"))),
@@ -291,7 +297,7 @@ impl Remote {
             .map_err(|_| SshError::Timeout("asking for the node's system"))?
             .map_err(|e| SshError::Lost(error::chain(&e)))?;
         let text = String::from_utf8_lossy(&out.stdout);
-        // A login shell may have printed something before.
+        // A login shell may have printed lines before.
         let system = text.trim().lines().last().unwrap_or_default();
         let arch = system.strip_prefix("Linux ");
         let build = arch.and_then(|arch| self.config.builds.iter().find(|build| build.arch == arch));
@@ -314,14 +320,14 @@ impl Remote {
             let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
             let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
             if let Some(mut stdin) = child.stdin().take() {
-                // If the script ended early, its exit code and words say why.
+                // If the script ended early, its exit code and stderr say why.
                 let _see_below = tokio::io::copy(&mut file, &mut stdin).await;
             }
             let status = child.wait().await;
             stderr.wait_for_end().await;
             match status {
                 Ok(status) if status.success() => Ok(()),
-                Ok(_) => Err(SshError::Upload(stderr.explain("the node refused it"))),
+                Ok(_) => Err(SshError::Upload(stderr.explain("the upload script failed"))),
                 Err(e) => Err(SshError::Upload(stderr.explain(&error::chain(&e)))),
             }
         };
@@ -329,8 +335,9 @@ impl Remote {
     }
 }
 
-/// Removes what earlier processes left in a control directory. To be called once, when a daemon starts, since the
-/// sockets of its own live sessions are there too; masters that still run go by themselves.
+/// Removes files of earlier processes from a control directory. Call it once at the start of a
+/// daemon, because the directory also contains sockets of its own live sessions. ssh masters that
+/// still run exit by themselves.
 pub fn clean_control_dir(dir: &Path) -> std::io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -349,13 +356,14 @@ pub fn clean_control_dir(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes a binary on stdin, directory and hash as arguments. The directory must be the caller's own and no link; the file
-/// gets its name only once its hash is right and its content is on the disk. The newest two builds stay.
+/// Receives a binary on stdin; arguments are directory and hash. The directory must belong to the
+/// caller and be no symbolic link. The file gets its name only after its hash was verified and its
+/// content is on the disk. The two newest builds stay.
 pub(super) const UPLOAD: &str = r#"set -eu
 umask 077
 dir=$1 sha=$2
 mkdir -p -- "$dir"
-if [ -L "$dir" ] || [ ! -O "$dir" ]; then echo "$dir belongs to somebody else" >&2; exit 10; fi
+if [ -L "$dir" ] || [ ! -O "$dir" ]; then echo "$dir is not owned by the login user" >&2; exit 10; fi
 chmod 0755 -- "$dir"
 new="$dir/.new.$sha.$$"
 trap 'rm -f -- "$new"' EXIT
@@ -371,7 +379,7 @@ ls -1t -- "$dir" | grep '^remoor-[0-9a-f]*$' | tail -n +3 | while read -r old; d
 
 pub(super) type Command = openssh::OwningCommand<Arc<openssh::Session>>;
 
-/// sudo once, without asking, and with nothing in between that could be taken for its options.
+/// Runs sudo without a prompt. `--` ensures that no argument is taken for an option of sudo.
 pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &str) -> Command {
     let login = Arc::clone(login);
     if target.sudo {
@@ -383,14 +391,14 @@ pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &
     }
 }
 
-/// An executor about to be started, over this login.
+/// A command that is about to start an executor over this login.
 struct Starting {
     command: Command,
     login: Arc<openssh::Session>,
 }
 
 enum NotStarted {
-    /// It did not greet: missing, damaged, or for another architecture.
+    /// No greeting: the file is missing, damaged, or for another architecture.
     Missing(String),
     Failed(SshError),
 }
@@ -404,10 +412,10 @@ impl NotStarted {
     }
 }
 
-/// What sudo says where it lets nobody become root without a password.
-pub(super) fn refused_by_sudo(said: &str) -> Option<SshError> {
+/// The error for the messages of sudo if it does not permit root without a password.
+pub(super) fn refused_by_sudo(stderr: &str) -> Option<SshError> {
     let texts = ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"];
-    texts.iter().any(|text| said.contains(text)).then(|| SshError::Auth(said.to_owned()))
+    texts.iter().any(|text| stderr.contains(text)).then(|| SshError::Auth(stderr.to_owned()))
 }
 
 async fn why_not_started(
@@ -416,14 +424,16 @@ async fn why_not_started(
     stderr: &Stderr,
     why: &str,
 ) -> NotStarted {
-    let said = stderr.text();
-    if let Some(refused) = refused_by_sudo(&said) {
+    if let Some(refused) = refused_by_sudo(&stderr.text()) {
         return NotStarted::Failed(refused);
     }
     match status {
         Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
-        // Without a status it was a signal, by which a file that is cut off ends too, or the connection ended.
-        Some(Err(_)) if is_up(login).await => NotStarted::Missing(stderr.explain("killed by a signal before it spoke")),
+        // No status: killed by a signal, which also happens to a truncated file, or the connection
+        // ended.
+        Some(Err(_)) if is_up(login).await => {
+            NotStarted::Missing(stderr.explain("killed by a signal before the greeting"))
+        }
         Some(Err(e)) => NotStarted::Failed(SshError::Lost(stderr.explain(&error::chain(&e)))),
         None => NotStarted::Failed(SshError::Timeout("waiting for the executor's end")),
     }
@@ -433,13 +443,13 @@ fn same_protocol(session: Session) -> Result<Session, SshError> {
     speaks_ours(session.hello()).map(|()| session)
 }
 
-/// An executor of another protocol is refused before anything is ordered.
+/// Refuses an executor of another protocol before any order.
 pub(super) fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
     let Hello { version, proto, .. } = hello;
     if *proto == PROTO {
         return Ok(());
     }
-    let text = format!("the node's remoor {version} speaks protocol {proto}, this one {PROTO}");
+    let text = format!("the node's remoor {version} uses protocol {proto}, this manager uses {PROTO}");
     Err(SshError::Protocol(text))
 }
 
@@ -454,6 +464,6 @@ mod tests {
         let error = speaks_ours(&Hello { proto: PROTO + 1, ..older }).expect_err("another protocol");
         let text = error.to_string();
         assert!(matches!(error, SshError::Protocol(_)), "{text}");
-        assert!(text.contains("remoor 0.0.9 speaks protocol 2, this one 1"), "{text}");
+        assert!(text.contains("remoor 0.0.9 uses protocol 2, this manager uses 1"), "{text}");
     }
 }

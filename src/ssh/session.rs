@@ -10,18 +10,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// For the executor's last words, and for the login's end.
+/// Maximum wait for the executor's exit, and for the end of the login.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-/// From the end of an executor's streams to its own.
+/// Maximum time from the end of an executor's streams to its exit.
 const EXIT_MAX: Duration = Duration::from_secs(1);
 const STDERR_END_MAX: Duration = Duration::from_secs(1);
 const STDERR_KEPT: usize = 8 * 1024;
 
-/// Orders go out one at a time, each only after its entry was committed. Dropping it, as losing it, makes the executor
-/// stop after its current task; [`Session::close`] also waits for it.
+/// Sends one order at a time, each only after its log entry was committed. If the session is
+/// dropped or lost, the executor stops after its current task; [`Session::close`] also waits for
+/// its exit.
 pub struct Session {
     hello: Hello,
-    // Declared in this order, so dropped in it: the streams close before the login does.
+    // Dropped in the order of declaration: the streams close before the login does.
     channel: Channel,
     place: Place,
     stderr: Stderr,
@@ -29,7 +30,7 @@ pub struct Session {
 
 /// Where the executor runs.
 pub(super) enum Place {
-    /// None: it was waited for already.
+    /// On a node. `child` is None after it was waited for.
     There {
         child: Option<openssh::Child<Arc<openssh::Session>>>,
         login: Arc<openssh::Session>,
@@ -37,18 +38,18 @@ pub(super) enum Place {
     Here(tokio::process::Child),
 }
 
-/// What of a session has ended.
+/// Which part of a session has ended.
 enum Over {
-    /// The executor, and how.
+    /// The executor, with its exit status.
     Executor(String),
-    /// What carried its words.
+    /// The connection to the host.
     Connection,
-    /// Neither that is known of.
+    /// Neither is known to have ended.
     Nothing,
 }
 
 impl Place {
-    /// Which of the two has ended, after the streams did. Takes at most a few seconds.
+    /// Finds out which part ended, after the streams have ended. Takes at most a few seconds.
     async fn over(&mut self) -> Over {
         match self {
             Place::There { child, login } => {
@@ -58,7 +59,7 @@ impl Place {
                 let Some(child) = child.take() else { return Over::Nothing };
                 match timeout(EXIT_MAX, child.wait()).await {
                     Ok(Ok(status)) => Over::Executor(status.to_string()),
-                    // 127, of which the library makes an error of its own.
+                    // Exit code 127; the library reports it as an error of this kind.
                     Ok(Err(openssh::Error::Remote(e))) => Over::Executor(e.to_string()),
                     Ok(Err(_)) if is_up(login).await => Over::Executor("killed by a signal".to_owned()),
                     Ok(Err(_)) => Over::Connection,
@@ -78,19 +79,20 @@ impl Session {
         Self { hello, channel, place, stderr }
     }
 
-    /// Who the executor said it is.
+    /// The greeting of the executor.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Stops a run from another task, while `order` waits for its end.
+    /// A handle to stop a run from another task while `order` waits for its end.
     pub fn canceller(&self) -> Canceller {
         self.channel.canceller()
     }
 
-    /// Gives one order and waits for its final reply, at most `at_most`; events, and what a fence waits for, go to
-    /// `on_event` as they come. After an error the session is spent: a run may still go on there, and a new session with
-    /// a new attempt is the way to find out.
+    /// Sends one order and waits for its final reply, at most `at_most`. Events, and replies that
+    /// name what a fence waits for, go to `on_event` as they arrive. After an error this session is
+    /// unusable. A run may still continue on the node; only a new session with a new attempt can
+    /// find out.
     pub async fn order(
         &mut self,
         order: Order,
@@ -100,7 +102,7 @@ impl Session {
         self.ask(&order, Events::Call(on_event), at_most).await
     }
 
-    /// The same with the events into a queue; a full one makes the run wait.
+    /// As [`Self::order`], with the events into a queue. If the queue is full, the run waits.
     pub async fn order_into(
         &mut self,
         order: Order,
@@ -117,9 +119,10 @@ impl Session {
         }
     }
 
-    /// Whether the executor ended or the connection did; `why` where neither is known of.
+    /// The error for a lost session: distinguishes the end of the executor from the end of the
+    /// connection. Contains `why` if neither is known.
     async fn ended(&mut self, why: &str) -> SshError {
-        // Both streams end together; what was said last may arrive a moment after the end.
+        // Both streams end together, but the last text on stderr may arrive a moment later.
         self.stderr.wait_for_end().await;
         match self.place.over().await {
             Over::Executor(how) => SshError::Ended(self.stderr.explain(&how)),
@@ -128,8 +131,9 @@ impl Session {
         }
     }
 
-    /// Returns when the session is lost, and why: for a time in which nothing is ordered and the fence must hold. Dropping
-    /// this future before leaves the session as it is; after it has returned the session is spent.
+    /// Waits until the session is lost and returns the reason. For times without an order in which
+    /// the fence must hold. If this future is dropped earlier, the session stays usable; after it
+    /// has returned, it is not.
     pub async fn lost(&mut self) -> SshError {
         match self.channel.lost().await {
             SshError::Lost(why) => self.ended(&why).await,
@@ -137,8 +141,8 @@ impl Session {
         }
     }
 
-    /// Closes the streams, waits for the executor (5 s), and ends the login. A run still under way there stops after its
-    /// current task.
+    /// Closes the streams, waits for the executor (5 s), and ends the login. A run that continues
+    /// on the node stops after its current task.
     pub async fn close(self) {
         let Self { channel, place, .. } = self;
         drop(channel);
@@ -156,20 +160,21 @@ impl Session {
     }
 }
 
-/// Whether the connection stands, as far as ssh's master on this machine knows; the host is not asked.
+/// Whether the connection works, according to the ssh master on this machine. Does not ask the
+/// host.
 pub(super) async fn is_up(login: &openssh::Session) -> bool {
     matches!(timeout(CLOSE_MAX, login.check()).await, Ok(Ok(())))
 }
 
-/// Tells the master to go, once nothing runs over it any longer.
+/// Closes the ssh master if nothing else uses it.
 pub(super) async fn end_login(login: Arc<openssh::Session>) {
-    // Whoever else holds it ends it by dropping it.
+    // Another owner closes it when it drops the last reference.
     if let Some(login) = Arc::into_inner(login) {
         let _master_gone_already = timeout(CLOSE_MAX, login.close()).await;
     }
 }
 
-/// The end of what a remote program wrote to stderr, collected while it runs.
+/// The last part of a remote program's stderr, collected while it runs.
 #[derive(Default)]
 pub(super) struct Stderr {
     kept: Arc<Mutex<Vec<u8>>>,
@@ -193,7 +198,7 @@ impl Stderr {
         Self { kept, reader: Some(reader) }
     }
 
-    /// At most a second.
+    /// Waits at most one second.
     pub async fn wait_for_end(&mut self) {
         if let Some(reader) = &mut self.reader
             && timeout(STDERR_END_MAX, &mut *reader).await.is_ok()
@@ -202,15 +207,16 @@ impl Stderr {
         }
     }
 
+    /// The collected text, on one line.
     pub fn text(&self) -> String {
         clip(&String::from_utf8_lossy(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// `why`, and what the program itself said, if it did.
+    /// `why`, followed by the program's own output, if any.
     pub fn explain(&self, why: &str) -> String {
         match self.text() {
-            said if said.is_empty() => why.to_owned(),
-            said => format!("{why}; it said: {said}"),
+            output if output.is_empty() => why.to_owned(),
+            output => format!("{why}; its output: {output}"),
         }
     }
 }

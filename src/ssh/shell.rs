@@ -1,4 +1,5 @@
-//! A login for single commands: to put remoor on a machine that is no node yet. Attempts never use it.
+//! A login for single commands, to install remoor on a machine that is not a node yet. Attempts
+//! never use it.
 
 use super::error::{self, SshError};
 use super::remote::{Command, as_root};
@@ -10,16 +11,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// A command that prints more gets a closed pipe.
+/// Maximum output of a command in bytes; after that its pipe is closed.
 const OUTPUT_MAX: u64 = 256 * 1024;
 
-/// Close it, so that the login ends at once.
+/// Call [`Shell::close`], so that the login ends immediately.
 pub struct Shell {
     login: Arc<openssh::Session>,
     target: Target,
 }
 
-/// What a command printed, and whether it ended with 0. Of stderr the end, on one line.
+/// Output of a command, and whether it exited with 0. `stderr` is only its last part, on one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
     pub ok: bool,
@@ -32,13 +33,14 @@ impl Shell {
         Self { login, target }
     }
 
-    /// Runs `script` by sh as root, with `args` as `$1` and on, and `stdin` as its input. Secrets belong into `stdin`. On
-    /// a timeout the command may still run.
+    /// Runs `script` by sh as root, with `args` as `$1` and so on, and `stdin` as its input. Pass
+    /// secrets by `stdin`, because arguments are visible in the process list. After a timeout the
+    /// command may still run.
     pub async fn run(&self, script: &str, args: &[&str], stdin: &[u8], within: Duration) -> Result<Said, SshError> {
         self.talk(as_root(&self.login, &self.target, "sh"), script, args, stdin, within).await
     }
 
-    /// The same as whom the login is, without sudo and without input.
+    /// As [`Self::run`], but as the login user, without sudo and without input.
     pub(super) async fn run_as_user(&self, script: &str, args: &[&str], within: Duration) -> Result<Said, SshError> {
         self.talk(Arc::clone(&self.login).arc_command("sh"), script, args, b"", within).await
     }
@@ -59,7 +61,7 @@ impl Shell {
             let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
             let feed = async {
                 if let Some(mut input) = input {
-                    // A command that ends without reading has its say in its output.
+                    // If a command ends without reading, its output says why.
                     let _see_below = input.write_all(stdin).await;
                 }
             };
@@ -75,7 +77,7 @@ impl Shell {
             stderr.wait_for_end().await;
             match status {
                 Ok(status) => Ok(Said { ok: status.success(), stdout, stderr: stderr.text() }),
-                // Code 127: no sudo, or a program of the script's is missing.
+                // Code 127: sudo or a program of the script is missing.
                 Err(e @ openssh::Error::Remote(_)) => {
                     Ok(Said { ok: false, stdout, stderr: stderr.explain(&error::chain(&e)) })
                 }
@@ -85,7 +87,7 @@ impl Shell {
         timeout(within, talk).await.map_err(|_| SshError::Timeout("a command of the installation"))?
     }
 
-    /// Ends the login; at most 5 s.
+    /// Ends the login; takes at most 5 s.
     pub async fn close(self) {
         end_login(self.login).await;
     }

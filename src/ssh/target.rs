@@ -1,5 +1,6 @@
-//! Whom to talk to. Everything here may come from an inventory that a person wrote, and ends up on a command line or in a
-//! configuration file of ssh; so each part is checked, and what does not fit is refused rather than quoted.
+//! The target of a login. All parts may come from an inventory that a person wrote, and are put
+//! into a command line or an ssh configuration. So each part is checked, and an unsuitable one is
+//! refused instead of quoted.
 
 use super::error::SshError;
 use super::host_key;
@@ -9,7 +10,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One node as the inventory has it.
+/// One node as the inventory describes it.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub node: NodeName,
@@ -17,34 +18,36 @@ pub struct Target {
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// A private key file; None: what the user's own configuration and agent offer.
+    /// A private key file. None: the keys of the user's own configuration and agent.
     pub identity: Option<PathBuf>,
-    /// Private key files that are offered after all that identity, agent and the operator's configuration have, and to this
-    /// host alone, not to one on the way.
+    /// Private key files that are offered after those of identity, agent and the operator's
+    /// configuration. They are offered only to this host, not to a jump host.
     pub last_keys: Vec<PathBuf>,
-    /// The executor runs under `sudo -n`.
+    /// Run the executor under `sudo -n`.
     pub sudo: bool,
-    /// `ssh-ed25519 AAAA...` lines. Any of them is accepted, nothing else is.
+    /// `ssh-ed25519 AAAA...` lines. Only these keys are accepted.
     pub host_keys: Vec<String>,
-    /// Further options, keyword and value, that win over the operator's configuration but not over what must hold.
+    /// More options, keyword and value. They override the operator's configuration but not the
+    /// fixed options.
     pub options: Vec<(String, String)>,
-    /// The operator's ssh configuration, read after what must hold.
+    /// The operator's ssh configuration, read after the fixed options.
     pub user_config: Option<PathBuf>,
     pub connect_timeout: Duration,
-    /// Where the node's executor keeps its builds and its state; None: where [`super::RemoteConfig`] says.
+    /// Directory of builds and state of the node's executor. None: the default of
+    /// [`super::RemoteConfig`].
     pub state_dir: Option<PathBuf>,
 }
 
 impl Target {
-    /// Whether ssh may go another way than straight to host and port, by the operator's configuration, a jump host or a
-    /// command. Then a bare connection tells nothing, and only a login does.
+    /// Whether ssh may use another route than host and port, by the operator's configuration, a
+    /// jump host or a proxy command. Then a plain TCP connection proves nothing; only a login does.
     pub fn takes_another_way(&self) -> bool {
         let ways = ["proxyjump", "proxycommand", "hostname"];
         self.user_config.is_some()
             || self.options.iter().any(|(name, _)| ways.iter().any(|w| name.eq_ignore_ascii_case(w)))
     }
 
-    /// Fit to be logged in to: names that are, and a host key to know it by.
+    /// Checks that the names are valid and that a host key is recorded.
     pub(super) fn check(&self) -> Result<(), SshError> {
         if self.host_keys.is_empty() {
             return Err(SshError::Name(format!("no host key of {} is recorded", self.node)));
@@ -52,7 +55,8 @@ impl Target {
         self.check_names()
     }
 
-    /// Fit for a login of a person's: names that are, or nothing where ssh's own configuration may say it.
+    /// Checks the names for a person's login. The user may be empty, because ssh's configuration
+    /// may supply it.
     pub(super) fn check_personal(&self) -> Result<(), SshError> {
         let user = if self.user.is_empty() { "anybody".to_owned() } else { self.user.clone() };
         Target { user, ..self.clone() }.check_names()
@@ -72,7 +76,7 @@ impl Target {
         Ok(())
     }
 
-    /// A known_hosts file for this node alone.
+    /// The content of a known_hosts file for this node only.
     pub(super) fn known_hosts(&self) -> Result<String, SshError> {
         let mut text = String::new();
         for line in &self.host_keys {
@@ -83,14 +87,15 @@ impl Target {
         Ok(text)
     }
 
-    /// A configuration for ssh: what must hold for this host first, since the first value wins, then the user's own, which
-    /// may name a jump host, certificates or hardware keys.
+    /// The content of an ssh configuration. The fixed options for this host come first, because the
+    /// first value wins. The user's own configuration follows; it may name a jump host,
+    /// certificates or hardware keys.
     pub(super) fn config(&self) -> Result<String, SshError> {
         self.config_with(&format!("{TRUST}{FIXED}"), &[])
     }
 
-    /// The same for a login of a person's: host keys are looked up as the person's ssh does it. Without a configuration of
-    /// the target's own, those that ssh reads by itself are in it.
+    /// As `config`, for a person's login: host keys are looked up by the person's own ssh settings.
+    /// Without a `user_config` it includes the files that ssh reads by default.
     pub(super) fn personal_config(&self) -> Result<String, SshError> {
         let usual: &[&str] = if self.user_config.is_some() { &[] } else { &["~/.ssh/config", "/etc/ssh/ssh_config"] };
         self.config_with(FIXED, usual)
@@ -113,7 +118,7 @@ impl Target {
             let _infallible = write!(text, "Match all\n  Include {path}\n");
         }
         if !self.last_keys.is_empty() {
-            // Files add up, in the order in which they are read.
+            // ssh tries all files in the order in which it reads them.
             let _infallible = writeln!(text, "Host {}", self.host);
             for key in &self.last_keys {
                 let _infallible = writeln!(text, "  IdentityFile {}", key.display());
@@ -123,18 +128,19 @@ impl Target {
     }
 }
 
-/// The name that known_hosts has the node's keys under, whatever the user's configuration makes of its address.
+/// The name of the node in known_hosts, independent of how the user's configuration changes its
+/// address.
 const ALIAS: &str = "remoor-node";
 
-/// Of a manager's login: keys from the inventory only.
+/// For a manager's login: accept only keys from the inventory.
 const TRUST: &str = "  HostKeyAlias remoor-node
   GlobalKnownHostsFile /dev/null
   KnownHostsCommand none
   CheckHostIP no
 ";
 
-/// Nothing here may be left to the user's configuration: texts that can be told apart, no forwarding, no command of somebody
-/// else, nothing learnt about host keys by the way.
+/// Options that the user's configuration must not change: log texts that can be classified, no
+/// forwarding, no foreign commands, no automatic changes of known host keys.
 const FIXED: &str = "  VerifyHostKeyDNS no
   UpdateHostKeys no
   LogLevel INFO
@@ -149,7 +155,8 @@ const FIXED: &str = "  VerifyHostKeyDNS no
   Tunnel no
 ";
 
-/// A host name or an address; nothing that ssh could take for an option, a user or a port.
+/// Accepts a host name or an address. Refuses anything that ssh could take for an option, a user or
+/// a port.
 pub(super) fn check_host(host: &str) -> Result<(), SshError> {
     if host.parse::<IpAddr>().is_ok() || is_word(host) {
         return Ok(());
@@ -157,7 +164,8 @@ pub(super) fn check_host(host: &str) -> Result<(), SshError> {
     Err(SshError::Name(format!("host {host:?}")))
 }
 
-/// An absolute path that needs no quoting anywhere, and holds none of ssh's own marks (`%`, `~`).
+/// Accepts an absolute path that needs no quoting and contains no special characters of ssh (`%`,
+/// `~`).
 pub(super) fn check_path(path: &Path) -> Result<(), SshError> {
     let fits = path.to_str().is_some_and(|text| {
         text.starts_with('/') && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-+@:,=".contains(&b))
@@ -165,7 +173,7 @@ pub(super) fn check_path(path: &Path) -> Result<(), SshError> {
     if fits { Ok(()) } else { Err(SshError::Name(format!("path {path:?}"))) }
 }
 
-/// `^[A-Za-z0-9][A-Za-z0-9._-]*$`, and `_` at the start, which users may have.
+/// `^[A-Za-z0-9_][A-Za-z0-9._-]*$`, at most 253 bytes. User names may begin with `_`.
 pub(super) fn is_word(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.len() <= 253

@@ -1,4 +1,5 @@
-//! One connection to systemd's own socket, or to it by the bus daemon. Blocks, but never longer than it may.
+//! One connection to systemd's private socket, or to systemd over the bus daemon. Calls block, but
+//! never longer than the deadline.
 
 use super::Sockets;
 use super::wire::{self, Arg, Call, Garbled, Message, Value};
@@ -10,49 +11,49 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often somebody who may stop it is asked.
+/// How often the `stop` callback is checked.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two tries where too many wait to be let in.
+/// Pause between two attempts to connect while the socket's queue is full.
 const BUSY: Duration = Duration::from_millis(5);
-/// Ends of jobs that are kept until they are asked for; the oldest go.
+/// Maximum number of stored job results that were not requested yet; the oldest are dropped.
 const ENDED_MAX: usize = 10_000;
-/// Longest line of the login.
+/// Maximum length of a line during authentication.
 const LINE_MAX: usize = 4096;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// Nobody listens, or lets us in. Nothing was done.
+    /// No process listens there, or the login was refused. Nothing was done.
     #[error("systemd does not answer here")]
     Absent,
-    /// What was asked may yet be done.
-    #[error("ran out of time")]
+    /// The request may still be executed.
+    #[error("timed out")]
     TimedOut,
-    /// What was asked may yet be done.
+    /// The request may still be executed.
     #[error("was cancelled")]
     Cancelled,
-    /// What was asked may be done.
+    /// The request may have been executed.
     #[error("the connection to systemd was lost")]
     Lost(#[source] std::io::Error),
-    #[error("systemd sent what can't be read: {0}")]
+    #[error("systemd sent an invalid message: {0}")]
     Garbled(#[from] Garbled),
-    /// Nothing was done. `name` is D-Bus's for the error.
+    /// Nothing was done. `name` is the D-Bus error name.
     #[error("{message}")]
     Refused { name: String, message: String },
 }
 
-/// How long somebody waits.
+/// Time limits and stop callback of a connection.
 pub struct Patience<'a> {
-    /// For everything.
+    /// Deadline for the whole work. None: no limit.
     pub until: Option<Instant>,
-    /// For each answer.
+    /// Maximum time for each answer.
     pub answer: Duration,
-    /// Whether to stop at once.
+    /// Whether to stop immediately.
     pub stop: Box<dyn Fn() -> bool + 'a>,
 }
 
 impl Patience<'_> {
-    /// Ready to read or write, or why not. `until`: beside its own.
+    /// Waits until the socket is ready. `until` is an additional deadline.
     fn wait(&self, socket: &OwnedFd, flags: PollFlags, until: Option<Instant>) -> Result<(), Fault> {
         loop {
             if (self.stop)() {
@@ -74,20 +75,21 @@ impl Patience<'_> {
     }
 }
 
+/// One authenticated D-Bus connection. Calls are made one at a time.
 pub struct Bus<'a> {
     socket: OwnedFd,
     patience: Patience<'a>,
     serial: u32,
     input: Vec<u8>,
-    /// Path and result.
+    /// Path and result of ended jobs.
     ended: VecDeque<(String, String)>,
     by_daemon: bool,
-    /// After a fault of the connection nothing can be told apart on it any longer.
+    /// After an error of the connection its answers can no longer be assigned to calls.
     broken: bool,
 }
 
 impl<'a> Bus<'a> {
-    /// To systemd itself, else by the bus daemon.
+    /// Connects to systemd's private socket, else to the bus daemon.
     pub fn open(sockets: &Sockets, patience: Patience<'a>) -> Result<Self, Fault> {
         let socket = match (dial(&sockets.private, &patience)?, &sockets.bus) {
             (Some(socket), _) => (socket, false),
@@ -104,11 +106,12 @@ impl<'a> Bus<'a> {
         Ok(bus)
     }
 
+    /// Whether the connection goes through the bus daemon.
     pub fn by_daemon(&self) -> bool {
         self.by_daemon
     }
 
-    /// A call to the bus daemon itself.
+    /// Calls the bus daemon itself.
     pub fn daemon(&mut self, member: &str, args: Vec<Arg>) -> Result<Vec<Value>, Fault> {
         let (destination, path) = ("org.freedesktop.DBus", "/org/freedesktop/DBus");
         self.call(&Call { destination, path, interface: destination, member, args })
@@ -143,7 +146,8 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// Waits until this job has ended: its result. As long as systemd lets the job run.
+    /// Waits for the end of a job and returns its result. The time is limited only by systemd and
+    /// by the deadline for the whole work.
     pub fn job_end(&mut self, job: &str) -> Result<String, Fault> {
         loop {
             if let Some(at) = self.ended.iter().position(|(path, _)| path == job) {
@@ -159,7 +163,8 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// Of what nobody asked for, the ends of jobs are of interest: number, path, unit, result.
+    /// Stores the results of jobs from signals (number, path, unit, result); ignores all other
+    /// signals.
     fn note(&mut self, message: Message) {
         if message.kind != wire::SIGNAL || message.member != "JobRemoved" {
             return;
@@ -172,8 +177,9 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// By the user id that the kernel tells the other side. All in one piece, and no call before the answer: what comes
-    /// together with the end of a login lies unread with systemd until more comes.
+    /// Authenticates by the user id that the kernel reports to the peer. Sends everything in one
+    /// write and no call before the answer, because systemd does not process bytes that arrive
+    /// together with the end of the authentication until more bytes arrive.
     fn log_in(&mut self) -> Result<(), Fault> {
         let uid = hex::encode(rustix::process::geteuid().as_raw().to_string());
         let until = Some(Instant::now() + self.patience.answer);
@@ -233,7 +239,7 @@ impl<'a> Bus<'a> {
     }
 }
 
-/// None: nobody listens there, or not to us.
+/// None: no process listens there, or connecting is not permitted.
 fn dial(path: &Path, patience: &Patience) -> Result<Option<OwnedFd>, Fault> {
     let Ok(address) = SocketAddrUnix::new(path) else { return Ok(None) };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -243,7 +249,7 @@ fn dial(path: &Path, patience: &Patience) -> Result<Option<OwnedFd>, Fault> {
         let socket = socket.map_err(|e| Fault::Lost(e.into()))?;
         match connect(&socket, &address) {
             Ok(()) => return Ok(Some(socket)),
-            // Others wait before us.
+            // The queue of waiting connections is full.
             Err(Errno::AGAIN | Errno::INTR) => {
                 let end = patience.until.map_or(until, |own| own.min(until));
                 if (patience.stop)() {

@@ -1,4 +1,4 @@
-//! What systemd is asked and told. Names of units are full ones.
+//! Requests to systemd. Unit names are full names.
 
 use super::bus::{Bus, Fault, Patience};
 use super::wire::{Arg, Call, Value};
@@ -11,7 +11,7 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// What a unit is to do.
+/// An operation on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Job {
     Start,
@@ -31,10 +31,10 @@ impl Job {
     }
 }
 
-/// What is done with a unit's file.
+/// A change of a unit's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitFiles {
-    /// `force`: links that stand in the way go.
+    /// `force`: replace conflicting links.
     Enable {
         force: bool,
     },
@@ -46,20 +46,22 @@ pub enum UnitFiles {
 /// A connection for one piece of work.
 pub struct Manager<'a> {
     bus: Bus<'a>,
-    /// It was asked to tell of the ends of jobs.
+    /// Whether job signals were subscribed.
     listens: bool,
 }
 
 impl<'a> Manager<'a> {
-    /// systemd answers no call while it reads all units anew, which on a large host takes a while.
+    /// Maximum time for an answer. systemd answers no call while it reloads all units, which takes
+    /// long on a large host.
     pub const ANSWER_MAX: Duration = Duration::from_secs(90);
 
+    /// Connects to systemd. `Absent`: systemd is not reachable; nothing was done.
     pub fn open(sockets: &Sockets, patience: Patience<'a>) -> Result<Self, Fault> {
         Ok(Self { bus: Bus::open(sockets, patience)?, listens: false })
     }
 
-    /// All that systemd says of a unit and that is plain, as `systemctl show` writes it. A unit that there is not has the
-    /// `LoadState` `not-found`.
+    /// Properties of a unit that have a plain text, as `systemctl show` prints them. A unit that
+    /// does not exist has the `LoadState` `not-found`.
     pub fn show(&mut self, unit: &str) -> Result<BTreeMap<String, String>, Fault> {
         let path = unit_path(unit);
         let (destination, interface) = (SYSTEMD, PROPERTIES);
@@ -73,7 +75,7 @@ impl<'a> Manager<'a> {
         Ok(shown.filter(|(_, text)| !text.is_empty()).collect())
     }
 
-    /// systemd's word for the whole machine, `running` or `degraded` for instance.
+    /// The state of the whole system, for instance `running` or `degraded`.
     pub fn system_state(&mut self) -> Result<String, Fault> {
         let (destination, path, interface) = (SYSTEMD, MANAGER_PATH, PROPERTIES);
         let args = vec![Arg::Text(MANAGER), Arg::Text("SystemState")];
@@ -95,7 +97,8 @@ impl<'a> Manager<'a> {
         Ok(files.filter_map(|file| texts(file.items(), [0, 1])).collect())
     }
 
-    /// Begins a job and waits for its end: its result, `done` if all is well. None: it was not waited for.
+    /// Starts a job. With `wait` returns its result after it has ended; `done` means success.
+    /// Otherwise returns None.
     pub fn run(&mut self, job: Job, unit: &str, wait: bool) -> Result<Option<String>, Fault> {
         if wait && !self.listens {
             self.listen()?;
@@ -105,7 +108,7 @@ impl<'a> Manager<'a> {
         if wait { self.bus.job_end(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Before the job begins, so that its end is not missed.
+    /// Subscribes before the job starts, so that its end is not missed.
     fn listen(&mut self) -> Result<(), Fault> {
         if self.bus.by_daemon() {
             let rule = format!("type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='JobRemoved'");
@@ -116,10 +119,10 @@ impl<'a> Manager<'a> {
         Ok(())
     }
 
-    /// Changes the links of a unit's file and lets systemd see it, as `systemctl` does.
+    /// Changes the links of a unit's file and reloads systemd, as `systemctl` does.
     pub fn set_unit_files(&mut self, what: UnitFiles, unit: &str) -> Result<(), Fault> {
         let units = Arg::List(vec![unit]);
-        // For good, not until the next boot.
+        // Permanently, not only until the next boot.
         let runtime = Arg::Bool(false);
         let (member, args) = match what {
             UnitFiles::Enable { force } => ("EnableUnitFiles", vec![units, runtime, Arg::Bool(force)]),
@@ -131,7 +134,7 @@ impl<'a> Manager<'a> {
         self.reload()
     }
 
-    /// systemd reads all units anew.
+    /// Reloads all units.
     pub fn reload(&mut self) -> Result<(), Fault> {
         self.call("Reload", vec![]).map(drop)
     }
@@ -149,7 +152,8 @@ fn texts<const N: usize>(items: &[Value], at: [usize; N]) -> Option<[String; N]>
     Some(out)
 }
 
-/// The object of a unit: what is no ASCII letter or digit, and a digit in front, is written as `_` and its hexadecimal.
+/// The D-Bus object path of a unit: a byte that is not an ASCII letter or digit, and a leading
+/// digit, is written as `_` and its hexadecimal value.
 fn unit_path(unit: &str) -> String {
     let mut path = format!("{MANAGER_PATH}/unit/");
     for (at, byte) in unit.bytes().enumerate() {

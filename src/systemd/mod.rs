@@ -1,15 +1,17 @@
-//! systemd, asked over D-Bus: no program is started for a question, and none on a host that has no bus daemon.
+//! Access to systemd over D-Bus. No program is started for a query, and a host without bus daemon
+//! is supported.
 //!
 //! ```text
 //!   wire.rs     messages to bytes and back (pure)
-//!   bus.rs      one connection: login, calls, answers, with a deadline and a stop
-//!   manager.rs  what is asked of systemd and told to it, jobs waited for
-//!   shown.rs    property values, written as `systemctl show` writes them (pure)
+//!   bus.rs      one connection: authentication, calls, answers, with a deadline and a stop callback
+//!   manager.rs  queries and orders to systemd, waiting for jobs
+//!   shown.rs    property values, formatted as by `systemctl show` (pure)
 //! ```
 //!
-//! A connection lives as long as what it is needed for and no longer: systemd sends every change of every unit to
-//! whoever is connected to its own socket, and keeps what is not read. What D-Bus does not do, `systemctl` does, which
-//! is up to the caller, who learns by [`Fault::Absent`] that nothing answers here.
+//! Keep a connection only as long as it is needed: systemd sends every change of every unit to each
+//! client of its private socket and buffers unread messages. Operations without a D-Bus method need
+//! `systemctl`. That is up to the caller; [`Fault::Absent`] tells it that systemd is not reachable
+//! here.
 
 mod bus;
 mod manager;
@@ -23,7 +25,7 @@ pub use manager::{Job, Manager, UnitFiles};
 
 use std::path::{Path, PathBuf};
 
-/// Kinds of units.
+/// Suffixes of the unit types.
 const SUFFIXES: [&str; 11] = [
     ".service",
     ".socket",
@@ -38,29 +40,30 @@ const SUFFIXES: [&str; 11] = [
     ".device",
 ];
 
-/// A unit's full name, as `systemctl` completes it.
+/// The full name of a unit, as `systemctl` completes it.
 pub fn unit_name(name: &str) -> String {
     if SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) { name.to_owned() } else { format!("{name}.service") }
 }
 
-/// Where systemd listens.
+/// Socket paths of systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sockets {
-    /// systemd's own, for root alone: it needs no bus daemon.
+    /// systemd's private socket, for root only. It needs no bus daemon.
     private: PathBuf,
-    /// The bus daemon's, for everybody.
+    /// The socket of the bus daemon, for all users.
     bus: Option<PathBuf>,
 }
 
 impl Default for Sockets {
-    /// Those of the system.
+    /// The paths of the system.
     fn default() -> Self {
         Self { private: "/run/systemd/private".into(), bus: Some("/run/dbus/system_bus_socket".into()) }
     }
 }
 
 impl Sockets {
-    /// systemd's own socket below this runtime directory, `/run` or a user's, and no bus.
+    /// systemd's private socket below this runtime directory (`/run` or that of a user), without a
+    /// bus.
     pub fn below(runtime: &Path) -> Self {
         Self { private: runtime.join("systemd/private"), bus: None }
     }

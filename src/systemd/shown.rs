@@ -1,10 +1,11 @@
-//! Property values as texts, by the rules of `systemctl show`, which go by the name of the property.
+//! Property values as texts, by the rules of `systemctl show`, which depend on the property name.
 
 use super::wire::Value;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// None: a value that has no plain text (`ExecStart`, `EnvironmentFiles`), or one whose bits have names.
+/// None: the value has no plain text (`ExecStart`, `EnvironmentFiles`), or is a bit set with named
+/// bits.
 pub fn text(name: &str, value: &Value) -> Option<String> {
     Some(match value {
         Value::Text(text) => text.replace('\n', "\\x0a"),
@@ -51,7 +52,7 @@ fn long(name: &str, number: u64) -> Option<String> {
     })
 }
 
-/// Of texts or numbers. Texts with blanks are quoted.
+/// A list of texts or numbers. Texts with blanks are quoted.
 fn list(items: &[Value]) -> Option<String> {
     let words: Option<Vec<String>> = items
         .iter()
@@ -65,7 +66,7 @@ fn list(items: &[Value]) -> Option<String> {
     Some(words?.join(" "))
 }
 
-/// As a shell takes it.
+/// Quotes a text for a shell if necessary.
 fn word(text: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !"\"\\`$*?['()<>|&;!".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -82,7 +83,7 @@ fn word(text: &str) -> String {
     out
 }
 
-/// Microseconds since 1970, in the machine's time zone; empty: never.
+/// Microseconds since 1970, in the machine's time zone. Empty: never.
 fn moment(us: u64) -> String {
     let at = i64::try_from(us).ok().filter(|us| *us > 0).and_then(|us| Timestamp::from_microsecond(us).ok());
     at.map_or_else(String::new, |at| at.to_zoned(TimeZone::system()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())
@@ -110,7 +111,7 @@ fn span(us: u64) -> String {
     let (mut left, mut words) = (us, Vec::new());
     for (unit, size) in UNITS {
         let count = left / size;
-        // Below a minute the rest is a fraction.
+        // Below a minute the rest is a decimal fraction.
         if size < 60_000_000 && size > 1 && count > 0 && left % size > 0 {
             let digits = size.ilog10() as usize;
             let fraction = format!("{:0digits$}", left % size);

@@ -1,4 +1,4 @@
-//! A systemd that is none, on a socket of its own: what is asked and answered, and what becomes of a bad peer.
+//! A fake systemd on its own socket: calls, answers, and an invalid peer.
 
 use super::wire::peer::bytes;
 use super::wire::{self, Message, Value};
@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Listens as the systemd of the runtime directory `runtime`. `answers` gets every call: member and arguments (lists
-/// too) as texts, and gives the bytes that are sent, of which it gets the serial number to answer to.
+/// Listens as the systemd of the runtime directory `runtime`. `answers` is called with member,
+/// arguments (also lists) as texts, and the serial number to answer to; it returns the bytes to
+/// send.
 pub fn stand_in(runtime: &Path, answers: impl Fn(&str, &[String], u32) -> Vec<u8> + Send + Sync + 'static) -> Sockets {
     let sockets = Sockets::below(runtime);
     std::fs::create_dir_all(runtime.join("systemd")).unwrap();
@@ -19,7 +20,7 @@ pub fn stand_in(runtime: &Path, answers: impl Fn(&str, &[String], u32) -> Vec<u8
     thread::spawn(move || {
         for stream in listener.incoming() {
             let answers = Arc::clone(&answers);
-            // A client that goes ends it.
+            // The thread ends when the client disconnects.
             thread::spawn(move || serve(stream.unwrap(), &*answers));
         }
     });
@@ -55,14 +56,14 @@ fn serve(mut stream: UnixStream, answers: &Answers) -> std::io::Result<()> {
     }
 }
 
-/// Answers to `GetAll`.
+/// The answer to `GetAll`.
 pub fn properties(serial: u32, of: &[(&str, &str)]) -> Vec<u8> {
     let pair =
         |(key, value): &(&str, &str)| Value::Struct(vec![Value::Text((*key).into()), Value::Text((*value).into())]);
     bytes(wire::REPLY, serial, &[], "a{sv}", &[Value::Array(of.iter().map(pair).collect())])
 }
 
-/// The end of job `path`, and then, or before, what a call that began it is told.
+/// The end of job `path` and the answer to the call that started it, in the order of `end_first`.
 pub fn job(serial: u32, path: &str, result: &str, end_first: bool) -> Vec<u8> {
     let text = |text: &str| Value::Text(text.into());
     let fields = [(3, b's', "JobRemoved")];

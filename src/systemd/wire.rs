@@ -1,36 +1,40 @@
-//! The D-Bus wire format, as far as systemd's interface needs it: whole messages to bytes and back, no file descriptors.
-//! Pure. The format is that of the D-Bus specification, "Message Protocol".
+//! The part of the D-Bus wire format that systemd's interface needs: whole messages to bytes and
+//! back, no file descriptors. Pure. Format: D-Bus specification, "Message Protocol".
 
-/// Longest message taken; systemd's longest answer, all units of a large host, has a few megabytes.
+/// Maximum size of a message. systemd's longest answer, all units of a large host, has a few
+/// megabytes.
 pub const MESSAGE_MAX: usize = 32 << 20;
-/// Bytes from whose first 16 the length of a message follows.
+/// Number of leading bytes from which the size of a message can be computed.
 pub const FIXED: usize = 16;
-/// Deepest nesting of values; the specification allows 32 arrays and 32 structures.
+/// Maximum nesting of values; the specification allows 32 arrays and 32 structures.
 const DEPTH_MAX: usize = 64;
 
+/// Message types of the specification.
 pub const CALL: u8 = 1;
 pub const REPLY: u8 = 2;
 pub const ERROR: u8 = 3;
 pub const SIGNAL: u8 = 4;
 
+/// A decoded value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Byte(u8),
     Bool(bool),
-    /// Of 16, 32 or 64 bits.
+    /// 16, 32 or 64 bits.
     Int(i64),
-    /// Of 16 or 32 bits.
+    /// 16 or 32 bits.
     Uint(u32),
     Long(u64),
     Double(f64),
     /// A text, an object path or a signature.
     Text(String),
     Array(Vec<Value>),
-    /// A structure, or a key with its value.
+    /// A structure, or a dictionary entry.
     Struct(Vec<Value>),
 }
 
 impl Value {
+    /// The text. None for other values.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -38,7 +42,7 @@ impl Value {
         }
     }
 
-    /// The members of an array or structure; none of anything else.
+    /// The members of an array or structure; empty for other values.
     pub fn items(&self) -> &[Value] {
         match self {
             Value::Array(items) | Value::Struct(items) => items,
@@ -47,7 +51,7 @@ impl Value {
     }
 }
 
-/// What a call takes: texts, booleans and lists of texts.
+/// An argument of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arg<'a> {
     Text(&'a str),
@@ -55,7 +59,7 @@ pub enum Arg<'a> {
     List(Vec<&'a str>),
 }
 
-/// A method of an object.
+/// A method call on an object.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     pub destination: &'a str,
@@ -65,6 +69,7 @@ pub struct Call<'a> {
     pub args: Vec<Arg<'a>>,
 }
 
+/// A decoded message. Fields that the message lacks are empty.
 #[derive(Debug, Default, PartialEq)]
 pub struct Message {
     pub kind: u8,
@@ -72,18 +77,18 @@ pub struct Message {
     pub path: String,
     pub interface: String,
     pub member: String,
-    /// Of an error.
+    /// Only for an error.
     pub name: String,
     pub answers: Option<u32>,
     pub body: Vec<Value>,
 }
 
-/// What came is no message of D-Bus; the connection can't be used any longer.
+/// The bytes are not a D-Bus message. The connection cannot be used any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not D-Bus: {0}")]
 pub struct Garbled(&'static str);
 
-/// The bytes of a call, little endian.
+/// Encodes a call, little endian.
 pub fn call(serial: u32, call: &Call) -> Vec<u8> {
     let mut body = Writer::default();
     let mut signature = String::new();
@@ -127,7 +132,7 @@ pub fn call(serial: u32, call: &Call) -> Vec<u8> {
     out.0
 }
 
-/// What is longer than the format can say is refused by the other side: nothing here comes near it.
+/// A longer value cannot be encoded and is refused by the peer; no message here is near this size.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -153,7 +158,7 @@ impl Writer {
         self.0.extend(text.as_bytes());
         self.0.push(0);
     }
-    /// The length does not count the padding before the first item.
+    /// The length does not include the padding before the first item.
     fn array(&mut self, align: usize, items: impl FnOnce(&mut Self)) {
         self.word(0);
         let at = self.0.len() - 4;
@@ -165,7 +170,7 @@ impl Writer {
     }
 }
 
-/// How long the message is that begins with these bytes.
+/// The size of the message that begins with these bytes.
 pub fn size(fixed: &[u8; FIXED]) -> Result<usize, Garbled> {
     let mut reader = Reader::new(fixed)?;
     reader.at = 4;
@@ -174,7 +179,7 @@ pub fn size(fixed: &[u8; FIXED]) -> Result<usize, Garbled> {
     usize::try_from(whole).ok().filter(|n| *n <= MESSAGE_MAX).ok_or(Garbled("a message is too long"))
 }
 
-/// Reads a whole message.
+/// Decodes a whole message.
 pub fn message(bytes: &[u8]) -> Result<Message, Garbled> {
     let mut reader = Reader::new(bytes)?;
     reader.at = 1;
@@ -216,14 +221,14 @@ struct Reader<'a> {
 type Read<'s> = Result<(Value, &'s [u8]), Garbled>;
 
 const SHORT: Garbled = Garbled("a message ends too early");
-const SIGNATURE: Garbled = Garbled("a signature has a fault");
+const SIGNATURE: Garbled = Garbled("a signature is invalid");
 
 impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, Garbled> {
         match bytes.first() {
             Some(b'l') => Ok(Self { bytes, at: 0, big: false }),
             Some(b'B') => Ok(Self { bytes, at: 0, big: true }),
-            _ => Err(Garbled("a message begins with no byte order")),
+            _ => Err(Garbled("a message begins with an unknown byte order")),
         }
     }
 
@@ -239,7 +244,7 @@ impl<'a> Reader<'a> {
     fn byte(&mut self) -> Result<u8, Garbled> {
         Ok(self.take(1)?[0])
     }
-    /// A number of `N` bytes, the least of them first.
+    /// A number of `N` bytes in little-endian order.
     fn number<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
         self.pad(N)?;
         let mut out = [0; N];
@@ -252,16 +257,17 @@ impl<'a> Reader<'a> {
     fn word(&mut self) -> Result<u32, Garbled> {
         Ok(u32::from_le_bytes(self.number()?))
     }
-    /// `count` bytes and the zero after them.
+    /// A text of `count` bytes and the terminating zero.
     fn text(&mut self, count: usize) -> Result<String, Garbled> {
         let text = String::from_utf8_lossy(self.take(count)?).into_owned();
-        if self.byte()? == 0 { Ok(text) } else { Err(Garbled("a text does not end")) }
+        if self.byte()? == 0 { Ok(text) } else { Err(Garbled("a text has no terminating zero")) }
     }
 
-    /// A value of the first type of `signature`, and the signature of what follows. A variant is what it holds.
+    /// Reads a value of the first type of `signature`; also returns the rest of the signature. A
+    /// variant yields its content.
     fn value<'s>(&mut self, signature: &'s [u8], depth: usize) -> Read<'s> {
         if depth > DEPTH_MAX {
-            return Err(Garbled("values lie too deep"));
+            return Err(Garbled("values are nested too deeply"));
         }
         let (kind, rest) = signature.split_first().ok_or(SIGNATURE)?;
         let value = match kind {
@@ -298,7 +304,7 @@ impl<'a> Reader<'a> {
         Ok((value, rest))
     }
 
-    /// `item`: what follows the `a`.
+    /// Reads an array. `item` is the signature after the `a`.
     fn array<'s>(&mut self, item: &'s [u8], depth: usize) -> Read<'s> {
         let rest = item.get(one_type(item, depth)?..).ok_or(SIGNATURE)?;
         let count = self.word()? as usize;
@@ -330,7 +336,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How long the first type of a signature is.
+/// The length of the first type of a signature.
 fn one_type(signature: &[u8], depth: usize) -> Result<usize, Garbled> {
     if depth > DEPTH_MAX {
         return Err(SIGNATURE);
@@ -342,7 +348,7 @@ fn one_type(signature: &[u8], depth: usize) -> Result<usize, Garbled> {
             while !matches!(signature.get(at), Some(b')' | b'}')) {
                 at += one_type(signature.get(at..).ok_or(SIGNATURE)?, depth + 1)?;
             }
-            // An empty structure would take no bytes: an array of it would never end.
+            // An empty structure takes no bytes, so an array of it would never end.
             if at == 1 { Err(SIGNATURE) } else { Ok(at + 1) }
         }
         Some(_) => Ok(1),
@@ -350,12 +356,12 @@ fn one_type(signature: &[u8], depth: usize) -> Result<usize, Garbled> {
     }
 }
 
-/// What a systemd sends, for tests that stand in for one.
+/// Encodes messages that systemd sends, for tests with a fake systemd.
 #[cfg(test)]
 pub mod peer {
     use super::*;
 
-    /// `kind` REPLY or ERROR to `answers`, or SIGNAL; fields as (code, type, text).
+    /// `kind` is REPLY or ERROR to `answers`, or SIGNAL; fields are (code, type, text).
     pub fn bytes(kind: u8, answers: u32, fields: &[(u8, u8, &str)], signature: &str, body: &[Value]) -> Vec<u8> {
         let mut inner = Writer::default();
         let mut rest = signature.as_bytes();

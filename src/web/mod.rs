@@ -1,5 +1,5 @@
-//! What both the checks and the playbooks ask of web servers: where redirections lead, and whom this machine trusts. Who
-//! sends the request, and what its answer means, stands with them.
+//! HTTP rules shared by checks and playbooks: redirects, and the CA certificates of this machine.
+//! The callers send the requests and judge the answers.
 
 mod redirect;
 
@@ -8,16 +8,16 @@ pub use redirect::{Hop, REQUESTS_MAX, basic, resolve, same_server};
 use std::sync::Arc;
 use ureq::tls::{Certificate, PemItem, parse_pem};
 
-/// Whom this machine trusts, as OpenSSL's environment or its directories say.
+/// The CA certificates of this machine, found like OpenSSL by environment variables or directories.
 pub fn roots() -> Result<Arc<Vec<Certificate<'static>>>, String> {
     let found = rustls_native_certs::load_native_certs();
     if let (true, Some(why)) = (found.certs.is_empty(), found.errors.first()) {
-        return Err(format!("this machine's own certificates: {why}"));
+        return Err(format!("CA certificates of this machine: {why}"));
     }
     Ok(Arc::new(found.certs.iter().map(|der| Certificate::from_der(der).to_owned()).collect()))
 }
 
-/// The certificates in a PEM file, at least one. Err: what is wrong with it.
+/// The certificates in a PEM file, at least one. Err: what is wrong with the file.
 pub fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     let items: Vec<PemItem> = parse_pem(pem).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
     let certificate = |item| match item {
@@ -25,5 +25,5 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
         _ => None,
     };
     let all: Vec<Certificate> = items.into_iter().filter_map(certificate).collect();
-    if all.is_empty() { Err("there is no certificate in it".into()) } else { Ok(all) }
+    if all.is_empty() { Err("it contains no certificate".into()) } else { Ok(all) }
 }

@@ -1,29 +1,30 @@
-//! Where a redirection leads, and what goes along there: as Go's `net/http` does it, which goss uses. Pure.
+//! Target and headers after a redirect, as in Go's `net/http`, which goss uses. Pure.
 
 use base64::Engine;
 use std::fmt::Write;
 
-/// So many requests at most, the first one included.
+/// Maximum number of requests, including the first.
 pub const REQUESTS_MAX: usize = 10;
-/// What goes along to the same host only, and to what is below it.
+/// Headers that are sent only to the same host and its subdomains.
 const SENSITIVE: [&str; 5] = ["authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization"];
 
-/// A request as it goes out.
+/// A request to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
     pub method: String,
-    /// As it is written, with user and password if it has them.
+    /// The unmodified URL, including user and password if any.
     pub url: String,
     /// Without `Host`.
     pub headers: Vec<(String, String)>,
-    /// A `Host` of the request's own.
+    /// A `Host` header set by the caller.
     pub host: Option<String>,
-    /// Whether the body goes along.
+    /// Whether the body is sent.
     pub body: bool,
 }
 
 impl Hop {
-    /// What follows an answer with `status` and `location`. None: that is the last answer. Err: where it leads, which is no HTTP.
+    /// The request after an answer with `status` and `location`. None: the answer is final. Err:
+    /// the target, which is not HTTP.
     pub fn next(&self, first: &str, status: u16, location: Option<&str>) -> Result<Option<Hop>, String> {
         let keeps = match status {
             301..=303 => false,
@@ -39,12 +40,12 @@ impl Hop {
                 next.method = "GET".to_owned();
             }
         }
-        // What names a host is another place, though it may be the same.
+        // A location with a host is another target, even if the host is the same.
         if scheme(location).is_some() || location.starts_with("//") {
             next.host = None;
         }
         let (from, to) = (host(first), host(&next.url));
-        // An address has nothing below it.
+        // An IPv6 address has no subdomains.
         let below = !to.contains(':') && to.strip_suffix(&from).is_some_and(|front| front.ends_with('.'));
         if to != from && !below {
             next.headers.retain(|(name, _)| !SENSITIVE.contains(&name.to_ascii_lowercase().as_str()));
@@ -52,20 +53,21 @@ impl Hop {
         Ok(Some(next))
     }
 
-    /// The URL as it is asked for: who asks stands in a header.
+    /// The URL for the request line: without credentials, which are sent in a header, and without
+    /// fragment.
     pub fn target(&self) -> String {
         let (scheme, authority, rest) = split(&self.url);
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         format!("{scheme}://{host}{}", escaped(rest.split('#').next().unwrap_or_default()))
     }
 
-    /// The `Authorization` among its headers.
+    /// The `Authorization` among the headers.
     pub fn authorization_given(&self) -> Option<&str> {
         let own = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
         own.map(|(_, value)| value.as_str())
     }
 
-    /// `Authorization` by user and password of the URL, unless a header names one.
+    /// `Authorization` from user and password of the URL. None if a header already sets it.
     pub fn authorization(&self) -> Option<String> {
         if self.authorization_given().is_some() {
             return None;
@@ -76,12 +78,12 @@ impl Hop {
     }
 }
 
-/// `Authorization` of a user with a password.
+/// `Authorization` for a user and password.
 pub fn basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode([user, b":", password].concat()))
 }
 
-/// Lower case, without port and brackets.
+/// The host in lower case, without port and brackets.
 fn host(url: &str) -> String {
     let authority = split(url).1;
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -92,7 +94,7 @@ fn host(url: &str) -> String {
     host.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Whether two addresses are of one server: scheme, host and port.
+/// Whether two URLs have the same scheme, host and port.
 pub fn same_server(one: &str, other: &str) -> bool {
     let server = |url: &str| {
         let (scheme, authority, _) = split(url);
@@ -105,21 +107,21 @@ pub fn same_server(one: &str, other: &str) -> bool {
     server(one) == server(other)
 }
 
-/// Scheme, authority, and what follows.
+/// Scheme, authority, and the rest.
 fn split(url: &str) -> (&str, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     (scheme, &rest[..end], &rest[end..])
 }
 
-/// What stands before the first colon, if that can be a scheme.
+/// The text before the first colon, if it is a valid scheme.
 fn scheme(location: &str) -> Option<&str> {
     let (scheme, _) = location.split_once(':')?;
     let known = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(known)).then_some(scheme)
 }
 
-/// `location` as it is meant at `base`. None: it is no HTTP.
+/// Resolves `location` relative to `base`. None: it is not HTTP.
 pub fn resolve(base: &str, location: &str) -> Option<String> {
     let (of_base, authority, rest) = split(base);
     if let Some(scheme) = scheme(location) {
@@ -133,7 +135,7 @@ pub fn resolve(base: &str, location: &str) -> Option<String> {
     let (path, more) = location.split_at(path_of(location));
     let (old, old_more) = rest.split_at(path_of(rest));
     let (path, more) = match path {
-        // A colon before the first slash, which is none of a scheme: Go takes it for nothing.
+        // A colon in the first path segment that does not end a scheme: Go rejects this.
         _ if path.split('/').next().is_some_and(|first| first.contains(':')) => return None,
         "" if more.starts_with('?') => (old.to_owned(), more),
         "" => (old.to_owned(), old_more),
@@ -163,21 +165,21 @@ fn without_dots(path: &str) -> String {
     format!("/{}", out.join("/"))
 }
 
-/// With `%20` and the like for what may not stand in a request.
+/// Percent-encodes characters that are not allowed in a request.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_graphic() && !br#""<>\^`{|}"#.contains(&byte) {
             out.push(char::from(byte));
         } else {
-            // Into a text, which takes everything.
+            // Writing to a String does not fail.
             let _ = write!(out, "%{byte:02X}");
         }
     }
     out
 }
 
-/// `%40` is `@`; what is no such number stays.
+/// Decodes percent escapes; an invalid escape stays unchanged.
 fn decoded(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -268,7 +270,7 @@ mod tests {
             let next = next(from, 302, to).unwrap();
             assert_eq!((next.headers.len(), next.host.is_some()), (headers, host), "{from} {to}");
         }
-        // What was left behind does not come back.
+        // A removed header does not return after a redirect to the first host.
         let there = next("http://h/", 302, "http://x/").unwrap();
         assert_eq!(there.next("http://h/", 302, Some("http://h/")).unwrap().unwrap().headers.len(), 1);
         for (status, location) in

@@ -1,30 +1,32 @@
-//! The inventory while its sources are read, and the merge that ends it.
+//! The inventory while its sources are read, and the final merge.
 //!
-//! Precedence, weakest first: groups of the inventory, `all` before parents before children; `group_vars/all`; the other
-//! `group_vars` in the same order; the host's own in the inventory; `host_vars`. Those beside a playbook, where there is one,
-//! come right after those beside the inventory. A later value replaces an earlier one whole, mappings too (Ansible's default).
+//! Precedence, weakest first: groups of the inventory (`all`, then parents, then children);
+//! `group_vars/all`; the other `group_vars` in the same order; the host's variables in the
+//! inventory; `host_vars`. Files next to a playbook come directly after the files next to the
+//! inventory. A later value replaces an earlier one completely, also a mapping (Ansible's default).
 
 use super::{AnsibleInventory, GROUPS_MAX, GroupEntry, HOSTS_MAX, HostEntry};
 use crate::model::Fault;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Variables with where each came from.
+/// Variables with their origins.
 pub type Vars = BTreeMap<String, (Value, String)>;
 
+/// Groups, hosts and faults collected from all sources so far.
 #[derive(Default)]
 pub struct Draft {
     pub groups: BTreeMap<String, DraftGroup>,
     pub hosts: BTreeMap<String, DraftHost>,
-    /// The hosts as they were named first.
+    /// Host names in the order of their first mention.
     pub host_order: Vec<String>,
-    /// Files and directories that were looked into.
+    /// Number of files and directories that were read.
     pub sources: usize,
     pub faults: Vec<Fault>,
     pub warnings: Vec<Fault>,
 }
 
-/// A place in a source; line 0 is the source as a whole.
+/// A position in a source; line 0 is the whole source.
 #[derive(Clone, Debug, Default)]
 pub struct At {
     pub file: String,
@@ -36,35 +38,39 @@ impl At {
     pub fn new(file: &str, line: u32, column: u32) -> Self {
         Self { file: file.to_owned(), line, column }
     }
+    /// An error at this position.
     pub fn fault(&self, message: impl Into<String>) -> Fault {
         Fault::error(&self.file, self.line, self.column, message)
     }
 }
 
+/// A group of the draft.
 #[derive(Default)]
 pub struct DraftGroup {
     pub hosts: BTreeSet<String>,
-    /// With where each was said, for the fault of a loop.
+    /// Each with its position, for the fault of a cycle.
     pub children: BTreeMap<String, At>,
     pub vars: Vars,
     /// From `group_vars`.
     pub file_vars: Vars,
-    /// From the `group_vars` beside a playbook.
+    /// From the `group_vars` next to a playbook.
     pub near_vars: Vars,
-    /// `ansible_group_priority`; among groups of the same depth the greater wins.
+    /// `ansible_group_priority`; among groups of the same depth the greater value wins.
     priority: Option<i64>,
 }
 
+/// A host of the draft.
 #[derive(Default)]
 pub struct DraftHost {
     pub vars: Vars,
     /// From `host_vars`.
     pub file_vars: Vars,
-    /// From the `host_vars` beside a playbook.
+    /// From the `host_vars` next to a playbook.
     pub near_vars: Vars,
 }
 
 impl Draft {
+    /// The group; it is added if it is missing.
     pub fn group(&mut self, name: &str) -> &mut DraftGroup {
         self.groups.entry(name.to_owned()).or_default()
     }
@@ -74,7 +80,7 @@ impl Draft {
         if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
             if self.hosts.len() == HOSTS_MAX {
                 self.faults.push(at.fault(format!("more than {HOSTS_MAX} hosts")));
-                // One over, so that the fault is said once.
+                // Insert one host more, so that this fault is reported only once.
                 self.hosts.insert(host.to_owned(), DraftHost::default());
             }
             return;
@@ -86,6 +92,7 @@ impl Draft {
         self.group(group).hosts.insert(host.to_owned());
     }
 
+    /// Adds a group to its parent; both are added if they are missing.
     pub fn add_child(&mut self, parent: &str, child: &str, at: &At) {
         self.group(child);
         self.group(parent).children.entry(child.to_owned()).or_insert_with(|| at.clone());
@@ -94,13 +101,14 @@ impl Draft {
         }
     }
 
+    /// Sets a variable of a host; ignored for an unknown host.
     pub fn set_host(&mut self, host: &str, name: &str, value: Value, origin: &str) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.vars.insert(name.to_owned(), (value, origin.to_owned()));
         }
     }
 
-    /// `ansible_group_priority` is no variable but an order.
+    /// Sets a variable. `ansible_group_priority` is not a variable but sets the priority.
     pub fn set_group(&mut self, group: &str, name: &str, value: Value, origin: &str, at: &At) {
         if name != "ansible_group_priority" {
             self.group(group).vars.insert(name.to_owned(), (value, origin.to_owned()));
@@ -110,13 +118,13 @@ impl Draft {
         match number {
             Some(number) => self.group(group).priority = Some(number),
             None => {
-                let message = format!("`ansible_group_priority` of `{group}` is no whole number");
+                let message = format!("`ansible_group_priority` of `{group}` is not a whole number");
                 self.faults.push(at.fault(message));
             }
         }
     }
 
-    /// Ties up loose ends and merges; Err with every fault if there is one.
+    /// Adds missing parents and groups and merges the variables. Err: all faults.
     pub fn resolve(mut self) -> Result<AnsibleInventory, Vec<Fault>> {
         self.group("all");
         self.group("ungrouped");
@@ -136,7 +144,7 @@ impl Draft {
             let member = self.memberships(name, &parents);
             let ranked: Vec<&DraftGroup> =
                 order.iter().filter(|g| member.contains(g.as_str())).map(|g| &self.groups[g]).collect();
-            // `all` is the first of the order, so its group_vars come first as well.
+            // `all` is the first in the order, so its group_vars come first too.
             let (all, others) = ranked.split_at(1.min(ranked.len()));
             let layers = ranked
                 .iter()
@@ -168,12 +176,13 @@ impl Draft {
         Ok(AnsibleInventory { hosts, groups, warnings: self.warnings })
     }
 
-    /// A group that is its own descendant, named once with its way round.
+    /// Finds groups that contain themselves; reports each cycle once.
     fn find_loops(&mut self) {
         let mut done = BTreeSet::new();
         let mut found = Vec::new();
         for start in self.groups.keys() {
-            // Explicit stack: chains of groups may be long. Each frame is a group and its children not looked at yet.
+            // Explicit stack, because chains of groups may be long. Each frame is a group and its
+            // unvisited children.
             let mut way: Vec<(&str, Vec<&str>)> = Vec::new();
             let frame =
                 |name: &'_ str| -> Vec<&str> { self.groups[name].children.keys().map(String::as_str).collect() };
@@ -199,7 +208,7 @@ impl Draft {
         self.faults.extend(found);
     }
 
-    /// Groups without a parent go under `all`; hosts without a group into `ungrouped`.
+    /// Puts groups without a parent under `all`, and hosts without a group into `ungrouped`.
     fn adopt_orphans(&mut self) {
         let with_parent: BTreeSet<String> =
             self.groups.values().flat_map(|group| group.children.keys().cloned()).collect();
@@ -248,8 +257,8 @@ impl Draft {
         member
     }
 
-    /// Groups in the order in which their variables are laid over each other: by depth (longest way from `all`), then
-    /// priority, then name. There are no loops any more.
+    /// Groups in the order in which their variables are merged: by depth (longest path from `all`),
+    /// then priority, then name. Cycles were excluded before.
     fn order(&self) -> Vec<String> {
         let mut waiting: BTreeMap<&str, usize> = self.groups.keys().map(|name| (name.as_str(), 0)).collect();
         for child in self.groups.values().flat_map(|group| group.children.keys()) {

@@ -1,4 +1,5 @@
-//! Variables of a command line, `-e` of Ansible: `a=1 b="x y"`, whose values are texts; a mapping in YAML or JSON; `@FILE` of one.
+//! Variables of a command line, `-e` as in Ansible: `a=1 b="x y"`, whose values are texts; a
+//! mapping in YAML or JSON; or `@FILE` with a mapping.
 
 use super::source::{content, vault};
 use super::words;
@@ -7,10 +8,10 @@ use crate::model::Fault;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// How a fault names what is not from a file.
+/// The name in a fault for text that is not from a file.
 const HERE: &str = "--extra-vars";
 
-/// The variables of one such option; reads a file where it names one.
+/// The variables of one such option. Reads the file if it names one.
 pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let text = text.trim();
     if let Some(file) = text.strip_prefix('@') {
@@ -30,7 +31,7 @@ pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     for word in words::split_whole(text).map_err(|why| wrong(format!("`{text}` has {why}")))? {
         match word.split_once('=') {
             Some((name, value)) if !name.is_empty() => out.insert(name.to_owned(), Value::from(value)),
-            _ => return Err(wrong(format!("`{word}` is no KEY=VALUE"))),
+            _ => return Err(wrong(format!("`{word}` is not KEY=VALUE"))),
         };
     }
     Ok(out)
@@ -65,7 +66,7 @@ mod tests {
             assert_eq!(extra_vars(text).map(Value::Object), Ok(want), "{text}");
         }
         for (text, word) in [
-            ("a", "`a` is no KEY=VALUE"),
+            ("a", "`a` is not KEY=VALUE"),
             ("a='", "without its end"),
             ("[1]", "takes a mapping"),
             ("{a: ", "--extra-vars:1"),

@@ -1,11 +1,12 @@
-//! Inventories in INI: `[group]`, `[group:vars]`, `[group:children]`, hosts with `name=value` behind them.
+//! Inventories in INI format: `[group]`, `[group:vars]`, `[group:children]`, hosts with
+//! `name=value` after them.
 
 use super::draft::{At, Draft};
 use super::{literal, pattern, words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads the lines of `text` into `draft`; faults go there too.
+/// Reads the lines of `text` into `draft`; also records faults there.
 pub fn read(file: &str, text: &str, draft: &mut Draft) {
     let mut declared: BTreeSet<String> = draft.groups.keys().cloned().collect();
     declared.extend(["all".to_owned(), "ungrouped".to_owned()]);
@@ -31,7 +32,8 @@ enum Part {
     Hosts,
     Vars,
     Children,
-    /// The heading was wrong: its lines would only give faults that follow from that.
+    /// The heading was invalid. The lines of the section are skipped, because they would only cause
+    /// follow-up faults.
     Skip,
 }
 
@@ -41,7 +43,8 @@ struct Ini<'a> {
     group: String,
     part: Part,
     declared: BTreeSet<String>,
-    /// Groups that are named and must be declared by the end, with what to say if not.
+    /// Groups that are referenced and must be declared by the end, with the message if they are
+    /// not.
     wanted: BTreeMap<String, (At, String)>,
 }
 
@@ -78,7 +81,7 @@ impl Ini<'_> {
         };
         self.group = group.to_owned();
         if matches!(self.part, Part::Vars) {
-            let message = format!("[{group}:vars] is for a group that is declared nowhere");
+            let message = format!("[{group}:vars] is for a group that is not declared");
             self.wanted.entry(group.to_owned()).or_insert((at.clone(), message));
         } else {
             self.declared.insert(group.to_owned());
@@ -107,7 +110,7 @@ impl Ini<'_> {
             match word.split_once('=') {
                 Some((name, value)) if !name.is_empty() => vars.push((name, literal::value(value))),
                 _ => {
-                    let fault = at.fault(format!("`{word}` behind the host `{pattern}` is no name=value"));
+                    let fault = at.fault(format!("`{word}` after the host `{pattern}` is not name=value"));
                     self.draft.faults.push(fault.hint("one host a line; no blanks around `=`"));
                 }
             }
@@ -131,26 +134,27 @@ impl Ini<'_> {
                 let origin = format!("{}: group {}", self.file, self.group);
                 self.draft.set_group(&self.group, name.trim(), literal::value(value.trim()), &origin, at);
             }
-            _ => self.draft.faults.push(at.fault(format!("`{line}` is no name=value"))),
+            _ => self.draft.faults.push(at.fault(format!("`{line}` is not name=value"))),
         }
     }
 
     fn child(&mut self, line: &str, at: &At) {
         let (name, rest) = line.split_at(line.find(|c: char| c.is_whitespace() || c == '#').unwrap_or(line.len()));
         if name.contains([':', ']', '=']) || !(rest.trim().is_empty() || rest.trim_start().starts_with('#')) {
-            self.draft.faults.push(at.fault(format!("`{line}` is no group name")));
+            self.draft.faults.push(at.fault(format!("`{line}` is not a group name")));
             return;
         }
         self.draft.add_child(&self.group, name, at);
-        let message = format!("[{}:children] names the group `{name}`, which is declared nowhere", self.group);
+        let message = format!("[{}:children] names the group `{name}`, which is not declared", self.group);
         self.wanted.entry(name.to_owned()).or_insert((at.clone(), message));
     }
 }
 
-/// A section's heading: the group and what stands behind its colon. None if the line is none.
+/// The heading of a section: the group and the text after its colon. None if the line is no
+/// heading.
 fn heading(line: &str) -> Option<Result<(&str, Option<&str>), String>> {
     let inner = line.strip_prefix('[')?;
-    let wrong = || line.ends_with(']').then(|| Err(format!("`{line}` is no section")));
+    let wrong = || line.ends_with(']').then(|| Err(format!("`{line}` is not a section")));
     let Some((inner, rest)) = inner.split_once(']') else { return wrong() };
     // `[fe80::1]:22` begins a host, not a section.
     if !(rest.trim().is_empty() || rest.trim_start().starts_with('#')) {
@@ -162,7 +166,7 @@ fn heading(line: &str) -> Option<Result<(&str, Option<&str>), String>> {
     };
     let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
     if group.is_empty() || group.contains(char::is_whitespace) || part.is_some_and(|part| !is_word(part)) {
-        return Some(Err(format!("`{line}` is no section")));
+        return Some(Err(format!("`{line}` is not a section")));
     }
     Some(Ok((group, part)))
 }

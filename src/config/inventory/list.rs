@@ -1,12 +1,12 @@
-//! The other direction: an inventory as `--list` and `--host` of an executable inventory print it.
+//! Writes an inventory in the format of `--list` and `--host` of an executable inventory.
 
 use super::AnsibleInventory;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 impl AnsibleInventory {
-    /// What Ansible reads from `--list`: groups with members, and in `_meta.hostvars` each host's merged variables with
-    /// those of `extra_hostvars` over them.
+    /// The JSON that Ansible reads from `--list`: groups with members, and in `_meta.hostvars` each
+    /// host's merged variables, overridden by `extra_hostvars`.
     pub fn to_list_json(&self, extra_hostvars: &BTreeMap<String, Map<String, Value>>) -> Value {
         let hostvars: Map<String, Value> = self
             .hosts
@@ -16,14 +16,14 @@ impl AnsibleInventory {
         let mut list = Map::from_iter([("_meta".to_owned(), json!({ "hostvars": hostvars }))]);
         for (name, group) in &self.groups {
             let mut out = Map::new();
-            // Ansible takes every host for one of `all` and lists none there.
+            // Every host belongs to `all` in Ansible, so none is listed there.
             if !group.hosts.is_empty() && name != "all" {
                 out.insert("hosts".into(), json!(group.hosts));
             }
             if !group.children.is_empty() {
                 out.insert("children".into(), json!(group.children));
             }
-            // Ansible takes a group without any of its keys for a host.
+            // Ansible would take a group without any of its keys for a host.
             if out.is_empty() {
                 out.insert("hosts".into(), json!([]));
             }
@@ -32,7 +32,8 @@ impl AnsibleInventory {
         Value::Object(list)
     }
 
-    /// What Ansible reads from `--host NAME`: the merged variables, `extra` over them. None for an unknown host.
+    /// The JSON that Ansible reads from `--host NAME`: the merged variables, overridden by `extra`.
+    /// None for an unknown host.
     pub fn host_json(&self, name: &str, extra: Option<&Map<String, Value>>) -> Option<Value> {
         let mut vars = self.hosts.get(name)?.vars.clone();
         vars.extend(extra.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())));

@@ -1,13 +1,14 @@
-//! Values of INI inventories: Python literals where they are one, text otherwise, as Ansible takes them.
+//! Values of INI inventories: Python literals if possible, text otherwise, as in Ansible.
 //!
-//! `80` is a number, `True` a boolean, `[1, 'a']` a list, `yes`, `0644` and `10.0.0.1` are text. Complex numbers, bytes
-//! and numbers that do not fit 64 bits stay the text they are.
+//! `80` is a number, `True` a boolean, `[1, 'a']` a list; `yes`, `0644` and `10.0.0.1` are text.
+//! Complex numbers, bytes, and numbers that do not fit into 64 bits stay text.
 
 use serde_json::{Map, Number, Value};
 
-/// Deepest nesting of a value that is still taken for a literal.
+/// Maximum nesting of a literal.
 const DEPTH_MAX: usize = 32;
 
+/// The literal in `text`, or `text` itself.
 pub fn value(text: &str) -> Value {
     let mut parser = Parser { rest: text.trim_start_matches([' ', '\t']), depth: 0 };
     match parser.value() {
@@ -35,13 +36,13 @@ impl<'a> Parser<'a> {
             None => false,
         }
     }
-    /// Nothing but blanks and a comment is left.
+    /// Whether only blanks and a comment remain.
     fn at_end(&mut self) -> bool {
         self.skip();
         self.rest.is_empty() || self.rest.starts_with('#')
     }
 
-    /// A value, or several with commas, which is a tuple.
+    /// A value, or several with commas, which form a tuple.
     fn value(&mut self) -> Option<Value> {
         let first = self.one()?;
         self.skip();
@@ -63,7 +64,7 @@ impl<'a> Parser<'a> {
         }
         let value = match self.rest.chars().next()? {
             '[' => self.items('[', ']').map(|(items, _)| Value::Array(items)),
-            // Brackets without a comma are only brackets.
+            // Parentheses without a comma only group.
             '(' => self.items('(', ')').map(|(mut items, commas)| match (items.len(), commas) {
                 (1, false) => items.remove(0),
                 _ => Value::Array(items),
@@ -125,7 +126,7 @@ impl<'a> Parser<'a> {
                 if !map.is_empty() {
                     return None;
                 }
-                // No colon after the first: a set, which becomes a list.
+                // No colon after the first item: a set, which becomes a list.
                 self.rest = before;
                 let (items, _) = self.items('{', '}')?;
                 let mut once: Vec<Value> = Vec::new();
@@ -152,7 +153,7 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Option<Value> {
-        // One sign at most: two are an expression, not a literal.
+        // At most one sign, because two form an expression, not a literal.
         let negative = self.eat("-");
         if !negative {
             self.eat("+");
@@ -172,7 +173,7 @@ impl<'a> Parser<'a> {
         Some(value)
     }
 
-    /// One string, or several beside each other, which are one.
+    /// One string, or several adjacent ones, which are concatenated.
     fn strings(&mut self) -> Option<Value> {
         let mut out = String::new();
         loop {
@@ -214,7 +215,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What stands after a backslash; gives the bytes it takes.
+/// Decodes the character after a backslash. Returns the number of bytes that it takes.
 fn escape(left: &str, escaped: char, out: &mut String) -> Option<usize> {
     let hex = |digits: usize| {
         let text = left.get(1..1 + digits).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()))?;
@@ -247,7 +248,7 @@ fn escape(left: &str, escaped: char, out: &mut String) -> Option<usize> {
 }
 
 fn number(text: &str, negative: bool) -> Option<Value> {
-    // Underscores stand between digits only.
+    // Underscores are allowed only between digits.
     if text.starts_with('_') || text.ends_with('_') || text.contains("__") {
         return None;
     }

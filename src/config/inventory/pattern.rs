@@ -2,7 +2,7 @@
 
 use super::HOSTS_MAX;
 
-/// Names and port of a host pattern; Err says what is wrong with it.
+/// Names and port of a host pattern. Err: what is wrong with it.
 pub fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String> {
     let (host, port) = split_port(pattern)?;
     let names = expand_ranges(host)?;
@@ -10,23 +10,25 @@ pub fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String> {
     Ok((names, port))
 }
 
-/// Whether it can be a host's name. It becomes a word of command lines and part of file names, so it is held to that.
+/// Checks a host name. It becomes part of command lines and file names, so only safe characters are
+/// allowed.
 pub fn check_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ',' | '=' | '\\' | '[' | ']');
     if name.is_empty() || name.len() > 253 || name.starts_with(['-', '.']) || name.contains(bad) {
-        return Err(format!("`{name}` is no host name"));
+        return Err(format!("`{name}` is not a host name"));
     }
     Ok(())
 }
 
-/// A port follows the only colon outside brackets, or brackets around the whole host (IPv6). Other colons belong to the name.
+/// A port follows the only colon outside brackets, or brackets around the whole host (IPv6). Other
+/// colons belong to the name.
 fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
     let port_of = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     if let Some((host, port)) = pattern.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:"))
         && !host.contains(['[', ']'])
         && port.bytes().all(|b| b.is_ascii_digit())
     {
-        return Ok((host, Some(port_of(port).ok_or_else(|| format!("`{port}` is no port"))?)));
+        return Ok((host, Some(port_of(port).ok_or_else(|| format!("`{port}` is not a port"))?)));
     }
     let mut depth = 0_usize;
     let colons: Vec<usize> = pattern
@@ -46,13 +48,13 @@ fn split_port(pattern: &str) -> Result<(&str, Option<u16>), String> {
             let port = &pattern[at + 1..];
             port_of(port)
                 .map(|port| (&pattern[..at], Some(port)))
-                .ok_or_else(|| format!("`{port}` after the colon of `{pattern}` is no port"))
+                .ok_or_else(|| format!("`{port}` after the colon of `{pattern}` is not a port"))
         }
         _ => Ok((pattern, None)),
     }
 }
 
-/// Replaces the first range, then those of the results.
+/// Expands the ranges one after the other.
 fn expand_ranges(host: &str) -> Result<Vec<String>, String> {
     let mut done = vec![String::new()];
     let mut rest = host;
@@ -74,7 +76,7 @@ fn expand_ranges(host: &str) -> Result<Vec<String>, String> {
     Ok(done)
 }
 
-/// `01:10`, `a:f`, `0:10:2`; both ends belong to it, a leading zero fixes the width.
+/// `01:10`, `a:f`, `0:10:2`. Both ends are included; a leading zero fixes the width.
 fn items(range: &str) -> Result<Vec<String>, String> {
     let wrong = |why: &str| format!("the range [{range}] {why}");
     let parts: Vec<&str> = range.split(':').collect();
@@ -84,13 +86,13 @@ fn items(range: &str) -> Result<Vec<String>, String> {
         _ => return Err(wrong("must be first:last or first:last:step")),
     };
     let step: usize =
-        step.parse().ok().filter(|step| *step > 0).ok_or_else(|| wrong("has a step that is no number above 0"))?;
+        step.parse().ok().filter(|step| *step > 0).ok_or_else(|| wrong("has a step that is not a number above 0"))?;
     let letter = |text: &str| match text.as_bytes() {
         [b] if b.is_ascii_alphabetic() => Some(*b),
         _ => None,
     };
     if let (Some(a), Some(b)) = (letter(first), letter(last)) {
-        // Ansible's alphabet: small letters before capitals.
+        // Ansible's alphabet: lower case before upper case.
         let alphabet: Vec<u8> = (b'a'..=b'z').chain(b'A'..=b'Z').collect();
         let at = |letter| alphabet.iter().position(|l| *l == letter).unwrap_or_default();
         if at(a) > at(b) {
@@ -143,19 +145,19 @@ mod tests {
     #[test]
     fn mistakes() {
         let table = [
-            ("web:ssh", "`ssh` after the colon of `web:ssh` is no port"),
-            ("web:", "`` after the colon of `web:` is no port"),
-            ("web:70000", "`70000` after the colon of `web:70000` is no port"),
+            ("web:ssh", "`ssh` after the colon of `web:ssh` is not a port"),
+            ("web:", "`` after the colon of `web:` is not a port"),
+            ("web:70000", "`70000` after the colon of `web:70000` is not a port"),
             ("web[1:2", "`web[1:2` has a `[` without its `]`"),
             ("web1]", "`web1]` has a `]` without its `[`"),
             ("web[1]", "the range [1] must be first:last or first:last:step"),
             ("web[01:9]", "the range [01:9] has ends of different width"),
             ("web[3:1]", "the range [3:1] ends before it begins"),
             ("web[1:x]", "the range [1:x] has ends that are neither numbers nor single letters"),
-            ("web[1:9:0]", "the range [1:9:0] has a step that is no number above 0"),
+            ("web[1:9:0]", "the range [1:9:0] has a step that is not a number above 0"),
             ("web[0:99999999999]", "the range [0:99999999999] stands for more than 10000 hosts"),
             ("w[0:999]x[0:999]", "`w[0:999]x[0:999]` stands for more than 10000 hosts"),
-            ("-oProxyCommand", "`-oProxyCommand` is no host name"),
+            ("-oProxyCommand", "`-oProxyCommand` is not a host name"),
         ];
         for (pattern, want) in table {
             assert_eq!(expand(pattern).unwrap_err(), want, "{pattern}");

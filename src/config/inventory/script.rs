@@ -1,5 +1,6 @@
-//! Executable inventories: runs `PROGRAM --list` (and `--host NAME` where the list lacks `_meta`) within bounds of time and
-//! output, and reads the JSON. The program is the operator's own and runs with this process's rights, in its directory.
+//! Executable inventories: runs `PROGRAM --list` (and `--host NAME` if the list lacks `_meta`) with
+//! limits of time and output, and parses the JSON. The program belongs to the operator and runs
+//! with the rights of this process, in the program's own directory.
 
 use super::draft::{At, Draft};
 use super::pattern;
@@ -14,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Bounds of one executable inventory, for all its runs together.
+/// Limits of one executable inventory, for all its runs together.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub time: Duration,
@@ -27,23 +28,23 @@ impl Default for Bounds {
     }
 }
 
-/// Bytes of a program's complaints that are repeated.
+/// Maximum bytes of a program's stderr in a message.
 const COMPLAINT_BYTES: usize = 2000;
 
-/// Runs the program and reads its groups into `draft`; faults go there too.
+/// Runs the program and reads its groups into `draft`; also records faults there.
 pub fn read(file: &str, program: &Path, bounds: Bounds, draft: &mut Draft) {
     let at = At::new(file, 0, 0);
     let deadline = Instant::now() + bounds.time;
     let run = |arguments: &[&str]| -> Result<Value, Fault> {
         let output = run(program, arguments, deadline, bounds).map_err(|why| at.fault(why))?;
-        let said = format!("`{} {}`", file, arguments.join(" "));
+        let command = format!("`{} {}`", file, arguments.join(" "));
         if output.iter().all(u8::is_ascii_whitespace) && arguments[0] == "--host" {
             return Ok(Value::Object(Map::new()));
         }
         serde_json::from_slice(&output).map_err(|error| {
-            let place = format!("{said} prints no JSON: {error}");
+            let place = format!("{command} does not print JSON: {error}");
             at.fault(place).hint(
-                "an executable inventory answers `--list` with JSON on its standard output, messages on the other",
+                "an executable inventory answers `--list` with JSON on standard output and writes messages to standard error",
             )
         })
     };
@@ -56,15 +57,15 @@ pub fn read(file: &str, program: &Path, bounds: Bounds, draft: &mut Draft) {
     }
 }
 
-/// Reads the groups of the list; true if host variables came with it.
+/// Reads the groups of the list. True if it contains host variables.
 fn groups(list: &Value, at: &At, draft: &mut Draft) -> Result<bool, String> {
     let mut has_meta = false;
-    let list = list.as_object().ok_or("`--list` prints no JSON object")?;
+    let list = list.as_object().ok_or("`--list` does not print a JSON object")?;
     let origin = format!("{}: --list", at.file);
     for (name, group) in list {
         if name == "_meta" {
             if group.get("hostvars").is_some_and(|vars| !vars.is_object()) {
-                return Err("`_meta.hostvars` is no object".into());
+                return Err("`_meta.hostvars` is not an object".into());
             }
             has_meta = group.get("hostvars").is_some();
             continue;
@@ -72,7 +73,7 @@ fn groups(list: &Value, at: &At, draft: &mut Draft) -> Result<bool, String> {
         draft.group(name);
         let (hosts, children, vars) = match group {
             Value::Array(hosts) => (hosts.clone(), Vec::new(), None),
-            // A group without any of the three is a host of that name with these variables.
+            // An object without these keys is a host of that name with these variables.
             Value::Object(vars) if !["hosts", "children", "vars"].iter().any(|key| vars.contains_key(*key)) => {
                 (vec![Value::from(name.as_str())], Vec::new(), Some(vars))
             }
@@ -80,19 +81,19 @@ fn groups(list: &Value, at: &At, draft: &mut Draft) -> Result<bool, String> {
                 let names = |key: &str| match group.get(key) {
                     None | Some(Value::Null) => Ok(Vec::new()),
                     Some(Value::Array(names)) => Ok(names.clone()),
-                    Some(_) => Err(format!("`{key}` of the group `{name}` is no list")),
+                    Some(_) => Err(format!("`{key}` of the group `{name}` is not a list")),
                 };
                 let vars = match group.get("vars") {
                     None | Some(Value::Null) => None,
                     Some(Value::Object(vars)) => Some(vars),
-                    Some(_) => return Err(format!("`vars` of the group `{name}` is no object")),
+                    Some(_) => return Err(format!("`vars` of the group `{name}` is not an object")),
                 };
                 (names("hosts")?, names("children")?, vars)
             }
             _ => return Err(format!("the group `{name}` is neither list nor object")),
         };
         let text = |value: &Value| {
-            value.as_str().map(str::to_owned).ok_or(format!("the group `{name}` has a name that is no text: {value}"))
+            value.as_str().map(str::to_owned).ok_or(format!("the group `{name}` has a name that is not text: {value}"))
         };
         for host in &hosts {
             let host = text(host)?;
@@ -128,7 +129,7 @@ fn host_vars(
                 Ok(vars) => (vars, format!("{}: --host {host}", at.file)),
                 Err(fault) => {
                     draft.faults.push(fault);
-                    // The others would end alike, and late.
+                    // The other hosts would probably fail in the same way, and later.
                     return;
                 }
             }
@@ -140,7 +141,7 @@ fn host_vars(
                     draft.set_host(&host, &name, value, &origin);
                 }
             }
-            _ => draft.faults.push(at.fault(format!("the variables of the host `{host}` are no object"))),
+            _ => draft.faults.push(at.fault(format!("the variables of the host `{host}` are not an object"))),
         }
     }
 }
@@ -162,26 +163,27 @@ fn mentioned(list: &Value) -> BTreeSet<String> {
     out
 }
 
-/// Standard output of one run. The whole process group is killed at the deadline, at too much output, and at the end.
+/// Standard output of one run. The whole process group is killed at the deadline, after too much
+/// output, and at the end.
 fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: Bounds) -> Result<Vec<u8>, String> {
-    // It is run in its own directory, from where a relative path would be another one.
-    let program = &std::path::absolute(program).map_err(|error| format!("can't be run: {error}"))?;
+    // The program runs in its own directory, where a relative path would be wrong.
+    let program = &std::path::absolute(program).map_err(|error| format!("could not be run: {error}"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     if let Some(directory) = program.parent() {
         command.current_dir(directory);
     }
-    let said = arguments.join(" ");
-    let mut child = Running(command.spawn().map_err(|error| format!("can't be run: {error}"))?);
+    let command_text = arguments.join(" ");
+    let mut child = Running(command.spawn().map_err(|error| format!("could not be run: {error}"))?);
     let stdout = collect(child.0.stdout.take(), bounds.output_bytes);
     let stderr = collect(child.0.stderr.take(), COMPLAINT_BYTES);
-    let late = || format!("`{said}` did not end within {:?}", bounds.time);
+    let late = || format!("`{command_text}` did not end within {:?}", bounds.time);
     let output = match stdout.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(output) => output,
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Err(late()),
     };
     if output.len() > bounds.output_bytes {
-        return Err(format!("`{said}` printed more than {} MiB", bounds.output_bytes >> 20));
+        return Err(format!("`{command_text}` printed more than {} MiB", bounds.output_bytes >> 20));
     }
     let status = child.wait(deadline).ok_or_else(late)?;
     if !status.success() {
@@ -189,12 +191,13 @@ fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: Bounds) ->
         let mut complaint = stderr.recv_timeout(left).unwrap_or_default();
         complaint.truncate(COMPLAINT_BYTES);
         let complaint = String::from_utf8_lossy(&complaint).trim().replace('\n', "; ");
-        return Err(format!("`{said}` ended with {status}{}{complaint}", if complaint.is_empty() { "" } else { ": " }));
+        let separator = if complaint.is_empty() { "" } else { ": " };
+        return Err(format!("`{command_text}` ended with {status}{separator}{complaint}"));
     }
     Ok(output)
 }
 
-/// A child whose process group dies with this value.
+/// A child whose process group is killed when this value is dropped.
 struct Running(Child);
 
 impl Running {
@@ -206,7 +209,7 @@ impl Running {
             if Instant::now() >= deadline {
                 return None;
             }
-            // Its output has ended, so it is about to end itself.
+            // Its output has ended, so it will exit soon.
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -221,7 +224,8 @@ impl Drop for Running {
     }
 }
 
-/// Reads a pipe to its end on a thread of its own, at most one byte more than `most`; the rest is read and dropped.
+/// Reads a pipe to its end in another thread, at most one byte more than `most`; the rest is read
+/// and dropped.
 fn collect(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -231,7 +235,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<Ve
         let full = bytes.len() > most;
         let sent = sender.send(bytes);
         if full && sent.is_ok() {
-            // The reader decides what happens now; until it does, the program must not block on a full pipe.
+            // The receiver decides now. Until then the program must not block on a full pipe.
             let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         }
     });
@@ -258,7 +262,7 @@ mod tests {
     fn a_program_that_hangs_prints_too_much_or_fails() {
         let short = Bounds { time: Duration::from_millis(300), ..Bounds::default() };
         let started = std::time::Instant::now();
-        // The child that keeps the pipe open must not keep the reader.
+        // A child that keeps the pipe open must not block the reader.
         assert_eq!(faults("sleep 600 & sleep 600", short), ["inv: `--list` did not end within 300ms"]);
         assert_eq!(faults("exec >&- 2>&-; sleep 600", short), ["inv: `--list` did not end within 300ms"]);
         assert!(started.elapsed() < Duration::from_secs(60));
@@ -267,13 +271,17 @@ mod tests {
         let whole = Bounds::default();
         assert_eq!(faults("echo no luck >&2; exit 3", whole), ["inv: `--list` ended with exit status: 3: no luck"]);
         assert!(
-            faults("echo hello", whole)[0].starts_with("inv: `inv --list` prints no JSON: expected value at line 1")
+            faults("echo hello", whole)[0]
+                .starts_with("inv: `inv --list` does not print JSON: expected value at line 1")
         );
-        assert_eq!(faults("echo []", whole), ["inv: `--list` prints no JSON object"]);
-        assert_eq!(faults(r#"echo '{"web": {"hosts": "w1"}}'"#, whole), ["inv: `hosts` of the group `web` is no list"]);
+        assert_eq!(faults("echo []", whole), ["inv: `--list` does not print a JSON object"]);
+        assert_eq!(
+            faults(r#"echo '{"web": {"hosts": "w1"}}'"#, whole),
+            ["inv: `hosts` of the group `web` is not a list"]
+        );
         assert_eq!(
             faults(r#"echo '{"web": ["w1"], "_meta": {"hostvars": []}}'"#, whole),
-            ["inv: `_meta.hostvars` is no object"]
+            ["inv: `_meta.hostvars` is not an object"]
         );
     }
 }

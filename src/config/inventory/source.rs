@@ -1,5 +1,5 @@
-//! Finds out what an inventory path is and hands it to the right reader: a directory source by source, an executable, YAML
-//! or INI, told apart as Ansible does.
+//! Detects the kind of an inventory path and calls its reader: a directory (each source in it), an
+//! executable, YAML or INI, distinguished as in Ansible.
 
 use super::draft::{At, Draft};
 use super::{ini, script, yaml};
@@ -10,19 +10,19 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Names in a directory of sources that are none.
+/// Names in a directory of sources that are not sources.
 const NO_SOURCES: &[&str] = &["group_vars", "host_vars", "vars_plugins"];
-/// Endings in a directory of sources that Ansible passes over.
+/// Suffixes that Ansible skips in a directory of sources.
 const NO_SOURCE_ENDINGS: &[&str] =
     &[".pyc", ".pyo", ".swp", ".bak", "~", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg", ".retry"];
-/// Directories in directories, at most.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 16;
-/// Files and directories of one inventory, at most: some may be programs that take their time.
+/// Maximum number of files and directories of one inventory; some may be programs that take long.
 const SOURCES_MAX: usize = 500;
-/// Entries of one directory, at most.
+/// Maximum number of entries of one directory.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Reads everything that `path` stands for; faults go into `draft`. Files are named relative to `root`.
+/// Reads all sources at `path`; records faults in `draft`. Files are named relative to `root`.
 pub fn read(root: &Path, path: &Path, draft: &mut Draft) {
     walk(root, path, draft, 0);
 }
@@ -40,7 +40,7 @@ fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) => {
-            let fault = at.fault(format!("the inventory can't be read: {error}"));
+            let fault = at.fault(format!("the inventory could not be read: {error}"));
             draft.faults.push(fault);
             return;
         }
@@ -102,7 +102,8 @@ fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
             );
         }
         None => match tree::parse(&file, text) {
-            // Without an ending both are tried. Hosts alone are one YAML text, and sections one list.
+            // A file without suffix is tried as both. A plain list of hosts is one YAML text, and
+            // sections are one YAML list.
             Ok(Some(node)) if node.entries().is_some() => yaml::read(&file, &node, draft),
             Err(faults) if begins_as_yaml(text) => draft.faults.extend(faults),
             _ => ini::read(&file, text, draft),
@@ -117,7 +118,7 @@ fn is_source(name: &str) -> bool {
         && !NO_SOURCE_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The first line that says something is `---` or a key, so the file was meant as YAML.
+/// The first line that is no comment is `---` or a key, so the file is meant as YAML.
 fn begins_as_yaml(text: &str) -> bool {
     let first = text
         .lines()
@@ -126,7 +127,7 @@ fn begins_as_yaml(text: &str) -> bool {
     first.is_some_and(|line| line == "---" || line.ends_with(':'))
 }
 
-/// A whole file under Ansible's vault can't be read.
+/// A file encrypted by ansible-vault cannot be read.
 pub fn vault(file: &str, text: &str) -> Option<Fault> {
     text.starts_with("$ANSIBLE_VAULT").then(|| {
         Fault::error(file, 1, 1, "is encrypted by ansible-vault")
@@ -134,11 +135,11 @@ pub fn vault(file: &str, text: &str) -> Option<Fault> {
     })
 }
 
-/// Names in a directory, in order.
+/// Names in a directory, sorted.
 pub fn entries(path: &Path) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(|error| format!("can't be read: {error}"))? {
-        let entry = entry.map_err(|error| format!("can't be read: {error}"))?;
+    for entry in fs::read_dir(path).map_err(|error| format!("could not be read: {error}"))? {
+        let entry = entry.map_err(|error| format!("could not be read: {error}"))?;
         names.push(
             entry
                 .file_name()
@@ -153,16 +154,18 @@ pub fn entries(path: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// A regular file's content, bounded.
+/// A regular file's content, limited in size.
 pub fn content(path: &Path) -> Result<Vec<u8>, String> {
-    let meta = fs::metadata(path).map_err(|error| format!("can't be read: {error}"))?;
+    let meta = fs::metadata(path).map_err(|error| format!("could not be read: {error}"))?;
     if !meta.is_file() {
-        return Err("is no regular file".into());
+        return Err("is not a regular file".into());
     }
-    let file = fs::File::open(path).map_err(|error| format!("can't be read: {error}"))?;
+    let file = fs::File::open(path).map_err(|error| format!("could not be read: {error}"))?;
     let mut bytes = Vec::new();
-    // A program may be larger than a text; its first bytes are enough to see that it is one.
-    file.take(tree::FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("can't be read: {error}"))?;
+    // A program may be larger than a text; its first bytes are enough to recognise it.
+    file.take(tree::FILE_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("could not be read: {error}"))?;
     let program = bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF");
     if bytes.len() > tree::FILE_MAX && !program {
         return Err(format!("is larger than {} MiB", tree::FILE_MAX >> 20));
@@ -170,7 +173,7 @@ pub fn content(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// `path` as people know it: relative to `root` where it is below it.
+/// `path` for messages: relative to `root` if it is below it.
 pub fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }

@@ -1,5 +1,5 @@
-//! Several inventories as one, as `-i A -i B` on a command line means it: files, directories, programs, and lists of hosts with
-//! a comma in them. With them the variables that lie beside a playbook.
+//! Several inventories as one, as with `-i A -i B` on a command line: files, directories, programs,
+//! and lists of hosts with a comma. Also reads the variables next to a playbook.
 
 use super::draft::{At, Draft};
 use super::varfiles::Beside;
@@ -8,16 +8,17 @@ use crate::model::Fault;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// What `load_sources` found.
+/// The result of `load_sources`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sources {
     pub inventory: AnsibleInventory,
-    /// The names of its hosts in the order of the sources, which is the order of a run.
+    /// Host names in the order of the sources, which is the order of a run.
     pub order: Vec<String>,
 }
 
-/// Reads `sources` into one inventory, a later one over an earlier one; each with the `group_vars` and `host_vars` beside it,
-/// over them those of `playbooks`, the directory of a playbook. Faults name files as they were given here. Runs executables.
+/// Reads `sources` into one inventory; a later one overrides an earlier one. Each is read with the
+/// `group_vars` and `host_vars` next to it; those of `playbooks`, the directory of a playbook,
+/// override them. Faults name files as given. Runs executables.
 pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sources, Vec<Fault>> {
     let root = Path::new("");
     let mut draft = Draft::default();

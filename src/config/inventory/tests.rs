@@ -1,4 +1,5 @@
-//! Whole inventories: every format with the same result, the precedence of variables, faults in one pass.
+//! Whole inventories: every format with the same result, precedence of variables, all faults in one
+//! pass.
 
 use super::{AnsibleInventory, load_inventory};
 use expect_test::{Expect, expect};
@@ -78,7 +79,7 @@ cat <<'END'
 END
 "#;
 
-/// Without `_meta`: asked host by host.
+/// Without `_meta`: variables are requested host by host.
 const OLD_SCRIPT: &str = r#"#!/bin/sh
 case "$1 $2" in
 "--list ") echo '{"all": {"hosts": ["lone"], "vars": {"ntp": "10.0.0.1"}}, "prod": {"children": ["web", "db"]},
@@ -91,7 +92,8 @@ case "$1 $2" in
 esac
 "#;
 
-/// What `ansible-inventory --list` (core 2.19, and 2.17) printed for `YAML`, `INI` and `SCRIPT`: all the same.
+/// Output of `ansible-inventory --list` (core 2.19 and 2.17) for `YAML`, `INI` and `SCRIPT`; it is
+/// the same for all.
 const ANSIBLE_SAYS: &str = r#"{"_meta": {"hostvars": {
   "d1": {"ansible_port": 2222, "ntp": "10.0.0.1"},
   "lone": {"ntp": "10.0.0.1"},
@@ -105,7 +107,7 @@ const ANSIBLE_SAYS: &str = r#"{"_meta": {"hostvars": {
  "ungrouped": {"hosts": ["lone"]},
  "web": {"hosts": ["w01", "w02", "w03"]}}"#;
 
-/// The part of `--list` that two programs must agree on.
+/// The part of `--list` in which two programs must agree.
 fn comparable(list: &Value) -> Value {
     let mut hostvars: BTreeMap<String, Value> = BTreeMap::new();
     for (name, vars) in list["_meta"]["hostvars"].as_object().into_iter().flatten() {
@@ -149,7 +151,7 @@ fn every_format_says_the_same_and_what_ansible_says() {
     }
 }
 
-/// Precedence and typing, in one directory of two sources.
+/// Precedence and types, in one directory with two sources.
 const LAYERS: &[(&str, &str)] = &[
     (
         "inv/01_hosts",
@@ -169,7 +171,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("inv/.hidden", "not a source: ["),
 ];
 
-/// What it printed for `LAYERS`.
+/// Ansible's output for `LAYERS`.
 const ANSIBLE_SAYS_LAYERS: &str = r#"{"_meta": {"hostvars": {
   "w1": {"ansible_become": "yes", "base": "all", "both_host": "host_vars", "child": "second source", "d": {"z": 1},
      "files": "prod 20", "flag": "yes", "flag2": true, "from_host": "inline", "in_all_too": "group_vars/all",
@@ -251,17 +253,17 @@ fn every_fault_at_once() {
         i.ini:1:1: `[web` has a `[` without its `]`
         i.ini:2:1: [web:wars] has an unknown kind of section
           hint: hosts, vars or children
-        i.ini:5:1: `port` behind the host `w1` is no name=value
+        i.ini:5:1: `port` after the host `w1` is not name=value
           hint: one host a line; no blanks around `=`
         i.ini:6:1: a `'` without its end
         i.ini:7:1: `w[1:2` has a `[` without its `]`
-        i.ini:9:1: `nothing` is no name=value
-        i.ini:10:1: [nowhere:vars] is for a group that is declared nowhere
+        i.ini:9:1: `nothing` is not name=value
+        i.ini:10:1: [nowhere:vars] is for a group that is not declared
           hint: declare it, if only by an empty section: [nowhere]
-        i.ini:13:1: [web:children] names the group `missing`, which is declared nowhere
+        i.ini:13:1: [web:children] names the group `missing`, which is not declared
           hint: declare it, if only by an empty section: [missing]
-        i.ini:14:1: `two words` is no group name
-        i.ini:15:1: `[a b]` is no section
+        i.ini:14:1: `two words` is not a group name
+        i.ini:15:1: `[a b]` is not a section
           hint: write [group], [group:vars] or [group:children]"#]],
     );
     check_faults(
@@ -275,7 +277,7 @@ fn every_fault_at_once() {
         expect![[r#"
         i.yml:1:24: the tag `!vault` is not known here
           hint: remoor holds no vault password: keep the secret in a file of its own, or let an executable inventory decrypt it
-        i.yml:1:40: `x` stands here a second time
+        i.yml:1:40: `x` appears here a second time
           hint: the first is on line 1"#]],
     );
 }
@@ -316,7 +318,7 @@ fn what_is_no_inventory() {
     check_faults(
         &[],
         "gone.yml",
-        expect!["gone.yml: the inventory can't be read: No such file or directory (os error 2)"],
+        expect!["gone.yml: the inventory could not be read: No such file or directory (os error 2)"],
     );
     let dir = directory(&[("i.py", "#!/usr/bin/python3\n")]);
     let path = dir.path().join("i.py");
@@ -340,7 +342,7 @@ fn variables_for_nobody_and_hidden_files_are_warnings() {
     expect![[r#"
         group_vars/wbe.yml: warning: there is no group `wbe`
           hint: did you mean `web`?
-        group_vars/web.yml: warning: is not read, since `web` comes first
+        group_vars/web.yml: warning: is not read, because `web` comes first
           hint: put both into one directory of that name"#]]
     .assert_eq(&warnings.join("\n"));
     assert_eq!(inventory.hosts["w1"].vars["a"], 2);
@@ -353,10 +355,10 @@ fn programs_may_not_name_hosts_as_they_like() {
         &[("i", script)],
         "i",
         expect![[r#"
-        i: `-oProxyCommand=x` is no host name
-        i: `../x` is no host name
-        i: `` is no host name
-        i: `a b` is no host name"#]],
+        i: `-oProxyCommand=x` is not a host name
+        i: `../x` is not a host name
+        i: `` is not a host name
+        i: `a b` is not a host name"#]],
     );
 }
 
@@ -396,8 +398,9 @@ fn a_script_is_run_also_by_a_relative_path() {
     assert!(inventory.hosts.contains_key("w1"));
 }
 
-/// Holds the recorded answers, and what we emit, against a real Ansible: `REMOOR_TEST_ANSIBLE=/path/to/ansible-inventory`.
-/// Without it the test says so and proves nothing.
+/// Compares the recorded outputs, and our own output, with a real Ansible:
+/// `REMOOR_TEST_ANSIBLE=/path/to/ansible-inventory`. Without it the test prints that it was
+/// skipped.
 #[test]
 fn recorded_output_is_current() {
     let Some(program) = std::env::var_os("REMOOR_TEST_ANSIBLE").map(PathBuf::from) else {

@@ -1,5 +1,6 @@
-//! `group_vars/` and `host_vars/` beside the inventory: for each name the directory, else the file without ending, `.yml`,
-//! `.yaml` or `.json`; the first that exists counts, as in Ansible, and what it hides is a warning.
+//! `group_vars/` and `host_vars/` next to the inventory. For each name the directory is used, else
+//! the file without suffix, `.yml`, `.yaml` or `.json`; the first that exists, as in Ansible.
+//! Hidden others cause a warning.
 
 use super::draft::{At, Draft, Vars};
 use super::source::{content, entries, shown, vault};
@@ -7,19 +8,19 @@ use crate::config::{suggest, tree};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Endings of files with variables, in the order in which they are looked for.
+/// Suffixes of files with variables, in the order in which they are tried.
 const ENDINGS: &[&str] = &["", ".yml", ".yaml", ".json"];
-/// Directories in directories, at most.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 16;
 
-/// Whose directories they are.
+/// Location of the directories with variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     Inventory,
     Playbook,
 }
 
-/// Reads both directories below `base` into `draft`, over what is there of an earlier one.
+/// Reads both directories below `base` into `draft`; they override earlier ones.
 pub fn read(root: &Path, base: &Path, beside: Beside, draft: &mut Draft) {
     let mut names: BTreeSet<String> = draft.groups.keys().cloned().collect();
     names.extend(["all".to_owned(), "ungrouped".to_owned()]);
@@ -34,7 +35,7 @@ pub fn read(root: &Path, base: &Path, beside: Beside, draft: &mut Draft) {
     }
 }
 
-/// The variables of each of `names` that has any in `path`.
+/// The variables of each of `names` that has some in `path`.
 fn directory(root: &Path, path: &Path, kind: &str, names: &BTreeSet<String>, draft: &mut Draft) -> Vec<(String, Vars)> {
     if !path.is_dir() {
         return Vec::new();
@@ -66,7 +67,7 @@ fn directory(root: &Path, path: &Path, kind: &str, names: &BTreeSet<String>, dra
         let first =
             ENDINGS.iter().map(|ending| format!("{name}{ending}")).find(|candidate| present.contains(candidate));
         if first.as_ref() != Some(entry) {
-            let mut fault = at.fault(format!("is not read, since `{}` comes first", first.unwrap_or_default()));
+            let mut fault = at.fault(format!("is not read, because `{}` comes first", first.unwrap_or_default()));
             fault.hint = Some("put both into one directory of that name".into());
             fault.warning = true;
             draft.warnings.push(fault);
@@ -83,7 +84,7 @@ fn directory(root: &Path, path: &Path, kind: &str, names: &BTreeSet<String>, dra
     out
 }
 
-/// The file, or those of a directory in order of name.
+/// The file, or the files of a directory sorted by name.
 fn collect(root: &Path, path: &Path, out: &mut Vec<PathBuf>, depth: usize, draft: &mut Draft) {
     if !path.is_dir() {
         out.push(path.to_owned());
@@ -108,7 +109,7 @@ fn collect(root: &Path, path: &Path, out: &mut Vec<PathBuf>, depth: usize, draft
     }
 }
 
-/// Lays the variables of one file over `vars`.
+/// Reads the variables of one file into `vars`; they override existing ones.
 fn one(root: &Path, path: &Path, vars: &mut Vars, draft: &mut Draft) {
     let file = shown(root, path);
     let at = At::new(&file, 0, 0);

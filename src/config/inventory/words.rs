@@ -1,12 +1,13 @@
-//! Splits a line into words as a POSIX shell would: host lines of INI inventories and SSH arguments, with `#` comments;
-//! variables of a command line, without.
+//! Splits a line into words like a POSIX shell: host lines of INI inventories and SSH arguments,
+//! with `#` comments; variables of a command line, without comments.
 
-/// The words of `line`; Err says what does not end. As Python's shlex, a `#` begins a comment also within a word.
+/// The words of `line`. Err: which quote does not end. As in Python's shlex, `#` begins a comment
+/// also within a word.
 pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
     words(line, true)
 }
 
-/// The same, where a `#` is a character like any other.
+/// As [`split`], but `#` is an ordinary character.
 pub fn split_whole(line: &str) -> Result<Vec<String>, &'static str> {
     words(line, false)
 }

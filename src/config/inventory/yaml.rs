@@ -1,4 +1,4 @@
-//! Inventories in YAML (and JSON, which is YAML): `group: {hosts, children, vars}`, nested at will.
+//! Inventories in YAML (and JSON, which is YAML): `group: {hosts, children, vars}`, nested.
 
 use super::draft::{At, Draft};
 use super::pattern;
@@ -7,7 +7,7 @@ use crate::config::suggest;
 use crate::config::tree::{Key, Kind, Node};
 use serde_json::Value;
 
-/// Reads the groups of `root` into `draft`; faults go there too.
+/// Reads the groups of `root` into `draft`; also records faults there.
 pub fn read(file: &str, root: &Node, draft: &mut Draft) {
     let mut reader = Yaml { file, draft };
     let Some(groups) = root.entries() else {

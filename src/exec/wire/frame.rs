@@ -1,7 +1,9 @@
-//! Frames: a length of four bytes, big-endian, then that many bytes of MessagePack. The same both ways.
+//! Frames: a length of four bytes, big-endian, then that many bytes of MessagePack. The same in
+//! both directions.
 //!
-//! Before its first frame the executor writes [`PREFACE`], so that whatever a login shell prints first can be skipped.
-//! This file knows nothing of orders; and it reads blocking, the manager's end has its own reader.
+//! Before its first frame the executor writes [`PREFACE`], so that text which a login shell prints
+//! before it can be skipped. This file does not know the orders. Its reader blocks; the manager has
+//! its own async reader.
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
@@ -9,13 +11,13 @@ use std::io::{self, Read};
 /// The largest frame either side accepts, in bytes.
 pub const FRAME_MAX: usize = 32 * 1024 * 1024;
 
-/// What the executor writes before its first frame. The NUL keeps it apart from any text.
+/// Written by the executor before its first frame. The NUL distinguishes it from any text.
 pub const PREFACE: &[u8] = b"\0remoor-exec\n";
 
-/// Why bytes are no frame. After any of these the stream can't be read further.
+/// Why bytes are not a frame. After any of these errors the stream cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The length says more than [`FRAME_MAX`].
+    /// The length is larger than [`FRAME_MAX`].
     #[error("a frame of {0} bytes, more than {FRAME_MAX}")]
     TooLong(usize),
     /// The stream ended within a frame.
@@ -25,7 +27,7 @@ pub enum FrameError {
     Read(#[source] io::Error),
     #[error("a frame could not be encoded")]
     Encode(#[source] rmp_serde::encode::Error),
-    /// Whole, but not what was expected: another version, or garbage.
+    /// A whole frame with unexpected content: another version, or garbage.
     #[error("a frame could not be understood")]
     Decode(#[source] rmp_serde::decode::Error),
 }
@@ -46,7 +48,7 @@ pub fn decode<T: DeserializeOwned>(content: &[u8]) -> Result<T, FrameError> {
     rmp_serde::from_slice(content).map_err(FrameError::Decode)
 }
 
-/// How long the frame after this prefix is, in bytes.
+/// The length in bytes of the frame after this prefix.
 pub fn parse_length(prefix: [u8; 4]) -> Result<usize, FrameError> {
     let length = u32::from_be_bytes(prefix) as usize;
     if length > FRAME_MAX { Err(FrameError::TooLong(length)) } else { Ok(length) }
@@ -59,8 +61,8 @@ fn length_prefix(length: usize) -> Result<[u8; 4], FrameError> {
     }
 }
 
-/// The content of the next frame; None where the stream ends between two frames. Memory grows with what
-/// arrives, not with what the length promises.
+/// The content of the next frame. None: the stream ended between two frames. Memory grows with the
+/// bytes that arrive, not with the announced length.
 pub fn read(input: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
     let mut prefix = [0; 4];
     let mut got = 0;
@@ -79,7 +81,7 @@ pub fn read(input: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
     if content.len() < length { Err(FrameError::Cut) } else { Ok(Some(content)) }
 }
 
-/// Serde form of a `Vec<u8>` as bytes; without it MessagePack writes an array of numbers.
+/// Serde form of a `Vec<u8>` as bytes. Without it MessagePack would write an array of numbers.
 pub(super) mod blob {
     use serde::{Deserializer, Serializer, de};
     use std::fmt;

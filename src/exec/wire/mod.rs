@@ -1,7 +1,9 @@
-//! What the manager orders and what the executor answers. Own types of the wire, versioned by [`PROTO`].
+//! Orders of the manager and replies of the executor. These types are separate from the model,
+//! because they are sent; [`PROTO`] is their version.
 //!
-//! The manager sends one order at a time and waits for its final reply; `Heartbeat` and `Cancel` may come at any time.
-//! A plan, its events and its end are opaque here: `playbook` gives them their meaning.
+//! The manager sends one order at a time and waits for its final reply. `Heartbeat` and `Cancel`
+//! may be sent at any time. A plan, its events and its end are opaque here; `playbook` defines
+//! them.
 
 pub mod frame;
 
@@ -13,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Version of everything in this file; both ends must have the same.
+/// Version of everything in this file. Both ends must have the same.
 pub const PROTO: u32 = 1;
 
-/// Which half of a re-setup a run is.
+/// The phase of a re-setup that a run executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -25,6 +27,7 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The name of the phase, for logs and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Cleanup => "cleanup",
@@ -33,7 +36,7 @@ impl Phase {
     }
 }
 
-/// Run a plan. Refused unless this session holds `fence`.
+/// Orders to run a plan. Refused unless this session holds `fence`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOrder {
     pub fence: Fence,
@@ -41,76 +44,82 @@ pub struct RunOrder {
     /// A serialized plan; may hold secrets, so it is kept out of `Debug` and off the disk.
     #[serde(with = "blob")]
     pub plan: Vec<u8>,
-    /// Paths that this run may not delete, as globs.
+    /// Globs of paths that this run may not delete.
     pub protect: Vec<String>,
-    /// Globs of files whose content no event may show.
+    /// Globs of files whose content must not appear in an event.
     #[serde(default)]
     pub secret: Vec<String>,
-    /// What the audit line names: the tags or services that the run is about.
+    /// Tags or services of the run, for the audit line.
     pub tags: Vec<String>,
-    /// After so long the run is told to stop after its current task.
+    /// After this time the run stops after its current task.
     pub timeout_ms: u64,
 }
 
-/// Run a plan because a person asked for it (`remoor play`), outside of any attempt. The node is held for the time of the run.
+/// Orders to run a plan for a person (`remoor play`), outside of any attempt. The node is held
+/// during the run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlayOrder {
-    /// A serialized plan; may hold secrets, as that of a [`RunOrder`].
+    /// A serialized plan; may hold secrets, as in a [`RunOrder`].
     #[serde(with = "blob")]
     pub plan: Vec<u8>,
-    /// Which playbook it is: handlers that a run owes are for the next run of the same name.
+    /// Name of the playbook. Pending handlers of a run are kept for the next run of the same name.
     pub name: String,
-    /// What the audit line names.
+    /// Id of the run, for the audit line.
     pub run_id: String,
     pub tags: Vec<String>,
-    /// Only tell what would be changed.
+    /// Only report what would change.
     pub check: bool,
-    /// Also on a node of a fleet.
+    /// Run also on a node that managers provision.
     pub force: bool,
-    /// Plays after this one wait for `Go`; None: none waits.
+    /// Plays after this one wait for `Go`. None: no play waits.
     #[serde(default)]
     pub through: Option<u32>,
-    /// Hosts of the run that failed or were not reached before.
+    /// Hosts of the run that have failed or were not reached.
     #[serde(default)]
     pub lost: Vec<String>,
 }
 
-/// From manager to executor.
+/// A message from manager to executor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Digest and checks. Needs no fence, changes nothing. `known`: roots of services whose entries the manager has; then
-    /// the answer is `Outlined`. An executor of before it answers `Exam`, with every entry.
+    /// Examine: digest and checks. Needs no fence, changes nothing. `known`: roots of services
+    /// whose entries the manager has; then the reply is `Outlined`. An older executor ignores it
+    /// and replies `Exam` with every entry.
     Examine {
         manifest: Manifest,
         digest_key: [u8; 32],
         #[serde(default, skip_serializing_if = "Option::is_none")]
         known: Option<BTreeMap<ServiceName, Sha256>>,
     },
-    /// What is below branches of the digest that the last examination of this session outlined.
+    /// Get the entries below branches of the digest that the last examination of this session
+    /// outlined.
     Branches { questions: Vec<BranchQuestion> },
-    /// Take the node for one attempt: remember the fence, end an older attempt, take the lock. A `remoor play` that
-    /// holds the lock is waited for, at most `timeout_ms`.
+    /// Take the node for one attempt: store the fence, kill an older attempt, take the lock. Waits
+    /// for a `remoor play` that holds the lock, at most `timeout_ms`.
     Fence { fence: Fence, node: NodeName, job: JobId, timeout_ms: u64 },
     /// Run a plan.
     Run(RunOrder),
-    /// Look whether cleanup left anything: units neither stopped nor disabled, files that still exist.
+    /// Verify a cleanup: report units that are not stopped and disabled, and files that still
+    /// exist.
     Cleaned { fence: Fence, units: Vec<String>, files: Vec<String>, keep: Vec<String> },
-    /// Contents for a diff. Only files that the manifest of an earlier `Examine` of this session does not call secret.
+    /// Get contents for a diff. Refused for files that the manifest of this session's last
+    /// `Examine` calls secret.
     Fetch { paths: Vec<String> },
-    /// Which attempts have copies here. Needs no fence, changes nothing.
+    /// List the attempts that have backups on this node. Needs no fence, changes nothing.
     Backups,
-    /// Put the files back that `attempt` copied aside. Refused unless this session holds a fence.
+    /// Restore the files that `attempt` backed up. Refused unless this session holds a fence.
     Undo { attempt: AttemptId },
-    /// The attempt is over; gives the lock back and ends the session.
+    /// The attempt is over: release the lock and end the session.
     Close { fence: Fence, done: bool },
-    /// Stop after the current task; `now`: end that too.
+    /// Stop after the current task. `now`: kill that task too.
     Cancel { now: bool },
-    /// Sign of life; answered by `Alive`.
+    /// Heartbeat; answered by `Alive`.
     Heartbeat,
-    /// Take the node for a person, run a plan, give the node back. Refused while somebody else holds it.
+    /// Take the node for a person, run a plan, release the node. Refused while another run holds
+    /// it.
     Play(PlayOrder),
-    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not reached. May come at any time,
-    /// and is not answered.
+    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not
+    /// reached. May be sent at any time and has no reply.
     Go {
         play: u32,
         #[serde(default)]
@@ -119,7 +128,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Its name, for messages.
+    /// The name of the order, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Order::Examine { .. } => "examine",
@@ -139,27 +148,27 @@ impl Order {
     }
 }
 
-/// The name only: orders carry keys and plans.
+/// Only the name, because orders carry keys and plans.
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Order({})", self.kind())
     }
 }
 
-/// Fence and phase only: the plan may hold secrets.
+/// Only fence, phase and size, because the plan may hold secrets.
 impl fmt::Debug for RunOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RunOrder({} {:?}, {} bytes)", self.phase.as_str(), self.fence, self.plan.len())
     }
 }
 
-/// Who the executor is; always its first frame.
+/// Identity of the executor; always its first frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Version of the program, for people.
+    /// Program version, for people.
     pub version: String,
     pub proto: u32,
-    /// Of the running binary.
+    /// Hash of the running binary.
     pub exe_sha256: Sha256,
     /// As `uname -m` writes it.
     pub arch: String,
@@ -173,34 +182,34 @@ pub struct Hello {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchedFile {
     pub path: String,
-    /// At most [`FETCH_MAX`] bytes from the start; empty if `error` is there.
+    /// At most [`FETCH_MAX`] bytes from the start; empty if `error` is set.
     #[serde(with = "blob")]
     pub content: Vec<u8>,
     /// The whole size in bytes.
     pub size: u64,
-    /// Why there is no content: missing, secret, no regular file.
+    /// Why there is no content: missing, secret, not a regular file.
     pub error: Option<String>,
 }
 
-/// Without the content, which belongs into a diff and nowhere else.
+/// Without the content, which must appear only in a diff.
 impl fmt::Debug for FetchedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FetchedFile({} {} bytes {:?})", self.path, self.size, self.error)
     }
 }
 
-/// So much of one file `Fetch` answers with, in bytes.
+/// Maximum number of bytes of one file in a `Fetch` reply.
 pub const FETCH_MAX: usize = 64 * 1024;
 
-/// So many files one `Fetch` may ask for.
+/// Maximum number of files in one `Fetch`.
 pub const FETCH_FILES_MAX: usize = 256;
 
-/// From executor to manager.
+/// A message from executor to manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     Hello(Hello),
     Exam(Exam),
-    /// An examination whose digest is empty here and outlined beside it.
+    /// An examination whose digest is empty; `services` holds its outline.
     Outlined {
         exam: Exam,
         services: BTreeMap<ServiceName, Outline>,
@@ -209,50 +218,51 @@ pub enum Reply {
     Branches {
         below: Vec<Below>,
     },
-    /// The node is this attempt's. `ended` says what had to be ended for it.
+    /// This attempt holds the node. `ended` describes the older run that was killed for it.
     Fenced {
         ended: Option<String>,
     },
-    /// Nothing was done. `holder` is the fence that stands in the way, if it is one.
+    /// Nothing was done. `holder` is the newer fence, if that is the reason.
     Refused {
         holder: Option<Fence>,
         why: String,
     },
-    /// One event of a run, as the plan's runner wrote it (JSON).
+    /// One event of a run as JSON, as the runner of the plan wrote it.
     Event {
         #[serde(with = "blob")]
         event: Vec<u8>,
     },
-    /// The run is over; what its runner says of it.
+    /// The run is over, with the result of its runner.
     RunEnd(serde_json::Value),
-    /// What cleanup left behind, one line each; empty means clean.
+    /// Leftovers of a cleanup, one line each; empty means clean.
     Cleaned {
         leftovers: Vec<String>,
     },
     Fetched {
         files: Vec<FetchedFile>,
     },
-    /// Attempts whose copies are still here.
+    /// Attempts that still have a backup on this node.
     Backups {
         attempts: Vec<AttemptId>,
     },
-    /// Paths that were put back.
+    /// Restored paths.
     Undone {
         restored: Vec<String>,
     },
     Closed,
-    /// The order could not be carried out; the session goes on, unless it was the stream that failed.
+    /// The order failed. The session continues, unless the stream failed.
     Error {
         message: String,
     },
-    /// Sign of life, with what a `Fence` waits for.
+    /// Heartbeat reply. `waiting_for`: what a `Fence` order waits for.
     Alive {
         waiting_for: Option<String>,
     },
 }
 
 impl Reply {
-    /// Whether this ends an order. Events and signs of life do not, and `Hello` belongs to none.
+    /// Whether this reply ends an order. Events and heartbeat replies do not, and `Hello` belongs
+    /// to no order.
     pub fn is_final(&self) -> bool {
         !matches!(self, Reply::Hello(_) | Reply::Event { .. } | Reply::Alive { .. })
     }
