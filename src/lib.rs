@@ -1,11 +1,13 @@
-//! remoor: finds out why a server was away, whether its configuration drifted, and sets it up again.
+//! remoor: finds out why a server was away and whether its configuration drifted, and sets it up
+//! again.
 //!
-//! The modules in reading order; `docs/ARCHITECTURE.md` draws who may import whom, and a test holds it.
+//! The modules in reading order. The allowed imports are drawn in `docs/ARCHITECTURE.md` and
+//! enforced by a test.
 
-#![deny(unsafe_code)] // but for files/pages.rs, which says why
+#![deny(unsafe_code)] // except files/trim_memory.rs, which explains why
 
-pub mod engine;
-pub mod model; // plain data, and `Inventory::apply`, the replicated state machine // every decision; no clock, no IO
+pub mod engine; // every decision; no clock, no IO
+pub mod model; // plain data, and `Inventory::apply`, the replicated state machine
 
 pub mod check; // check files: parse (pure) and run
 pub mod config; // remoor.yml and Ansible inventories

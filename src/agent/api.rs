@@ -1,5 +1,6 @@
-//! What an agent answers on its machine's socket: questions about itself, read only. A worker refuses everything else with
-//! the way to the managers; on a manager these routes stand beside the cluster's.
+//! The agent's routes on the machine's socket: read-only questions about the node itself. A worker
+//! rejects everything else and names the managers; on a manager these routes are served in addition
+//! to the cluster's.
 
 use super::metrics::Metrics;
 use super::own::Own;
@@ -16,7 +17,7 @@ use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use std::sync::Arc;
 
-/// Managers that are named in a refusal.
+/// Maximum number of managers named in a rejection.
 const NAMED_MAX: usize = 3;
 
 type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
@@ -28,7 +29,7 @@ struct Parts {
     clock: Clock,
 }
 
-/// The questions, for the socket of any daemon.
+/// The read-only routes, for the socket of any daemon.
 pub fn routes(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
     Router::new().route("/v1/agent", get(view)).route("/v1/agent/metrics", get(text)).with_state(Parts {
         own,
@@ -37,7 +38,7 @@ pub fn routes(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync
     })
 }
 
-/// The socket of a worker: its own questions, and a refusal of all that only managers answer.
+/// The socket of a worker: its own routes, and a rejection of everything that only managers answer.
 pub fn worker(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
     let refuse = {
         let own = own.clone();
@@ -46,8 +47,9 @@ pub fn worker(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync
     routes(own, metrics, clock).fallback(refuse.clone()).method_not_allowed_fallback(refuse)
 }
 
-/// What a node that was a manager answers at its API address: whom it knows as managers now. Who still asks it there knows no
-/// newer ones, as where all were replaced before an agent asked again.
+/// The routes at the API address of a node that was a manager: the managers that it knows now. A
+/// caller that still asks it may know no newer ones, for example if all managers were replaced
+/// before its agent asked again.
 pub fn former_manager(own: Own) -> Router {
     Router::new().route("/agent/v1/peers", get(known)).with_state(own)
 }
@@ -59,12 +61,12 @@ async fn known(State(own): State<Own>, caller: Caller) -> Result<Json<PeersReply
     }
 }
 
-/// What a machine that joins, or an operator, is answered at the API address of a node that is no manager: whom to ask instead
-/// (SCENARIOS E27).
+/// The answer to joining machines and operators at the API address of a node that is not a manager:
+/// the managers to ask instead (docs/design/scenarios.md, E27).
 pub fn no_desk(own: Own) -> Router {
     let asked = |State(own): State<Own>| async move {
         let text = format!(
-            "{} is no manager, and answers for itself on its own socket only; nothing was changed",
+            "{} is not a manager and answers only for itself, on its local socket; nothing was changed",
             own.id().name
         );
         Failure::new(Code::NotLeader, text).next(format!("--manager {}", named(&own)))
@@ -76,8 +78,8 @@ async fn elsewhere(State(own): State<Own>) -> Failure {
     let (me, mut managers) = (own.id(), own.other_managers());
     managers.truncate(NAMED_MAX);
     let text = match managers.as_slice() {
-        [] => format!("{} is no manager, and knows none", me.name),
-        some => format!("{} is no manager: ask {}", me.name, some.join(", ")),
+        [] => format!("{} is not a manager and does not know any", me.name),
+        some => format!("{} is not a manager: ask {}", me.name, some.join(", ")),
     };
     let failure = Failure::new(Code::NotLeader, text).next("remoor join with the address of a manager");
     failure.details(serde_json::json!({ "managers": managers }))
@@ -91,7 +93,7 @@ async fn text(State(parts): State<Parts>) -> Response {
     exposition(parts.metrics.render((parts.clock)()))
 }
 
-/// Prometheus text as an answer.
+/// A response with Prometheus text.
 pub fn exposition(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
@@ -99,15 +101,17 @@ pub fn exposition(text: String) -> Response {
 fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
     let name = &own.id().name;
     let message = if *method == Method::GET || *method == Method::HEAD {
-        format!("{name} is no manager: its agent knows about itself only (remoor status, remoor nodes), not {path}")
+        format!("{name} is not a manager: its agent answers only for itself (remoor status, remoor nodes), not {path}")
     } else {
-        format!("{name} is no manager and takes no orders; nothing was changed")
+        format!("{name} is not a manager and accepts no orders; nothing was changed")
     };
-    Failure::new(Code::Unavailable, message)
-        .next(format!("the same command on a manager, or here with --manager {} --credentials FILE", named(own)))
+    Failure::new(Code::Unavailable, message).next(format!(
+        "run the same command on a manager, or on this node with --manager {} --credentials FILE",
+        named(own)
+    ))
 }
 
-/// Some of the managers that the node knows, as `--manager` takes them.
+/// Some of the managers that the node knows, in the format of `--manager`.
 fn named(own: &Own) -> String {
     match own.other_managers().as_slice() {
         [] => "HOST:PORT".to_owned(),
@@ -143,7 +147,7 @@ mod tests {
         let asked: Result<serde_json::Value, ApiError> = client.get("/v1/status").await;
         let ordered: Result<serde_json::Value, ApiError> = client.post("/v1/nodes/w2/resetup", &()).await;
         let posted: Result<serde_json::Value, ApiError> = client.post("/v1/agent", &()).await;
-        for (answer, word) in [(asked, "knows about itself"), (ordered, "no orders"), (posted, "no orders")] {
+        for (answer, word) in [(asked, "answers only for itself"), (ordered, "no orders"), (posted, "no orders")] {
             let Err(ApiError::Status { code, message, next, .. }) = answer else { panic!("{answer:?}") };
             assert_eq!(code, "unavailable");
             assert!(message.contains(word), "{message}");

@@ -1,4 +1,4 @@
-//! What a node knows of its peers without asking anybody: names, addresses and keys, cached on disk.
+//! The peers that a node knows without a request: names, addresses and keys, cached on disk.
 
 use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::gossip::KeyLookup;
@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-/// The keys that gossip believes, and who has none any more. Read while a record is being taken in, so it never waits for long.
+/// The keys that gossip trusts, and the names without a valid key. Read while gossip processes a
+/// record, so the lock is held only briefly.
 #[derive(Clone, Default)]
 pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, KeyLookup>>>);
 
@@ -20,8 +21,8 @@ impl KeyBook {
         keys.get(name).cloned().unwrap_or(KeyLookup::Unknown)
     }
 
-    /// True if a key is new or other than before. Only such a one is worked out: that costs more than all the rest, and a
-    /// manager asks this of every node at every entry.
+    /// Returns true if a key is new or changed. Only such a key is decoded, because decoding is
+    /// expensive and a manager calls this for every node at every log entry.
     pub fn set<'a>(&self, peers: impl Iterator<Item = (&'a NodeName, &'a str)>) -> bool {
         let fresh = {
             let keys = self.0.read().unwrap_or_else(|p| p.into_inner());
@@ -34,7 +35,7 @@ impl KeyBook {
         self.learn(fresh)
     }
 
-    /// Names of nodes that were removed, and of no node now. True if one is new.
+    /// Records the names of removed nodes that no current node has. Returns true if one is new.
     pub fn remove<'a>(&self, names: impl Iterator<Item = &'a NodeName>) -> bool {
         self.learn(names.map(|name| (name.clone(), KeyLookup::Removed)).collect())
     }
@@ -53,23 +54,27 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// The list of peers as last heard, on disk: a node finds its cluster again with all managers down.
+/// The last known list of peers, on disk: with it a node finds its cluster again even if all
+/// managers are down.
 pub struct PeerBook {
     path: PathBuf,
     pub peers: Vec<Peer>,
-    /// Those of them that are managers, or are to be: not all answer `/agent/v1` yet.
+    /// The peers that are managers or will become one: not all of them answer `/agent/v1` yet.
     pub managers: Vec<Peer>,
 }
 
 impl PeerBook {
-    /// The list as last heard; empty where there is none, or where it was damaged and put aside: it is refreshed from any
-    /// manager that is still known. Err where it can't be read at this moment: with an empty one in its place the first
-    /// answer of a manager would be written over it.
+    /// Loads the saved list. It is empty if the file does not exist, or was damaged and renamed; it
+    /// is refreshed from any manager that is still known. Fails if the file can't be read now: with
+    /// an empty list instead, the first answer of a manager would overwrite it.
     pub fn load(path: PathBuf) -> Result<Self, DiskError> {
         let saved = read_or_set_aside::<(Vec<Peer>, Vec<Peer>)>(&path)?;
         if let Found::Damaged(kept) = &saved {
             let kept = kept.display();
-            tracing::error!(%kept, "no peer is known now; next: mend it or copy peers.json from another node, and restart");
+            tracing::error!(
+                %kept,
+                "no peer is known now; next: repair the file or copy peers.json from another node, then restart"
+            );
         }
         let (peers, managers) = saved.or_default();
         Ok(Self { path, peers, managers })
@@ -81,8 +86,8 @@ impl PeerBook {
         atomic_write(&self.path, &bytes, 0o600)
     }
 
-    /// Whether managers have told all that gossip shows of a member: its key, where it is, and the generation that it goes
-    /// by, where `known` is that of the own manifest.
+    /// Whether the managers have reported everything that gossip shows of a member: its key, its
+    /// address, and the generation that it uses. `known` is the generation of this node's manifest.
     pub fn told(
         &self,
         name: &NodeName,
@@ -95,7 +100,7 @@ impl PeerBook {
         signed && by <= known && listed.is_some_and(|peer| peer.gossip_addr.parse() == Ok(addr))
     }
 
-    /// Gossip addresses by name.
+    /// Gossip addresses by node name.
     pub fn addresses(&self) -> BTreeMap<NodeName, Vec<SocketAddr>> {
         self.peers.iter().filter_map(|p| Some((p.name.clone(), vec![p.gossip_addr.parse().ok()?]))).collect()
     }
@@ -147,7 +152,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("peers.json");
         assert!(PeerBook::load(path.clone()).expect("none yet").peers.is_empty());
-        // A link to itself is refused on opening (ELOOP), whoever asks; EACCES would not be for root.
+        // A link to itself can't be opened by any user (ELOOP); EACCES would not apply to root.
         std::os::unix::fs::symlink(&path, &path).expect("linked");
         let Err(error) = PeerBook::load(path.clone()) else { panic!("read what can't be read") };
         assert!(matches!(&error, DiskError::Io { path: named, .. } if *named == path), "{error}");

@@ -1,21 +1,22 @@
-//! When the agent looks at its node: at each interval, and sooner when something stirred there. Has no clock and no chance of
-//! its own: both are handed in.
+//! Decides when the agent examines its node: at each interval, and sooner after a file change. It
+//! has no clock and no randomness of its own; both are passed in.
 
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// A change of files is hashed once they were quiet for so long.
+/// Changed files are hashed once they have not changed for this long.
 const SETTLE: Duration = Duration::from_secs(2);
-/// So often at most that is doubled.
+/// Maximum number of times the delay is doubled.
 const DOUBLED_MAX: u32 = 5;
 
 pub(super) struct Due {
-    /// None: a look is under way, and nothing has stirred since it began.
+    /// None: an examination is running, and no file has changed since it began.
     at: Option<Instant>,
     looking: bool,
     stirred: bool,
-    /// Looks in a row during which something stirred. It may be what their own checks write, which must not make looks
-    /// without end: each of them is followed after twice the time, and none later than after an interval.
+    /// Consecutive examinations during which files changed. Their own checks may write these files,
+    /// and that must not cause endless examinations. So the delay before the next one doubles each
+    /// time, up to the regular interval.
     row: u32,
 }
 
@@ -24,7 +25,7 @@ impl Due {
         Self { at: Some(now), looking: false, stirred: false, row: 0 }
     }
 
-    /// Ends when the next look is due; not while one is under way.
+    /// Waits until the next examination is due; never ends while one is running.
     pub(super) async fn come(&self) {
         match self.next() {
             Some(at) => sleep_until(at).await,
@@ -40,19 +41,21 @@ impl Due {
         *self = Self { at: None, looking: true, stirred: false, row: self.row };
     }
 
-    /// Something may have changed. What stirs while a look is under way may be what it has seen already, or not.
+    /// Reports a possible change. A change during an examination may or may not be included in its
+    /// result.
     pub(super) fn stir(&mut self, now: Instant) {
         let after = if self.looking { SETTLE * 2_u32.pow(self.row) } else { SETTLE };
         self.stirred = true;
         self.by(now + after);
     }
 
-    /// There is something else to look at.
+    /// Reports a new manifest: examine at once.
     pub(super) fn news(&mut self, now: Instant) {
         self.by(now);
     }
 
-    /// `chance` moves the next look by a tenth of `every` at most, so that nodes that were started together do not look together.
+    /// `chance` shifts the next examination by at most a tenth of `every`, so that nodes started
+    /// together do not examine at the same time.
     pub(super) fn end(&mut self, now: Instant, every: Duration, chance: u16) {
         self.looking = false;
         self.row = if self.stirred { (self.row + 1).min(DOUBLED_MAX) } else { 0 };

@@ -1,6 +1,7 @@
-//! `remoor leave`, as the daemon of this machine takes it: its managers are told, and once they have decided the agent parks.
+//! `remoor leave`, handled by the daemon of this machine: it informs the managers, and once they
+//! have decided, the agent stops.
 //!
-//! Only this machine's root may say so; the managers believe the node's certificate.
+//! Only root on this machine may request it; the managers trust the node's certificate.
 
 use super::own::{Own, Parted};
 use crate::rpc::caller::Caller;
@@ -17,12 +18,12 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An election of the managers is waited out.
+/// Long enough for an election of the managers to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 const WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What says it to the managers.
+/// The handler that informs the managers.
 #[derive(Clone)]
 pub struct LeaveDesk {
     pub own: Own,
@@ -30,7 +31,7 @@ pub struct LeaveDesk {
 }
 
 impl LeaveDesk {
-    /// For the socket of any daemon.
+    /// Routes for the socket of any daemon.
     pub fn routes(self) -> Router {
         Router::new().route(LEAVE_HERE, post(leave)).with_state(self)
     }
@@ -39,9 +40,12 @@ impl LeaveDesk {
 async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<LeaveReply>, Failure> {
     match caller {
         Caller::Local { uid } if uid == 0 || uid == rustix::process::geteuid().as_raw() => {}
-        _ => return Err(Failure::new(Code::Forbidden, "only root of this machine may have it leave").next("use sudo")),
+        _ => {
+            return Err(Failure::new(Code::Forbidden, "only root on this machine may make it leave the cluster")
+                .next("use sudo"));
+        }
     }
-    // Told once, it does not ask again for as long as it runs.
+    // After the first answer it does not ask again while the daemon runs.
     if let Some(parted) = desk.own.parted() {
         return match parted.left {
             true => Ok(Json(LeaveReply { text: parted.why, until: String::new() })),
@@ -53,16 +57,16 @@ async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<Lea
     Ok(Json(reply))
 }
 
-/// Asks one manager after the other, until the one that leads has decided.
+/// Asks one manager after the other until the leader has decided.
 async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
     let ends = Instant::now() + PATIENCE;
     loop {
         let managers = desk.own.follow_managers().borrow().clone();
-        let mut silent = "this node knows no manager".to_owned();
+        let mut silent = "this node does not know any manager".to_owned();
         for manager in &managers {
             match ask(desk, manager).await {
                 Ok(reply) => return Ok(reply),
-                // Its answer to an earlier try was lost.
+                // The answer to an earlier attempt was lost.
                 Err(ApiError::Status { code, message, details, .. })
                     if code == Code::NodeRemoved.as_str() && details["left"] == true =>
                 {
@@ -73,8 +77,8 @@ async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
             }
         }
         if Instant::now() >= ends {
-            let text = format!("no manager that leads answers ({silent}); whether it was heard is not known");
-            let next = "the same command again once a majority of the managers is there: asking twice is safe";
+            let text = format!("no leader answers ({silent}); it is unknown whether the request was received");
+            let next = "run the same command again once a majority of the managers is up: repeating it is safe";
             return Err(Failure::new(Code::NoQuorum, text).next(next));
         }
         tokio::time::sleep(AGAIN).await;
@@ -86,11 +90,11 @@ async fn ask(desk: &LeaveDesk, manager: &Peer) -> Result<LeaveReply, ApiError> {
     client.post(LEAVE_PATH, &json!({})).await
 }
 
-/// Another manager, or the same one in a moment, may answer otherwise.
+/// Whether another manager, or the same one later, may answer differently.
 fn passes(error: &ApiError) -> bool {
     match error {
         ApiError::Status { code, http, .. } => {
-            // One that manages no more does not know the path.
+            // A node that is no longer a manager does not have the path.
             *http >= 500 || ["not-leader", "rate-limited", "not-found", "method-not-allowed"].contains(&code.as_str())
         }
         _ => true,

@@ -1,4 +1,5 @@
-//! One look of the agent at its node: its watches, the digest of its files, its checks. Blocks; when to look is not decided here.
+//! One examination of the node by its agent: file watches, the digest of its files, its checks.
+//! Blocks; the schedule is in `schedule.rs`.
 
 use super::now;
 use crate::check;
@@ -12,23 +13,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// So often every file is read, also those that seem to be as they were.
+/// Interval at which every file is read, even if its metadata has not changed.
 const READ_ALL: Duration = Duration::from_secs(24 * 3600);
-/// What the node is there for goes first, on processors and, by schedulers that heed it, on disks.
+/// The node's own services have priority, on CPUs and, with I/O schedulers that respect it, on
+/// disks.
 const NICE: i32 = 10;
 
-/// What a look needs of the one before.
+/// State that is kept between examinations.
 pub(super) struct Eyes {
     stirred: UnboundedSender<files::Event>,
     watcher: Option<files::Watcher>,
-    /// It was said that there is no watcher.
+    /// The missing watcher was already logged.
     unwatched: bool,
     cache: files::Cache,
     read_all_at: Option<Instant>,
     patience: check::Patience,
 }
 
-/// What one look at the node came to.
+/// The result of one examination.
 pub(super) struct Look {
     pub digest: NodeDigest,
     pub checks: CheckSummary,
@@ -39,7 +41,8 @@ pub(super) struct Look {
 }
 
 impl Eyes {
-    /// `stirred` is told what happens in the folders of the declared files, from the first look on.
+    /// `stirred` receives the events in the directories of the declared files, from the first
+    /// examination on.
     pub(super) fn new(stirred: UnboundedSender<files::Event>) -> Self {
         Self {
             stirred,
@@ -53,7 +56,7 @@ impl Eyes {
 
     pub(super) fn look(&mut self, known: &ManifestReply) -> Look {
         let (began, clock) = (now(), Instant::now());
-        // First of all: what changes from here on stirs, and what has changed before is read below.
+        // Set the watches first: later changes raise an event, and earlier ones are read below.
         let servers = files::Servers::now();
         self.watch(files::directories(&known.manifest, &servers));
         let digest = self.digest(known, &servers, clock);
@@ -62,8 +65,8 @@ impl Eyes {
         Look { digest, checks, results, generation, began, took_ms }
     }
 
-    /// At each look, since a folder that is new, or was removed and made again, has no watch. Without inotify the pass at each
-    /// interval remains.
+    /// Updates the watches at each examination, because a new or recreated directory has none.
+    /// Without inotify the regular interval remains.
     fn watch(&mut self, dirs: BTreeSet<PathBuf>) {
         if let Some(watcher) = &mut self.watcher {
             watcher.set(dirs);
@@ -73,7 +76,7 @@ impl Eyes {
         match files::watch(dirs, move |event| drop(stirred.send(event))) {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) if !self.unwatched => {
-                tracing::warn!(%error, "files are not watched, only looked at in intervals");
+                tracing::warn!(%error, "files can't be watched; they are examined at intervals only");
                 self.unwatched = true;
             }
             Err(_) => {}
@@ -86,24 +89,26 @@ impl Eyes {
             self.read_all_at = Some(now + READ_ALL);
         }
         let mut key = [0; 32];
-        let _ = hex::decode_to_slice(&known.digest_key, &mut key); // a bad key: secrets differ, and a manager looks
+        // With a bad key, secrets differ and a manager examines the node.
+        let _ = hex::decode_to_slice(&known.digest_key, &mut key);
         behind(|| files::digest_beside(&known.manifest, &key, &mut self.cache, servers))
     }
 }
 
-/// Runs `what` in a thread of its own, which all other work goes before; so do the threads that it begins.
+/// Runs `what` in a separate thread of low priority, which its child threads inherit.
 fn behind<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     let quietly = || {
-        let _ = rustix::process::nice(NICE); // then it is in nobody's way less
+        let _ = rustix::process::nice(NICE); // on an error it runs with normal priority
         what()
     };
     thread::scope(|scope| scope.spawn(quietly).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Periodic checks only: a failure counts once it has lasted as long as the check says.
+/// Runs the periodic checks. A failure counts once it has lasted as long as the check requires.
 fn summary(manifest: &Manifest, patience: &mut check::Patience) -> (CheckSummary, Vec<CheckResult>) {
     let mut checks = Vec::new();
-    // Written for a newer agent, perhaps: the other files are asked all the same, and the whole is not known.
+    // The file may need a newer agent. The other files are still checked, but the summary is
+    // unknown.
     let mut unread = false;
     for service in &manifest.services {
         for file in &service.checks {
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn once_a_day_every_file_is_read() {
         let mut eyes = Eyes::new(mpsc::unbounded_channel().0);
-        // One that was not written just now.
+        // A file that was not written just now.
         let known = known(&format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")));
         let start = Instant::now();
         let mut reads = |after: Duration| {

@@ -1,51 +1,51 @@
-//! The agent's metrics, written into the process's registry when somebody asks. No history, no secrets: labels hold names
-//! only, and of a check that is a command the command's first word.
+//! The agent's metrics, written into the process's registry on each request. No history and no
+//! secrets: labels contain only names, and for a command check only the command's first word.
 
 use super::own::Own;
 use crate::model::{CheckResult, CheckState, Sha256, Wall};
 use crate::telemetry::{Kind, Registry};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Longest value of a label, characters.
+/// Maximum length of a label value, in characters.
 const LABEL_MAX: usize = 128;
 
 const GAUGES: &[(&str, &str)] = &[
     ("remoor_agent_info", "1, with the version of the agent."),
     ("remoor_agent_start_time_seconds", "When the agent started, seconds since 1970."),
-    ("remoor_agent_peers", "Live peers by this node's gossip."),
-    ("remoor_agent_peers_known", "Peers that were named by managers or met."),
+    ("remoor_agent_peers", "Live peers according to this node's gossip."),
+    ("remoor_agent_peers_known", "Peers that managers named or gossip has seen."),
     ("remoor_agent_isolated", "1 while the node has no live peer after it had some."),
-    ("remoor_agent_generation", "Generation of the manifest that the last look went by."),
-    ("remoor_agent_digest_age_seconds", "How old the last digest is."),
-    ("remoor_agent_unreadable_files", "Declared files that the last look could not read."),
-    ("remoor_agent_manager_contact_age_seconds", "How long ago a manager answered."),
-    ("remoor_agent_check", "1 for the state that an assertion of a check has; at most 500."),
-    ("remoor_agent_checks", "Assertions of the last look by state."),
-    ("remoor_agent_checks_left_out", "Assertions beyond 500, which remoor_agent_check does not name."),
+    ("remoor_agent_generation", "Generation of the manifest used by the last examination."),
+    ("remoor_agent_digest_age_seconds", "Age of the last digest."),
+    ("remoor_agent_unreadable_files", "Declared files that the last examination could not read."),
+    ("remoor_agent_manager_contact_age_seconds", "Time since a manager last answered."),
+    ("remoor_agent_check", "1 for the current state of an assertion of a check; at most 500."),
+    ("remoor_agent_checks", "Assertions of the last examination by state."),
+    ("remoor_agent_checks_left_out", "Assertions beyond 500, which remoor_agent_check does not list."),
 ];
 const COUNTERS: &[(&str, &str)] = &[
-    ("remoor_agent_restarts_total", "Starts of the agent that followed no goodbye within one boot, ever."),
+    ("remoor_agent_restarts_total", "Starts of the agent after an unclean end within one boot, ever."),
     ("remoor_agent_isolations_total", "Episodes without any live peer, ever."),
 ];
 
-/// A handle; clones are the same.
+/// A handle; all clones share one state.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
     own: Own,
-    /// Two who ask at once would see each other's half.
+    /// Two concurrent requests would otherwise see each other's partial values.
     writing: Arc<Mutex<()>>,
 }
 
 impl Metrics {
-    /// `registry` may hold more than the agent's.
+    /// `registry` may also contain other metrics than the agent's.
     pub fn new(registry: Registry, own: Own) -> Self {
         GAUGES.iter().for_each(|(name, help)| registry.describe(name, Kind::Gauge, help));
         COUNTERS.iter().for_each(|(name, help)| registry.describe(name, Kind::Counter, help));
         Self { registry, own, writing: Arc::default() }
     }
 
-    /// Everything as Prometheus text, as of `now`.
+    /// All metrics as Prometheus text, as of `now`.
     pub fn render(&self, now: Wall) -> String {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.own.view(now);
@@ -96,8 +96,8 @@ fn word(state: CheckState) -> &'static str {
     }
 }
 
-/// The check's name without what may be a secret in it: arguments of a command, user and query of a URL. A hash keeps two
-/// such checks apart.
+/// The check's name without possible secrets: arguments of a command, user and query of a URL. A
+/// hash distinguishes checks whose shortened names are equal.
 fn label(result: &CheckResult) -> String {
     let name = result.check.as_str();
     let (kind, id) = name.split_once(':').unwrap_or(("", name));

@@ -1,7 +1,8 @@
-//! The driver on every node: hashes what the manifest names, runs the checks, and gossips a signed summary.
+//! The agent on every node: hashes the files that the manifest names, runs the checks, and gossips
+//! a signed summary.
 //!
-//! What it says is a hint that decides when a manager looks; evidence is taken over SSH. It goes on without managers,
-//! by the manifest it cached.
+//! The summary is a hint that decides when a manager examines the node; evidence is collected over
+//! SSH. Without managers, the agent continues with the cached manifest.
 
 mod api;
 mod book;

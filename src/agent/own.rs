@@ -1,5 +1,5 @@
-//! What the agent knows itself, shared between its loop and whoever asks on this machine. Hints only: nothing is decided
-//! here, and nobody is asked.
+//! What the agent knows about itself, shared between its loop and the local API. These are hints:
+//! nothing is decided here, and no other node is asked.
 
 use crate::gossip::MemberEvent;
 use crate::model::{
@@ -18,37 +18,38 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Results that are kept of one look; those that failed first.
+/// Maximum number of results kept of one examination; failed ones come first.
 pub const CHECKS_MAX: usize = 500;
-/// Unreadable files that are named, of all services.
+/// Maximum number of unreadable files listed, over all services.
 const UNREADABLE_NAMED: usize = 100;
-/// Managers that are remembered by their certificates.
+/// Maximum number of managers remembered by their certificates only.
 const MET_MAX: usize = 4;
-/// Peers that are remembered beyond those that managers named: anybody with the gossip key can invent some.
+/// Maximum number of remembered peers that no manager named: anybody with the gossip key can invent
+/// some.
 const STRANGERS_MAX: usize = 1_024;
 
-/// Who this node is.
+/// The identity of this node.
 #[derive(Debug, Clone)]
 pub struct OwnId {
     pub id: NodeId,
     pub name: NodeName,
     pub cluster: ClusterId,
-    /// As the daemon began.
+    /// The epoch at the start of the daemon.
     pub epoch: Epoch,
-    /// The data directory, where damaged files are put aside.
+    /// The data directory, which also contains renamed damaged files.
     pub dir: PathBuf,
 }
 
-/// What of this node others are to know before they ask it.
+/// The facts about this node that it publishes by gossip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shown {
     /// The epoch of its certificate.
     pub certified: Epoch,
-    /// A manager part runs.
+    /// A manager service runs.
     pub manages: bool,
 }
 
-/// A handle; clones are the same.
+/// A handle; all clones share one state.
 #[derive(Clone)]
 pub struct Own {
     id: Arc<OwnId>,
@@ -57,22 +58,22 @@ pub struct Own {
     standing: Arc<watch::Sender<Shown>>,
     gossip: Arc<watch::Sender<u64>>,
     ca: Arc<watch::Sender<u64>>,
-    /// How often a manager said that the certificate of this node counts no more.
+    /// How many times a manager has rejected the certificate of this node.
     refused: Arc<watch::Sender<u64>>,
     ask: Arc<Notify>,
-    /// The newest that a manager told, or the own.
+    /// The newest epoch: reported by a manager, or this node's own.
     epoch: Arc<watch::Sender<Epoch>>,
     removed: Arc<watch::Sender<Option<Parted>>>,
-    /// It is to park, by a manager's word that did not come by its loop.
+    /// Set when the agent must stop because of a manager's answer outside its loop.
     parting: Arc<watch::Sender<Option<Parted>>>,
 }
 
-/// Why a node is none any more.
+/// Why a node is no longer a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parted {
-    /// In a manager's words.
+    /// The reason as a manager sent it.
     pub why: String,
-    /// By its own word.
+    /// The node left voluntarily.
     pub left: bool,
 }
 
@@ -83,13 +84,13 @@ struct State {
     peers: Vec<Peer>,
     known: Option<ManifestReply>,
     look: Option<Kept>,
-    /// Managers of a newer epoch by their certificates, whom nobody named yet.
+    /// Managers of a newer epoch, known by their certificates, that no manager has named yet.
     met_managers: Vec<Peer>,
     answered: Option<(NodeName, Wall)>,
     silence: Option<String>,
 }
 
-/// A peer as gossip had it last.
+/// The last state of a peer in gossip.
 struct Met {
     here: bool,
     since: Wall,
@@ -97,15 +98,15 @@ struct Met {
     report: Report,
 }
 
-/// The last look at files and checks, with less than all of it.
+/// The last examination of files and checks, shortened.
 pub struct Kept {
     pub at: Wall,
     pub took_ms: u64,
     pub root: Sha256,
     pub generation: u64,
-    /// In words; how many more there are stands in the last.
+    /// Messages; the last one counts those left out.
     pub unreadable: Vec<String>,
-    /// Passed, failed, could not tell.
+    /// Number of assertions that passed, failed, and are unknown.
     pub tally: (u32, u32, u32),
     pub checks: Vec<CheckResult>,
     pub left_out: u64,
@@ -151,7 +152,7 @@ impl Own {
         }
     }
 
-    /// Whether a manager part runs on this node now.
+    /// Whether the manager service runs on this node now.
     pub fn manages(&self) -> bool {
         self.standing.borrow().manages
     }
@@ -160,7 +161,7 @@ impl Own {
         self.show(|shown| shown.manages = manages);
     }
 
-    /// The node's certificate is of this epoch.
+    /// Records the epoch of the node's certificate.
     pub fn set_certified(&self, epoch: Epoch) {
         self.show(|shown| shown.certified = epoch);
     }
@@ -178,17 +179,17 @@ impl Own {
         });
     }
 
-    /// What the agent gossips of it, now and later.
+    /// The published facts, with later changes.
     pub fn follow_standing(&self) -> watch::Receiver<Shown> {
         self.standing.subscribe()
     }
 
-    /// In which the cluster is, as far as this node knows. It never goes back.
+    /// The epoch of the cluster as far as this node knows. It never decreases.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.borrow()
     }
 
-    /// A manager of the cluster is in this epoch.
+    /// Records the epoch that a manager of the cluster reported.
     pub fn hear_epoch(&self, epoch: Epoch) {
         self.epoch.send_if_modified(|known| {
             let newer = epoch > *known;
@@ -201,18 +202,18 @@ impl Own {
         self.epoch.subscribe()
     }
 
-    /// The cluster does not know this node any more.
+    /// Records that the cluster no longer contains this node.
     pub(super) fn set_removed(&self, parted: Parted) {
         self.state().met.clear();
         self.removed.send_replace(Some(parted));
     }
 
-    /// Why this node is none any more, as far as it knows.
+    /// Why this node is no longer a member, if it knows that.
     pub(super) fn parted(&self) -> Option<Parted> {
         self.removed.borrow().clone()
     }
 
-    /// A manager said that this node is none any more: the agent is to park.
+    /// A manager reported that this node is no longer a member: the agent must stop.
     pub fn part(&self, parted: Parted) {
         self.parting.send_replace(Some(parted));
     }
@@ -220,23 +221,23 @@ impl Own {
     pub(super) async fn until_parting(&self) -> Parted {
         match self.parting.subscribe().wait_for(Option::is_some).await.map(|parted| parted.clone()) {
             Ok(Some(parted)) => parted,
-            // The sender lives as long as this.
+            // The sender lives as long as `self`.
             _ => std::future::pending().await,
         }
     }
 
-    /// Ends when a manager says so.
+    /// Ends when a manager reports the removal.
     pub async fn until_removed(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.removed.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Removed nodes are peers no more, unless another one has the name.
+    /// Removed nodes are no longer peers, unless another node has the name.
     pub(super) fn forget(&self, removed: &[NodeName]) {
         self.state().met.retain(|name, _| !removed.contains(name));
     }
 
-    /// What the node was told that another one is to be; None: nobody told of it.
+    /// The role of another node as reported by managers; None: not reported.
     pub fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let state = self.state();
         let named = |peers: &[Peer]| peers.iter().any(|p| p.id == node);
@@ -244,7 +245,7 @@ impl Own {
         if named(&self.managers.borrow()) { Some(ClusterRole::Manager) } else { worker() }
     }
 
-    /// Whom the node was told of.
+    /// The peers that managers reported.
     pub(super) fn known(&self) -> PeersReply {
         let state = self.state();
         let (peers, managers) = (state.peers.clone(), self.managers.borrow().clone());
@@ -252,23 +253,24 @@ impl Own {
         PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip, ca }
     }
 
-    /// The id and the key, in hex, of a node that managers named.
+    /// Id and key, in hex, of a node that managers named.
     pub fn named(&self, name: &NodeName) -> Option<(NodeId, String)> {
         let state = self.state();
         state.peers.iter().find(|p| p.name == *name).map(|p| (p.id, p.public_key.clone()))
     }
 
-    /// The managers that this node knows, now and later.
+    /// The known managers, with later changes.
     pub fn follow_managers(&self) -> watch::Receiver<Vec<Peer>> {
         self.managers.subscribe()
     }
 
-    /// By which entry the gossip keys are as they are, as far as the managers said, now and later.
+    /// Log index of the last change of the gossip keys that managers reported, with later changes.
     pub fn follow_gossip(&self) -> watch::Receiver<u64> {
         self.gossip.subscribe()
     }
 
-    /// By which entry the CAs are as they are, likewise; whoever follows it hears of each answer, also where it is no newer one.
+    /// Log index of the last change of the CAs. Followers are notified of each answer, even if the
+    /// index is not newer.
     pub fn follow_ca(&self) -> watch::Receiver<u64> {
         self.ca.subscribe()
     }
@@ -277,12 +279,12 @@ impl Own {
         self.ca.send_modify(|before| *before = changed.max(*before));
     }
 
-    /// How many nodes managers named.
+    /// Number of nodes that managers named.
     pub fn known_peers(&self) -> usize {
         self.state().peers.len()
     }
 
-    /// Managers that said that the certificate by which they were asked counts no more, now and later.
+    /// Counter of answers by managers that rejected this node's certificate, with later changes.
     pub fn follow_refused(&self) -> watch::Receiver<u64> {
         self.refused.subscribe()
     }
@@ -299,7 +301,7 @@ impl Own {
         });
     }
 
-    /// Has the managers asked soon: somebody came whom the node does not know well enough.
+    /// Asks the managers soon, because an insufficiently known node has appeared.
     pub fn ask_soon(&self) {
         self.ask.notify_one();
     }
@@ -320,8 +322,8 @@ impl Own {
         self.state().record = record.clone();
     }
 
-    /// Another manager, by its certificate: it is asked as those are that managers named, until one of them answers. True: it was not
-    /// known to be one at this address.
+    /// Adds a manager that is known by its certificate. It is asked like those that managers named,
+    /// until one of those answers. Returns true if it was not known as a manager at this address.
     pub fn meet_manager(&self, peer: Peer) -> bool {
         let same = |p: &Peer| (p.id, &p.api_addr) == (peer.id, &peer.api_addr);
         if self.managers.borrow().iter().any(same) {
@@ -336,7 +338,7 @@ impl Own {
         true
     }
 
-    /// Those whom nobody named yet, the latest first.
+    /// Managers that no manager has named yet, the latest first.
     pub fn met_managers(&self) -> Vec<Peer> {
         self.state().met_managers.clone()
     }
@@ -356,12 +358,12 @@ impl Own {
         self.state().look = Some(look);
     }
 
-    /// Who answered, or why nobody did.
+    /// Records the manager that answered, or why none did.
     pub(super) fn asked(&self, outcome: Result<NodeName, String>, at: Wall) {
         let mut state = self.state();
         match outcome {
             Ok(name) => {
-                // It named all that there are.
+                // The answer contained all managers.
                 state.met_managers.clear();
                 (state.answered, state.silence) = (Some((name, at)), None);
             }
@@ -395,7 +397,7 @@ impl Own {
         }
     }
 
-    /// Live peers, and all that were named or met.
+    /// Number of live peers, and of all peers that were named or seen.
     pub fn peers(&self) -> (u64, u64) {
         let state = self.state();
         let names: BTreeSet<&NodeName> = state.met.keys().chain(state.peers.iter().map(|p| &p.name)).collect();
@@ -407,7 +409,7 @@ impl Own {
         self.state().record.started
     }
 
-    /// API addresses of the managers that this node knows, without its own, which may have been one until just now.
+    /// API addresses of the known managers except this node, which may have been one until now.
     pub fn other_managers(&self) -> Vec<String> {
         let managers = self.managers.borrow();
         managers.iter().filter(|m| m.id != self.id.id).map(|m| m.api_addr.clone()).collect()

@@ -1,4 +1,5 @@
-//! What an agent says of itself: peers by gossip, silence of the managers, and that no key of a manifest gets out.
+//! The agent's view of itself: peers by gossip, silent managers, and that no key of a manifest is
+//! exposed.
 
 use super::*;
 use crate::model::{Isolation, Manifest};
@@ -18,7 +19,7 @@ fn alive(id: u8, name: &str, leaving: bool) -> MemberEvent {
     MemberEvent::Alive { name: name.into(), addr: ([10, 0, 0, id], 7946).into(), report, signed: true }
 }
 
-/// w1, which knows m1, w2 and w3 and sees m1.
+/// The state of w1, which knows m1, w2 and w3 and sees m1.
 pub fn an_own() -> Own {
     let id = OwnId { id: NodeId(4), name: "w1".into(), cluster: "c1".into(), epoch: Epoch(1), dir: PathBuf::new() };
     let own = Own::new(id);
@@ -87,7 +88,7 @@ fn invented_members_are_bounded() {
     for n in 0..STRANGERS_MAX + 50 {
         own.member(&alive(9, &format!("x{n}"), false), Wall(0));
     }
-    // Four are named, of which each may be met, too.
+    // Four nodes are named, and each of them may be seen in addition.
     assert!(own.peers().1 <= STRANGERS_MAX as u64 + 8, "{:?}", own.peers());
 }
 

@@ -1,18 +1,20 @@
-//! The agent's own persistent record: which boot and instance it is, and how often it was alone.
+//! The agent's persistent record: its boot and instance, and how often it was isolated.
 //!
-//! Written before it is gossiped, so that what happened while nobody looked can be told afterwards.
+//! The record is written before it is gossiped, so that events during an isolation can be reported
+//! afterwards.
 
 use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use crate::telemetry::PANIC_EXIT;
 use std::path::{Path, PathBuf};
 
-/// Beside the record: how systemd saw the last process end, `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5), as
-/// the unit's `ExecStopPost` writes it where none is there yet, since starts that fail come after it; and the last words of one
-/// that panicked. Both are of the instance before, and are removed when they were taken up.
+/// Files beside the record. `ended`: how systemd saw the last process end, `$SERVICE_RESULT
+/// $EXIT_CODE $EXIT_STATUS` of systemd.exec(5). The unit's `ExecStopPost` writes it only if it does
+/// not exist, because failed starts may follow. `panic`: the message of a process that panicked.
+/// Both belong to the previous instance and are removed once they were read.
 const ENDED: &str = "ended";
 pub const LAST_WORDS: &str = "panic";
-/// Characters of them that are told.
+/// Maximum number of characters that are reported.
 const WORDS_MAX: usize = 300;
 
 pub struct RecordKeeper {
@@ -21,8 +23,8 @@ pub struct RecordKeeper {
 }
 
 impl RecordKeeper {
-    /// Begins a new instance. A file that can't be read is put aside, and the new record says that it was: how the instance
-    /// before ended and how often it was alone nobody can tell any more.
+    /// Starts a new instance. An unreadable file is renamed, and the new record contains that fact:
+    /// the end of the previous instance and the number of isolations are then lost.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
         let how = how_it_ended(&path);
         let record = match read_or_set_aside::<AgentRecord>(&path)? {
@@ -46,14 +48,15 @@ impl RecordKeeper {
         &self.record
     }
 
-    /// All peers are lost: an episode begins. The counter is on disk before anybody is told.
+    /// All peers are lost: an isolation episode begins. The counter is on disk before it is
+    /// gossiped.
     pub fn alone(&mut self, peers_lost: u32, now: Wall) -> Result<(), DiskError> {
         self.record.isolation += 1;
         self.record.last_isolation = Some(Isolation { from: now, to: None, peers_lost });
         self.save()
     }
 
-    /// A peer is back.
+    /// A peer is visible again.
     pub fn together(&mut self, now: Wall) -> Result<(), DiskError> {
         match &mut self.record.last_isolation {
             Some(episode) if episode.to.is_none() => episode.to = Some(now),
@@ -62,7 +65,7 @@ impl RecordKeeper {
         self.save()
     }
 
-    /// Said before the goodbye is gossiped.
+    /// Recorded before the goodbye is gossiped.
     pub fn goodbye(&mut self) -> Result<(), DiskError> {
         self.record.previous_end = Some("leaving".to_owned());
         self.save()
@@ -74,8 +77,9 @@ impl RecordKeeper {
     }
 }
 
-/// In words, where systemd or its last words tell; None where neither does. Last words are of the instance before where
-/// systemd saw it end as one that panicked ends, or nobody says otherwise: a start that failed later may have some too.
+/// How the previous instance ended, from systemd's record or its panic message; None if there is
+/// neither. A panic message belongs to the previous instance if systemd saw it exit with the code
+/// of a panic, or has no record: a start that failed later may also leave one.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let shown = |c: char| if c.is_control() { ' ' } else { c };
@@ -86,7 +90,7 @@ fn how_it_ended(record: &Path) -> Option<String> {
     let mut words = ended.split(' ');
     match (words.next()?, words.next()?, words.next()?) {
         (_, "exited", code) if panicked.is_some() && code == PANIC_EXIT.to_string() => panicked,
-        ("oom-kill", ..) => Some("killed by the kernel for want of memory".to_owned()),
+        ("oom-kill", ..) => Some("killed by the kernel: out of memory".to_owned()),
         ("watchdog", ..) => Some("killed by systemd's watchdog".to_owned()),
         (_, "killed" | "dumped", signal) => Some(format!("ended by signal {signal}")),
         (_, "exited", code) => Some(format!("exited with {code}, without a goodbye")),
@@ -151,14 +155,14 @@ mod tests {
         assert_eq!(told(&begin(&dir, "boot-1", "b", 2)), "ended by signal KILL");
         assert_eq!(told(&begin(&dir, "boot-1", "c", 3)), "ended without a goodbye", "that was of the one before");
         say(ENDED, "oom-kill killed KILL\n");
-        assert_eq!(told(&begin(&dir, "boot-1", "d", 4)), "killed by the kernel for want of memory");
+        assert_eq!(told(&begin(&dir, "boot-1", "d", 4)), "killed by the kernel: out of memory");
         say(ENDED, "exit-code exited 70\n");
         say(LAST_WORDS, "at src/x.rs:1: no such thing\n");
         assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked at src/x.rs:1: no such thing");
         say(ENDED, "oom-kill killed KILL\n");
         say(LAST_WORDS, "at src/y.rs:2: of a start that failed\n");
         let ended = told(&begin(&dir, "boot-1", "e", 5));
-        assert_eq!(ended, "killed by the kernel for want of memory", "the first that ended is the one before");
+        assert_eq!(ended, "killed by the kernel: out of memory", "the first that ended is the one before");
         say(LAST_WORDS, "at src/z.rs:3: without systemd\n");
         assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked at src/z.rs:3: without systemd");
         say(ENDED, "exit-code exited 5\n");

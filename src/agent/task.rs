@@ -22,15 +22,18 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Until a first manifest is here, managers are asked this often.
+/// Interval of the requests to managers until the first manifest is received.
 const FIRST: Duration = Duration::from_secs(2);
-/// Afterwards, while gossip shows what no manager has told, or no manager answers.
+/// The interval afterwards, while gossip shows something that no manager has reported, or no
+/// manager answers.
 const REFRESH: Duration = Duration::from_secs(20);
-/// While they have told everything. Each question is a TLS handshake, and one more thing that an agent at rest wakes up for.
+/// The interval while managers have reported everything. Each request costs a TLS handshake and a
+/// wakeup of an idle agent.
 const QUIET: Duration = Duration::from_secs(120);
-/// However often somebody comes whom the node does not know, no two questions are closer than this.
+/// Minimum time between two requests, however often unknown nodes appear.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What all nodes see at once they don't ask about at once: each waits by chance, at most so long for each peer.
+/// Random delay per peer before a request, because an event that all nodes see must not make them
+/// ask at once.
 const SPREAD: Duration = Duration::from_millis(20);
 
 pub struct AgentConfig {
@@ -39,9 +42,9 @@ pub struct AgentConfig {
     pub state_dir: PathBuf,
     pub tls: ClientTls,
     pub keys: KeyBook,
-    /// Told what the agent comes to know.
+    /// Receives what the agent learns.
     pub own: Own,
-    /// Counts what is over: looks at the node, and questions to managers.
+    /// Counts completed examinations and requests to managers.
     pub worked: watch::Sender<u64>,
 }
 
@@ -55,25 +58,25 @@ pub struct AgentTask {
     report: Report,
     present: BTreeSet<NodeName>,
     most: u32,
-    /// Since when peers were lost one after the other, until all are or one is back.
+    /// Time since which peers were lost one after the other, until all are lost or one returns.
     dwindling: Option<Wall>,
     rejoin_ms: u64,
     eyes: Arc<Mutex<Eyes>>,
     stirs: mpsc::UnboundedReceiver<files::Event>,
 }
 
-/// What came of asking the managers.
+/// The result of asking the managers.
 struct Answer {
-    /// Who answered, or why nobody did; None: nobody is known to ask.
+    /// The manager that answered, or why none did; None: no manager is known.
     by: Option<Result<NodeName, String>>,
     peers: Option<PeersReply>,
     manifest: Option<ManifestReply>,
-    /// A manager says that this node was removed, or left, and when.
+    /// A manager reports that this node was removed, or left.
     removed: Option<Parted>,
 }
 
 impl AgentTask {
-    /// `peers` is `peers.json` of the state directory.
+    /// `peers` is the loaded `peers.json` of the state directory.
     pub fn new(
         config: AgentConfig,
         peers: PeerBook,
@@ -85,7 +88,7 @@ impl AgentTask {
         let (stirred, stirs) = mpsc::unbounded_channel();
         let saved = read_or_set_aside::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
         let known = saved.map_or(None, Found::or_default);
-        // Whoever asks before the loop runs is told what is known.
+        // Local requests that arrive before the loop runs are answered with the saved data.
         config.own.told(&peers.peers, &peers.managers, known.as_ref());
         Self {
             peers,
@@ -104,10 +107,11 @@ impl AgentTask {
         }
     }
 
-    /// Until `shutdown`; then says goodbye.
+    /// Runs until `shutdown`; then says goodbye in gossip.
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
         self.config.own.record(self.record.record());
-        // What it said itself holds also where no manager can be asked; a join takes it away.
+        // A voluntary leave is effective even if no manager can be asked. A new join removes the
+        // file.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
             return self.park(Parted { why: why.trim().to_owned(), left: true }, shutdown).await;
         }
@@ -174,7 +178,7 @@ impl AgentTask {
                         return self.park(parted, shutdown).await;
                     }
                     if let Some(outcome) = by {
-                        // Not of one that was a manager.
+                        // Not of a former manager.
                         if let (Ok(_), Some(reply)) = (&outcome, &peers) {
                             self.config.own.hear_epoch(reply.epoch);
                         }
@@ -197,7 +201,7 @@ impl AgentTask {
         self.leave().await;
     }
 
-    /// Whether gossip says something that managers should be asked about.
+    /// Whether gossip shows something that the managers should be asked about.
     fn is_news(&self, event: &MemberEvent) -> bool {
         match event {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
@@ -209,8 +213,8 @@ impl AgentTask {
         }
     }
 
-    /// Whether managers have told everything that gossip shows. A manager's own agent asks on: the others see by its report
-    /// that there is a new generation.
+    /// Whether the managers have reported everything that gossip shows. A manager's own agent keeps
+    /// asking, because other nodes detect a new generation by its report.
     fn is_told(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name
@@ -219,8 +223,9 @@ impl AgentTask {
         !self.config.own.manages() && self.gossip.members().iter().all(told)
     }
 
-    /// When a run last began and ended here: with it the node may have come into service, or gone out of it, and another
-    /// manifest is its, which gossip doesn't show. A look compares it, so that waiting for it costs an agent at rest nothing.
+    /// The times at which an attempt last began and ended on this node. It may have put the node
+    /// into or out of service, and the node then has another manifest, which gossip does not show.
+    /// An examination compares the times, so an idle agent needs no extra wakeup.
     fn runs(&self) -> [Option<std::time::SystemTime>; 2] {
         [FENCE, CLOSED].map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
     }
@@ -234,7 +239,8 @@ impl AgentTask {
         most * u32::from(chance()) / u32::from(u16::MAX)
     }
 
-    /// The known managers, each where it gossips now by its own signature: one that moved is found again.
+    /// The known managers, each with its current signed gossip address, so a manager that moved is
+    /// found again.
     fn managers(&self) -> Vec<Peer> {
         let members = self.gossip.members();
         let mut managers = self.peers.managers.clone();
@@ -251,7 +257,7 @@ impl AgentTask {
         managers
     }
 
-    /// Tells gossip and the rejoin loop of the peers that the cache names.
+    /// Passes the cached peers to gossip and the rejoin loop.
     fn introduce(&self) {
         self.config.keys.set(self.peers.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
         self.rejoin.set_known(self.peers.addresses());
@@ -311,7 +317,7 @@ impl AgentTask {
         self.config.worked.send_modify(|works| *works += 1);
     }
 
-    /// True if there is another manifest than before.
+    /// Returns true if the manifest changed.
     async fn news(&mut self, peers: Option<PeersReply>, manifest: Option<ManifestReply>) -> bool {
         if let Some(reply) = &peers {
             self.config.own.forget(&reply.removed);
@@ -357,28 +363,29 @@ impl AgentTask {
         }
     }
 
-    /// The node was removed, or left: nobody is gossiped with, nothing is looked at, and nothing is deleted, until the daemon ends.
+    /// The node was removed or left: until the daemon ends it does not gossip, examines nothing,
+    /// and deletes nothing.
     async fn park(self, parted: Parted, mut shutdown: watch::Receiver<bool>) {
         let (why, dir) = (&parted.why, self.config.state_dir.display());
         if parted.left {
             tracing::warn!(
-                "{why}; this daemon does nothing any more and has deleted nothing; next: systemctl disable --now remoor; or, if \
-                 the machine is to be a node again, stop it, and remoor join with {dir} as it is"
+                "{why}; this daemon is inactive now and has deleted nothing; next: systemctl disable --now remoor; or, to make \
+                 the machine a node again, stop the daemon and run remoor join with {dir} unchanged"
             );
             if let Err(error) = atomic_write(&self.config.state_dir.join(LEFT), format!("{why}\n").as_bytes(), 0o600) {
-                tracing::warn!(%error, "that it left could not be written down; the managers say it at the next start");
+                tracing::warn!(%error, "the departure could not be recorded; the managers will report it at the next start");
             }
         } else {
             tracing::error!(
-                "{why}; this daemon does nothing any more and has deleted nothing; next: systemctl disable --now remoor; or, if \
-                 the machine is to be a node again, move {dir} aside and remoor join"
+                "{why}; this daemon is inactive now and has deleted nothing; next: systemctl disable --now remoor; or, to make \
+                 the machine a node again, move {dir} away and run remoor join"
             );
         }
         self.config.own.set_removed(parted);
         let Self { gossip, rejoin, mut record, .. } = self;
         drop(rejoin);
         gossip.leave().await;
-        let _ = shutdown.wait_for(|stop| *stop).await; // a dropped sender is an end too
+        let _ = shutdown.wait_for(|stop| *stop).await; // a dropped sender ends it as well
         if let Err(error) = record.goodbye() {
             tracing::warn!(%error, "the goodbye could not be recorded");
         }
@@ -392,15 +399,16 @@ impl AgentTask {
     }
 }
 
-/// Without it all nodes ask and look at once, and are answered all the same.
+/// Without randomness all nodes ask and examine at once, which still works.
 fn chance() -> u16 {
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice);
     u16::from_le_bytes(dice)
 }
 
-/// Asks one manager after the other until one answers that still is one. Who is of an older epoch than this node is none. The first
-/// `named` ones are by the word of managers, the others by their certificates alone, which one that was demoted keeps.
+/// Asks one manager after the other until one answers that still is a manager. A manager of an
+/// older epoch than this node's is skipped. The first `named` entries were named by managers. The
+/// others are known by their certificates only, which a demoted manager keeps.
 async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], named: usize, epoch: Epoch) -> Answer {
     let (mut why, mut told) = (None, None);
     for (at, manager) in managers.iter().enumerate() {
@@ -408,20 +416,21 @@ async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], named: usize, epoch:
         match client.get::<PeersReply>("/agent/v1/peers").await {
             Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < epoch => {
                 let (name, theirs) = (&manager.name, peers.epoch);
-                why.get_or_insert(Err(format!("{name} is of epoch {theirs}, this node is of {epoch}")));
+                why.get_or_insert(Err(format!("{name} has epoch {theirs}, this node has epoch {epoch}")));
             }
             Ok(peers) => {
                 let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
                 if matches!(&manifest, Err(error) if error.code() == Some("not-found")) {
-                    // One that was a manager: what it knows counts where nobody else answers.
+                    // A former manager: its list is used if no manager answers.
                     told.get_or_insert(peers);
-                    why.get_or_insert(Err(format!("{} is no manager any more", manager.name)));
+                    why.get_or_insert(Err(format!("{} is no longer a manager", manager.name)));
                     continue;
                 }
                 let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
                 return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest, removed: None };
             }
-            // Only a manager of this cluster is believed: the connection proves who answers.
+            // Only a manager of this cluster is trusted, and the TLS connection proves its
+            // identity.
             Err(ApiError::Status { code, message, details, .. })
                 if code == Code::NodeRemoved.as_str() && at < named =>
             {

@@ -1,10 +1,10 @@
-//! `node add`: puts remoor on a machine over SSH and makes it a node, asked on a manager. Every step can be done again: what
-//! stands already is left as it is, so the same command goes on where an earlier one ended.
+//! `node add`, run on a manager: installs remoor on a machine over SSH and joins it to the cluster.
+//! Every step is idempotent, so the same command continues where an earlier attempt failed.
 //!
 //! ```text
 //! ask the manager -> log in -> program -> unit -> authorized_keys -> invitation -> join -> start -> seen alive
 //! ```
-//! Whom to believe is decided before: only the given host keys are accepted.
+//! Trust is decided beforehand: only the given host keys are accepted.
 
 use super::unit::UNIT;
 use crate::model::{Sha256, kept_by_ansible};
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 const CONNECT: Duration = Duration::from_secs(10);
 const COMMAND: Duration = Duration::from_secs(30);
 const UPLOAD: Duration = Duration::from_secs(300);
-/// `remoor join` waits out an election of the managers.
+/// `remoor join` waits for an election of the managers to end.
 const JOIN: Duration = Duration::from_secs(90);
-/// From the start of the agent until the managers have it.
+/// Timeout from the start of the agent until the managers report the node as alive.
 const SEEN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(500);
 
@@ -40,40 +40,43 @@ const LAST_WORDS: &str = "journalctl -u remoor -n 10 --no-pager -o cat 2>/dev/nu
 pub struct AddOptions {
     pub host: String,
     pub name: String,
-    /// In which group the inventory must have it.
+    /// The inventory must list the host in this group.
     pub group: Option<String>,
     pub manager: bool,
-    /// What fails together with it; empty: nobody says.
+    /// Failure domain of the machine; empty: unknown.
     pub zone: String,
     pub user: String,
     pub port: u16,
     pub identity: Option<PathBuf>,
-    /// Where the other nodes reach it; None: the address of `host`.
+    /// Address at which the other nodes reach the machine; None: the address of `host`.
     pub advertise: Option<IpAddr>,
-    /// Lines `type base64` that somebody vouches for.
+    /// Host keys as lines `type base64`, verified by the operator.
     pub host_keys: Vec<String>,
-    /// Of the manager on this machine.
+    /// Socket of the manager on this machine.
     pub socket: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     pub id: u64,
-    /// The managers recorded a key that was vouched for; else the first login of theirs may be refused.
+    /// Whether the managers recorded a host key that was verified by the operator. Otherwise the
+    /// first login of a manager may be refused.
     pub same_host_key: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// On the machine nothing was changed, unless `done` of a `Stopped` says so: this comes first of all.
-    #[error("the manager of this machine was asked in vain")]
+    /// Nothing was changed on the machine, unless `done` of a `Stopped` lists it: the manager is
+    /// asked first.
+    #[error("the manager on this machine did not answer the request")]
     Api(#[from] ApiError),
-    /// `done` stays done, on the machine and in the cluster; the same command goes on from there.
+    /// The steps in `done` are not undone, on the machine and in the cluster; the same command
+    /// continues from there.
     #[error("{host}: {step} failed: {why}")]
     Stopped { host: String, step: &'static str, why: String, done: Vec<&'static str>, next: String },
 }
 
-/// Returns when the managers see the node. `tell` gets a line for each step as it begins.
+/// Returns when the managers see the node. `tell` receives one line for each step as it begins.
 pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Added, AddError> {
     let client = Client::unix(&options.socket);
     let status: StatusView = client.get("/v1/status").await?;
@@ -81,8 +84,8 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let left = status.left.iter().any(|left| left.name == options.name);
     let mut work = Work { options, client, cluster, ssh_key, left, done: Vec::new() };
     if let Some(means) = kept_by_ansible(&options.name) {
-        let why = format!("{:?} is no name for a node: in an inventory it means {means}", options.name);
-        return Err(work.stopped("the look at its name", why, "--name as in your inventory"));
+        let why = format!("{:?} can't be the name of a node: in an inventory it means {means}", options.name);
+        return Err(work.stopped("checking the name", why, "--name as in your inventory"));
     }
     if let Some(group) = &options.group {
         work.check_group(group).await?;
@@ -90,7 +93,7 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let advertise = work.advertise().await?;
     let dir = tempfile::Builder::new().prefix("remoor-").tempdir();
     let dir = dir.map_err(|e| work.stopped("preparing the login", e.to_string(), "make room in /tmp"))?;
-    // For single commands only: no executor is started, so there is no build.
+    // No executor is started over this connection, only single commands; so it needs no build.
     let remote = Remote::new(RemoteConfig {
         control_dir: dir.path().join("s"),
         builds: Vec::new(),
@@ -104,7 +107,7 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let installed = work.install(&shell, advertise, tell).await;
     shell.close().await;
     installed?;
-    tell("waiting until the managers see it");
+    tell("waiting until the managers see the node");
     work.seen().await
 }
 
@@ -112,14 +115,14 @@ struct Work<'a> {
     options: &'a AddOptions,
     client: Client,
     cluster: String,
-    /// The line for authorized_keys; None: the cluster has no key of its own.
+    /// The line for authorized_keys; None: the cluster has no SSH key.
     ssh_key: Option<String>,
-    /// It was a node and left by its own word: it joins again.
+    /// The node left the cluster voluntarily before, and now joins again.
     left: bool,
     done: Vec<&'static str>,
 }
 
-/// What a machine has of remoor before anything is done.
+/// The state of the machine before anything is changed.
 struct Found {
     program: String,
     active: bool,
@@ -138,7 +141,7 @@ impl Work<'_> {
             SshError::Auth(_) => {
                 "--ssh-user USER --identity FILE; a user other than root needs sudo without a password"
             }
-            _ => "--ssh-port PORT, or look whether sshd runs there",
+            _ => "--ssh-port PORT, or check that sshd runs there",
         };
         self.stopped("the login", error.to_string(), next)
     }
@@ -166,34 +169,40 @@ impl Work<'_> {
         if members(&list, group, 0).iter().any(|name| *name == self.options.name) {
             return Ok(());
         }
-        let why = format!("the inventory does not have {} in group {group}", self.options.name);
-        Err(self.stopped("the look into the inventory", why, "put it there and remoor apply, or leave --group out"))
+        let why = format!("the inventory does not list {} in group {group}", self.options.name);
+        Err(self.stopped(
+            "checking the inventory",
+            why,
+            "add the host to the group and run remoor apply, or omit --group",
+        ))
     }
 
     async fn advertise(&self) -> Result<IpAddr, AddError> {
         if let Some(ip) = self.options.advertise {
             return Ok(ip);
         }
-        let step = "finding its address";
+        let step = "finding the machine's address";
         let found = tokio::net::lookup_host((self.options.host.as_str(), self.options.port)).await;
         let found = found.map_err(|e| self.stopped(step, e.to_string(), "--advertise IP"))?;
         let first = found.map(|a| a.ip()).find(|ip| !ip.is_loopback() && !ip.is_unspecified());
-        first.ok_or_else(|| self.stopped(step, "other nodes can't reach it by this name", "--advertise IP"))
+        first.ok_or_else(|| self.stopped(step, "other nodes can't reach the machine by this name", "--advertise IP"))
     }
 
     async fn install(&mut self, shell: &Shell, advertise: IpAddr, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
         let found = self.look(shell).await?;
-        let (bytes, hash) = ssh::own_binary()
-            .map_err(|e| self.stopped("reading the own program", e.to_string(), "install remoor here again"))?;
+        let (bytes, hash) = ssh::own_binary().map_err(|e| {
+            self.stopped("reading the program of this machine", e.to_string(), "install remoor here again")
+        })?;
         let renewed = self.program(shell, &found, &bytes, hash, tell).await?;
         let step = "installing the unit";
-        self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "look into /etc/systemd/system there").await?;
+        self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "check /etc/systemd/system on that machine")
+            .await?;
         self.done.push("/etc/systemd/system/remoor.service was written");
         self.let_in(shell, tell).await?;
         match &found.identity {
-            Some(identity) if !self.left => tell(&format!("is node {} already", identity["node"])),
+            Some(identity) if !self.left => tell(&format!("the machine is node {} already", identity["node"])),
             Some(_) => {
-                let next = "systemctl stop remoor there, then the same command";
+                let next = "systemctl stop remoor on that machine, then the same command";
                 self.run(shell, "stopping its daemon", "exec systemctl stop remoor", &[], b"", COMMAND, next).await?;
                 self.join(shell, advertise, tell).await?;
             }
@@ -215,29 +224,29 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Before it joins: the managers may look as soon as they have it.
+    /// Comes before the join, because managers may log in as soon as they know the node.
     async fn let_in(&mut self, shell: &Shell, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
         let user = &self.options.user;
         let Some(line) = &self.ssh_key else {
-            tell(&format!("the cluster has no SSH key: that the managers can log in as {user} is up to you"));
+            tell(&format!("the cluster has no SSH key: make sure that the managers can log in as {user}"));
             return Ok(());
         };
         match ssh::authorize(shell, line).await {
             Ok(true) => {
-                tell(&format!("the managers may log in as {user}, by the cluster's key"));
+                tell(&format!("the managers can now log in as {user} with the cluster's SSH key"));
                 self.done.push("the cluster's key was added to the user's authorized_keys");
             }
-            Ok(false) => tell(&format!("the managers may log in as {user} already")),
+            Ok(false) => tell(&format!("the managers can log in as {user} already")),
             Err(e) => {
-                let next = "look at ~/.ssh of that user, then the same command";
-                return Err(self.stopped("letting the managers in", e.to_string(), next));
+                let next = "check ~/.ssh of that user, then the same command";
+                return Err(self.stopped("authorizing the cluster's SSH key", e.to_string(), next));
             }
         }
         Ok(())
     }
 
     async fn look(&self, shell: &Shell) -> Result<Found, AddError> {
-        let step = "looking at the machine";
+        let step = "examining the machine";
         let said =
             self.run(shell, step, LOOK, &[], b"", COMMAND, "sudo without a password, or --ssh-user root").await?;
         let mut lines = said.splitn(5, '\n').map(str::trim);
@@ -245,24 +254,29 @@ impl Work<'_> {
         let (machine, init, program, active, identity) = (line(), line(), line(), line(), line());
         let own = format!("Linux {}", std::env::consts::ARCH);
         if machine != own {
-            let why = format!("it is {machine:?}, and this program is for {own}");
-            return Err(self.stopped(step, why, "run node add on a manager of that kind"));
+            let why = format!("the machine is {machine:?}, but this program is for {own}");
+            return Err(self.stopped(
+                step,
+                why,
+                "run node add on a manager with the same operating system and architecture",
+            ));
         }
         if init != "systemd" {
-            return Err(self.stopped(step, "it does not run systemd", "install and start remoor there by hand"));
+            return Err(self.stopped(step, "the machine does not run systemd", "install and start remoor manually"));
         }
         let identity: Option<Value> = serde_json::from_str(identity).ok();
         if let Some(identity) = &identity
             && (identity["cluster"] != *self.cluster || identity["name"] != *self.options.name)
         {
-            let why = format!("it is node {} of cluster {} already", identity["name"], identity["cluster"]);
-            let next = "--name as it is called, or move /var/lib/remoor there aside if it is to be another node";
+            let why = format!("the machine is node {} of cluster {} already", identity["name"], identity["cluster"]);
+            let next =
+                "--name with its current name; or, to make it a different node, rename /var/lib/remoor on that machine";
             return Err(self.stopped(step, why, next));
         }
         Ok(Found { program: program.to_owned(), active: active == "active", identity })
     }
 
-    /// Whether another program than before is there now.
+    /// Installs the program if it differs. Returns whether the program was replaced.
     async fn program(
         &mut self,
         shell: &Shell,
@@ -273,11 +287,11 @@ impl Work<'_> {
     ) -> Result<bool, AddError> {
         let hash = hash.to_string();
         if found.program == hash {
-            tell("has this remoor already");
+            tell("this remoor version is installed already");
             return Ok(false);
         }
         tell(&format!("installing /usr/local/bin/remoor ({} MB)", bytes.len() >> 20));
-        let next = "look at the free space and the C library there; a static build runs everywhere";
+        let next = "check the free space and the C library on that machine; a static build runs everywhere";
         self.run(shell, "installing the program", PUT, &[&hash], bytes, UPLOAD, next).await?;
         self.done.push("/usr/local/bin/remoor was installed");
         Ok(true)
@@ -287,7 +301,7 @@ impl Work<'_> {
         let o = self.options;
         let request = InviteRequest { name: o.name.clone(), want_manager: o.manager };
         let invited: Result<InviteView, ApiError> = self.client.post("/v1/nodes", &request).await;
-        let step = "the invitation";
+        let step = "creating the join token";
         let invited = invited.map_err(|e| self.stopped(step, e.to_string(), "remoor status, then the same command"))?;
         let Some(manager) = invited.managers.first() else {
             return Err(self.stopped(step, "no manager is known", "remoor status, then the same command"));
@@ -297,9 +311,9 @@ impl Work<'_> {
             "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" --zone \"$4\" $5";
         let (advertise, flag) = (advertise.to_string(), if o.manager { "--manager" } else { "" });
         let args = [manager.as_str(), &o.name, &advertise, &o.zone, flag];
-        let next = "look whether that machine reaches the manager's API port, then the same command";
+        let next = "check that the machine can reach the manager's API port, then the same command";
         self.run(shell, "joining", script, &args, invited.token.reveal().as_bytes(), JOIN, next).await?;
-        self.done.push("it was accepted as a node");
+        self.done.push("the machine was accepted as a node");
         Ok(())
     }
 
@@ -333,9 +347,10 @@ impl Work<'_> {
                 Some(node) if node.presence == "alive" => return Ok(self.added(&node)),
                 row if begun.elapsed() > SEEN => {
                     let presence = row.map_or("unknown".to_owned(), |n| n.presence);
-                    let why = format!("after {} s it is {presence}", SEEN.as_secs());
-                    let next = "open TCP and UDP 7946 and TCP 7947 between the nodes; journalctl -u remoor there";
-                    return Err(self.stopped("waiting until the managers see it", why, next));
+                    let why = format!("after {} s the node is {presence}", SEEN.as_secs());
+                    let next =
+                        "open TCP and UDP 7946 and TCP 7947 between the nodes; journalctl -u remoor on that machine";
+                    return Err(self.stopped("waiting until the managers see the node", why, next));
                 }
                 _ => tokio::time::sleep(POLL).await,
             }
@@ -349,11 +364,11 @@ impl Work<'_> {
     }
 }
 
-const NEXT_JOURNAL: &str = "journalctl -u remoor there, then the same command";
-/// Groups within groups; an inventory that was applied has no circle.
+const NEXT_JOURNAL: &str = "journalctl -u remoor on that machine, then the same command";
+/// Maximum depth of nested groups. An applied inventory contains no cycles.
 const DEPTH_MAX: usize = 32;
 
-/// Hosts of a group in the form of `--list`, those of its children too.
+/// Hosts of a group in an inventory in the `--list` format, including the hosts of its children.
 pub(super) fn members<'a>(list: &'a Value, group: &str, depth: usize) -> Vec<&'a str> {
     let texts = |key: &str| list[group][key].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut out: Vec<&str> = texts("hosts").collect();

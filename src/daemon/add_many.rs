@@ -1,4 +1,5 @@
-//! `node add` for the hosts of a group, or all: those of the applied inventory that are no nodes yet, several at a time.
+//! `node add` for several hosts at a time: those of a group, or of the whole applied inventory,
+//! that are not nodes yet.
 
 use super::add::{AddError, AddOptions, Added, add, members};
 use crate::rpc::client::{ApiError, Client};
@@ -9,10 +10,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Machines that are made nodes at the same time: each gets the program, some 10 MB.
+/// Maximum number of machines that are added at the same time. Each receives the program, about 10
+/// MB.
 const AT_ONCE: usize = 8;
 
-/// A host of the inventory, with how to log in there as far as its variables say.
+/// A host of the inventory, with the SSH login settings that its variables contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToAdd {
     pub name: String,
@@ -22,13 +24,14 @@ pub struct ToAdd {
     pub identity: Option<PathBuf>,
 }
 
-/// Hosts of the applied inventory that are no nodes, by name: those of `group`, or all. The second is how many there are
-/// with those that are nodes. The manager on this machine is asked.
+/// Asks the manager on this machine for the hosts of the applied inventory that are not nodes,
+/// sorted by name: those of `group`, or all. The second value counts all hosts considered, nodes
+/// included.
 pub async fn to_add(socket: &Path, group: Option<&str>) -> Result<(Vec<ToAdd>, usize), ApiError> {
     let client = Client::unix(socket);
     let status: StatusView = client.get("/v1/status").await?;
     let list: Value = client.get("/v1/inventory").await?;
-    // Who left does not come back because of an order for all.
+    // A node that left the cluster must not return because of a command for all hosts.
     let left = status.left.iter().map(|l| l.name.as_str());
     let nodes: BTreeSet<&str> = status.nodes.iter().map(|n| n.name.as_str()).chain(left).collect();
     Ok(listed(&list, group, &nodes))
@@ -56,8 +59,8 @@ fn listed(list: &Value, group: Option<&str>, nodes: &BTreeSet<&str>) -> (Vec<ToA
     (missing.collect(), names.len())
 }
 
-/// Each as [`add`] does it; what became of one says nothing of the others. `tell` gets each line with the name of its node.
-/// The answers are in the order of `all`.
+/// Runs [`add`] for each host; a failure of one does not affect the others. `tell` receives each
+/// line with the name of its node. The results are in the order of `all`.
 pub async fn add_many(all: &[AddOptions], tell: &mut dyn FnMut(&str, &str)) -> Vec<Result<Added, AddError>> {
     let tell = RefCell::new(tell);
     let one = async |options: &AddOptions| add(options, &mut |line| (tell.borrow_mut())(&options.name, line)).await;

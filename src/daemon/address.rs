@@ -1,5 +1,6 @@
-//! The address at which this node is now: that of `node.json` while the machine has it, otherwise the one from which its
-//! routes to the known nodes start. Follows it while the daemon runs; what managers make of it is theirs to enter.
+//! Determines the current address of this node: the one in `node.json` while the machine has it,
+//! otherwise the source address of its routes to the known nodes. The address is followed while the
+//! daemon runs; the managers decide whether they record a change.
 
 use super::layout::{Layout, NodeConfig};
 use super::run::DaemonError;
@@ -13,19 +14,22 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-/// A machine that boots may get the address of `node.json` so much later than the daemon starts.
+/// Maximum wait at boot: a machine may get the address of `node.json` this much later than the
+/// daemon starts.
 const BOOT_MAX: Duration = Duration::from_secs(10);
 const BOOT_STEP: Duration = Duration::from_millis(500);
-/// An address is taken away for a moment when a lease is renewed or a network is set up anew: it must be gone so long.
+/// A lease renewal or a network reconfiguration removes an address for a moment. The address must
+/// be gone for this long.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Looked at without any news from the kernel, which may be lost; also the wait after a move that failed.
+/// Interval of the check without a notification from the kernel, because notifications may be lost.
+/// Also the wait after a failed move.
 const EVERY: Duration = Duration::from_secs(30);
-/// Routes that are looked up at most.
+/// Maximum number of routes that are looked up.
 const ROUTES_MAX: usize = 64;
 
-/// Where the routes of this machine start. Nothing is sent.
+/// Looks up the source addresses of this machine's routes. Nothing is sent.
 trait Routes {
-    /// Source address of a packet to `peer`; None: there is no route.
+    /// Source address of a packet to `peer`; None: no route exists.
     fn source(&self, peer: IpAddr) -> Option<IpAddr>;
 }
 
@@ -41,13 +45,15 @@ impl Routes for Kernel {
     }
 }
 
-/// Whether the machine has this address: the kernel routes a packet to an address of its own from that address. Unlike a
-/// try to bind it, this is not deceived by `ip_nonlocal_bind`.
+/// Whether the machine has this address: the kernel routes a packet to an address of the machine
+/// from that same address. A bind would not be a reliable test, because `ip_nonlocal_bind` lets it
+/// succeed.
 fn present(ip: IpAddr, routes: &impl Routes) -> bool {
     ip.is_loopback() || routes.source(ip) == Some(ip)
 }
 
-/// The address to use: `own` is that of `node.json`, `current` the one in use. None: none can be told, nothing changes.
+/// Chooses the address to use: `own` is that of `node.json`, `current` the one in use. None: no
+/// address could be determined, so nothing changes.
 fn choose(own: IpAddr, current: IpAddr, peers: &[IpAddr], routes: &impl Routes) -> Option<IpAddr> {
     for ip in [own, current] {
         if present(ip, routes) {
@@ -69,8 +75,8 @@ fn peers(layout: &Layout) -> Vec<IpAddr> {
     known.into_values().flatten().map(|addr| addr.ip()).collect()
 }
 
-/// The settings to start with. An address that is bound by another than the advertised one is the operator's affair, and
-/// is never changed here.
+/// The settings to start with. If `bind` differs from the advertised address, the operator is
+/// responsible for both, and they are never changed here.
 pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
     if config.bind.is_some() {
         return config;
@@ -81,23 +87,24 @@ pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
     }
     match choose(config.advertise, config.advertise, &peers(layout), &Kernel) {
         Some(ip) if ip != config.advertise => {
-            tracing::warn!(configured = %config.advertise, now = %ip, "this machine has another address than node.json says");
+            tracing::warn!(configured = %config.advertise, now = %ip, "the address of this machine differs from node.json");
             NodeConfig { advertise: ip, ..config }
         }
         _ => config,
     }
 }
 
-/// Follows the address while the daemon runs: gossip moves with it, and whoever watches `now` is told.
+/// Follows the address while the daemon runs: moves gossip to it and publishes it in `now`.
 pub struct Follow {
-    /// Of `node.json`.
+    /// The address in `node.json`.
     pub own: IpAddr,
-    /// As started.
+    /// The settings with which the daemon started.
     pub config: NodeConfig,
     pub layout: Layout,
     pub gossip: Gossip,
     pub now: watch::Sender<IpAddr>,
-    /// A move failed, and gossip runs nowhere: the address in use is one to move to as well, once it is back.
+    /// A move failed, so gossip does not run. The current address is then also a valid target once
+    /// the machine has it again.
     pub stopped: bool,
 }
 
@@ -106,16 +113,16 @@ impl Follow {
         if self.config.bind.is_some() {
             return;
         }
-        let bell = Arc::new(Notify::new());
-        let ear = bell.clone();
+        let changed = Arc::new(Notify::new());
+        let notify_tx = changed.clone();
         let listening = tokio::spawn(async move {
-            let error = netlink::listen(ear).await;
-            tracing::warn!(%error, "network changes are not noticed; the own address is looked at now and then");
+            let error = netlink::listen(notify_tx).await;
+            tracing::warn!(%error, "kernel network notifications are unavailable; the address of this machine is polled instead");
         });
         loop {
             tokio::select! {
                 _ = stopped.changed() => break,
-                () = bell.notified() => {}
+                () = changed.notified() => {}
                 () = tokio::time::sleep(EVERY) => {}
             }
             let Some(ip) = self.chosen() else { continue };
@@ -130,7 +137,7 @@ impl Follow {
         listening.abort();
     }
 
-    /// The address to move to: another one than that in use, or any where gossip runs at none.
+    /// The address to move to: a different one than the current, or any while gossip is stopped.
     fn chosen(&self) -> Option<IpAddr> {
         let current = *self.now.borrow();
         choose(self.own, current, &peers(&self.layout), &Kernel).filter(|ip| self.stopped || *ip != current)
@@ -141,21 +148,23 @@ impl Follow {
         let config = NodeConfig { advertise: ip, ..self.config.clone() };
         match self.gossip.move_to(config.gossip_bind(), config.gossip()).await {
             Ok(()) => {
-                tracing::warn!(%before, now = %ip, "the address of this machine changed; gossip goes on there");
+                tracing::warn!(%before, now = %ip, "the address of this machine changed; gossip moved to it");
                 (self.config, self.stopped) = (config, false);
-                // The API is served at the old address still, if it is that one again.
+                // If the new address is the old one again, the API is still served there and must
+                // not restart.
                 self.now.send_if_modified(|now| std::mem::replace(now, ip) != ip);
             }
             Err(error) => {
                 self.stopped = true;
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(%before, now = %ip, error, "gossip does not start at the new address; tried again");
+                tracing::error!(%before, now = %ip, error, "gossip could not start at the new address; will retry");
             }
         }
     }
 }
 
-/// Serves the API on `listener`, and from a move on at the new address. What is not served there is tried again.
+/// Serves the API on `listener`, and after each address change at the new address. If that fails,
+/// the bind is retried.
 pub async fn serve(
     listener: TcpListener,
     config: NodeConfig,
@@ -168,20 +177,23 @@ pub async fn serve(
         let ip = *now.borrow_and_update();
         let config = NodeConfig { advertise: ip, ..config.clone() };
         if listener.is_none() {
-            listener = listen(&config).await.map_err(|error| tracing::error!(%error, "tried again")).ok();
+            listener = listen(&config)
+                .await
+                .map_err(|error| tracing::error!(%error, "the API can't be served at this address; will retry"))
+                .ok();
         }
         let retry = listener.is_none();
         let (end, ended) = watch::channel(false);
         let serving = listener.take().map(|listener| {
             let until = async move {
                 let mut ended = ended;
-                let _ = ended.wait_for(|end| *end).await; // a dropped sender is an end too
+                let _ = ended.wait_for(|end| *end).await; // a dropped sender ends the server as well
             };
             tokio::spawn(server::serve_tls(listener, tls.clone(), served.clone(), Limits::default(), until))
         });
         let over = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => true,
-            // Where nobody follows the address, it stays what it is.
+            // If the sender was dropped, the address does not change any more.
             () = moved(&mut now) => false,
             () = tokio::time::sleep(SETTLE), if retry => false,
         };
@@ -201,7 +213,7 @@ async fn moved(now: &mut watch::Receiver<IpAddr>) {
     }
 }
 
-/// Binds the API's port.
+/// Binds the port of the API.
 pub async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
     let addr: SocketAddr = config.api_bind();
     TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { what: addr.to_string(), source })
@@ -213,7 +225,8 @@ mod tests {
     use crate::gossip;
     use crate::model::Report;
 
-    /// A machine with these addresses, each with a network of 24 bits; the first one has the default route.
+    /// A simulated machine with these addresses, each in a /24 network; the first one has the
+    /// default route.
     struct Machine(Vec<[u8; 4]>);
 
     impl Routes for Machine {
@@ -284,7 +297,7 @@ mod tests {
         let mut follow =
             Follow { own: here, config, layout, gossip: gossip.clone(), now: watch::channel(here).0, stopped: false };
         assert_eq!(follow.chosen(), None);
-        // TEST-NET-3 of RFC 5737: it can't be bound.
+        // TEST-NET-3 of RFC 5737 can't be bound.
         follow.move_to(IpAddr::from([203, 0, 113, 77])).await;
         assert_eq!((follow.chosen(), gossip.addr().ip()), (Some(here), here));
         follow.move_to(here).await;
@@ -296,7 +309,7 @@ mod tests {
     #[test]
     fn the_kernel_tells_an_own_address_from_another() {
         assert!(present(IpAddr::from([127, 0, 0, 1]), &Kernel) && present(IpAddr::from([127, 9, 9, 9]), &Kernel));
-        // TEST-NET-3 of RFC 5737 is nobody's.
+        // TEST-NET-3 of RFC 5737 is not assigned to any machine.
         assert!(!present(IpAddr::from([203, 0, 113, 77]), &Kernel));
     }
 }

@@ -1,5 +1,5 @@
-//! `init` makes a cluster of one; `join` makes this machine a node of a cluster. Both leave a data directory that
-//! `remoor agent` starts from, or nothing.
+//! `init` creates a cluster with one node; `join` adds this machine to a cluster. Both leave either
+//! a data directory that `remoor agent` can start from, or nothing.
 
 use super::half_made::{self, Making};
 use super::layout::{Layout, NodeConfig};
@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The year 2025 began; this program is younger.
+/// Start of the year 2025. This program is younger, so an earlier clock is wrong.
 const CLOCK_MIN: Wall = Wall(1_735_689_600_000);
 const ELECTION_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a machine that waits to be let in asks.
+/// Interval of the requests while the machine waits for an operator to accept it.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
@@ -35,13 +35,13 @@ pub struct InitOptions {
     pub dir: PathBuf,
     pub name: String,
     pub config: NodeConfig,
-    /// Where sshd's public host keys are.
+    /// Directory with the public host keys of sshd.
     pub ssh_host_keys: PathBuf,
-    /// Nothing is provisioned on it.
+    /// Start drained: nothing is provisioned on the node.
     pub drain: bool,
-    /// What fails together with it; empty: nobody says.
+    /// Failure domain of the machine; empty: unknown.
     pub zone: String,
-    /// None: a new random one.
+    /// None: generate a random key.
     pub gossip_key: Option<GossipKey>,
 }
 
@@ -51,7 +51,7 @@ pub struct InitDone {
     pub manager_token: String,
     /// Credentials of the operator who ran `init`, mode 0600.
     pub operator: PathBuf,
-    /// By which the managers log in: the line for `authorized_keys` of nodes.
+    /// The line for `authorized_keys` of the nodes: the public key with which the managers log in.
     pub ssh_key: String,
 }
 
@@ -60,46 +60,47 @@ pub struct JoinOptions {
     pub dir: PathBuf,
     pub name: String,
     pub config: NodeConfig,
-    /// Where sshd's public host keys are.
+    /// Directory with the public host keys of sshd.
     pub ssh_host_keys: PathBuf,
     /// `host:port` of any manager.
     pub addr: String,
     pub token: String,
     pub manager: bool,
-    /// Nothing is provisioned on it.
+    /// Start drained: nothing is provisioned on the node.
     pub drain: bool,
-    /// What fails together with it; empty: nobody says.
+    /// Failure domain of the machine; empty: unknown.
     pub zone: String,
-    /// How long to wait for an operator's yes, where the token has no secret.
+    /// Maximum wait for an operator to accept the node, where the token contains no secret.
     pub wait: Duration,
 }
 
-/// Where this comes from `init` or `join`, nothing was left behind that a next try trips over: the node's key is used again,
-/// what else was made stands under a mark and is cleared away.
+/// Errors of `init` and `join`. Neither leaves anything behind that blocks the next attempt: the
+/// node's key is reused, and other files stand under the marker of an unfinished attempt and are
+/// removed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("the data directory can't be used")]
     Disk(#[from] DiskError),
-    /// Of whose cluster, and what to do instead.
+    /// `whose` names the cluster, `next` what to do instead.
     #[error("{} already belongs to node {name} of {whose} cluster; next: {next}", dir.display())]
     Taken { dir: PathBuf, name: NodeName, whose: &'static str, next: &'static str },
     #[error("remoor runs on {} already ({holder}); next: remoor status, or systemctl stop remoor", dir.display())]
     Running { dir: PathBuf, holder: String },
-    /// Nothing in it was touched.
+    /// Nothing in the directory was changed.
     #[error(
-        "{} holds {found}/ but no identity.json: it was a node's, and nothing of it is overwritten; next: put \
-         identity.json back, or move the directory aside", dir.display()
+        "{} holds {found}/ but no identity.json: it belonged to a node and is not overwritten; next: put \
+         identity.json back, or move the directory away", dir.display()
     )]
     Leftover { dir: PathBuf, found: &'static str },
     #[error(
-        "this machine's clock says {0}, which lies before this program was made: certificates by such a clock are void; \
+        "the clock of this machine shows {0}, before this program was built: its certificates would be invalid; \
          next: set the clock (timedatectl set-ntp true), then the same command"
     )]
     Clock(String),
-    /// Nothing was made.
+    /// Nothing was created.
     #[error("{0}")]
     Address(String),
-    #[error("keys and certificates could not be made")]
+    #[error("keys and certificates could not be created")]
     Identity(#[from] IdentityError),
     #[error(transparent)]
     SshKey(#[from] KeyError),
@@ -114,15 +115,16 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Said before anything was begun; nothing was changed.
+    /// Whether the error was found before anything was started; nothing was changed.
     pub fn is_refusal(&self) -> bool {
         let directory = matches!(self, Self::Disk(DiskError::Foreign(_) | DiskError::TooNew { .. }));
         directory || matches!(self, Self::Taken { .. } | Self::Running { .. } | Self::Leftover { .. } | Self::Clock(_))
     }
 }
 
-/// Makes CA, gossip key, SSH key, join secrets and the first three entries of the log. Until [`super::tokens_told`], or until a
-/// daemon has run there, the directory counts as unfinished, and another try begins from nothing.
+/// Creates the CA, the gossip key, the SSH key, the join secrets and the first three entries of the
+/// log. The directory counts as unfinished until [`super::tokens_told`] is called or a daemon has
+/// run on it. Until then, another attempt starts from scratch.
 pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let layout = Layout(options.dir.clone());
     check_options(&options.name, &options.config)?;
@@ -132,7 +134,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         && !half_made::untold(&options.dir)?
     {
         let (dir, name, whose) = (options.dir.clone(), identity.name, "a");
-        let next = "systemctl start remoor; or, for another cluster, init --force, which moves the directory aside";
+        let next = "systemctl start remoor; or, for another cluster, init --force, which renames the directory";
         return Err(AdminError::Taken { dir, name, whose, next });
     }
     half_made::clear(&options.dir)?;
@@ -232,7 +234,7 @@ async fn first_entries(
     Ok(node)
 }
 
-/// The founder leads within an election; asked again until then.
+/// The founder becomes leader after an election; the proposal is repeated until then.
 async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, AdminError> {
     let mut last = String::new();
     for _ in 0..100 {
@@ -248,8 +250,8 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
     Err(AdminError::Entry(last))
 }
 
-/// Asks a manager for an identity and stores it.
-/// What is to be said meanwhile goes to `tell`.
+/// Asks a manager for an identity and stores it. `tell` receives the messages for the user
+/// meanwhile.
 pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<JoinReply, AdminError> {
     let layout = Layout(options.dir.clone());
     let token = Token::parse(&options.token)?;
@@ -261,7 +263,8 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         Some(identity) if !half_made::left(&options.dir) => {
             return Err(taken(options, identity.name.clone(), &token));
         }
-        // What the node had is overwritten once the managers have said who it is. Its CA tells nothing: it may be replaced since.
+        // The files of the old node are overwritten once the managers have confirmed its identity.
+        // Its CA is no evidence, because it may have been replaced since.
         Some(_) => {}
         None => half_made::clear(&options.dir)?,
     }
@@ -301,42 +304,44 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
     let ca = Credentials::load(&options.dir).ok().flatten().and_then(|c| is_of(&c.ca_pem, token.ca_digest()).ok());
     let (whose, next) = match ca == Some(true) {
-        true => ("the token's", "systemctl start remoor: it has joined"),
-        false if ca.is_none() => ("a", "put credentials.json back, without which nobody can tell of which"),
-        false => ("another", "move the directory aside, then the same command"),
+        true => ("the token's", "systemctl start remoor: the node has joined already"),
+        false if ca.is_none() => ("a", "put credentials.json back: without it the cluster can't be determined"),
+        false => ("another", "move the directory away, then the same command"),
     };
     AdminError::Taken { dir: options.dir.clone(), name, whose, next }
 }
 
-/// What a manager would refuse, or nobody could dial.
+/// Rejects options that a manager would refuse, or an address that no other node could dial.
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     crate::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
         let why =
             kept_by_ansible(name).map_or(NAME_RULE.to_owned(), |means| format!("in an inventory it means {means}"));
-        AdminError::Address(format!("{name:?} is no name for a node ({why}); next: --name as in your inventory"))
+        AdminError::Address(format!("{name:?} can't be the name of a node ({why}); next: --name as in your inventory"))
     })?;
     config.check().map_err(AdminError::Address)
 }
 
-/// Answers the leader, which dials this machine before it lets it in.
+/// Answers the leader, which dials this machine back before it accepts the join.
 async fn answering(config: &NodeConfig, key: &NodeKey) -> Result<Answering, AdminError> {
     let (bind, api) = (config.api_bind(), config.api().to_string());
     dial_back::answering(bind, &api, key.signing_key()).await.map_err(|error| {
         let next = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "end what listens there, or --api-port another",
-            _ => "--advertise an address of this machine; where it has another one, --bind that one",
+            std::io::ErrorKind::AddrInUse => "stop the process that listens there, or choose another --api-port",
+            _ => "--advertise with an address of this machine; behind NAT, --bind with the local address",
         };
-        AdminError::Address(format!("nobody can listen at {bind}: {error}; next: {next}"))
+        AdminError::Address(format!("can't listen at {bind}: {error}; next: {next}"))
     })
 }
 
-/// Certificates are valid from a day ago, by the clock of who makes them.
+/// Certificates are valid from one day before the clock time of the machine that creates them, so a
+/// wrong clock makes invalid ones.
 fn check_clock(now: Wall) -> Result<(), AdminError> {
     if now < CLOCK_MIN { Err(AdminError::Clock(crate::rpc::wire::rfc3339(now))) } else { Ok(()) }
 }
 
-/// Managers that nodes named which are none themselves (SCENARIOS E27): so many are asked at most, each once. That one is of the
-/// token's cluster it proves as the first one does.
+/// Managers that were named by nodes which are not managers (docs/design/scenarios.md, E27). A
+/// limited number is asked, each once. Each must prove that it belongs to the token's cluster, like
+/// the first address.
 #[derive(Debug, Default)]
 struct Named {
     known: BTreeSet<String>,
@@ -346,7 +351,8 @@ struct Named {
 const NAMED_MAX: usize = 8;
 
 impl Named {
-    /// Whom to ask after this error, if it is that of a node that is no manager, or of a manager that was named and is not there.
+    /// The next address to ask after this error. Some only if a worker answered, or a named manager
+    /// can't be reached.
     fn after(&mut self, error: &ApiError) -> Option<String> {
         match error {
             ApiError::Status { code, details, .. } if code == Code::NotLeader.as_str() => {
@@ -363,8 +369,9 @@ impl Named {
     }
 }
 
-/// Follows the managers to their leader, and waits out an election: joining again with the same key is safe.
-/// Who has to be accepted by an operator first asks again until then.
+/// Follows the managers to their leader and waits for an election to end; a second join with the
+/// same key is safe. If an operator has to accept the node first, the request is repeated until
+/// then.
 async fn ask(
     options: &JoinOptions,
     token: &Token,
@@ -372,11 +379,11 @@ async fn ask(
     tell: &mut dyn FnMut(&str),
 ) -> Result<JoinReply, JoinError> {
     let mut at = options.addr.clone();
-    // Who is asked where no leader is known.
+    // The address to ask while no leader is known.
     let mut home = at.clone();
     let mut named = Named::default();
     let begun = Instant::now();
-    // The last moment at which the managers could be asked.
+    // The last time at which the managers could be asked.
     let mut heard = begun;
     let mut told = false;
     loop {
@@ -390,7 +397,7 @@ async fn ask(
             continue;
         }
         let ApiError::Status { code, details, .. } = source else {
-            // A manager that is started anew meanwhile; nothing was asked of it before.
+            // A manager that restarts meanwhile. Before the first answer this counts as an error.
             if !told || !matches!(source, ApiError::Unreachable { .. }) || heard.elapsed() > ELECTION_PATIENCE {
                 return Err(error);
             }
@@ -402,8 +409,8 @@ async fn ask(
             if !told {
                 let fingerprint = fingerprint(&request.node_public_key);
                 let name = &request.name;
-                tell(&format!("{name} waits to be let in; its key has the fingerprint {fingerprint}"));
-                tell(&format!("next: compare it in remoor nodes on a manager, then remoor accept {name}"));
+                tell(&format!("{name} waits to be accepted; its key has the fingerprint {fingerprint}"));
+                tell(&format!("next: compare the fingerprint in remoor nodes on a manager, then remoor accept {name}"));
             }
             (told, heard) = (true, Instant::now());
             if begun.elapsed() >= options.wait {
@@ -430,7 +437,8 @@ pub(super) fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> 
     crate::disk::atomic_write(&layout.peers(), &bytes, 0o600)
 }
 
-/// Public host keys of this machine's sshd, as they stand in its files: so the first login is strict already.
+/// Public host keys of this machine's sshd, read from its files, so that the first login already
+/// checks them strictly.
 pub(super) fn own_host_keys(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let paths = entries.filter_map(|e| Some(e.ok()?.path()));
@@ -491,7 +499,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let options = options(&dir.path().join("d"));
         let lost = init(&options).await.expect("a cluster");
-        // Killed here: what was made is all there, and nobody knows the tokens.
+        // Simulated kill here: all files exist, but the tokens are unknown to everybody.
         let told = init(&options).await.expect("another cluster");
         assert_ne!(lost.worker_token, told.worker_token);
         super::super::tokens_told(&options.dir).expect("told");

@@ -1,5 +1,6 @@
-//! Holds this node's trust to what the managers say: which CAs count, first the one that issues. A rotation goes on once nodes have
-//! said that they are so far; the leader hears it from here. The certificate itself is [renewed](super::renewal) elsewhere.
+//! Keeps this node's set of trusted CAs equal to what the managers prescribe; the first CA is the
+//! one that issues. A CA rotation proceeds once all nodes have reported that they are done; this
+//! task reports to the leader. The certificate itself is renewed [elsewhere](super::renewal).
 
 use super::keyring::Keyring;
 use super::manage::Manage;
@@ -15,19 +16,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// While there is something to do, after a question in vain, and while only others are waited for: the leader has nodes ask sooner.
+/// Pauses: while there is work or after a failed request, and while only other nodes are awaited.
+/// In the second case the leader asks nodes to report sooner.
 const SOON: Duration = Duration::from_secs(2);
 const SLOWLY: Duration = Duration::from_secs(30);
-/// How long before its end the operator's certificate on this manager's disk is made anew.
+/// The operator's certificate on this manager's disk is reissued when less than this is left until
+/// its expiry.
 const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
 
-/// Until `stopped`. The managers are asked when the agent has heard that other CAs count. `operator`: where credentials of an
-/// operator are, on the manager where `init` ran.
+/// Runs until `stopped`. The managers are asked when the agent has heard of another set of CAs.
+/// `operator` is the file with the operator's credentials on the manager where `init` ran.
 pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBuf, mut stopped: watch::Receiver<bool>) {
     let (mut told, mut refused) = (own.follow_ca(), own.follow_refused());
     let mut rotating = false;
     loop {
-        // With a renewed certificate they may have come, too, in the middle of a rotation that waits for this node's word.
+        // A renewed certificate may also bring new CAs, in the middle of a rotation that waits for
+        // this node's report.
         rotating |= identity::count(&keyring.now().ca_pem) > 1;
         let pause = match rotating || *told.borrow_and_update() > keyring.ca() {
             true => {
@@ -41,7 +45,7 @@ pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBu
             let file = operator.clone();
             let renewed = tokio::task::spawn_blocking(move || operator_anew(&file, &shared)).await;
             if let Ok(Err(error)) = renewed {
-                tracing::warn!(%error, "the operator's credentials on this manager can't be made anew");
+                tracing::warn!(%error, "the operator's credentials on this manager can't be reissued");
             }
         }
         tokio::select! {
@@ -53,7 +57,8 @@ pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBu
     }
 }
 
-/// When to ask again; None: nothing is on its way. What the leader says counts; it hears how far this node is.
+/// Asks the leader which CAs to trust, and reports how far this node is. Returns when to ask again;
+/// None: no rotation is in progress.
 async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration> {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
@@ -66,12 +71,12 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration>
         let (ring, ca_pem, changed) = (keyring.clone(), reply.ca_pem, reply.changed);
         let trusted = tokio::task::spawn_blocking(move || ring.trust(&ca_pem, changed)).await;
         if let Ok(Err(error)) = trusted {
-            tracing::warn!(%error, "the CAs that the managers named can't be used; tried again");
+            tracing::warn!(%error, "the CAs sent by the managers can't be used; will retry");
             return Some(SOON);
         }
         let settled = holds(keyring, manage);
         if settled != said && settled > 0 {
-            // The leader goes on once all have said so.
+            // The leader proceeds with the rotation once all nodes have reported this.
             ask(keyring, &client, settled).await;
         }
         return match (reply.rotating, settled == changed) {
@@ -83,7 +88,7 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration>
     Some(SOON)
 }
 
-/// By which entry this node has all that the rotation wants of it; 0: not all of it.
+/// The log index of the CA change that this node has completed; 0: not completed.
 fn holds(keyring: &Keyring, manage: &Manage) -> u64 {
     let changed = keyring.ca();
     let keys = |shared: Arc<Shared>| {
@@ -96,7 +101,7 @@ fn holds(keyring: &Keyring, manage: &Manage) -> u64 {
 async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<CaReply> {
     let answer = client.post(CA_PATH, &CaRequest { holds }).await;
     let answer = answer.map_err(|error| {
-        tracing::debug!(%error, "a manager did not say which CAs count");
+        tracing::debug!(%error, "a manager did not answer which CAs are trusted");
         if error.code() == Some(Code::CredentialExpired.as_str()) {
             keyring.refused();
         }
@@ -104,7 +109,8 @@ async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<CaReply> 
     answer.ok()
 }
 
-/// On a manager: who comes with a certificate of a CA that was replaced is told so, and may ask for another one.
+/// On a manager: a node whose certificate was issued by a replaced CA is told so, and may request a
+/// new certificate.
 pub async fn follow_former(manage: Manage, keyring: Keyring, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {
@@ -133,11 +139,12 @@ pub async fn follow_former(manage: Manage, keyring: Keyring, mut stopped: watch:
 
 fn remember(keyring: &Keyring, former: String) {
     if let Err(error) = keyring.set_former(former) {
-        tracing::warn!(%error, "who comes with a certificate of a CA that was replaced is not told so");
+        tracing::warn!(%error, "nodes with certificates of a replaced CA can't be told to renew them");
     }
 }
 
-/// The operator's credentials that `init` left here go along with the CA, and don't run out; copies elsewhere do. Blocks.
+/// Keeps the operator's credentials that `init` wrote here valid: they follow a CA rotation and are
+/// renewed before expiry. Copies on other machines are not. Blocks.
 fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
     let before = match TlsIdentity::load(file) {
         Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -145,7 +152,7 @@ fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
     };
     let inventory = shared.inventory();
     if inventory.operators.contains_key(&hex::encode(identity::certificate_key(&before.cert_pem)?)) {
-        return Ok(()); // made by order, and ends as those do
+        return Ok(()); // created by an operator command; it expires like all of those
     }
     let (issuer, ca_pem) = (inventory.issuer(), inventory.roots().concat());
     let left = identity::certificate_not_after(&before.cert_pem)?.since(wall());
@@ -155,6 +162,6 @@ fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
     let name = identity::certificate_name(&before.cert_pem)?;
     let Some(issued) = authority::operator(shared, &inventory, &name)? else { return Ok(()) };
     issued.save(file)?;
-    tracing::info!(file = %file.display(), "the operator's credentials were made anew; copies of them are to be made again");
+    tracing::info!(file = %file.display(), "the operator's credentials were reissued; copy them again to other machines");
     Ok(())
 }

@@ -1,11 +1,14 @@
-//! Whether the cluster was founded anew without this node's word. Who says so by gossip is asked to prove it: by the certificate at
-//! its API, for its own key, which takes a CA of the cluster. A worker can prove it, too, so that the managers of an older epoch
-//! stop deciding also while no manager of the newer one is up.
+//! Detects that the cluster was rebuilt (a newer epoch) without this node. A node that claims a
+//! newer epoch in gossip is asked for proof: the certificate at its API, issued for its own key by
+//! a CA of the cluster. A worker can give this proof too, so the managers of an older epoch stop
+//! deciding even while no manager of the newer epoch is up.
 //!
 //! ```text
-//! manager of the new epoch --renews--> w1's certificate --gossip: epoch 7--> a manager of epoch 3 --handshake--> proved: it parks
+//! manager of the new epoch --renews--> w1's certificate --gossip: epoch 7--> a manager of epoch 3
+//! --handshake--> proved: it archives its log
 //! ```
-//! Where that is proved of this very node at another address, another daemon of it goes on there, and this one ends.
+//! If the proof shows this very node at another address, another daemon of this node continues
+//! there, and this one exits.
 
 use super::run::DaemonError;
 use crate::agent::Own;
@@ -19,50 +22,53 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Asked at once, of those that claim it: any one of them can prove it, and the others have their turn in the next round.
+/// Maximum number of claimants asked per round. Any of them can prove the epoch; the others are
+/// asked in the next round.
 const ASKED_MAX: usize = 16;
-/// The same of nodes that nobody named: they say themselves where they answer.
+/// The same limit for nodes that no manager named: they announce their addresses themselves.
 const STRANGERS_MAX: usize = 2;
-/// Between two rounds at least, whatever is claimed meanwhile.
+/// Minimum pause between two rounds, whatever is claimed meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a round in vain is doubled with each further one, up to this.
+/// Maximum pause: the pause doubles with each round without proof.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Once one has proved it, the others have so long: one of them may be a manager.
+/// Time for further answers after the first proof: one of the other nodes may be a manager.
 const MORE_WITHIN: Duration = Duration::from_millis(200);
-/// At its start a manager waits so long at most for workers that it knows.
+/// Maximum time a starting manager waits for the workers that it knows.
 const START_WITHIN: Duration = Duration::from_secs(1);
-/// A manager part that is to end has this long, before its daemon does.
+/// Maximum time for the manager service to stop before its daemon exits.
 const PARKED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Somebody to ask.
+/// A node to ask.
 #[derive(Clone)]
 struct Place {
     name: NodeName,
-    /// Id and key in hex, as managers named them; None: nobody did, and any node of the cluster may answer.
+    /// Id and key in hex, as named by managers; None: no manager named it, and any node of the
+    /// cluster may answer.
     known: Option<(NodeId, String)>,
     api: SocketAddr,
     gossip: SocketAddr,
 }
 
-/// Who proved it, and what.
+/// A proof of a newer epoch, and the node that gave it.
 struct Proof {
     place: Place,
     proved: Proved,
 }
 
-/// What the task is about.
+/// The inputs of the task.
 pub struct Epochs {
     pub gossip: Gossip,
     pub own: Own,
     pub tls: ClientTls,
-    /// Of this node, in hex.
+    /// Public key of this node, in hex.
     pub key: String,
     pub fatal: mpsc::Sender<DaemonError>,
 }
 
 impl Epochs {
-    /// Sees every claim proved, or tries again, until `stopped`. What is proved the node hears, and never goes back from; a manager of
-    /// the newer epoch is asked from then on, until the node has its certificate.
+    /// Asks for proof of every claim, with retries, until `stopped`. A proved epoch is stored in
+    /// the agent's state and never taken back. A manager of the newer epoch is then asked until
+    /// this node has its certificate.
     pub async fn follow(self, mut stopped: watch::Receiver<bool>) {
         let mut claims = self.gossip.claims();
         let (mut round, mut failures) = (0_usize, 0_u32);
@@ -93,7 +99,10 @@ impl Epochs {
                 for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
                     if proved.epoch > self.own.epoch() {
                         let (by, addr, epoch) = (&place.name, place.api, proved.epoch);
-                        tracing::warn!(%by, %addr, %epoch, before = %known, "proves that the cluster was founded anew");
+                        tracing::warn!(
+                            %by, %addr, %epoch, before = %known,
+                            "a node proved that the cluster was rebuilt (newer epoch)"
+                        );
                         self.own.hear_epoch(epoch);
                         learnt = true;
                     }
@@ -110,7 +119,7 @@ impl Epochs {
                 if let Some(why) = own.why.or(others.why).filter(|_| none && again) {
                     tracing::warn!(
                         why,
-                        "a node says that the cluster was founded anew, and that could not be seen proved"
+                        "a node claims that the cluster was rebuilt (newer epoch), but the claim could not be verified"
                     );
                     said = Some(Instant::now());
                 }
@@ -131,7 +140,8 @@ impl Epochs {
         }
     }
 
-    /// Another daemon of this node has a newer certificate: the part ends first, on disk too.
+    /// Another daemon of this node has a newer certificate. The manager service stops first, on
+    /// disk too.
     async fn end(&self, addr: SocketAddr, epoch: Epoch) {
         let mut standing = self.own.follow_standing();
         let _ = tokio::time::timeout(PARKED_WITHIN, standing.wait_for(|shown| !shown.manages)).await;
@@ -158,15 +168,16 @@ impl Place {
     }
 }
 
-/// Before a manager takes part: whether a worker that it knows proves a newer epoch than `epoch`; managers are asked by Raft's own
-/// question. Of many some are asked, by chance. Who does not answer at once is heard of by gossip.
+/// Before a manager starts to take part: whether a worker that it knows proves an epoch newer than
+/// `epoch`. Managers are asked by Raft's own claim at the start. If there are many workers, a
+/// random part of them is asked. Workers that do not answer at once are heard later by gossip.
 pub async fn at_start(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch: Epoch) -> Option<Epoch> {
     let (by, epoch) = proved_by(peers, managers, tls, epoch).await?;
-    tracing::warn!(%by, %epoch, "proves that the cluster was founded anew while this manager was away");
+    tracing::warn!(%by, %epoch, "a worker proved that the cluster was rebuilt (newer epoch) while this manager was down");
     Some(epoch)
 }
 
-/// Which of these, that is no manager, proves a newer epoch than `epoch`, within a second.
+/// The first worker among `peers` that proves an epoch newer than `epoch` within one second.
 pub async fn proved_by(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch: Epoch) -> Option<(NodeName, Epoch)> {
     let workers = peers.iter().filter(|peer| managers.iter().all(|m| m.id != peer.id));
     let place = |peer: &Peer| {
@@ -179,14 +190,14 @@ pub async fn proved_by(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch
         })
     };
     let mut dice = [0; 2];
-    let _ = getrandom::fill(&mut dice); // without it the first ones are asked
+    let _ = getrandom::fill(&mut dice); // on an error the first ones are asked
     let places = turn(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)), ASKED_MAX);
     let answered = tokio::time::timeout(START_WITHIN, ask(places, tls, epoch, Duration::ZERO)).await.ok()?;
     let Proof { place, proved } = answered.proofs.into_iter().next()?;
     Some((place.name, proved.epoch))
 }
 
-/// Another part of them in each round.
+/// A different part of `places` in each round, with at most `most` entries.
 fn turn(mut places: Vec<Place>, round: usize, most: usize) -> Vec<Place> {
     if places.len() > most {
         let first = round.wrapping_mul(most) % places.len();
@@ -196,15 +207,16 @@ fn turn(mut places: Vec<Place>, round: usize, most: usize) -> Vec<Place> {
     places
 }
 
-/// What came of asking.
+/// The results of one round of requests.
 #[derive(Default)]
 struct Answered {
     proofs: Vec<Proof>,
-    /// Of one that proved nothing.
+    /// The failure of one node that proved nothing.
     why: Option<String>,
 }
 
-/// Who proves an epoch newer than `than`: up to the first that managed, or those that are done within `more` after the first.
+/// Collects the proofs of an epoch newer than `than`: all up to the first one by a manager, or
+/// those that arrive within `more` after the first.
 async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch, more: Duration) -> Answered {
     let asked = places.into_iter().map(|place| async move {
         let known = place.known.as_ref().map(|(id, key)| (*id, key.as_str()));
@@ -230,7 +242,7 @@ async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch, more: Duration) -
                 }
             }
             Ok(proved) => drop(
-                answered.why.get_or_insert(format!("the certificate of {} is of epoch {}", place.name, proved.epoch)),
+                answered.why.get_or_insert(format!("the certificate of {} has epoch {}", place.name, proved.epoch)),
             ),
             Err(error) => drop(answered.why.get_or_insert(error.to_string())),
         }

@@ -1,16 +1,18 @@
-//! The end of this node's certificate, told in time: each day in its log, by a manager to people too.
+//! Warns about the expiry of this node's certificate: daily in its log, and on a manager also by a
+//! notice.
 
 use crate::model::{NodeName, Wall};
 use crate::rpc::identity;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often it is told.
+/// Interval of the warnings.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
-/// A manager that starts has not read where its notices go, nor heard of others' certificates.
+/// Delay after the start of a manager. Until then it has not read where its notices go, nor heard
+/// of other nodes' certificates.
 const SETTLED: Duration = Duration::from_secs(600);
 
-/// Says it in the log now, and from then on each day, but while `told` says that a manager part does.
+/// Logs the warning now and then daily, unless `told` says that the manager service does it.
 pub fn log(
     name: &NodeName,
     not_after: impl Fn() -> Wall + Send + 'static,
@@ -26,7 +28,8 @@ pub fn log(
     tokio::spawn(daily((Duration::ZERO, EVERY), stopped, round));
 }
 
-/// The same on a manager, where a notice is logged: `tell` once it has settled, and from then on each day.
+/// The same on a manager, where the notice is also logged: calls `tell` after the delay and then
+/// daily.
 pub fn tell(name: &NodeName, not_after: Wall, stopped: watch::Receiver<bool>, tell: impl Fn() + Send + 'static) {
     say(name, not_after);
     tokio::spawn(daily((SETTLED, EVERY), stopped, tell));

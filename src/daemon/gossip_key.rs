@@ -1,5 +1,6 @@
-//! Holds this node's gossip keys to what the managers say, over TLS by its certificate, so that a node which was away while the
-//! key was changed finds back; and says what it holds.
+//! Keeps this node's gossip keys equal to those that the managers prescribe, and reports which keys
+//! it holds. The request goes over TLS with the node's certificate, so a node that was down during
+//! a key rotation can still fetch the new key.
 
 use super::keyring::Keyring;
 use crate::agent::Own;
@@ -11,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// While a key is on its way, and after a question in vain.
+/// Pause while a rotation is in progress, and after a failed request.
 const SOON: Duration = Duration::from_secs(2);
-/// More keys than a rotation has are nobody's to give.
+/// A rotation uses two keys; more are never sent.
 const KEYS_MAX: usize = 2;
 
-/// Until `stopped`. The managers are asked when the agent has heard that another key counts.
+/// Runs until `stopped`. The managers are asked when the agent has heard of another key.
 pub async fn follow(keyring: Keyring, gossip: Gossip, own: Own, mut stopped: watch::Receiver<bool>) {
     let mut told = own.follow_gossip();
     let mut holds = 0;
@@ -35,7 +36,8 @@ pub async fn follow(keyring: Keyring, gossip: Gossip, own: Own, mut stopped: wat
     }
 }
 
-/// Whether a key is on its way. What the leader says counts; it hears what this node holds.
+/// Asks the leader for the keys, and reports what this node holds. Returns whether a rotation is in
+/// progress.
 async fn once(keyring: &Keyring, gossip: &Gossip, own: &Own, holds: &mut u64) -> bool {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
@@ -46,11 +48,11 @@ async fn once(keyring: &Keyring, gossip: &Gossip, own: &Own, holds: &mut u64) ->
         };
         if reply.changed > *holds || *holds == 0 {
             if let Err(error) = take(keyring, gossip, &reply).await {
-                tracing::warn!(error, "another gossip key can't be used; tried again");
+                tracing::warn!(error, "the new gossip key can't be used; will retry");
                 return true;
             }
             *holds = reply.changed;
-            // The leader goes on once all have said so.
+            // The leader proceeds with the rotation once all nodes have reported this.
             reply = ask(&client, *holds).await.unwrap_or(reply);
         }
         return reply.keys.len() > 1;
@@ -60,15 +62,16 @@ async fn once(keyring: &Keyring, gossip: &Gossip, own: &Own, holds: &mut u64) ->
 
 async fn ask(client: &Client, holds: u64) -> Option<GossipKeysReply> {
     let answer = client.post(GOSSIP_KEYS_PATH, &GossipKeysRequest { holds }).await;
-    answer.map_err(|error| tracing::debug!(%error, "a manager did not say which gossip key counts")).ok()
+    answer.map_err(|error| tracing::debug!(%error, "a manager did not answer which gossip key is in use")).ok()
 }
 
-/// On disk first: a node that was killed in between starts with what the others read.
+/// Writes to disk first: a node that is killed in between then starts with keys that the others
+/// accept.
 async fn take(keyring: &Keyring, gossip: &Gossip, reply: &GossipKeysReply) -> Result<(), String> {
     let keys = reply.keys.iter().map(|key| GossipKey::from_hex(key.reveal())).collect::<Result<Vec<_>, _>>();
     let mut keys = keys.map_err(|e| e.to_string())?;
     if keys.is_empty() || keys.len() > KEYS_MAX {
-        return Err(format!("{} keys were named", keys.len()));
+        return Err(format!("the manager sent {} keys", keys.len()));
     }
     let first = keys.remove(0);
     let (ring, own_first, others) = (keyring.clone(), first.clone(), keys.clone());
@@ -76,6 +79,6 @@ async fn take(keyring: &Keyring, gossip: &Gossip, reply: &GossipKeysReply) -> Re
     kept.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
     let others: Vec<[u8; 32]> = keys.iter().map(|key| key.0).collect();
     gossip.set_keys(first.0, &others).map_err(|e| e.to_string())?;
-    tracing::info!(keys = 1 + others.len(), "gossip goes by the keys that the managers named");
+    tracing::info!(keys = 1 + others.len(), "gossip now uses the keys sent by the managers");
     Ok(())
 }

@@ -1,28 +1,32 @@
-//! Data directories that are not a node's yet. `init` and `join` write several files, the identity last; a mark beside them
-//! says that they are at it, so that a next try may clear away what a kill left, and nothing else is ever cleared away.
+//! Data directories that do not belong to a node yet. `init`, `join` and `restore` write several
+//! files, the identity last. A marker file says that they are in progress, so that the next attempt
+//! may remove what a killed one left. Nothing else is ever removed.
 //!
-//! The mark of `init` stays until its tokens were told: the state holds hashes of them only, so after a kill in between
-//! nobody could say them again. A next `init` then makes another cluster, as nobody can have joined this one.
+//! The marker of `init` stays until its tokens were printed. The state contains only their hashes,
+//! so after a kill in between nobody could print them again. The next `init` then creates another
+//! cluster, because no node can have joined this one.
 
 use super::admin::AdminError;
 use crate::disk::{DataDir, DiskError, LEFT, atomic_write, sync_dir};
 use std::path::Path;
 
-/// Stands from before the first file until the identity is written.
+/// The marker file: exists from before the first file until the identity is written.
 const MARK: &str = "unfinished";
-/// What stands in the mark of `init`; any other is one of `join`, or of an earlier program.
+/// Content of the marker of `init`. Any other content is from `join`, `restore` or an earlier
+/// version.
 const OF_INIT: &[u8] = b"remoor init was at work here; the same command goes on\n";
 const OF_JOIN: &[u8] = b"remoor join was at work here; the same command goes on\n";
 const OF_RESTORE: &[u8] = b"remoor restore was at work here; the same command goes on\n";
-/// All that `init` and `join` write, without the node's key, which a next try uses again.
+/// All files that `init` and `join` write, except the node's key, which the next attempt reuses.
 const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.json", "peers.json", "node.json"];
-/// What `restore` writes beside that: the key is that of the machine whose backup it is, and nobody else may join with it.
+/// Files that `restore` writes in addition. The key belongs to the machine whose backup it is, so
+/// no other machine may join with it.
 const RESTORED: [&str; 2] = ["node.key", "backup.json"];
-/// Of these nobody has a second copy; a directory that holds them belonged to a node.
+/// Files that exist only once; a directory that contains them belonged to a node.
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 
-/// Makes a directory without an identity ready for a first try, or for the next one. Refused where it holds a log or a CA
-/// that no unfinished try has made: then nothing was changed.
+/// Prepares a directory without an identity for the first or the next attempt. Fails, without any
+/// change, if it contains a log or a CA that was not made by an unfinished attempt.
 pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
     if !dir.join(MARK).exists() {
         let full = |name: &&&str| std::fs::read_dir(dir.join(name)).is_ok_and(|mut entries| entries.next().is_some());
@@ -42,11 +46,11 @@ pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
             _ => {}
         }
     }
-    tracing::info!(dir = %dir.display(), "what an unfinished try left was cleared away");
+    tracing::info!(dir = %dir.display(), "the files of an unfinished attempt were removed");
     Ok(sync_dir(dir)?)
 }
 
-/// Whose files are being made.
+/// The command that creates the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
     Cluster,
@@ -54,7 +58,7 @@ pub(super) enum Making {
     Restored,
 }
 
-/// Says that files are being made here; on disk when this returns.
+/// Writes the marker; it is on disk when this returns.
 pub(super) fn begin(dir: &Path, making: Making) -> Result<(), DiskError> {
     let text = match making {
         Making::Cluster => OF_INIT,
@@ -64,8 +68,9 @@ pub(super) fn begin(dir: &Path, making: Making) -> Result<(), DiskError> {
     atomic_write(&dir.join(MARK), text, 0o600)
 }
 
-/// Takes back the identity of a cluster whose tokens nobody was told; false: this is none, and nothing was changed. Not
-/// while a daemon runs on it. Where one ever ran, it took the mark away at its start.
+/// Removes the identity of a cluster whose tokens were never printed. Returns false, without any
+/// change, if the directory is not such a cluster. Must not be called while a daemon runs on it. A
+/// daemon that ever ran on the directory removed the marker at its start.
 pub(super) fn untold(dir: &Path) -> Result<bool, DiskError> {
     if !std::fs::read(dir.join(MARK)).is_ok_and(|text| text == OF_INIT) {
         return Ok(false);
@@ -76,17 +81,18 @@ pub(super) fn untold(dir: &Path) -> Result<bool, DiskError> {
     Ok(true)
 }
 
-/// Says that the tokens of [`super::init`] were told: from now on the directory is a node's.
+/// Records that the tokens of [`super::init`] were printed: from now on the directory belongs to a
+/// node.
 pub fn tokens_told(dir: &Path) -> Result<(), AdminError> {
     Ok(end(dir)?)
 }
 
-/// Says that they are all there, identity and all.
+/// Removes the marker: all files are written, including the identity.
 pub(super) fn end(dir: &Path) -> Result<(), DiskError> {
     gone(dir, MARK)
 }
 
-/// The file is not there, on disk when this returns.
+/// Removes the file if it exists; the removal is on disk when this returns.
 fn gone(dir: &Path, name: &str) -> Result<(), DiskError> {
     let path = dir.join(name);
     match std::fs::remove_file(&path) {
@@ -96,17 +102,17 @@ fn gone(dir: &Path, name: &str) -> Result<(), DiskError> {
     }
 }
 
-/// Whether the directory is that of a node that left its cluster by its own word.
+/// Whether the directory belongs to a node that left its cluster voluntarily.
 pub(super) fn left(dir: &Path) -> bool {
     dir.join(LEFT).exists()
 }
 
-/// Says that it is one again.
+/// Records that the node is a member again.
 pub(super) fn come_back(dir: &Path) -> Result<(), DiskError> {
     gone(dir, LEFT)
 }
 
-/// Moves the directory of a node aside, never deletes it; refused while a daemon runs on it.
+/// Renames the directory of a node and never deletes it. Fails while a daemon runs on it.
 pub fn move_aside(dir: &Path) -> Result<(), AdminError> {
     if !["identity.json"].iter().chain(&PRECIOUS).any(|name| dir.join(name).exists()) {
         return Ok(());
@@ -118,7 +124,7 @@ pub fn move_aside(dir: &Path) -> Result<(), AdminError> {
     Ok(std::fs::rename(dir, &aside).map_err(DiskError::io("moving aside", dir))?)
 }
 
-/// A daemon that runs on it is an error of its own.
+/// Locks the directory. A running daemon is reported as [`AdminError::Running`].
 pub(super) fn open(dir: &Path) -> Result<DataDir, AdminError> {
     DataDir::open(dir).map_err(|error| match error {
         DiskError::Held { holder, .. } => AdminError::Running { dir: dir.to_owned(), holder },
@@ -140,7 +146,7 @@ mod tests {
         std::fs::write(file("raft/log.redb"), "a log").expect("written");
         std::fs::write(file("node.key"), "a key").expect("written");
         let error = clear(dir.path()).expect_err("it was a node's").to_string();
-        assert!(error.contains("raft") && error.contains("move the directory aside"), "{error}");
+        assert!(error.contains("raft") && error.contains("move the directory away"), "{error}");
         assert!(file("raft/log.redb").exists(), "refused and untouched");
         begin(dir.path(), Making::Node).expect("a mark");
         clear(dir.path()).expect("unfinished");

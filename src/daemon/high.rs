@@ -1,8 +1,10 @@
-//! How far this manager has applied the log, in a file beside it: a log that ends before that was put back from an older copy,
-//! and would break promises that the other managers rely on.
+//! Stores how far this manager has applied the log, in a file beside the log. A log that ends
+//! before that index was restored from an older copy, and would break promises that the other
+//! managers rely on.
 //!
-//! Only what is applied counts, since what is not committed yet may rightly be taken back. A copy of the whole data directory holds an
-//! older file too: that one is noticed by the other managers (`raft/life.rs`), whose record is written here as well.
+//! Only applied entries count, because uncommitted entries may legitimately be truncated. A copy of
+//! the whole data directory contains an older file too: the other managers detect that
+//! (`raft/incarnation.rs`), and their record is also written here.
 
 use super::layout::Layout;
 use super::run::DaemonError;
@@ -14,7 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Between two notes. What is noted is as old as one of these: by then it is on disk in the log.
+/// Interval of the writes. The stored index is at least one interval old: by then it is on disk in
+/// the log.
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,13 +31,13 @@ fn path(layout: &Layout) -> PathBuf {
     layout.0.join("raft.high")
 }
 
-/// How far this member has applied the log, as far as it was noted. Blocks.
+/// The index up to which this member has applied the log, as stored. Blocks.
 pub fn noted(layout: &Layout, identity: &Identity, id: RaftId) -> Result<u64, DiskError> {
     let noted = read_or_set_aside::<Option<High>>(&path(layout))?.or_default();
     Ok(noted.filter(|high| high.raft == id && high.epoch == identity.epoch).map_or(0, |high| high.index))
 }
 
-/// Refuses a log that ends before what this member has applied. Blocks.
+/// Fails if the log ends before the index that this member has applied. Blocks.
 pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(), DaemonError> {
     let applied = noted(layout, identity, log.id)?;
     if applied == 0 {
@@ -48,7 +51,7 @@ pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(
     Err(RaftError::RolledBack { raft, data, ends, applied }.into())
 }
 
-/// Notes it from time to time, until `stopped`.
+/// Stores the index regularly, until `stopped`.
 pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped: watch::Receiver<bool>) {
     let epoch = raft.epoch();
     let (mut seen, mut noted) = (0, 0);
@@ -64,7 +67,7 @@ pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped
             let written = tokio::task::spawn_blocking(move || store(&path, high)).await;
             match written {
                 Ok(Ok(())) => noted = seen,
-                Ok(Err(error)) => tracing::warn!(%error, "how far the log was applied could not be noted"),
+                Ok(Err(error)) => tracing::warn!(%error, "the applied index of the log could not be stored"),
                 Err(_) => return,
             }
         }

@@ -1,5 +1,5 @@
-//! The node's credentials while the daemon runs: all that speaks TLS here uses these, and goes on with a renewed certificate, or
-//! other CAs, without a restart.
+//! The node's credentials while the daemon runs. All TLS connections of the daemon use them, and
+//! switch to a renewed certificate or other CAs without a restart.
 
 use crate::model::{Epoch, Wall};
 use crate::rpc::caller::certified_epoch;
@@ -10,29 +10,29 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// A handle; clones are the same.
+/// A handle; all clones share one state.
 #[derive(Clone)]
 pub struct Keyring {
     dir: PathBuf,
     inner: Arc<Mutex<Inner>>,
     client: ClientTls,
     server: ServerTls,
-    /// Counts what may have made a renewal due.
+    /// A counter that increases with every event that may make a renewal due.
     turn: Arc<watch::Sender<u64>>,
 }
 
 struct Inner {
     credentials: Credentials,
-    /// By which entry the CAs are as they are here; 0: as of before this process.
+    /// Log index of the change that the CAs here reflect; 0: unchanged since the process started.
     ca: u64,
-    /// CAs that were replaced, as PEM; of a manager.
+    /// CAs that were replaced, as PEM; only on a manager.
     former: String,
-    /// Managers said that the certificate counts no more.
+    /// A manager has rejected the certificate.
     refused: bool,
 }
 
 impl Keyring {
-    /// `credentials` as they are in `dir`.
+    /// `credentials` must be those stored in `dir`.
     pub fn new(dir: PathBuf, credentials: Credentials) -> Result<Self, IdentityError> {
         let tls = credentials.tls();
         let (client, server) = (ClientTls::member(&tls)?, ServerTls::new(&tls)?);
@@ -52,13 +52,14 @@ impl Keyring {
         self.server.clone()
     }
 
-    /// The last moment of the certificate; 0 where that can't be told, which [`new`](Self::new) rules out.
+    /// Expiry of the certificate. 0 if it can't be read, which [`new`](Self::new) excludes.
     pub fn ends(&self) -> Wall {
         certificate_not_after(&self.inner().credentials.cert_pem).unwrap_or_default()
     }
 
-    /// When the certificate is to be renewed; 0: it is another CA that issues, or managers refuse it, or it is of an older epoch than
-    /// `known`, and shows nobody that the cluster was founded anew.
+    /// When the certificate must be renewed. 0 (now) if another CA issues, if managers reject it,
+    /// or if its epoch is older than `known`: such a certificate can't prove that the cluster was
+    /// rebuilt.
     pub fn due(&self, known: Epoch) -> Wall {
         let inner = self.inner();
         match inner.by_issuer() && !inner.refused && inner.certified() >= known {
@@ -67,27 +68,28 @@ impl Keyring {
         }
     }
 
-    /// In which the certificate was issued.
+    /// The epoch in which the certificate was issued.
     pub fn certified(&self) -> Epoch {
         self.inner().certified()
     }
 
-    /// Whether the certificate opens nothing any more but its renewal.
+    /// Whether the certificate can be used only for its own renewal.
     pub fn lapsed(&self, now: Wall) -> bool {
         now > self.ends() || self.inner().refused
     }
 
-    /// Changes with each reason to look at [`due`](Self::due) again.
+    /// Changes whenever [`due`](Self::due) must be computed again.
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.turn.subscribe()
     }
 
-    /// Stores a new certificate and uses it from now on; one that is not this node's, or not longer, or of a manager that is not
-    /// as far as others, changes nothing. Blocks.
+    /// Stores a new certificate and uses it from now on. Fails without any change if it is not for
+    /// this node, does not extend the validity, or comes from a manager with outdated knowledge of
+    /// the CAs. Blocks.
     pub fn renew(&self, reply: &RenewReply) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if reply.ca < inner.ca {
-            let reason = "that manager does not know yet which CA issues".to_owned();
+            let reason = "the manager does not know the current issuing CA yet".to_owned();
             return Err(IdentityError::Malformed { what: "new certificate", reason });
         }
         let renewed = renew::renewed(&inner.credentials, reply)?;
@@ -96,8 +98,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// Trusts these CAs from now on, by which the managers go since entry `changed`; what is older than what is known changes
-    /// nothing. Blocks.
+    /// Trusts these CAs from now on; they reflect log entry `changed`. An entry older than the
+    /// known one changes nothing. Blocks.
     pub fn trust(&self, ca_pem: &str, changed: u64) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if changed < inner.ca {
@@ -112,18 +114,20 @@ impl Keyring {
         Ok(())
     }
 
-    /// Whether all is as it is to be since entry `changed`: the CAs, and a certificate of the one that issues.
+    /// Whether this node has completed the CA change of log entry `changed`: its CAs are up to
+    /// date, and its certificate was issued by the current CA.
     pub fn settled(&self, changed: u64) -> bool {
         let inner = self.inner();
         inner.ca == changed && inner.by_issuer() && !inner.refused
     }
 
-    /// By which entry the CAs are as they are here.
+    /// Log index of the change that the CAs here reflect.
     pub fn ca(&self) -> u64 {
         self.inner().ca
     }
 
-    /// Who comes with a certificate of one of these CAs may ask for another one, of a manager.
+    /// A node whose certificate was issued by one of these replaced CAs may request a new one from
+    /// this manager.
     pub fn set_former(&self, former: String) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         if inner.former != former {
@@ -133,25 +137,25 @@ impl Keyring {
         Ok(())
     }
 
-    /// Whether a manager said so since it was made.
+    /// Whether a manager has rejected the certificate since it was issued.
     pub fn is_refused(&self) -> bool {
         self.inner().refused
     }
 
-    /// A manager said that the certificate counts no more.
+    /// Records that a manager has rejected the certificate.
     pub fn refused(&self) {
         if !std::mem::replace(&mut self.inner().refused, true) {
             self.turn.send_modify(|turn| *turn += 1);
         }
     }
 
-    /// The gossip keys that this node holds, first the one by which it sends.
+    /// The gossip keys of this node; the first is used to send.
     pub fn gossip_keys(&self) -> Vec<GossipKey> {
         let Inner { credentials, .. } = &*self.inner();
         std::iter::once(&credentials.gossip_key).chain(&credentials.gossip_others).cloned().collect()
     }
 
-    /// Gossip goes by these from the next start on; the first one sends. Blocks.
+    /// Stores the gossip keys for the next start; the first is used to send. Blocks.
     pub fn use_gossip_keys(&self, first: GossipKey, others: Vec<GossipKey>) -> Result<(), IdentityError> {
         let mut inner = self.inner();
         let changed = Credentials { gossip_key: first, gossip_others: others, ..inner.credentials.clone() };
@@ -160,7 +164,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// On disk first, then in use.
+    /// Writes to disk first, then uses the credentials.
     fn put(&self, inner: &mut Inner, credentials: Credentials) -> Result<(), IdentityError> {
         credentials.save(&self.dir)?;
         let tls = credentials.tls();
@@ -176,12 +180,12 @@ impl Keyring {
 }
 
 impl Inner {
-    /// Whether the certificate is one of the CA that issues.
+    /// Whether the certificate was issued by the current CA.
     fn by_issuer(&self) -> bool {
         names_issuer(&self.credentials.cert_pem, &self.credentials.ca_pem).unwrap_or(true)
     }
 
-    /// 0 where that can't be told, which [`new`](Keyring::new) rules out.
+    /// 0 if it can't be read, which [`new`](Keyring::new) excludes.
     fn certified(&self) -> Epoch {
         certified_epoch(&self.credentials.cert_pem, &self.credentials.cluster).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Where things are in the data directory, and the few settings of this node.
+//! The paths in the data directory, and the few settings of this node.
 
 use crate::disk::{DiskError, atomic_write};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ impl Layout {
     pub fn blobs(&self) -> PathBuf {
         self.0.join("blobs")
     }
-    /// Logs of attempts, on managers.
+    /// Logs of job attempts; on managers.
     pub fn runs(&self) -> PathBuf {
         self.0.join("job-logs")
     }
@@ -32,7 +32,7 @@ impl Layout {
     pub fn peers(&self) -> PathBuf {
         self.0.join("peers.json")
     }
-    /// Where known nodes were last seen.
+    /// The last known addresses of the other nodes.
     pub fn addresses(&self) -> PathBuf {
         self.0.join("addresses.json")
     }
@@ -41,26 +41,28 @@ impl Layout {
     }
 }
 
-/// `node.json`: addresses, written by `init` and `join`, editable while the daemon is down.
+/// `node.json`: addresses of this node. Written by `init` and `join`; may be edited while the
+/// daemon is stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
-    /// IP address that the others dial. While the machine does not have it, and no `bind` is given, another one of the
-    /// machine's is used in its place.
+    /// IP address that the other nodes dial. While the machine does not have it and no `bind` is
+    /// given, another address of the machine is used instead.
     pub advertise: std::net::IpAddr,
-    /// IP address that is listened on, where it is another: behind an address translation, say.
+    /// IP address to listen on, if it differs from `advertise`, for example behind NAT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<std::net::IpAddr>,
     pub api_port: u16,
     pub gossip_port: u16,
-    /// Where `GET /metrics` answers over plain HTTP, without asking who it is; none unless written here.
+    /// Address of `GET /metrics` over plain HTTP without authentication; disabled by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Of a manager: so many seconds the certificates hold that it issues, instead of 90 days.
+    /// On a manager: validity in seconds of the certificates that it issues; default 90 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_life_s: Option<u64>,
 }
 
-/// What a certificate may hold: a shorter one would be renewed all the time, a longer one outlive the list of the removed.
+/// Limits of the certificate validity. A shorter one would be renewed all the time; a longer one
+/// would outlive the list of removed nodes.
 const LIFE_S: std::ops::RangeInclusive<u64> = 10..=crate::rpc::ca::NODE_LIFE.as_secs();
 
 impl NodeConfig {
@@ -77,28 +79,28 @@ impl NodeConfig {
         (self.bind.unwrap_or(self.advertise), self.gossip_port).into()
     }
 
-    /// How long the certificates hold that this node issues as a manager.
+    /// Validity of the certificates that this node issues as a manager.
     pub fn certificate_life(&self) -> std::time::Duration {
         let chosen = self.certificate_life_s.map(|s| s.clamp(*LIFE_S.start(), *LIFE_S.end()));
         chosen.map_or(crate::rpc::ca::NODE_LIFE, std::time::Duration::from_secs)
     }
 
-    /// What can't be the address of a node, in words; others are to dial it.
+    /// Rejects addresses that other nodes can't dial; the error is a message for users.
     pub fn check(&self) -> Result<(), String> {
         let ip = self.advertise;
         if ip.is_unspecified() || ip.is_multicast() || ip == std::net::Ipv4Addr::BROADCAST {
             return Err(format!(
-                "{ip} is no address of one machine; next: --advertise with one that the other nodes dial"
+                "{ip} is not the address of a single machine; next: --advertise with an address that the other nodes can dial"
             ));
         }
         if self.api_port == 0 || self.gossip_port == 0 || self.api_port == self.gossip_port {
             let (api, gossip) = (self.api_port, self.gossip_port);
-            return Err(format!("API port {api} and gossip port {gossip}: both are to be named, and to differ"));
+            return Err(format!("API port {api} and gossip port {gossip}: both must be set and must differ"));
         }
         Ok(())
     }
 
-    /// Errors name the file.
+    /// The error message contains the file name.
     pub fn load(dir: &Path) -> Result<Self, String> {
         let path = dir.join("node.json");
         let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;

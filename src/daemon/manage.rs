@@ -1,11 +1,14 @@
-//! The manager part of this node as it comes and goes, by the leader's order and by the end of its Raft id, while the agent
-//! goes on: its process, its instance and its gossip know nothing of it.
+//! The lifecycle of this node's manager service. The leader's order starts it, and the retirement
+//! of its Raft id stops it. The agent continues unaffected: its process, instance and gossip do not
+//! change.
 //!
 //! ```text
-//! worker --order: older log aside, identity, log, threads--> manager --retired: identity, threads, log aside--> worker
+//! worker --order: archive old log, identity, log, threads--> manager --retired: identity, threads,
+//! archive log--> worker
 //! ```
-//! The identity is written before and after everything else: where it names a Raft id there is a log, or one that was never
-//! begun and is made; where it names none, what is here of a manager is put aside at the next start.
+//! The identity is written before and after everything else. If it contains a Raft id, a log
+//! exists, or one that was never begun is created. If it contains none, manager files in the
+//! directory are leftovers and are archived at the next start.
 
 use super::keyring::Keyring;
 use super::layout::Layout;
@@ -33,36 +36,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// The loop of a manager part that is to end, and its Raft, have this long each. Their threads have another second.
+/// Maximum time for the engine's loop to end, and for Raft. Their threads have one more second.
 const LOOP_END_MAX: Duration = Duration::from_secs(1);
 const RAFT_END_MAX: Duration = Duration::from_secs(2);
-/// A manager part that could not be started, since no manager answered, is tried again after this time.
+/// Interval of the retries when the manager service could not start because no manager answered.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Managers that an order may name.
+/// Maximum number of managers in an order.
 const MANAGERS_MAX: usize = 64;
 
-/// What the daemon has for its manager part, whenever that runs.
+/// The daemon's resources for its manager service, whether it runs or not.
 pub struct Ground {
     pub data: DataDir,
     pub layout: Layout,
     pub keyring: Keyring,
-    /// How long the certificates hold that this node issues as a manager.
+    /// Validity of the certificates that this node issues as a manager.
     pub certificate_life: Duration,
     pub own: Own,
     pub counts: Registry,
     pub ears: mpsc::Sender<Ear>,
     pub fatal: mpsc::Sender<DaemonError>,
-    /// The agent's own answers, which stand beside a manager's on the socket.
+    /// The agent's routes, served on the socket in addition to a manager's.
     pub agent_routes: Router,
-    /// All that a worker answers there.
+    /// All routes of a worker on the socket.
     pub worker_routes: Router,
 }
 
-/// A handle; clones are the same.
+/// A handle; all clones share one state.
 #[derive(Clone)]
 pub struct Manage {
     ground: Arc<Ground>,
-    /// Held while a part is started or stopped.
+    /// Locked while the service is started or stopped.
     state: Arc<Mutex<Now>>,
     shared: Arc<watch::Sender<Option<Arc<Shared>>>>,
     port: Switch,
@@ -72,9 +75,9 @@ pub struct Manage {
 struct Now {
     identity: Identity,
     running: Option<Running>,
-    /// A part that could not be started is tried again under this id.
+    /// A service that could not be started is retried under this id.
     trying: Option<RaftId>,
-    /// The daemon ends: nothing is begun any more.
+    /// The daemon is stopping: nothing is started any more.
     closed: bool,
 }
 
@@ -86,15 +89,15 @@ struct Running {
 }
 
 impl Manage {
-    /// Nothing runs yet, and the routes are a worker's.
+    /// Nothing runs yet, and the routes are those of a worker.
     pub fn new(ground: Ground, identity: Identity) -> Self {
         let (port, socket) = (Switch::new(idle(&ground, &identity)), Switch::new(ground.worker_routes.clone()));
         let state = Arc::new(Mutex::new(Now { identity, running: None, trying: None, closed: false }));
         Self { ground: Arc::new(ground), state, shared: Arc::new(watch::channel(None).0), port, socket }
     }
 
-    /// At the start of the daemon: the part runs where the identity says so. Where only other managers are missing for it,
-    /// that is tried again, and the agent goes on meanwhile.
+    /// At the start of the daemon: starts the service if the identity contains a Raft id. If only
+    /// the other managers are missing, the start is retried while the agent already runs.
     pub async fn begin(&self) -> Result<(), DaemonError> {
         self.enter(self.ground.own.epoch()).await;
         tokio::spawn(self.clone().follow_epochs());
@@ -102,7 +105,7 @@ impl Manage {
         let Some(id) = now.identity.raft else { return Ok(()) };
         match self.start(&mut now, id, Vec::new()).await {
             Err(error @ DaemonError::NoCa) => {
-                tracing::warn!(%error, "the manager part does not run; tried again");
+                tracing::warn!(%error, "the manager service does not run; will retry");
                 self.try_again(&mut now, id, Vec::new());
                 Ok(())
             }
@@ -117,54 +120,58 @@ impl Manage {
         }
     }
 
-    /// At the start of a daemon whose log is gone: nothing is begun under the id that it had, at which another manager has to
-    /// take its vote away (SCENARIOS E12). The identity keeps the id, so that a log that was only moved is gone on with, and
-    /// an order under that id fails here as the start did.
+    /// At the start of a daemon whose log is missing. Nothing is started under its Raft id, because
+    /// a manager with an empty log would break its promises; another manager has to remove its vote
+    /// (docs/design/scenarios.md, E12). The identity keeps the id. So a log that was only moved is
+    /// used again at the next start, and an order under that id fails like this start.
     pub fn begin_without(&self, file: &std::path::Path, identity: &Identity) {
         tokio::spawn(self.clone().follow_epochs());
         let (file, name, id) = (file.display(), &identity.name, identity.raft.unwrap_or(RaftId(0)));
         tracing::error!(
             raft = %id,
-            "{file} is gone, but this node has taken part in raft with it: with an empty log it would break promises that the \
-             other managers rely on, so it manages nothing under this Raft id, and goes on as a worker; next: put the file back \
-             if it was moved, and restart; else remoor demote {name} on another manager, then remoor promote {name}, by which it \
-             gets another id and all of the log, and stays the node that it is"
+            "{file} is gone, but this node has taken part in raft with it: with an empty log it would break promises \
+             that the other managers rely on, so its manager service does not run under this Raft id and it acts as a \
+             worker; next: put the file back if it was moved, and restart; otherwise remoor demote {name} on another \
+             manager, then remoor promote {name}: the node then receives a new Raft id and a full copy of the log, \
+             and remains the same node"
         );
     }
 
-    /// What is answered at the API address.
+    /// The routes at the API address.
     pub fn port(&self) -> Served {
         let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
         let router = wire::finish(order).fallback_service(self.port.router());
         let manage = self.clone();
         let manages = move |node| manage.role_of(node) == Some(ClusterRole::Manager);
         let raft = self.port.clone();
-        // Anybody else waits for Raft's thread behind all that managers say.
+        // Requests of any other node are not handled on Raft's thread; it must not delay the
+        // managers' messages.
         Served { router, place: Arc::new(move |node| raft.raft().filter(|_| manages(node))) }
     }
 
-    /// What is answered on the socket of the machine.
+    /// The routes on the local socket.
     pub fn socket(&self) -> Router {
         self.socket.router()
     }
 
-    /// Of the part that runs, if one does.
+    /// The context of the running manager service; None: it does not run.
     pub fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.borrow().clone()
     }
 
-    /// The same, now and later.
+    /// The same as a channel, with later changes.
     pub fn follow(&self) -> watch::Receiver<Option<Arc<Shared>>> {
         self.shared.subscribe()
     }
 
-    /// A certificate for this node itself, by the CA of its manager part; None: no part runs.
+    /// A certificate for this node itself, issued by the CA of its manager service; None: the
+    /// service does not run.
     pub async fn issue(&self, csr_pem: &str) -> Option<Result<RenewReply, String>> {
         let desk = self.state.lock().await.running.as_ref().map(|running| running.part.desk.clone())?;
         Some(desk.issue_own(csr_pem))
     }
 
-    /// The daemon ends; the part is one of the next start.
+    /// The daemon is stopping. The service starts again with the next daemon.
     pub async fn end(&self) {
         let mut now = self.state.lock().await;
         now.closed = true;
@@ -192,7 +199,8 @@ impl Manage {
             fatal: ground.fatal.clone(),
         };
         let started = threads.handle().spawn(parts.start()).await;
-        let part = match started.unwrap_or_else(|e| Err(DaemonError::Config(format!("the manager part ended: {e}")))) {
+        let part = match started.unwrap_or_else(|e| Err(DaemonError::Config(format!("the manager service ended: {e}"))))
+        {
             Ok(part) => part,
             Err(error) => {
                 threads.end().await;
@@ -213,14 +221,15 @@ impl Manage {
                 own.hear_epoch(*epochs.borrow_and_update());
             }
         });
-        tracing::info!(raft = %id, "the manager part runs");
+        tracing::info!(raft = %id, "the manager service runs");
         Ok(())
     }
 
-    /// Parks the part once it has heard of its end.
+    /// Stops and archives the service once its Raft id is known to be retired or its directory
+    /// stale.
     async fn park_once(self, id: RaftId, mut retired: watch::Receiver<Option<End>>) {
         let Ok(Some(end)) = retired.wait_for(Option::is_some).await.map(|end| end.clone()) else {
-            return; // it was stopped
+            return; // the service was stopped otherwise
         };
         let mut now = self.state.lock().await;
         if now.running.as_ref().is_some_and(|r| r.id == id) {
@@ -228,7 +237,7 @@ impl Manage {
         }
     }
 
-    /// Starts what could not be started, until it runs or is not wanted any more.
+    /// Retries a failed start until the service runs or is no longer wanted.
     fn try_again(&self, now: &mut Now, id: RaftId, order: Vec<Peer>) {
         if now.trying.replace(id) == Some(id) {
             return;
@@ -248,7 +257,7 @@ impl Manage {
                             manage.retire(&mut now, end).await;
                             break;
                         }
-                        None => tracing::warn!(error = chain(&error), "the manager part does not run; tried again"),
+                        None => tracing::warn!(error = chain(&error), "the manager service does not run; will retry"),
                     },
                 }
             }
@@ -257,18 +266,18 @@ impl Manage {
         });
     }
 
-    /// The end of a part whose id is nobody's any more, or whose log is not what it was, whether it runs or not: this node is
-    /// a worker, and nothing is begun under that id again.
+    /// Ends a service, running or not, whose Raft id is retired or whose log is stale. This node
+    /// becomes a worker, and nothing is started under that id again.
     async fn retire(&self, now: &mut Now, end: End) {
         let Some(id) = now.identity.raft else { return };
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
-        // The end of the id may be that of the node.
+        // The end of the Raft id may also be the end of the node's membership.
         self.ground.own.ask_soon();
         self.end_backups();
         let stored = self.store(now).await;
         self.stop(now).await;
         let name = &now.identity.name;
-        // Where the identity still names the id, the log belongs to it.
+        // If the stored identity still contains the id, the log must stay in its place.
         let aside = match stored {
             Ok(()) => self.aside(Some(id)).await,
             Err(error) => Err(error),
@@ -276,28 +285,31 @@ impl Manage {
         match (aside, end) {
             (Ok(to), End::Stale(why)) => tracing::error!(
                 raft = %id, kept = %to.unwrap_or_default().display(), why,
-                "stale-directory: this data directory is a copy, or an older one that was put back: it would vote twice and \
-                 forget what it has acknowledged, so this node manages the cluster no more; its log was put aside, with the \
-                 cluster's keys, and nothing was deleted; next: put nothing back; remoor demote {name} on another manager, \
-                 then remoor promote {name}; of a machine that is a copy of one that lives, move the data directory away"
+                "stale-directory: this data directory is a copy, or an older one that was restored: it would vote \
+                 twice and forget acknowledged entries, so this node is no longer a manager; its log was archived, \
+                 with the cluster's keys, and nothing was deleted; next: do not restore the files; remoor demote \
+                 {name} on another manager, then remoor promote {name}; if this machine is a copy of a running one, \
+                 move its data directory away"
             ),
             (Ok(to), End::Retired) => tracing::warn!(
                 raft = %id, kept = %to.unwrap_or_default().display(),
-                "this node manages the cluster no more: its Raft id is retired; its log was put aside, with the cluster's \
-                 keys, and it goes on as a worker; next: delete what was kept once it is not needed, or remoor promote {name}"
+                "this node is no longer a manager: its Raft id is retired; its log was archived, with the cluster's \
+                 keys, and it continues as a worker; next: delete the archive once it is not needed, or remoor \
+                 promote {name}"
             ),
             (Err(error), end) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(
                     raft = %id, error, ?end,
-                    "this node manages the cluster no more; its log could not be put aside, which is tried at the next \
-                     start; it goes on as a worker"
+                    "this node is no longer a manager; its log could not be archived, which is retried at the next \
+                     start; it continues as a worker"
                 );
             }
         }
     }
 
-    /// The cluster was founded anew without this node's word: what it has of a manager is of the epoch before.
+    /// When the cluster was rebuilt without this node, its manager service belongs to the old epoch
+    /// and is stopped.
     async fn follow_epochs(self) {
         let mut epochs = self.ground.own.follow_epoch();
         loop {
@@ -309,7 +321,7 @@ impl Manage {
         }
     }
 
-    /// The node is of this epoch from now on, on disk first; an older one is never gone back to.
+    /// Moves the node to this epoch, on disk first. It never returns to an older one.
     async fn enter(&self, epoch: Epoch) {
         let mut now = self.state.lock().await;
         if epoch <= now.identity.epoch || now.closed {
@@ -322,7 +334,7 @@ impl Manage {
         let name = now.identity.name.clone();
         let Some(id) = managed else {
             match stored {
-                Ok(()) => tracing::info!(%epoch, "the cluster was founded anew; this node is of its new epoch"),
+                Ok(()) => tracing::info!(%epoch, "the cluster was rebuilt; this node has joined the new epoch"),
                 Err(error) => tracing::error!(%epoch, error = chain(&error), "the new epoch could not be stored"),
             }
             return;
@@ -336,31 +348,32 @@ impl Manage {
         match aside {
             Ok(to) => tracing::warn!(
                 %epoch, raft = %id, kept = %to.unwrap_or_default().display(),
-                "wrong-epoch: the cluster was founded anew without this manager; its log was put aside, with the cluster's \
-                 keys, and it goes on as a worker; next: remoor promote {name} on a manager"
+                "wrong-epoch: the cluster was rebuilt without this manager; its log was archived, with the cluster's \
+                 keys, and it continues as a worker; next: remoor promote {name} on a manager"
             ),
             Err(error) => tracing::error!(
                 %epoch, raft = %id, error = chain(&error),
-                "wrong-epoch: the cluster was founded anew without this manager; its log could not be put aside, which is \
-                 tried at the next start; it goes on as a worker"
+                "wrong-epoch: the cluster was rebuilt without this manager; its log could not be archived, which is \
+                 retried at the next start; it continues as a worker"
             ),
         }
     }
 
-    /// A worker makes no backups, and who ordered them here may count on them.
+    /// A worker makes no backups, but the operator who scheduled them here may rely on them, so
+    /// this is logged.
     fn end_backups(&self) {
         let Some(shared) = self.shared() else { return };
         let planned = shared.backups.view(&shared.me, wall()).and_then(|backups| backups.every_ms);
         if let Some(every) = planned {
             tracing::warn!(
                 every_s = every / 1_000,
-                "the backups that were planned here are made no more while this node is a worker; next: remoor backup FOLDER \
-                 --every on a manager"
+                "the backups scheduled on this node have stopped because it is a worker now; next: remoor backup \
+                 FOLDER --every on a manager"
             );
         }
     }
 
-    /// Ends what runs, and answers as a worker.
+    /// Stops the running service, and serves the routes of a worker.
     async fn stop(&self, now: &mut Now) {
         self.port.set(idle(&self.ground, &now.identity), None, None);
         self.socket.set(self.ground.worker_routes.clone(), None, None);
@@ -385,10 +398,10 @@ impl Manage {
 
     async fn aside(&self, id: Option<RaftId>) -> Result<Option<std::path::PathBuf>, DiskError> {
         let layout = self.ground.layout.clone();
-        apart("putting the log aside in", &self.ground.layout, move || park::aside(&layout, id)).await
+        apart("archiving the log in", &self.ground.layout, move || park::aside(&layout, id)).await
     }
 
-    /// Carries out an order that was found to be in order.
+    /// Carries out an order whose caller and content were already checked.
     async fn take(&self, now: &mut Now, order: ManageRequest) -> Result<ManageReply, Failure> {
         let id = order.raft;
         let reply = ManageReply { raft: id };
@@ -396,30 +409,32 @@ impl Manage {
             return Ok(reply);
         }
         if now.closed {
-            return Err(Failure::new(Code::Unavailable, "the daemon of this node ends"));
+            return Err(Failure::new(Code::Unavailable, "the daemon of this node is stopping"));
         }
         let before = now.identity.raft;
         if id <= RaftId(1) && before != Some(id) {
-            return Err(Failure::new(Code::BadRequest, format!("Raft id {id} is nobody's to be given")));
+            return Err(Failure::new(Code::BadRequest, format!("Raft id {id} can't be assigned")));
         }
         if now.identity.retired.is_some_and(|last| id <= last) {
-            return Err(Failure::new(Code::Retired, format!("this node has parked what it had of Raft id {id}")));
+            return Err(Failure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")));
         }
         if before.is_some_and(|before| id < before) {
             return Err(Failure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
         }
         let failed = |error: &dyn std::error::Error| {
             let why = chain(error);
-            tracing::warn!(raft = %id, error = why, "the manager part does not run");
-            Failure::new(Code::Unavailable, format!("the manager part does not run: {why}"))
+            tracing::warn!(raft = %id, error = why, "the manager service does not run");
+            Failure::new(Code::Unavailable, format!("the manager service does not run: {why}"))
         };
         if before != Some(id) {
             if before.is_some() {
                 self.retire(now, End::Retired).await;
             }
-            // Nothing is moved while the disk still names an id: a log that is gone is no leftover, and ends the next start.
+            // Nothing is moved while the stored identity still contains an id. A missing log would
+            // then look like a lost one and fail the next start.
             self.store(now).await.map_err(|e| failed(&e))?;
-            // Also what a start could not put aside: an old CA would say that a log was there.
+            // Also archives what an earlier start could not archive: an old CA would look like
+            // evidence of an existing log.
             self.aside(now.identity.retired).await.map_err(|e| failed(&e))?;
             now.identity.raft = Some(id);
             if let Err(error) = self.store(now).await {
@@ -433,7 +448,7 @@ impl Manage {
             Err(error) => match end_of(&error) {
                 Some(end) => {
                     self.retire(now, end).await;
-                    Err(Failure::new(Code::Retired, format!("this node has parked what it had of Raft id {id}")))
+                    Err(Failure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")))
                 }
                 None => {
                     self.try_again(now, id, order.managers);
@@ -443,7 +458,7 @@ impl Manage {
         }
     }
 
-    /// The log is there, and the identity says that it was begun.
+    /// Creates the log if needed, and records in the identity that it was begun.
     async fn log(&self, now: &mut Now) -> Result<(), DaemonError> {
         let (ground, mut identity) = (self.ground.clone(), now.identity.clone());
         let begun = tokio::task::spawn_blocking(move || {
@@ -454,29 +469,30 @@ impl Manage {
         Ok(())
     }
 
-    /// Whether a manager of this cluster asks, by what this node knows of it.
+    /// Accepts only a caller that is a manager of this cluster, as far as this node knows.
     fn judge(&self, caller: &Caller) -> Result<(), Failure> {
         let Caller::Node { id, .. } = caller else {
             return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
         };
         if self.shared().is_some_and(|shared| shared.inventory().is_out(*id)) {
-            return Err(Failure::new(Code::NodeRemoved, format!("node {id} is none of the cluster any more")));
+            return Err(Failure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
         }
         let asked_as = self.role_of(*id);
         if asked_as != Some(ClusterRole::Manager) {
-            // A new manager may be newer than what the managers said last.
+            // A new manager may be missing in the list that this node received last.
             self.ground.own.ask_soon();
         }
         match asked_as {
             Some(ClusterRole::Manager) => Ok(()),
             Some(ClusterRole::Worker) => {
-                Err(Failure::new(Code::Forbidden, format!("node {id} is no manager by what this node knows")))
+                Err(Failure::new(Code::Forbidden, format!("node {id} is not a manager as far as this node knows")))
             }
             None => Err(Failure::new(Code::Retry, format!("this node does not know node {id} yet"))),
         }
     }
 
-    /// A manager by either of what the agent was told and what is applied here is one.
+    /// The role of a node. A manager by either source, the agent's list or the applied inventory,
+    /// counts as one.
     fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let applied = self.shared().and_then(|shared| shared.inventory().node(node).map(|n| n.role));
         let told = self.ground.own.role_of(node);
@@ -486,14 +502,14 @@ impl Manage {
     fn meant(&self, order: &ManageRequest) -> Result<(), Failure> {
         let (own, epoch) = (self.ground.own.id(), self.ground.own.epoch());
         let (code, text) = if order.cluster != own.cluster {
-            (Code::WrongCluster, format!("an order of cluster {}, this is {}", order.cluster, own.cluster))
+            (Code::WrongCluster, format!("the order is for cluster {}, this is {}", order.cluster, own.cluster))
         } else if order.epoch != epoch {
             if order.epoch > epoch {
-                self.ground.own.ask_soon(); // its managers say whether that is so
+                self.ground.own.ask_soon(); // its managers confirm the newer epoch or not
             }
-            (Code::WrongEpoch, format!("an order of epoch {}, this is epoch {epoch}", order.epoch))
+            (Code::WrongEpoch, format!("the order is for epoch {}, this is epoch {epoch}", order.epoch))
         } else if order.node != own.id {
-            (Code::WrongNode, format!("an order for node {}, this is node {}", order.node, own.id))
+            (Code::WrongNode, format!("the order is for node {}, this is node {}", order.node, own.id))
         } else if order.managers.len() > MANAGERS_MAX {
             (Code::BadRequest, format!("more than {MANAGERS_MAX} managers"))
         } else {
@@ -503,7 +519,7 @@ impl Manage {
     }
 }
 
-/// Whether a part that could not be started never will be.
+/// The permanent reason why the service can't start; None: a retry may succeed.
 fn end_of(error: &DaemonError) -> Option<End> {
     match error {
         DaemonError::Retired(_) => Some(End::Retired),
@@ -512,13 +528,14 @@ fn end_of(error: &DaemonError) -> Option<End> {
     }
 }
 
-/// What is answered at the API address where no manager part runs, beside the order to run one.
+/// The routes at the API address while no manager service runs, except the order to start one.
 fn idle(ground: &Ground, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
     wire::finish(former.unwrap_or_default().merge(agent::no_desk(ground.own.clone())))
 }
 
-/// A manager's own agent learns at once who the managers are: when this one is none any more, it says so to those that ask it.
+/// When the managers change, a manager's own agent asks for the new list at once. A demoted manager
+/// can then redirect callers.
 async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: Own) {
     let mut known: Vec<NodeId> = Vec::new();
     loop {
@@ -534,7 +551,8 @@ async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: Own) {
     }
 }
 
-/// The order: answered once the part runs. One that is begun is carried out, whether its asker waits or not.
+/// The order to run the manager service; answered once it runs. A started order is completed even
+/// if the caller disconnects.
 async fn manage(
     State(manage): State<Manage>,
     caller: Caller,
@@ -543,21 +561,21 @@ async fn manage(
     manage.judge(&caller)?;
     manage.meant(&order)?;
     let Ok(mut now) = manage.state.clone().try_lock_owned() else {
-        return Err(Failure::new(Code::Retry, "a manager part is being started or stopped here"));
+        return Err(Failure::new(Code::Retry, "the manager service is being started or stopped on this node"));
     };
     let taken = tokio::spawn(async move { manage.take(&mut now, order).await });
-    let taken = taken.await.map_err(|_| Failure::new(Code::Internal, "a task of this node ended early"))?;
+    let taken = taken.await.map_err(|_| Failure::new(Code::Internal, "a task of this node ended unexpectedly"))?;
     taken.map(axum::Json)
 }
 
-/// What a manager says has no effect but that the agent asks soon.
+/// A request from a manager that only makes the agent ask the managers soon.
 async fn ask(State(manage): State<Manage>, caller: Caller) -> Result<(), Failure> {
     manage.judge(&caller)?;
     manage.ground.own.ask_soon();
     Ok(())
 }
 
-/// Disk work beside the thread of the agent.
+/// Runs disk work on a blocking thread, so that the agent's thread is not delayed.
 async fn apart<T: Send + 'static>(
     what: &'static str,
     layout: &Layout,

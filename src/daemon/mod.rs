@@ -1,4 +1,4 @@
-//! One process on every node: the agent, and on managers Raft, the API and the engine's loop.
+//! The one process of every node: the agent and, on managers, Raft, the API and the engine's loop.
 
 mod add;
 mod add_many;

@@ -1,17 +1,17 @@
-//! When the daemon gives back what it does not use (`files/pages.rs`): at rest.
+//! When the daemon returns unused memory to the kernel (`files/trim_memory.rs`): while it is idle.
 
 use std::io;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// When passes are made.
+/// When memory is trimmed.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// After a look or a question its answers still go out; then the agent rests.
+    /// Delay after an examination or a request, because its answers are still being sent.
     pub settle: Duration,
-    /// No two passes are closer than this, however often there is work.
+    /// Minimum time between two passes, however often there is work.
     pub spacing: Duration,
-    /// Without work a pass comes after so long.
+    /// Maximum time until a pass when there is no work.
     pub at_latest: Duration,
 }
 
@@ -21,8 +21,9 @@ impl Default for Pace {
     }
 }
 
-/// A pass after each look at the node and each question to the managers, of which `worked` tells, until that is closed or a
-/// pass fails. A pass gives how many KiB it gave back.
+/// Trims memory after each examination of the node and each request to the managers, as signalled
+/// by `worked`. Ends when `worked` is closed or a pass fails. `pass` returns how many KiB it
+/// released.
 pub async fn rest(pace: Pace, mut worked: watch::Receiver<u64>, mut pass: impl FnMut() -> io::Result<u64>) {
     loop {
         if let Ok(Err(_)) = tokio::time::timeout(pace.at_latest, worked.changed()).await {
@@ -31,9 +32,9 @@ pub async fn rest(pace: Pace, mut worked: watch::Receiver<u64>, mut pass: impl F
         tokio::time::sleep(pace.settle).await;
         worked.mark_unchanged();
         match pass() {
-            Ok(kb) => tracing::trace!(kb, "pages given back"),
+            Ok(kb) => tracing::trace!(kb, "memory trimmed"),
             Err(error) => {
-                tracing::info!(%error, "the pages of the program stay resident");
+                tracing::info!(%error, "memory can't be trimmed; the pages of the program stay resident");
                 return;
             }
         }
@@ -53,7 +54,7 @@ mod tests {
         Pace { settle: Duration::from_millis(1), spacing: SPACING, at_latest }
     }
 
-    /// Passes are told with their moment.
+    /// Starts the loop; each pass sends its time.
     fn running(pace: Pace, looked: watch::Receiver<u64>) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<Instant>) {
         let (tell, passes) = mpsc::channel(100);
         let pass = move || tell.try_send(Instant::now()).map(|()| 1).map_err(io::Error::other);

@@ -1,17 +1,20 @@
-//! What a manager part leaves behind is put aside, never deleted: the log, and what only managers have.
+//! Archives the files of a stopped manager service and never deletes them: the log, and the files
+//! that only managers have.
 //!
-//! The identity comes first: once it has no Raft id, what is here of a manager is a leftover, and the next start ends what a
-//! crash interrupted. Everything goes into the directory of the log before that gets its new name, which is one step.
+//! The identity is written first: once it contains no Raft id, manager files here are leftovers,
+//! and the next start completes what a crash interrupted. All files are moved into the log's
+//! directory before that is renamed, which is a single atomic step.
 
 use super::layout::Layout;
 use crate::disk::{DiskError, sync_dir};
 use crate::model::RaftId;
 use std::path::{Path, PathBuf};
 
-/// Directories of one second.
+/// Maximum number of archives made within one second.
 const SAME_SECOND_MAX: usize = 100;
 
-/// Puts aside what is here of a manager; returns where, or None where there is nothing. Not while anything uses it. Blocks.
+/// Archives the manager files; returns the new path, or None if there are none. Nothing may use
+/// them meanwhile. Blocks.
 pub fn aside(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, DiskError> {
     let (raft, own) = (layout.raft(), [layout.ca(), layout.ssh_key()]);
     let full =
@@ -20,7 +23,8 @@ pub fn aside(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, Dis
         return Ok(None);
     }
     std::fs::create_dir_all(&raft).map_err(DiskError::io("creating directory", &raft))?;
-    // An operator's credentials, where `init` ran: nothing of them is a leftover by itself, and who manages no more has no use for them.
+    // Credentials of an operator, where `init` ran. They alone are no leftover, but a node that is
+    // no longer a manager does not need them.
     for path in own.into_iter().chain([layout.operator()]) {
         let Some(name) = path.file_name().filter(|_| path.exists()) else { continue };
         let to = raft.join(name);
@@ -33,7 +37,7 @@ pub fn aside(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, Dis
     Ok(Some(to))
 }
 
-/// `raft.removed-<id>-<unix seconds>`; a number behind it where that is taken.
+/// `raft.removed-<id>-<unix seconds>`, with a number appended if that name exists.
 pub(super) fn free(dir: &Path, id: Option<RaftId>) -> PathBuf {
     let seconds = crate::manager::wall().0 / 1_000;
     let id = id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
@@ -89,13 +93,13 @@ mod tests {
     fn what_a_crash_interrupted_goes_on() {
         let dir = tempfile::tempdir().expect("a folder");
         let layout = Layout(dir.path().to_owned());
-        // The CA was moved already, the key was not.
+        // The CA was already moved, but the key was not.
         fs::create_dir_all(layout.raft().join("ca")).expect("made");
         fs::write(layout.raft().join("ca/ca.key"), "key").expect("written");
         fs::write(layout.ssh_key(), "ssh").expect("written");
         let to = aside(&layout, Some(RaftId(9))).expect("moved").expect("something");
         assert!(to.join("ca/ca.key").exists() && to.join("ssh.key").exists());
-        // Only what a worker has no business with, and no log.
+        // Only a file that a worker does not need, and no log.
         fs::write(layout.ssh_key(), "ssh").expect("written");
         let to = aside(&layout, None).expect("moved").expect("something");
         assert!(to.join("ssh.key").exists() && to.to_string_lossy().contains("raft.removed-unknown-"), "{to:?}");

@@ -1,5 +1,5 @@
-//! The manager part of a daemon: Raft, the engine's loop, and what it answers with. Started on threads of its own; when it
-//! runs, stops and is put aside is `manage.rs`'s.
+//! The manager service of a daemon: Raft, the engine's loop and the API. It runs on its own
+//! threads; `manager_lifecycle.rs` starts, stops and archives it.
 
 use super::keyring::Keyring;
 use super::layout::Layout;
@@ -27,38 +27,41 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// What the managers' secret for digest keys is derived by.
+/// Context string from which the managers' secret for digest keys is derived.
 const DIGEST_SECRET: &str = "remoor digest secret 1";
-/// How often all managers are asked for the CA, a second apart, and how long each may take.
+/// Number of attempts to fetch the CA from all managers, one second apart, and the timeout of each
+/// request.
 const CA_TRIES: u32 = 5;
 const CA_WITHIN: Duration = Duration::from_secs(5);
-/// All of that; no other order is taken meanwhile.
+/// Maximum time for all of them; no other order is accepted meanwhile.
 const CA_MAX: Duration = Duration::from_secs(30);
-/// A manager that has heard no leader for so long, well above the time between two heartbeats, asks whether its id still
-/// stands: a learner that was removed, or a voter that knows of its removal, has nothing else to say and would never hear it.
+/// A manager that has heard no leader for this long asks whether its Raft id is still valid. The
+/// time is well above the heartbeat interval. Without the question, a removed learner, or a voter
+/// that knows of its removal, would never learn it, because it sends no other messages.
 const UNLED: Duration = Duration::from_secs(3);
-/// Between two such questions, and how long each may take.
+/// Interval of these questions, and the timeout of each.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
-/// While a leader is heard, each manager is told so often.
+/// While a leader is heard, each manager is informed at this interval.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 const CLAIM_WITHIN: Duration = Duration::from_secs(2);
-/// How often a manager's word that the certificate counts no more is acted upon: one whose clock is wrong says so for ever.
+/// Minimum interval between reactions to a manager that rejects the certificate: a manager with a
+/// wrong clock rejects it forever.
 const REFUSED_EVERY: Duration = Duration::from_secs(300);
-/// A start waits so long for managers that don't answer; of those that begin at the same time none does.
+/// Timeout of the question at the start. Managers that start at the same time do not answer.
 const START_ASK_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who wants gossip's events: all members that are there, then what happens.
+/// A receiver of gossip's events: first all current members, then every change.
 pub type Ear = mpsc::UnboundedSender<MemberEvent>;
 
-/// What is needed of the daemon to start one.
+/// The daemon's resources for starting the service.
 pub struct Parts {
     pub layout: Layout,
     pub identity: Identity,
     pub raft: RaftId,
-    /// Where Raft runs.
+    /// The runtime of Raft.
     pub raft_thread: tokio::runtime::Handle,
     pub keyring: Keyring,
-    /// How long the certificates hold that it issues.
+    /// Validity of the certificates that it issues.
     pub certificate_life: Duration,
     pub sponsors: Sponsors,
     pub counts: Registry,
@@ -68,7 +71,7 @@ pub struct Parts {
     pub fatal: mpsc::Sender<DaemonError>,
 }
 
-/// One that runs.
+/// A running manager service.
 pub struct ManagerPart {
     pub task: tokio::task::JoinHandle<()>,
     pub raft: Raft<Inventory>,
@@ -79,7 +82,7 @@ pub struct ManagerPart {
 }
 
 impl Parts {
-    /// On an error nothing of it runs, but for tasks that end with its threads.
+    /// After an error nothing of the service runs, except tasks that end with its threads.
     pub async fn start(self) -> Result<ManagerPart, DaemonError> {
         let peers = Arc::new(Peers::new(self.keyring.client()));
         let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
@@ -88,7 +91,7 @@ impl Parts {
         let by = tls.clone();
         let ask = async move |body: Vec<u8>| ask_at_start(&sponsors, me, &by, body).await;
         let raft = self.raft_thread.spawn(Raft::start_asking(config, Arc::new(transport), ask)).await;
-        let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager part ended: {e}")))??;
+        let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager service ended: {e}")))??;
         tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, self.keyring.clone(), self.retired.clone()));
         tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));
         tokio::spawn(watch_own(raft.clone(), self.identity.node, self.raft, self.retired.clone()));
@@ -126,7 +129,8 @@ impl Parts {
             remote,
             peers,
             ssh_key_file: self.layout.ssh_key(),
-            // Of the first for ever: another one makes every recorded digest of a secret file another.
+            // Always derived from the first CA: another secret would change every recorded digest
+            // of a secret file.
             secret: cas.first().derived(DIGEST_SECRET)?,
             cas: Arc::new(cas),
             runs: self.layout.runs(),
@@ -151,25 +155,26 @@ impl Parts {
         tokio::spawn(guard(raft.clone(), self.stopped.clone(), self.fatal));
         let (ear, events) = mpsc::unbounded_channel();
         if self.ears.send(ear).await.is_err() {
-            tracing::error!("gossip has ended before the manager part began");
+            tracing::error!("gossip ended before the manager service started");
         }
         let task = tokio::spawn(ManagerTask::new(shared.clone()).run(events, applied, self.stopped));
         Ok(ManagerPart { task, raft, shared, router, desk })
     }
 
-    /// From disk, or from another manager over mTLS: only managers are given it.
+    /// Loads the CAs from disk, or fetches them from another manager over mTLS. Only managers
+    /// receive them.
     async fn cas(&self) -> Result<Authorities, DaemonError> {
         let me = self.identity.node;
         let others = || self.sponsors.peers().into_iter().filter(move |m| m.id != me);
         match Authorities::load(&self.layout.ca()) {
             Ok(cas) => return Ok(cas),
             Err(error) if others().next().is_none() => {
-                // The founder's was made by `init`: nobody else hands it out.
+                // The founder's CA was created by `init`: no other manager can send it.
                 let own = self.raft == RaftId(1) || self.layout.ca().exists();
                 return Err(if own { error.into() } else { DaemonError::NoCa });
             }
             Err(error) if self.layout.ca().exists() => {
-                tracing::warn!(%error, "the CA can't be read, and is fetched from another manager");
+                tracing::warn!(%error, "the CA can't be read; fetching it from another manager");
             }
             Err(_) => {}
         }
@@ -185,7 +190,7 @@ impl Parts {
                         };
                         return Ok(Authorities::take(&self.layout.ca(), cas)?);
                     }
-                    Err(error) => tracing::debug!(from = %manager.name, %error, "the CA was asked for in vain"),
+                    Err(error) => tracing::debug!(from = %manager.name, %error, "the CA could not be fetched"),
                 }
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -194,11 +199,13 @@ impl Parts {
     }
 }
 
-/// Before anything is started: a manager whose log is gone may not vote again (DESIGN section 4). That the log was begun is
-/// written down after the log is on disk and before the first vote, so no crash in between makes a false alarm. Blocks.
+/// Checks the log before anything is started: a manager whose log is gone must not vote again
+/// (docs/design/design.md, section 4). The flag that the log was begun is written after the log is
+/// on disk and before the first vote. So a crash in between causes no false alarm. Blocks.
 pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
     let Some(raft) = identity.raft else { return Ok(()) };
-    // The CA is fetched once Raft runs, so it tells the same of a directory of before the field.
+    // In a directory from before this field, the CA is equal evidence, because it is fetched only
+    // once Raft runs.
     let begun = identity.log_begun || layout.ca().exists();
     let config = raft_config(layout, identity, raft);
     crate::raft::begin_log(&config, begun)?;
@@ -220,7 +227,7 @@ fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig
     }
 }
 
-/// How this manager logs in: its own program is what runs on the nodes.
+/// The SSH client of this manager. It uploads its own program to the nodes.
 fn remote(layout: &Layout) -> Result<Remote, SshError> {
     let local = |e: std::io::Error| SshError::Local(e.to_string());
     crate::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
@@ -233,8 +240,8 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
     })
 }
 
-/// Before anything of a start is done: whether the other managers take this directory for what it was. Who does not answer
-/// at once is asked later.
+/// Asks the other managers at the start, before anything else, whether they accept this directory.
+/// Managers that do not answer at once are asked later.
 async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Vec<u8>) -> Result<(), DaemonError> {
     let others = sponsors.peers().into_iter().filter(|m| m.id != me);
     let asked = others.map(|manager| {
@@ -245,14 +252,14 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     let said = futures_util::future::join_all(asked).await;
     match said.iter().flatten().find_map(end_of) {
         Some(End::Stale(why)) => Err(DaemonError::Stale(why)),
-        // That the id is retired is heard again, and then that part is put aside as a whole.
+        // A retired id is reported again later, and the whole service is then archived.
         _ => Ok(()),
     }
 }
 
-/// Tells each manager from time to time how far this member is, so that it is known beside the leader too, and asks whether
-/// the own id still stands as long as no leader is heard. Each of them, one after the other: one that lags would say yes for
-/// ever.
+/// Regularly reports this member's log position to each manager, so that others than the leader
+/// know it. While no leader is heard, it also asks whether its own Raft id is still valid. The
+/// managers are asked in turn, because one that lags behind would always confirm the id.
 async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: Keyring, retired: Retirement) {
     let tls = keyring.client();
     let mut refused: Option<Instant> = None;
@@ -282,7 +289,8 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
         match client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
             Ok(_) => drop(met.insert(manager.id, Instant::now())),
             Err(error) => {
-                // Its place may be another's by now, which no manager can tell it before it has a new certificate.
+                // This node may have been replaced at its address, and no manager can tell it so
+                // before it has a new certificate.
                 let lapsed = error.code() == Some(Code::CredentialExpired.as_str());
                 if lapsed && refused.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
                     refused = Some(Instant::now());
@@ -294,7 +302,8 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
     }
 }
 
-/// The own state may say it, too: to a voter that was not told that it is out, or whose directory was joined with anew.
+/// The applied state may also contain the end of the Raft id: for a voter that was not informed of
+/// its removal, or whose directory was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
     let over = |inventory: &Arc<Inventory>| matches!(Standing::of(inventory, node, id), Standing::Retired);
@@ -303,7 +312,7 @@ async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Ret
     }
 }
 
-/// Raft that stops by itself ends the daemon; where the part is stopped that is as it should be.
+/// If Raft stops unexpectedly, the daemon ends; a regular stop of the service is not an error.
 async fn guard(raft: Raft<Inventory>, mut stopped: watch::Receiver<bool>, fatal: mpsc::Sender<DaemonError>) {
     let mut status = raft.status();
     let ended = tokio::select! {

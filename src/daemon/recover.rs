@@ -1,5 +1,6 @@
-//! `recover`: the cluster is founded anew on a survivor, where the majority of its managers is lost for ever. Nothing is written
-//! before the others were asked, who may be alive after all, or know more.
+//! `recover`: rebuilds the cluster on a surviving manager when the majority of its managers is
+//! permanently lost. The other managers are asked before anything is written, because they may be
+//! alive or know more.
 
 use super::admin::AdminError;
 use super::epochs;
@@ -22,25 +23,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long each manager has to answer, at each of its addresses.
+/// Timeout per manager and address.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct RecoverOptions {
     pub dir: PathBuf,
-    /// Who orders it, for the journal.
+    /// The actor, for the journal.
     pub by: String,
-    /// Nodes that are elsewhere from now on.
+    /// New addresses of nodes.
     pub places: Vec<(String, Place)>,
-    /// Also where so many managers answer that they can go on by themselves.
+    /// Continue even if enough managers answer to form a majority.
     pub even_if_majority_alive: bool,
-    /// Also where another manager answers that knows more than this one.
+    /// Continue even if another manager that answers has a newer log than this one.
     pub even_if_behind: bool,
-    /// Also where the log here is an older one than this manager had.
+    /// Continue even if the log here is older than the one this manager had.
     pub even_if_rolled_back: bool,
 }
 
-/// An address, and the API and gossip ports where they are others than before.
+/// An address; with the API and gossip ports if they have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub ip: IpAddr,
@@ -63,7 +64,7 @@ impl std::str::FromStr for Place {
 }
 
 impl Place {
-    /// API and gossip address of the node there.
+    /// API and gossip address of the node at this place.
     fn of(&self, node: &Node) -> (SocketAddr, SocketAddr) {
         let port = |addr: &str, usual: u16| addr.rsplit_once(':').and_then(|(_, p)| p.parse().ok()).unwrap_or(usual);
         let before = (port(&node.spec.api, 7947), port(&node.spec.gossip, 7946));
@@ -72,7 +73,7 @@ impl Place {
     }
 }
 
-/// What is given with `--set-addr`, as addresses of nodes.
+/// The values of `--set-addr`, by node.
 pub(super) fn moved(
     inventory: &Inventory,
     places: &[(String, Place)],
@@ -84,16 +85,16 @@ pub(super) fn moved(
     places.iter().map(of).collect()
 }
 
-/// What another manager said.
+/// The answer of another manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     Position(PositionReply),
-    /// It answers, and not this question.
+    /// It answers, but not this question.
     Else(String),
     Silent(String),
 }
 
-/// Another voter of the cluster, by what this directory knows.
+/// Another voter of the cluster, according to this directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
     pub name: String,
@@ -112,7 +113,7 @@ impl Other {
     }
 }
 
-/// What speaks against it; each with what to do instead.
+/// A reason against the recovery; each has a next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
     Led {
@@ -137,7 +138,8 @@ pub enum Objection {
         ends: u64,
         applied: u64,
     },
-    /// A node that is no manager here proves a newer epoch: it was founded on another machine.
+    /// A node that is not a manager here proves a newer epoch: the cluster was rebuilt on another
+    /// machine.
     Elsewhere {
         by: String,
         epoch: Epoch,
@@ -148,21 +150,24 @@ impl Objection {
     pub fn next(&self) -> String {
         match self {
             Self::Led { .. } | Self::MajorityAlive { .. } => {
-                "systemctl start remoor on this machine: it goes on with them; --even-if-majority-alive founds a new cluster all the same"
+                "systemctl start remoor on this machine: it rejoins them; --even-if-majority-alive rebuilds the \
+                 cluster regardless"
                     .to_owned()
             }
             Self::Superseded { by, .. } => {
-                format!("systemctl start remoor on this machine: it parks its log; then remoor promote it on {by}")
+                format!("systemctl start remoor on this machine: it archives its log; then remoor promote it on {by}")
             }
             Self::Behind { survivor, .. } => {
-                format!("the same command on {survivor}; --even-if-behind gives up what only {survivor} knows")
+                format!(
+                    "the same command on {survivor}; --even-if-behind discards the entries that only {survivor} has"
+                )
             }
             Self::Elsewhere { by, epoch } => format!(
-                "bring back the manager of epoch {epoch} (remoor status on {by} names it); --even-if-behind gives up what was \
+                "bring back the manager of epoch {epoch} (remoor status on {by} names it); --even-if-behind discards what was \
                  decided in that epoch"
             ),
             Self::RolledBack { ends, applied } => format!(
-                "put the newer raft/ back, or the same command on another survivor; --even-if-rolled-back gives up what was \
+                "put the newer raft/ back, or run the same command on another survivor; --even-if-rolled-back discards what was \
                  decided in the entries {} to {applied}",
                 ends + 1
             ),
@@ -173,26 +178,23 @@ impl Objection {
 impl std::fmt::Display for Objection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Led { by, leader } => write!(f, "{by} answers, and follows a leader that lives: {leader}"),
+            Self::Led { by, leader } => write!(f, "{by} answers and follows a live leader: {leader}"),
             Self::MajorityAlive { up, of, others } => {
                 let others = if others.is_empty() { String::new() } else { format!(" ({} answer)", others.join(", ")) };
-                write!(f, "{up} of {of} managers are there, this one included{others}: they are a majority")
+                write!(f, "{up} of {of} managers are up, including this one{others}: they are a majority")
             }
             Self::Superseded { by, epoch } => {
-                write!(f, "{by} is of epoch {epoch} already: the cluster was founded anew without this manager")
+                write!(f, "{by} already has epoch {epoch}: the cluster was rebuilt without this manager")
             }
             Self::Behind { survivor, term, index } => {
-                write!(f, "{survivor} knows more: its log ends at entry {index} of term {term}")
+                write!(f, "{survivor} has a newer log: it ends at entry {index} of term {term}")
             }
             Self::Elsewhere { by, epoch } => {
-                write!(
-                    f,
-                    "{by} has a certificate of epoch {epoch}: the cluster was founded anew on another machine since"
-                )
+                write!(f, "{by} has a certificate of epoch {epoch}: the cluster was rebuilt on another machine since")
             }
             Self::RolledBack { ends, applied } => write!(
                 f,
-                "the log here ends at entry {ends}, and this manager had applied entry {applied}: it was put back from an \
+                "the log here ends at entry {ends}, but this manager had applied entry {applied}: it was restored from an \
                  older copy"
             ),
         }
@@ -205,8 +207,8 @@ pub enum RecoverError {
     Admin(#[from] AdminError),
     #[error("{0}")]
     NodeFile(String),
-    /// Nothing here can vote.
-    #[error("{} holds no manager: {why}", dir.display())]
+    /// This directory can't become a manager.
+    #[error("{} does not belong to a manager: {why}", dir.display())]
     NoManager { dir: PathBuf, why: &'static str },
     #[error("no node is called {0}")]
     NoSuchNode(String),
@@ -230,22 +232,23 @@ impl From<IdentityError> for RecoverError {
     }
 }
 
-/// What would be done, and what speaks against it. The directory is this process's meanwhile.
+/// The plan of a recovery, and the reasons against it. The directory stays locked by this process
+/// meanwhile.
 pub struct Recovery {
     pub name: String,
     pub cluster: String,
     /// Before and after.
     pub epochs: (Epoch, Epoch),
     pub raft: (RaftId, RaftId),
-    /// Of the last entry here.
+    /// Term and index of the last entry here.
     pub term: u64,
     pub index: u64,
     pub generation: u64,
     pub nodes: usize,
-    /// Attempts that end by it, by node.
+    /// Names of the nodes whose running attempts end with the recovery.
     pub open: Vec<String>,
     pub others: Vec<Other>,
-    /// Those that were not overruled.
+    /// Those that were not overridden by an option.
     pub objections: Vec<Objection>,
     data: DataDir,
     identity: Identity,
@@ -259,15 +262,15 @@ impl Recovery {
     }
 }
 
-/// What came of looking.
+/// The result of [`look`].
 pub enum Looked {
-    /// A recovery that was interrupted is at its end now.
+    /// An interrupted recovery was completed.
     Finished(Founded),
     Ready(Box<Recovery>),
 }
 
-/// Reads the directory, which no daemon may use, and asks the other voters. Nothing is changed, but that a recovery which was
-/// interrupted is finished.
+/// Reads the directory, which no daemon may use, and asks the other voters. Changes nothing, except
+/// that an interrupted recovery is completed.
 pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let none = |why| RecoverError::NoManager { dir: options.dir.clone(), why };
     if !options.dir.join("identity.json").exists() {
@@ -303,7 +306,7 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let before = elsewhere.as_ref().map_or(own, |(_, epoch)| own.max(*epoch));
     let cas = Authorities::load(&options.dir.join("ca")).map_err(|_| none("the key of its CA can't be read"))?;
     if cas.of(last.state.issuer()).is_none() {
-        return Err(none("the key of the CA that issues is not in its ca/: recover on a manager that has it"));
+        return Err(none("the key of the current issuing CA is not in its ca/: recover on a manager that has it"));
     }
     let next = last.state.authority.next.as_ref();
     let with = Refounding {
@@ -334,7 +337,7 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     objections.retain(|o| match o {
         Objection::Behind { .. } | Objection::Elsewhere { .. } => !options.even_if_behind,
         Objection::RolledBack { .. } => !options.even_if_rolled_back,
-        // The cluster goes on without this node: nothing makes that the past.
+        // The cluster continues without this node, and no option can override that.
         Objection::Superseded { .. } => true,
         _ => !options.even_if_majority_alive,
     });
@@ -359,15 +362,15 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     })))
 }
 
-/// Does what was looked at, whatever speaks against it.
+/// Carries out the recovery, regardless of the objections.
 pub fn recover(recovery: Recovery) -> Result<Founded, RecoverError> {
     let Recovery { data, identity, config, state, raft, .. } = recovery;
     Ok(refound::refound(&data, &identity, state, raft.1, config)?)
 }
 
-/// An epoch is the second in which it began and four digits of chance, so that the later one of two that were made of the same
-/// past is the newer one, wherever they were made, and two of one second are not the same one; in any case it is newer than the
-/// one before.
+/// A new epoch: the second in which it began, followed by four random digits. So of two epochs made
+/// from the same past, the later one is greater wherever it was made, and two of the same second
+/// differ. It is always greater than `before`.
 pub(super) fn next_epoch(before: Epoch) -> Result<Epoch, RecoverError> {
     let mut dice = [0; 8];
     getrandom::fill(&mut dice).map_err(|e| AdminError::Entry(format!("no randomness: {e}")))?;
@@ -405,7 +408,7 @@ async fn ask(
     Ok(futures_util::future::join_all(asked).await)
 }
 
-/// What the manager says of its log.
+/// Asks a manager for its log position.
 pub(super) async fn said(client: &Client) -> Said {
     match client.get::<PositionReply>(POSITION_PATH).await {
         Ok(position) => Said::Position(position),
@@ -414,7 +417,7 @@ pub(super) async fn said(client: &Client) -> Said {
     }
 }
 
-/// What speaks against founding the cluster anew here, where the log ends at `found` (term and index).
+/// The reasons against rebuilding the cluster here, where the log ends at `found` (term and index).
 fn objections(
     identity: &Identity,
     found: (u64, u64),
@@ -426,7 +429,7 @@ fn objections(
     if let Some((other, position)) = newer {
         objections.push(Objection::Superseded { by: other.name.clone(), epoch: position.epoch });
     }
-    // Who is of an older epoch is no member of this one.
+    // A manager of an older epoch is not a member of this one.
     let peers: Vec<&Other> = others
         .iter()
         .filter(|o| o.answers() && o.position().is_none_or(|position| position.epoch == identity.epoch))

@@ -1,8 +1,9 @@
-//! A data directory becomes that of the only manager of a new epoch. A crash at any moment leaves the old one, or one that the
-//! next start, or the same command, makes the new one of.
+//! Makes a data directory that of the only manager of a new epoch. A crash at any moment leaves
+//! either the old directory, or one that the next start or the same command completes.
 //!
-//! The new log is made beside the old one. Then a mark is written, from which on there is no way back: the old log gets the
-//! name of one that is parked, the new one its place, and the identity the new epoch.
+//! The new log is created beside the old one. Then a marker is written, and from that point the
+//! change is always completed: the old log is renamed as an archive, the new log takes its place,
+//! and the identity receives the new epoch.
 
 use super::admin::save_peers;
 use super::layout::{Layout, NodeConfig};
@@ -15,7 +16,7 @@ use crate::rpc::join::Peer;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Stands from the moment at which the new log counts until all else is written.
+/// Exists from the moment at which the new log is valid until everything else is written.
 const MARK: &str = "refounding.json";
 const MARK_VERSION: u32 = 1;
 
@@ -27,20 +28,20 @@ pub enum RefoundError {
     Raft(#[from] RaftError),
 }
 
-/// What is written once the mark is.
+/// The content of the marker: the values to write.
 #[derive(Serialize, Deserialize)]
 struct Mark {
     version: u32,
     epoch: Epoch,
     raft: RaftId,
-    /// The name that the old log gets.
+    /// Path to which the old log is renamed.
     parked: PathBuf,
     config: NodeConfig,
     peers: Vec<Peer>,
     managers: Vec<Peer>,
 }
 
-/// The end of it: what the directory is now, and where the old log is.
+/// The result: the new epoch and Raft id, and the path of the old log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Founded {
     pub epoch: Epoch,
@@ -48,8 +49,8 @@ pub struct Founded {
     pub parked: PathBuf,
 }
 
-/// Makes the directory whose lock is `data` that of the epoch in which `last` stands, with `raft` as its only voter. The node
-/// is at the addresses of `config` from then on. Blocks.
+/// Moves the directory locked by `data` to the epoch of `last`, with `raft` as its only voter. The
+/// node has the addresses in `config` from then on. Blocks.
 pub fn refound(
     data: &DataDir,
     identity: &Identity,
@@ -84,8 +85,8 @@ pub fn refound(
     carry_out(data, &layout, mark)
 }
 
-/// Ends what a crash interrupted after the mark was written; None: there is nothing. What was made before the mark is
-/// removed. Blocks.
+/// Completes a rebuild that a crash interrupted after the marker was written; None: there was none.
+/// A new log without a marker is removed. Blocks.
 pub fn finish(data: &DataDir) -> Result<Option<Founded>, RefoundError> {
     let layout = Layout(data.path().to_owned());
     let path = layout.0.join(MARK);
@@ -105,7 +106,7 @@ pub fn finish(data: &DataDir) -> Result<Option<Founded>, RefoundError> {
     carry_out(data, &layout, mark).map(Some)
 }
 
-/// Every step may be done twice.
+/// Every step is idempotent.
 fn carry_out(data: &DataDir, layout: &Layout, mark: Mark) -> Result<Founded, RefoundError> {
     let (raft, new) = (layout.raft(), new_log(layout));
     if new.exists() {
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What the directory says when it is opened as a daemon would.
+    /// The identity and state after the directory was opened like a daemon does.
     async fn opened(dir: &Path) -> (Identity, Inventory) {
         let data = DataDir::open(dir).expect("open");
         finish(&data).expect("finished");
@@ -202,7 +203,7 @@ mod tests {
             refound(&data, &old, last.clone(), raft, whole.config.clone()).expect("founded")
         };
 
-        // Before the mark: nothing has happened.
+        // Before the marker: nothing has changed.
         let early = top.path().join("early");
         copy(&whole.dir, &early);
         std::fs::create_dir(early.join("raft.new")).expect("made");
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!((identity.epoch, identity.raft, identity.retired), (Epoch(7), Some(raft), None));
         assert_eq!(state, new);
 
-        // After it: with neither, one and both logs in their new places.
+        // After the marker: with neither log, one and both logs moved.
         let mark = |dir: &Path| Mark {
             version: MARK_VERSION,
             epoch: Epoch(7),

@@ -1,5 +1,5 @@
-//! Renews this node's certificate in time, and after its time as soon as the managers let it: by any manager, or on a manager by
-//! its own CA.
+//! Renews this node's certificate before its expiry, and an expired one as soon as the managers
+//! allow it. Any manager can issue it; a manager uses its own CA.
 
 use super::admin::machine_id;
 use super::keyring::Keyring;
@@ -15,20 +15,21 @@ use crate::rpc::wire::Code;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long one manager may take.
+/// Timeout per manager.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// The clock is looked at so often: it may be set, and the machine may sleep.
+/// Interval of the clock checks, because the clock may be set and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
-/// Where all nodes are to renew at once, each that there is makes the time longer in which they come, up to the second.
+/// When all nodes must renew at once, their requests are spread over this time per known node, up
+/// to the maximum.
 const SPREAD_EACH: Duration = Duration::from_millis(20);
 const SPREAD_MAX: Duration = Duration::from_secs(60);
-/// The pause after a try in vain, doubled with each further one up to the second; who has no valid certificate any more waits
-/// for people, and no longer than the third.
+/// Pause after a failed attempt, doubled each time up to the second value. A node without a valid
+/// certificate waits for an operator, and at most as long as the third.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
 
-/// Until `stopped`.
+/// Runs until `stopped`.
 pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut stopped: watch::Receiver<bool>) {
     let mut failures = 0;
     let mut said = String::new();
@@ -41,7 +42,8 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.since(now)))
         } else {
-            // Where another CA issues, all nodes come; managers, whom they ask, go first.
+            // When another CA issues, all nodes renew. Managers go first, because the other nodes
+            // ask them.
             if due == Wall::default() && failures == 0 && !own.manages() {
                 let spread = spread(&keyring.now().key_pem, own.known_peers());
                 if tokio::time::timeout(spread, stopped.wait_for(|stop| *stop)).await.is_ok() {
@@ -56,9 +58,9 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
                     continue;
                 }
                 Err(why) => {
-                    // Each reason once, not each try.
+                    // Logs each reason once, not on each attempt.
                     if why != said {
-                        tracing::warn!("the certificate of {name} could not be renewed: {why}; tried again");
+                        tracing::warn!("the certificate of {name} could not be renewed: {why}; will retry");
                         said = why;
                     }
                     failures += 1;
@@ -72,13 +74,13 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
             () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
             Ok(()) = epoch.changed() => failures = 0,
-            // One of them may be the first that can.
+            // A new manager may be the first that can renew it.
             Ok(()) = managers.changed() => failures = 0,
         }
     }
 }
 
-/// When this one of so many nodes asks, at a moment that its key tells.
+/// The delay of this node within the time for `nodes` nodes, derived from its key.
 fn spread(key: &Secret, nodes: usize) -> Duration {
     let digest = key.hash().0;
     let share = u32::from(u16::from_be_bytes([digest[0], digest[1]]));
@@ -90,12 +92,13 @@ fn pause(failures: u32, lapsed: bool) -> Duration {
     PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(most)
 }
 
-/// Who renewed it.
+/// Returns the name of the manager that renewed it.
 async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName, String> {
     let key = keyring.now().key().map_err(|e| e.to_string())?;
     let csr = key.csr_pem().map_err(|e| e.to_string())?;
     let lapsed = keyring.lapsed(wall());
-    // Who was told that its certificate counts no more may manage by a log that nobody goes by: it asks the others.
+    // A manager whose certificate was rejected may have an outdated log: it asks the other
+    // managers.
     let own_word = match keyring.is_refused() {
         true => None,
         false => manage.issue(&csr).await,
@@ -106,24 +109,26 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
     };
     let ring = keyring.clone();
     let kept = tokio::task::spawn_blocking(move || ring.renew(&reply)).await;
-    kept.map_err(|e| e.to_string())?.map_err(|e| format!("what {by} sent can't be used: {e}"))?;
+    kept.map_err(|e| e.to_string())?.map_err(|e| format!("the answer of {by} can't be used: {e}"))?;
     own.set_certified(keyring.certified());
     if let Some(shared) = manage.shared() {
         shared.certificates.seen(own.id().id, keyring.ends());
     }
     if lapsed {
-        // By the new one: the managers need to wait for nobody's yes any more. What it is answered is not needed.
+        // Uses the new certificate, so the managers no longer wait for an operator to accept the
+        // node. The answer is not needed.
         let _ = ask(keyring, own, csr).await;
     }
     if keyring.due(own.epoch()) <= wall() {
-        return Err(format!("what {by} issued is to be renewed already: is one of the clocks wrong?"));
+        return Err(format!("the certificate issued by {by} is already due for renewal: is one of the clocks wrong?"));
     }
-    // Managers see the new one with the next question.
+    // Managers see the new certificate with the next request.
     own.ask_soon();
     Ok(by)
 }
 
-/// One manager after the other, until one renews it. What is told of is what the one says that knows most.
+/// Asks one manager after the other until one renews it. The error is that of the manager with the
+/// most definite answer.
 async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;
@@ -132,15 +137,16 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
     for manager in others.filter(|m| m.id != own.id().id) {
         let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
         match client.post::<RenewReply>(RENEW_PATH, &request).await {
-            // One that does not know yet which CA issues, or of a newer epoch, is passed over.
+            // A manager that does not know the issuing CA or the newer epoch yet is skipped.
             Ok(reply) if reply.ca < keyring.ca() => {
-                why.get_or_insert((false, format!("{} does not know yet which CA issues", manager.name)));
+                why.get_or_insert((false, format!("{} does not know the current issuing CA yet", manager.name)));
             }
             Ok(reply) if certified_epoch(&reply.cert_pem, &own.id().cluster).is_ok_and(|e| e < own.epoch()) => {
-                why.get_or_insert((false, format!("{} does not know yet that there is a newer epoch", manager.name)));
+                why.get_or_insert((false, format!("{} does not know the newer epoch yet", manager.name)));
             }
             Ok(reply) => return Ok((manager.name, reply)),
-            // Who was removed before its certificate ran out, or its CA was replaced, is told so here alone.
+            // A node that was removed before its certificate expired or its CA was replaced learns
+            // it only here.
             Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
                 own.part(Parted { why: message.clone(), left: details["left"] == true });
                 return Err(format!("{}: {message}", manager.name));

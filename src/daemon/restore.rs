@@ -1,4 +1,5 @@
-//! `restore`: an empty data directory becomes that of the only manager of a new epoch, with what a backup holds.
+//! `restore`: makes an empty data directory that of the only manager of a new epoch, with the state
+//! of a backup.
 
 use super::admin::{self, AdminError};
 use super::half_made::{self, Making};
@@ -22,21 +23,22 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the machine's SSH server has its public host keys.
+/// Directory with the public host keys of the SSH server.
 const SSH_HOST_KEYS: &str = "/etc/ssh";
 
 #[derive(Debug, Clone, Default)]
 pub struct RestoreOptions {
     pub dir: PathBuf,
     pub file: PathBuf,
-    /// Who orders it, for the journal.
+    /// The actor, for the journal.
     pub by: String,
-    /// As which node; None: the one that made the backup.
+    /// Name of the node to become; None: the node that made the backup.
     pub name: Option<String>,
     pub places: Vec<(String, Place)>,
-    /// The new epoch is greater than this one.
+    /// The new epoch must be greater than this one.
     pub epoch: Option<u64>,
-    /// Also where a manager of the backup answers that follows a leader: the new epoch ends what they decide.
+    /// Continue even if a manager of the backup answers and follows a leader: the new epoch ends
+    /// that cluster.
     pub even_if_majority_alive: bool,
 }
 
@@ -47,7 +49,7 @@ pub struct Restored {
     pub api: String,
     pub epoch: Epoch,
     pub raft: RaftId,
-    /// Managers that are lost, by name.
+    /// Names of the managers that are lost.
     pub lost: Vec<String>,
 }
 
@@ -57,16 +59,16 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// Nothing in it was touched.
-    #[error("{} is a node's already: {name}", dir.display())]
+    /// Nothing in the directory was changed.
+    #[error("{} already belongs to node {name}", dir.display())]
     Taken { dir: PathBuf, name: String },
-    /// Nothing was kept in the directory.
-    #[error("{by} answers, and follows a leader that lives: {leader}; a restored manager ends that cluster")]
+    /// Nothing was left in the directory.
+    #[error("{by} answers and follows a live leader: {leader}; a restored manager ends that cluster")]
     Led { by: String, leader: String },
-    /// Likewise.
-    #[error("{by} answers, and does not say whether it follows a leader: {why}")]
+    /// Nothing was left in the directory.
+    #[error("{by} answers, but not whether it follows a leader: {why}")]
     Unclear { by: String, why: String },
-    #[error("{0} is not in the backup, without which nobody is this cluster")]
+    #[error("{0} is not in the backup; the cluster can't be restored without it")]
     Lacks(&'static str),
 }
 
@@ -94,13 +96,14 @@ impl From<RaftError> for RestoreError {
     }
 }
 
-/// Reads a backup and checks all of it. Blocks.
+/// Reads a backup and verifies all of it. Blocks.
 pub fn verify(file: &Path) -> Result<Head, BackupError> {
     Backup::read(file).map(|backup| backup.head)
 }
 
-/// Nothing is written before the backup was found to be whole and to fit, and nothing is left where its managers live; what a kill
-/// left is cleared away by the next try. Blocks, and asks them.
+/// Writes nothing before the backup was verified as complete and suitable. If the managers of the
+/// backup are alive, nothing is left in the directory. Files left by a kill are removed by the next
+/// attempt. Blocks, and asks the managers.
 pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
     let Backup { head, mut state, blobs, files } = Backup::read(&options.file)?;
@@ -186,7 +189,8 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
     Ok(Restored { head, name, api: config.api().to_string(), epoch, raft, lost })
 }
 
-/// Asks the managers of the backup by the credentials in `dir`; Err: one of them follows a leader, or does not say.
+/// Asks the managers of the backup with the credentials in `dir`. Fails if one of them follows a
+/// leader, or does not tell.
 async fn nobody_lives(dir: &Path, state: &Inventory) -> Result<(), RestoreError> {
     let credentials = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
     let tls = ClientTls::member(&credentials.tls())?;
@@ -204,7 +208,8 @@ async fn nobody_lives(dir: &Path, state: &Inventory) -> Result<(), RestoreError>
     Ok(())
 }
 
-/// Where the new manager is: as it was told, as the file of the machine says whose backup it is, or as the state has it.
+/// The address of the new manager: as given, as in the `node.json` of the machine that made the
+/// backup, or as in the state.
 fn own_place(
     state: &crate::model::Inventory,
     node: NodeId,
@@ -219,7 +224,8 @@ fn own_place(
     if let (None, Some(before)) = (place, before.clone()) {
         return Ok(before);
     }
-    let unknown = || AdminError::Address("where this machine is nobody says; next: --set-addr NODE=ADDR".to_owned());
+    let unknown =
+        || AdminError::Address("the address of this machine is unknown; next: --set-addr NODE=ADDR".to_owned());
     let (api, gossip) = place.copied().or_else(entered).ok_or_else(unknown)?;
     let (metrics, certificate_life_s) = before.map_or((None, None), |b| (b.metrics, b.certificate_life_s));
     Ok(NodeConfig {
@@ -232,8 +238,8 @@ fn own_place(
     })
 }
 
-/// Those of the machine that made the backup, with a certificate of today; another node gets a key of its own. The public
-/// half, in hex.
+/// Writes the credentials of the machine that made the backup, with a new certificate; another node
+/// gets a new key. Returns the public key, in hex.
 fn credentials(
     dir: &Path,
     node: NodeId,

@@ -1,4 +1,4 @@
-//! Starting, joining the parts, ending.
+//! The daemon: start, connecting its components, shutdown.
 
 use super::address;
 use super::admin::random_hex;
@@ -32,7 +32,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-/// A daemon that is told to end has this long.
+/// Maximum time for the shutdown.
 const END_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
@@ -63,24 +63,25 @@ pub enum DaemonError {
     Listen { what: String, source: std::io::Error },
     #[error("the local socket can't be used")]
     Socket(#[from] unix::SocketError),
-    #[error("no manager hands out the cluster's CA yet")]
+    #[error("no manager has sent the cluster's CA yet")]
     NoCa,
     #[error("Raft id {0} of this node is retired")]
     Retired(RaftId),
-    #[error("the data directory is not what this manager had: {0}")]
+    #[error("the data directory is stale: {0}")]
     Stale(String),
-    #[error("the threads of the manager part can't be started")]
+    #[error("the threads of the manager service can't be started")]
     Threads(#[source] std::io::Error),
-    #[error("Raft stopped by itself; the daemon ends so that it is started anew")]
+    #[error("Raft stopped unexpectedly; the daemon exits so that it is restarted")]
     RaftStopped,
     #[error(
-        "this node's identity is in use at {0}: a copied data directory or disk; next: of the two, move the data directory away of \
-         the one that is not meant, and remoor join there under another name"
+        "this node's identity is in use at {0}: a copied data directory or disk; next: decide which copy to keep; on \
+         the other machine, move the data directory away and run remoor join with a new name"
     )]
     CopiedIdentity(std::net::SocketAddr),
     #[error(
-        "another daemon of this node, at {addr}, has a certificate of epoch {epoch}, which is newer than the one here: the node was \
-         founded anew there; next: systemctl disable --now remoor here, and move this data directory away"
+        "another daemon of this node, at {addr}, has a certificate of epoch {epoch}, which is newer than the one \
+         here: the cluster was rebuilt there; next: systemctl disable --now remoor on this machine, and move this \
+         data directory away"
     )]
     Refounded { addr: std::net::SocketAddr, epoch: Epoch },
     #[error("signals can't be caught")]
@@ -88,8 +89,8 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// A file of the data directory is not what was written, and nothing can do without it. Not a disk that is full or fails,
-    /// nor rights that are missing: what is in the file may be whole.
+    /// Whether a required file of the data directory is damaged. A full or failing disk, or missing
+    /// permissions, do not count, because the file may be intact.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Disk(e) | Self::Raft(RaftError::Disk(e)) => e.is_damage(),
@@ -100,7 +101,8 @@ impl DaemonError {
     }
 }
 
-/// Runs until SIGTERM or SIGINT, then says goodbye. `registry` may count already; it is what the metrics show.
+/// Runs until SIGTERM or SIGINT, then leaves gossip cleanly. `registry` may already contain counts;
+/// the metrics show it.
 pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonError> {
     let layout = Layout(options.dir.clone());
     let data = DataDir::open(&options.dir)?;
@@ -117,7 +119,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     }
     let saved = PeerBook::load(layout.peers())?;
     let lost = match begin_log(&data, &layout, &mut identity) {
-        // Where there are other managers, they take this one's vote away, and give it another one.
+        // If there are other managers, they remove this one's vote and later give it a new one.
         Err(DaemonError::Raft(RaftError::Gone { file, .. }))
             if saved.managers.iter().any(|m| m.id != identity.node) =>
         {
@@ -192,7 +194,8 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     );
 
     let leaving = agent::LeaveDesk { own: own.clone(), tls: keyring.client() }.routes();
-    // Before it has a say: managers of an older epoch would decide what is lost once they hear of the newer one.
+    // Comes before the start of the manager service: managers of an older epoch would otherwise
+    // make decisions that are lost once they hear of the newer one.
     if identity.raft.is_some()
         && let Some(epoch) = epochs::at_start(&named.0, &named.1, &keyring.client(), identity.epoch).await
     {
@@ -245,7 +248,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
 
     let ended = wait_for_end(&mut fatal).await;
     if let Err(DaemonError::CopiedIdentity(_) | DaemonError::Refounded { .. }) = &ended {
-        // Its goodbye would be that of the other daemon of this node.
+        // A goodbye would be attributed to the other daemon of this node.
         farewell.shutdown().await;
     }
     let _ = stop.send(true);
@@ -255,12 +258,12 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     };
     let ending = async { tokio::join!(goodbye, manage.end()) };
     if tokio::time::timeout(END_MAX, ending).await.is_err() {
-        tracing::warn!("ending took too long; stopped without waiting further");
+        tracing::warn!("the shutdown took too long; exiting without waiting further");
     }
     ended
 }
 
-/// A node that was removed gossips nowhere any more.
+/// A removed node does not gossip any more, so it does not follow its address.
 async fn follow_address(follow: address::Follow, own: Own, stopped: watch::Receiver<bool>) {
     tokio::select! {
         () = follow.run(stopped) => {}
@@ -268,29 +271,30 @@ async fn follow_address(follow: address::Follow, own: Own, stopped: watch::Recei
     }
 }
 
-/// A node without an id in Raft has no business with what a manager had: a crash came before it was put aside.
-/// An agent does without that, and an order to manage tries it again.
+/// Archives manager files of a node without a Raft id: a crash came before they were archived. The
+/// agent does not need this to succeed, and an order to become a manager retries it.
 fn leftover(layout: &Layout, retired: Option<RaftId>) {
     match park::aside(layout, retired) {
         Ok(None) => {}
         Ok(Some(kept)) => {
-            tracing::warn!(kept = %kept.display(), "what this node had as a manager was put aside; it is a worker");
+            tracing::warn!(kept = %kept.display(), "manager files of an earlier role were archived; this node is a worker");
         }
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "what this node had as a manager can't be put aside; it is a worker");
+            tracing::error!(error, "manager files of an earlier role can't be archived; this node is a worker");
         }
     }
 }
 
-/// An agent alone takes little room between looks and questions; a manager uses most of the program all the time.
+/// An idle agent needs little memory between examinations and requests. A manager uses most of the
+/// program all the time.
 fn rest(worked: watch::Receiver<u64>, own: Own) {
     match Loaded::now() {
         Ok(loaded) => {
             let pass = move || if own.manages() { Ok(0) } else { loaded.give_back() };
             tokio::spawn(pages::rest(Pace::default(), worked, pass));
         }
-        Err(error) => tracing::info!(%error, "the pages of the program stay resident"),
+        Err(error) => tracing::info!(%error, "memory can't be trimmed; the pages of the program stay resident"),
     }
 }
 
@@ -316,14 +320,14 @@ async fn serve_socket(
     stopped: watch::Receiver<bool>,
 ) -> Result<(), DaemonError> {
     if let Some(parent) = path.parent() {
-        let _ = std::fs::create_dir_all(parent); // bind says what is wrong
+        let _ = std::fs::create_dir_all(parent); // the bind below reports the error
     }
     let socket = unix::Socket::bind(path).await?;
     tokio::spawn(unix::serve_unix(socket, router, Limits::default(), ended(stopped)));
     Ok(())
 }
 
-/// Where a daemon that panics says why.
+/// The file in which a panicking daemon writes the reason.
 pub fn last_words(dir: &std::path::Path) -> std::path::PathBuf {
     dir.join(crate::agent::LAST_WORDS)
 }
@@ -355,8 +359,8 @@ async fn start_gossip(
     Ok(gossip::start(gossip_config, report).await?)
 }
 
-/// Each consumer gets every event, in order. A manager part that begins later is told first of all members that are there
-/// then; what changes afterwards is an event that has not been passed on yet, so it misses nothing.
+/// Sends every event to each consumer, in order. A manager service that starts later first receives
+/// all current members. Changes after that are events not forwarded yet, so it misses nothing.
 async fn fan_out(
     mut events: mpsc::UnboundedReceiver<MemberEvent>,
     gossip: Gossip,
@@ -381,29 +385,31 @@ async fn fan_out(
             MemberEvent::SignedElsewhere { addr } => {
                 let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
             }
-            // It hears of this one by that, which nobody else passes on, and ends.
+            // The join tells the other daemon of this one, which no other node forwards, and it
+            // then exits.
             MemberEvent::OutrankedElsewhere { addr, .. } => {
                 let (gossip, addr) = (gossip.clone(), *addr);
                 tokio::spawn(async move {
                     let told = gossip.join(addr).await;
                     let error = told.as_ref().err().map(ToString::to_string);
-                    tracing::warn!(%addr, error, "another daemon of this node is from before it, or manages nothing: it is told to end");
+                    tracing::warn!(%addr, error, "another daemon of this node is older, or is not a manager: it is told to exit");
                 });
             }
             _ => {}
         }
-        // A manager part that has ended does not listen any more.
+        // A stopped manager service no longer receives events.
         manager = manager.filter(|manager| manager.send(event.clone()).is_ok());
         let _ = agent.send(event);
     }
 }
 
-/// The executor is found under the hash of its content: a manager of the same version need not upload it.
+/// Stores the program under the hash of its content, so that a manager of the same version need not
+/// upload it for the executor.
 fn keep_own_binary(layout: &Layout) {
     let layout = layout.clone();
     std::thread::spawn(move || {
         if let Err(error) = crate::ssh::keep_binary(&layout.0.join("bin")) {
-            tracing::warn!(%error, "the own binary could not be kept for the executor; managers upload it");
+            tracing::warn!(%error, "the program could not be stored for the executor; managers will upload it");
         }
     });
 }
@@ -412,7 +418,7 @@ async fn ended(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Gossip believes the keys of the applied inventory, while a manager part runs.
+/// While the manager service runs, gossip trusts the keys of the applied inventory.
 async fn follow_keys(manage: Manage, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {

@@ -1,4 +1,4 @@
-//! The threads of the daemon: an agent at rest needs one, a manager part has its own.
+//! The threads of the daemon: an idle agent needs one; a manager service has its own.
 
 use crate::disk::DataDir;
 use std::io;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// A look at the node, and names that are looked up.
+/// For an examination of the node, and name lookups.
 const AGENT_BLOCKING_MAX: usize = 8;
-/// A thread that has done its work goes, and its stack with it, long before the next look.
+/// Idle threads and their stacks are released after this time, long before the next examination.
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Two, so that a long render does not delay an order.
+/// Two, so that a long render does not delay a write request.
 const MANAGER_THREADS: usize = 2;
-/// What a manager part is in the middle of, such as a write to disk, has this long to come to its end.
+/// Maximum time for running work of a manager service, such as a write to disk, to end.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 
-/// The runtime of the daemon of `dir`: of its agent, its gossip and the connections to its API. An agent alone has little to
-/// do and never blocks but on other threads, so all its tasks share the one that is there. On a manager many agents make
-/// their handshakes, on two threads; a node that is promoted makes do with the one until its next start, since what it
-/// answers as a manager is worked out on [`Threads`]. A directory that can't be read counts as a manager's; running the
-/// daemon then says what is wrong with it.
+/// The runtime of the daemon of `dir`: for its agent, its gossip and the API connections. A lone
+/// agent has little to do and blocks only on other threads, so one thread is enough. On a manager,
+/// many agents make handshakes, so it has two threads. A promoted node keeps the single one until
+/// its next start, because manager requests are processed on [`Threads`]. A directory that can't be
+/// read counts as a manager's; running the daemon then reports the error.
 pub fn runtime(dir: &Path) -> io::Result<Runtime> {
     let worker = matches!(DataDir::peek(dir), Ok(Some(identity)) if identity.raft.is_none());
     if worker {
@@ -34,9 +34,10 @@ pub fn runtime(dir: &Path) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
-/// The threads of a manager part, apart from those of the daemon. They come with it, so that a worker has none, and Raft has
-/// its time on a node that is promoted as on one that was started as a manager; and they go with it. Its
-/// files are moved after that; what is on a disk by then and takes longer than a second goes on in files that have other names.
+/// The threads of a manager service, separate from those of the daemon. They start and end with the
+/// service, so a worker has none, and Raft has its own thread also on a promoted node. The
+/// service's files are moved after the threads ended. A disk write that then takes longer than a
+/// second continues in the renamed files.
 pub struct Threads {
     work: Work,
     raft: RaftThread,
@@ -47,13 +48,14 @@ struct Work {
     handle: Handle,
 }
 
-/// Raft's own, so that nothing else of the manager part delays heartbeats. One, which is the runtime's only one: an entry passes
-/// through many short tasks, one after the other, and handing them from thread to thread costs more than they do.
+/// Raft's own thread, so that nothing else of the manager service delays heartbeats. Its runtime
+/// has only this one: an entry passes through many short tasks in sequence, and moving them between
+/// threads costs more than the tasks.
 struct RaftThread {
     handle: Handle,
-    /// It ends when this is dropped.
+    /// Dropping it ends the thread.
     stop: oneshot::Sender<()>,
-    /// Closed once it has ended.
+    /// Closed once the thread has ended.
     ended: oneshot::Receiver<()>,
 }
 
@@ -65,7 +67,7 @@ impl RaftThread {
         let (ends, ended) = oneshot::channel();
         let run = move || {
             let _ends: oneshot::Sender<()> = ends;
-            // An error means that the other end was dropped, which is the sign.
+            // An error means that the sender was dropped, which is the stop signal.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(MANAGER_END_MAX);
         };
@@ -77,7 +79,7 @@ impl RaftThread {
 impl Drop for Work {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background(); // waiting is not allowed where this is dropped
+            runtime.shutdown_background(); // blocking is not allowed in this drop
         }
     }
 }
@@ -94,12 +96,13 @@ impl Threads {
         self.work.handle.clone()
     }
 
-    /// For Raft and nothing else.
+    /// The runtime for Raft only.
     pub fn raft(&self) -> Handle {
         self.raft.handle.clone()
     }
 
-    /// Ends all tasks where they wait next. One that does not come to wait in time is left to itself.
+    /// Ends all tasks at their next await point. A task that does not reach one in time is
+    /// abandoned.
     pub async fn end(self) {
         let Self { mut work, raft: RaftThread { stop, ended, .. } } = self;
         drop(stop);
@@ -111,7 +114,7 @@ impl Threads {
         let raft = tokio::time::timeout(2 * MANAGER_END_MAX, ended);
         let (work, raft) = tokio::join!(tokio::task::spawn_blocking(end), raft);
         if work.is_err() || raft.is_err() {
-            tracing::warn!("the threads of the manager part did not end as they should");
+            tracing::warn!("the threads of the manager service did not end cleanly");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Metrics over plain HTTP, where `node.json` names an address for them: `GET /metrics` and nothing else.
+//! Metrics over plain HTTP, if `node.json` contains an address for them: `GET /metrics` and nothing
+//! else.
 
 use crate::agent;
 use crate::rpc::plain::serve_plain;
@@ -9,13 +10,13 @@ use axum::routing::get;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// Connections at once; a scraper needs one.
+/// Maximum number of connections; a scraper needs one.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Makes the text when it is asked for.
+/// Produces the text for each request.
 pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Until `ended`.
+/// Runs until `ended` completes.
 pub async fn serve(listener: TcpListener, text: Text, ended: impl Future<Output = ()>) {
     let metrics = move || {
         let text = text.clone();

@@ -1,5 +1,6 @@
-//! Where a manager has the cluster's SSH key from: its own disk, or another manager over mTLS. A manager works without it as
-//! far as the operator's own keys go, so nothing waits for it.
+//! Loads the cluster's SSH key of a manager: from its disk, or from another manager over mTLS. A
+//! manager can work without it if the operator's own keys give access, so nothing waits for the
+//! key.
 
 use crate::manager::{Shared, api};
 use crate::rpc::client::{ApiError, Client};
@@ -10,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// With pauses of 1, 2, 4 and at most 60 s: for about a quarter of an hour; then at the next start.
+/// With pauses of 1, 2, 4, ... and at most 60 s, this takes about a quarter of an hour. After that
+/// the key is fetched at the next start.
 const TRIES: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Reads the key, or has it fetched where it is missing or can't be read.
+/// Reads the key, or starts a task that fetches it if it is missing or unreadable.
 pub fn take(shared: &Arc<Shared>, managers: Vec<Peer>, tls: ClientTls, stopped: watch::Receiver<bool>) {
     match ClusterKey::load(&shared.ssh_key_file) {
         Ok(Some(key)) => {
@@ -22,7 +24,7 @@ pub fn take(shared: &Arc<Shared>, managers: Vec<Peer>, tls: ClientTls, stopped: 
             return;
         }
         Ok(None) => {}
-        Err(error) => tracing::warn!(%error, "another manager is asked for the cluster's SSH key"),
+        Err(error) => tracing::warn!(%error, "the cluster's SSH key can't be read; fetching it from another manager"),
     }
     let shared = shared.clone();
     let others = managers.into_iter().filter(|m| m.id != shared.id).collect();
@@ -36,11 +38,11 @@ pub fn take(shared: &Arc<Shared>, managers: Vec<Peer>, tls: ClientTls, stopped: 
 }
 
 fn know(shared: &Shared, key: ClusterKey) {
-    // Set once: this is the only place.
+    // The key is set only once, and only here.
     let _set = shared.ssh_key.set(key);
 }
 
-/// Until one of the others has handed it out, or all of them have said that there is none.
+/// Runs until a manager has sent the key, or all of them have answered that there is none.
 async fn fetch(shared: &Shared, mut others: Vec<Peer>, tls: &ClientTls) {
     for n in 0..TRIES {
         let mut unheard = Vec::new();
@@ -52,13 +54,13 @@ async fn fetch(shared: &Shared, mut others: Vec<Peer>, tls: &ClientTls) {
                             tracing::info!(from = %manager.name, "the cluster's SSH key was fetched");
                             know(shared, key);
                         }
-                        Err(error) => tracing::warn!(%error, "the managers' key can't be kept here"),
+                        Err(error) => tracing::warn!(%error, "the cluster's SSH key can't be stored"),
                     }
                     return;
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!(from = %manager.name, %error, "the cluster's SSH key was asked for in vain");
+                    tracing::debug!(from = %manager.name, %error, "the cluster's SSH key could not be fetched");
                     unheard.push(manager);
                 }
             }
@@ -69,10 +71,10 @@ async fn fetch(shared: &Shared, mut others: Vec<Peer>, tls: &ClientTls) {
         others = unheard;
         tokio::time::sleep(PAUSE_MAX.min(Duration::from_secs(1 << n.min(6)))).await;
     }
-    tracing::warn!("no manager handed out the cluster's SSH key; it is asked for again at the next start");
+    tracing::warn!("no manager sent the cluster's SSH key; it is fetched at the next start");
 }
 
-/// None: that manager has none, or is of a version that knows none.
+/// None: that manager has none, or its version does not support the key.
 async fn ask(manager: &Peer, tls: &ClientTls) -> Result<Option<ClusterKey>, String> {
     let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id));
     match client.get::<api::SshKeyReply>("/manager/v1/ssh-key").await {

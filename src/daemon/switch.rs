@@ -1,5 +1,5 @@
-//! A router that is exchanged while it is served: what a node answers changes with its part in the cluster, the port, the
-//! socket and the connections stay.
+//! A router that can be replaced while it is served. The routes of a node change with its role; the
+//! port, the socket and the connections stay.
 
 use crate::rpc::wire::{Code, Failure};
 use axum::Router;
@@ -13,21 +13,21 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A handle; clones are the same.
+/// A handle; all clones share one state.
 #[derive(Clone)]
 pub struct Switch(Arc<RwLock<Way>>);
 
-/// Where requests go now.
+/// The current target of requests.
 #[derive(Clone)]
 struct Way {
     router: Router,
-    /// On which threads they are answered; None: on those that serve the connection.
+    /// The threads that process requests; None: those that serve the connection.
     threads: Option<Ground>,
-    /// Where Raft runs, which answers its messages there.
+    /// The runtime of Raft, which processes Raft's messages.
     raft: Option<Handle>,
 }
 
-/// The threads of a manager part, and a sign of their end: it closes with them.
+/// The threads of a manager service. `ended` closes when they end.
 #[derive(Clone)]
 struct Ground {
     threads: Handle,
@@ -44,15 +44,15 @@ impl Ground {
         Self { threads, ended }
     }
 
-    /// On the thread that asks, so that a decision is not handed from thread to thread; what it begins by itself is begun on the
-    /// threads of the part. None: they have ended before it did.
+    /// Runs `work` on the calling thread, so that a decision is not handed between threads. Tasks
+    /// that it spawns run on the manager service's threads. None: those threads ended first.
     async fn decide(self, work: impl Future<Output = Response>) -> Option<Response> {
         let (mut ended, mut work) = (self.ended, std::pin::pin!(work));
         let within = std::future::poll_fn(|cx| {
             let _within = self.threads.enter();
             work.as_mut().poll(cx)
         });
-        // The end first: a timer of threads that have ended must not be asked any more.
+        // Polls the end first: timers of a runtime that has ended must not be polled any more.
         tokio::select! {
             biased;
             _ = ended.changed() => None,
@@ -60,15 +60,17 @@ impl Ground {
         }
     }
 
-    /// Apart from the threads that serve the connection and all others. None: they have ended before it did.
+    /// Runs `work` on the manager service's worker threads, apart from those that serve
+    /// connections. None: the threads ended first.
     async fn read(self, work: impl Future<Output = Response> + Send + 'static) -> Option<Response> {
-        // A set, so that who goes away ends the work, as without threads of its own.
+        // A `JoinSet`, so that a disconnecting client cancels the work, as it does without separate
+        // threads.
         let mut task = JoinSet::new();
         task.spawn_on(work, &self.threads);
         match task.join_next().await? {
             Ok(response) => Some(response),
             Err(error) if error.is_panic() => {
-                Some(Failure::new(Code::Internal, "what answers this ended early").into_response())
+                Some(Failure::new(Code::Internal, "the request handler ended unexpectedly").into_response())
             }
             Err(_) => None,
         }
@@ -80,18 +82,18 @@ impl Switch {
         Self(Arc::new(RwLock::new(Way { router, threads: None, raft: None })))
     }
 
-    /// From the next request on; what is being answered is answered as before.
+    /// Takes effect with the next request; running requests continue on the old target.
     pub fn set(&self, router: Router, threads: Option<Handle>, raft: Option<Handle>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) =
             Way { router, threads: threads.map(Ground::of), raft };
     }
 
-    /// Where Raft's messages are answered that come without HTTP: then they are in the right place already. None: Raft does not run.
+    /// The runtime for Raft's messages that do not come over HTTP. None: Raft does not run.
     pub fn raft(&self) -> Option<Handle> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).raft.clone()
     }
 
-    /// Everything that comes to it goes where the switch stands then.
+    /// A router that forwards each request to the current target.
     pub fn router(&self) -> Router {
         let switch = self.clone();
         Router::new().fallback(move |request: Request| {
@@ -101,7 +103,8 @@ impl Switch {
     }
 }
 
-/// What is only handed on to Raft's own thread is not handed to another one first.
+/// Requests that are only forwarded to Raft's thread. They must not be moved to another thread
+/// first.
 fn hands_on(path: &str) -> bool {
     path.starts_with("/raft/") && path != "/raft/snapshot"
 }
@@ -118,13 +121,14 @@ async fn answer(way: Way, request: Request) -> Response {
         }
     };
     let Some(ground) = way.threads.filter(|_| !hands_on) else { return answered.await };
-    // What is read may be long to write down, and a fleet or a snapshot to read; what is ordered waits for Raft.
+    // Reads may take long to serialize, and an applied fleet or a snapshot to parse, so they run on
+    // worker threads. Write requests wait for Raft.
     let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
-        true => Failure::new(Code::Unavailable, "the manager part of this node has just ended"),
-        // What it proposed may be in the log of others.
-        false => Failure::new(Code::OutcomeUnknown, "the manager part of this node ended before it answered")
-            .next("remoor history, at another manager"),
+        true => Failure::new(Code::Unavailable, "the manager service of this node has just stopped"),
+        // Its proposal may already be in the log of other managers.
+        false => Failure::new(Code::OutcomeUnknown, "the manager service of this node stopped before it answered")
+            .next("remoor history on another manager"),
     };
     answered.unwrap_or_else(|| ended().into_response())
 }
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(who().await, "worker");
         threads.end().await;
         let left = asked.await.expect("no panic").expect_err("nobody answers any more");
-        // Whoever came just before the switch is told so, whoever came after it that there is no such thing.
+        // A request from just before the swap gets an error code; one after it gets 404.
         assert!(matches!(left.code(), Some("unavailable")) || left.to_string().contains("404"), "{left}");
         let left = ordered.await.expect("no panic").expect_err("nobody answers any more");
         assert!(matches!(left.code(), Some("outcome-unknown")) || left.to_string().contains("404"), "{left}");

@@ -1,4 +1,5 @@
-//! Raft's messages over the managers' TLS port, and what a manager hears there of its own end.
+//! Sends Raft's messages over the managers' TLS port, and detects in the answers that this manager
+//! must stop.
 
 use crate::manager::Peers;
 use crate::model::{Epoch, RaftId};
@@ -10,19 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Raft has shorter deadlines of its own; this ends what they forgot.
+/// A safety limit; Raft has shorter deadlines of its own.
 const WITHIN: Duration = Duration::from_secs(15);
 
-/// Why a manager part ends for good.
+/// Why a manager service stops permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// Its Raft id is nobody's any more.
+    /// Its Raft id is retired.
     Retired,
-    /// Its data directory is a copy, or an older one, by the words of another manager.
+    /// Its data directory is a copy or an older one, according to another manager.
     Stale(String),
 }
 
-/// Whether a manager part has heard of its end, or that the cluster is in a newer epoch. Clones are the same.
+/// Whether a manager service has heard of its end, or of a newer epoch of the cluster. All clones
+/// share one state.
 #[derive(Clone)]
 pub struct Retirement {
     heard: Arc<watch::Sender<Option<End>>>,
@@ -34,19 +36,19 @@ impl Retirement {
         Self { heard: Arc::new(watch::channel(None).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
     }
 
-    /// The first word counts.
+    /// Records the reason; only the first one counts.
     pub fn heard(&self, end: End, from: &str) {
         self.heard.send_if_modified(|heard| {
             let first = heard.is_none();
             if first {
-                tracing::info!(%from, ?end, "it is said that this manager part is at its end");
+                tracing::info!(%from, ?end, "another node reports that this manager must stop");
                 *heard = Some(end);
             }
             first
         });
     }
 
-    /// Of what another manager answered to a message of this one.
+    /// Evaluates another manager's error answer to a message of this one.
     pub fn hear(&self, error: &ApiError, from: &str) {
         if let Some(end) = end_of(error) {
             self.heard(end, from);
@@ -67,19 +69,19 @@ impl Retirement {
         self.heard.subscribe()
     }
 
-    /// The newest epoch in which another manager said to be.
+    /// The newest epoch that another manager has reported.
     pub fn follow_epoch(&self) -> watch::Receiver<Epoch> {
         self.epoch.subscribe()
     }
 }
 
-/// What an answer says of the end of the one that asked.
+/// The permanent end that an error answer reports to its receiver.
 pub fn end_of(error: &ApiError) -> Option<End> {
     match error {
         ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(End::Retired),
         ApiError::Status { code, message, details, .. } if code == Code::StaleDirectory.as_str() => {
-            let since = details["since"].as_str().unwrap_or("a start of before");
-            Some(End::Stale(format!("{message} (met {since})")))
+            let since = details["since"].as_str().unwrap_or("an earlier start");
+            Some(End::Stale(format!("{message} (seen {since})")))
         }
         _ => None,
     }
@@ -102,11 +104,11 @@ impl Transport for TlsTransport {
         Box::pin(async move {
             let client = peers.member(target, &addr).within(WITHIN);
             let sent = match kind {
-                // Read apart from Raft's own thread.
+                // A snapshot is received outside Raft's own thread.
                 "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
                 _ => client.tell(kind, body).await,
             };
-            // Only who is proved to be that member may say so.
+            // Only a node that is proved to be that member may report this.
             if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {
                 retired.hear(error, &client.addr());
             }
@@ -118,7 +120,7 @@ impl Transport for TlsTransport {
     }
 }
 
-/// Of a node that is alone while `init` writes the first entries.
+/// The transport of a node that is alone while `init` writes the first entries.
 pub struct Nobody;
 
 impl Transport for Nobody {
@@ -129,7 +131,7 @@ impl Transport for Nobody {
         _: &'static str,
         _: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
-        Box::pin(async move { Err(TransportError::Unreachable(format!("nothing is sent to {addr} yet"))) })
+        Box::pin(async move { Err(TransportError::Unreachable(format!("no messages are sent to {addr} during init"))) })
     }
 }
 

@@ -1,5 +1,5 @@
-//! systemd's unit of the daemon, as `node add` installs it. `ExecStopPost` leaves a word on how the process ended, for the
-//! next one (`agent/record.rs`).
+//! The systemd unit of the daemon, as `node add` installs it. `ExecStopPost` records how the
+//! process ended, for the next start (`agent/record.rs`).
 
 pub const UNIT: &str = "\
 [Unit]
@@ -23,8 +23,8 @@ WantedBy=multi-user.target
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_lab_and_the_readme_have_the_same_unit() {
-        assert!(include_str!("../../README.md").contains(super::UNIT));
+    fn the_lab_and_the_guide_have_the_same_unit() {
+        assert!(include_str!("../../docs/guides/getting-started.md").contains(super::UNIT));
         assert_eq!(super::UNIT, include_str!("../../tests/demo/bin/remoor.service"));
     }
 }

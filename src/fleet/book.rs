@@ -1,4 +1,4 @@
-//! Generations as loaded fleets, by blob; the last few stay in memory.
+//! Cache of generations as loaded fleets, by blob; the last few stay in memory.
 
 use crate::config::Fleet;
 use crate::disk::BlobStore;
@@ -6,17 +6,18 @@ use crate::model::{Fault, FileSet, Generation, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// So many loaded generations are kept.
+/// Maximum number of loaded generations in memory.
 const LOADED_MAX: usize = 4;
 
-/// Why a generation can't be used here and now. Nothing changed; `Missing` is fetched from another manager and retried.
+/// Why a generation can't be used on this manager now. Nothing changed. After `Missing` the caller
+/// fetches the blob from another manager and retries.
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     #[error("the blob {0} of generation {1} is not on this manager")]
     Missing(Sha256, u64),
     #[error("the blob store can't be read")]
     Store(#[source] crate::disk::DiskError),
-    #[error("the blob of generation {0} is no set of files")]
+    #[error("the blob of generation {0} is not a set of files")]
     Corrupt(u64, #[source] rmp_serde::decode::Error),
     #[error("generation {0} can't be loaded: {first}", first = .1.first().map(ToString::to_string).unwrap_or_default())]
     Faults(u64, Vec<Fault>),
@@ -33,7 +34,7 @@ impl Book {
         Self { blobs, loaded: Mutex::default() }
     }
 
-    /// The fleet of `generation`, from memory or from the blob store. Blocking.
+    /// Returns the fleet of `generation`, from memory or from the blob store. Blocks.
     pub fn fleet(&self, generation: &Generation) -> Result<Arc<Fleet>, BookError> {
         let seq = generation.seq.0;
         if let Some(fleet) = self.loaded().get(&generation.blob) {

@@ -1,14 +1,15 @@
-//! The variables that playbooks, templates and checks of one node see.
+//! The variables that the playbooks, templates and checks of one node see.
 
 use crate::config::Fleet;
 use crate::model::{Fault, Known};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// All inventory variables at top level, over them those of the job, and `inventory_hostname`, `group_names`, `groups`, `hostvars`, `node`, `peers`.
+/// All inventory variables at top level, overridden by those of the job, and `inventory_hostname`,
+/// `group_names`, `groups`, `hostvars`, `node`, `peers`.
 ///
-/// A known address wins over `ansible_host` in `node.addr`, since a node may
-/// return on another address (SCENARIOS A10). Fails where the host has no group, or two.
+/// A known address overrides `ansible_host` in `node.addr`, because a node may return with another
+/// address (docs/design/scenarios.md, A10). Fails if the host has no group, or two.
 pub fn context(fleet: &Fleet, host: &str, known: &Known) -> Result<Map<String, Value>, Fault> {
     let addresses = &known.addresses;
     let group = fleet.host_group(host)?;

@@ -1,10 +1,11 @@
-//! Whether a group's cleanup mentions what its provisioning declares: files, what is unpacked, cloned or mounted, accounts,
-//! entries of crontabs, units, and ports that a firewall lets through.
+//! Checks that a group's cleanup mentions what its provisioning creates: files, unpacked, cloned
+//! and mounted directories, accounts, crontab entries, units, and ports opened in a firewall.
 //!
-//! Only what the provisioning certainly does on a host is asked about; a task under a condition that only the node can tell
-//! is not. What stays by intent (`state` and `keep` of a service) is left out, and so is what does not outlive a boot, and
-//! packages: nobody installs them anew for a repair.
-//! Pure. Not here: what a cleanup names, see `mentions`; whether it did it, which the cleaned check of an attempt asks the node.
+//! Only tasks that certainly run on a host are checked, not a task under a condition that only the
+//! node can evaluate. Excluded are: paths kept on purpose (`state` and `keep` of a service), files
+//! that do not survive a reboot, and packages, because nobody reinstalls them for a repair.
+//! Pure. The names in a cleanup are collected in `mentions`. Whether the cleanup really removed
+//! them is checked on the node by the cleanup verification of an attempt.
 
 use super::mentions::{Mentions, covers, one_of, plain, strings, tokens};
 use crate::config::Fleet;
@@ -14,11 +15,11 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Gone at the next boot anyway.
+/// Directories that are cleared at the next boot anyway.
 const PASSING: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
 
-/// A warning for each thing that `provision` declares on `host` and that `cleanup` does not mention. Nothing of a cleanup
-/// that does nothing: whoever wrote that knows.
+/// Returns a warning for each thing that `provision` creates on `host` and `cleanup` does not
+/// mention. A cleanup without any effect is not checked, because that is intended by its author.
 pub(super) fn left_behind(
     fleet: &Fleet,
     host: &str,
@@ -47,7 +48,7 @@ pub(super) fn left_behind(
             && !removed.iter().any(|dir| covers(dir, path))
     };
     for task in tasks.iter().filter(|task| task.certain) {
-        let remove = "remove it there; what is to stay is named in `state` of its service in remoor.yml";
+        let remove = "remove it there; to keep it, list it in `state` of its service in remoor.yml";
         if let Some(path) = file(task)
             && lasts(&path)
             && !mentions.file(&path)
@@ -64,7 +65,7 @@ pub(super) fn left_behind(
             && !mentions.name(&name)
             && !(kind == "cron entry" && mentions.crontabs())
         {
-            let hint = format!("remove it there, by `{}` with `state: absent`", task.module);
+            let hint = format!("remove it there with `{}` and `state: absent`", task.module);
             warn(task, format!("the {kind} {name} is made"), &hint);
         }
         for unit in units(task) {
@@ -81,14 +82,15 @@ pub(super) fn left_behind(
     faults
 }
 
-/// What a run is told of its attempt: some value, so that texts with it can be rendered.
+/// Placeholder values of an attempt's variables, so that texts that contain them can be rendered.
 fn of_attempt(phase: Phase) -> Map<String, Value> {
     let text = phase.word();
     let values = json!({"remoor_job": 0, "remoor_attempt": 0, "remoor_phase": text, "remoor_services": []});
     values.as_object().cloned().unwrap_or_default()
 }
 
-/// Paths that a cleanup leaves by intent, with what is below. A glob that can't be read is a fault elsewhere.
+/// Paths that a cleanup keeps on purpose, with everything below them. An unreadable glob is
+/// reported elsewhere.
 fn stays(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for service in fleet.config.services.values() {
@@ -106,7 +108,8 @@ fn stays(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> GlobSet {
     set.build().unwrap_or_else(|_| GlobSet::empty())
 }
 
-/// The file that a task makes whole. One that is edited was there before; a directory is emptied rather than removed.
+/// The file that a task creates completely. An edited file existed before, and a directory is
+/// emptied rather than removed.
 fn file(task: &Seen) -> Option<String> {
     let args = task.args.as_ref()?;
     let state = args.get("state").and_then(Value::as_str).unwrap_or_default();
@@ -131,7 +134,7 @@ fn file(task: &Seen) -> Option<String> {
     (path.starts_with('/') && !path.ends_with('/')).then_some(path)
 }
 
-/// The directory that a task fills, or mounts something on, and what it does there.
+/// The directory that a task fills or mounts, with the verb for the message.
 fn tree(task: &Seen) -> Option<(String, &'static str)> {
     let args = task.args.as_ref()?;
     let is = |name: &str, want: bool| args.get(name).and_then(truth) == Some(want);
@@ -150,13 +153,14 @@ fn tree(task: &Seen) -> Option<(String, &'static str)> {
     path.starts_with('/').then(|| (path.to_owned(), how))
 }
 
-/// An account or an entry of a crontab that a task makes: what it is, and its name. The superuser's was there before.
+/// The account or crontab entry that a task creates: its kind and its name. The superuser's existed
+/// before.
 fn named(task: &Seen) -> Option<(&'static str, String)> {
     let args = task.args.as_ref()?;
     let kind = match task.module.as_str() {
         "user" => "user",
         "group" => "group",
-        // One of a file of its own is gone with the file.
+        // An entry in its own file disappears with the file.
         "cron" if !args.contains_key("cron_file") => "cron entry",
         _ => return None,
     };
@@ -177,19 +181,20 @@ fn truth(value: &Value) -> Option<bool> {
     }
 }
 
-/// What the provisioning itself takes away again.
+/// A path that the provisioning itself removes again.
 fn removed(task: &Seen) -> Option<String> {
     let args = task.args.as_ref()?;
     let absent = args.get("state").and_then(Value::as_str) == Some("absent");
     (task.module == "file" && absent).then(|| one_of(args, &["path", "dest", "name"]))?
 }
 
-/// The units that are to run, or to run at boot, from here on: by a module, or by `systemctl start`, `systemctl enable`.
+/// The units that a task starts or enables, by a module or by `systemctl start` and `systemctl
+/// enable`.
 fn units(task: &Seen) -> Vec<String> {
     let Some(args) = task.args.as_ref() else { return Vec::new() };
     if is_command(task) {
         let mut out = Vec::new();
-        // What comes after one of these is another command.
+        // Text after one of these characters is another command.
         for part in texts(task).split(['\n', ';', '&', '|']) {
             let mut words =
                 tokens(part).skip_while(|word| *word != "systemctl").skip(1).filter(|w| !w.starts_with('-'));
@@ -211,14 +216,15 @@ fn is_command(task: &Seen) -> bool {
     ["command", "shell", "raw"].contains(&task.module.as_str())
 }
 
-/// What a command runs: the words of one on one line, a script as it is.
+/// The text that a command runs: the words of a command on one line, a script unchanged.
 fn texts(task: &Seen) -> String {
     let mut texts = Vec::new();
     task.args.iter().for_each(|args| strings(args, &mut texts));
     if task.module == "command" { texts.join(" ") } else { texts.join("\n") }
 }
 
-/// Ports that a command opens: `iptables -A ... --dport 80`, `firewall-cmd --add-port=80/tcp`, `ufw allow 80/tcp`.
+/// The ports that a command opens: `iptables -A ... --dport 80`, `firewall-cmd --add-port=80/tcp`,
+/// `ufw allow 80/tcp`.
 fn ports(task: &Seen) -> Vec<String> {
     if !is_command(task) {
         return Vec::new();

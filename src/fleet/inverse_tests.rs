@@ -1,4 +1,4 @@
-//! Small fleets whose cleanup forgets something, names it in other words, or may not be judged.
+//! Small fleets whose cleanup forgets something, names it differently, or can't be checked.
 
 use crate::config::Fleet;
 use crate::fleet::lint;
@@ -13,7 +13,7 @@ services:
   app: {files: [/etc/own.conf], state: [/var/lib/app, '/srv/{{ site }}/*.db']}
 ";
 
-/// The warnings of a fleet whose playbooks have these tasks, one a line.
+/// The warnings of a fleet whose playbooks have these tasks, one per line.
 fn told(up: &str, down: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let play = |tasks: &str| format!("- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}");
@@ -58,9 +58,9 @@ fn what_a_cleanup_forgets_is_named_with_its_place() {
     let down = "    - file: {path: /etc/app/a.conf, state: absent}\n";
     expect_test::expect![[r#"
         up.yml:4:1: warning: /etc/app/b.conf is made here, and down.yml does not mention it
-          hint: remove it there; what is to stay is named in `state` of its service in remoor.yml
+          hint: remove it there; to keep it, list it in `state` of its service in remoor.yml
         up.yml:6:1: warning: /etc/link is made here, and down.yml does not mention it
-          hint: remove it there; what is to stay is named in `state` of its service in remoor.yml
+          hint: remove it there; to keep it, list it in `state` of its service in remoor.yml
         up.yml:7:1: warning: the unit app is started here, and down.yml does not mention it
           hint: stop and disable it there
         up.yml:8:1: warning: the unit helper is started here, and down.yml does not mention it
@@ -74,7 +74,7 @@ fn what_a_cleanup_forgets_is_named_with_its_place() {
         up.yml:14:1: warning: the unit third is started here, and down.yml does not mention it
           hint: stop and disable it there
         up.yml:16:1: warning: /etc/cron.d/app-cron is made here, and down.yml does not mention it
-          hint: remove it there; what is to stay is named in `state` of its service in remoor.yml"#]]
+          hint: remove it there; to keep it, list it in `state` of its service in remoor.yml"#]]
     .assert_eq(&told(up, down).join("\n"));
 }
 
@@ -105,7 +105,7 @@ fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
     .assert_eq(&told(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
 }
 
-/// Each of these takes the thing away, or may.
+/// Each of these cleanups removes the thing, or may remove it.
 #[test]
 fn what_a_cleanup_names_in_any_words_is_mentioned() {
     let unit = "    - systemd: {name: app.service, state: started}\n";
@@ -161,7 +161,7 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
     ] {
         let all = told(up, down);
         assert!(all.iter().all(|told| !told.contains("does not mention")), "{up}{down}{all:?}");
-        // And is not, where the cleanup is about something else.
+        // A cleanup of something else does not count.
         let all = told(up, ANY);
         assert!(all.iter().any(|told| told.contains("does not mention")), "{up}{all:?}");
     }
@@ -185,11 +185,11 @@ fn what_stays_by_intent_and_what_only_the_node_can_tell_is_left_out() {
         let told = told(&up, ANY);
         assert!(told.iter().all(|told| !told.contains("does not mention")), "{up}{told:?}");
     }
-    // A cleanup that does nothing was meant so.
+    // A cleanup without any effect is intended.
     assert_eq!(told(&made("/etc/t"), "    - debug: {msg: nothing}\n").join(""), "");
 }
 
-/// Each service that is shipped: its cleanup mentions all that its provisioning declares.
+/// For each shipped service: its cleanup mentions everything that its provisioning creates.
 #[test]
 fn the_shipped_playbooks_forget_nothing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -211,7 +211,7 @@ fn the_shipped_playbooks_forget_nothing() {
     fs::write(dir.path().join("inventory.yml"), inventory).unwrap();
     let linted = || lint(&Fleet::load(dir.path()).unwrap());
     assert_eq!(linted(), Vec::new());
-    // A task less in the cleanups, and lint says so.
+    // With one task removed from the cleanups, lint warns.
     for (file, line, said) in [
         ("chrony-cleanup.yml", "        dest: /etc/chrony/chrony.conf\n", "/etc/chrony/chrony.conf is made"),
         ("cleanup.yml", "        path: /etc/nginx/conf.d\n", "/etc/nginx/conf.d/healthz.conf is made"),

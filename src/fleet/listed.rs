@@ -1,4 +1,5 @@
-//! Which check files concern a node, and why the others do not: what `remoor check --list` tells.
+//! Which check files apply to a node, and why the others do not: the output of `remoor check
+//! --list`.
 
 use super::manifest::{Found, NotHere, check_files, one_file};
 use super::{Expected, Known, context, expected_files};
@@ -7,7 +8,8 @@ use crate::config::Fleet;
 use crate::model::{CheckFile, Fault, ListedCheck, ServiceName};
 use serde_json::{Map, Value};
 
-/// All check files by name, rendered for `host` with what is known of it. `facts`: as its last provisioning had them.
+/// All check files by name, rendered for `host` with the cluster's knowledge of it. `facts` are
+/// those of its last provisioning.
 pub fn listed(
     fleet: &Fleet,
     host: &str,
@@ -16,7 +18,8 @@ pub fn listed(
 ) -> Result<Vec<CheckFile>, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|fault| vec![fault])?;
     let context = context(fleet, host, known).map_err(|fault| vec![fault])?;
-    // As in an examination: what can't be compiled has no files, and its checks are asked all the same.
+    // Like in an examination: a playbook that can't be compiled has no expected files, but its
+    // checks still run.
     let expected = expected_files(fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
     let mut faults = Vec::new();
@@ -58,7 +61,7 @@ fn one(
             let checks = checks.iter().map(of_check).collect();
             CheckFile { applies: true, text, checks, ..passed(chosen(&header, group)) }
         }
-        Err(NotHere::OtherService) => passed("it is another service's".to_owned()),
+        Err(NotHere::OtherService) => passed("it belongs to another service".to_owned()),
         Err(NotHere::OtherRole { role }) => {
             passed(format!("its roles are {}; the node's are {group} and {role}", header.roles.join(", ")))
         }
@@ -76,12 +79,12 @@ fn of_check(check: &Check) -> ListedCheck {
     }
 }
 
-/// Why a file applies.
+/// The reason why a file applies.
 fn chosen(header: &Header, group: &str) -> String {
     let role = match &header.roles[..] {
         [] => "for all roles".to_owned(),
         roles if roles.iter().any(|role| role == group) => format!("role {group}"),
-        // Only its cluster role is left.
+        // Only the node's cluster role is left.
         roles => format!("role {}", roles.iter().find(|r| *r == "manager" || *r == "worker").map_or("", |r| r)),
     };
     match &header.when {

@@ -1,4 +1,4 @@
-//! What one node is asked to look at: the declared files of its services, and its checks, rendered.
+//! The manifest of one node: the declared files of its services, and its checks, rendered.
 
 use crate::check::{self, Check, DigestOptions};
 use crate::config::Fleet;
@@ -6,10 +6,11 @@ use crate::model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, OnFail
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Files whose content the manager can render itself, by absolute path; `expected[path]` in check files.
+/// Files whose content the manager can render itself, by absolute path; `expected[path]` in check
+/// files.
 pub type Expected = BTreeMap<String, crate::playbook::Rendered>;
 
-/// The manifest of `host`; every fault of its check files otherwise.
+/// Returns the manifest of `host`, or every fault of its check files.
 pub fn manifest(
     fleet: &Fleet,
     host: &str,
@@ -30,7 +31,8 @@ pub fn manifest(
                 continue;
             }
         };
-        // Each pattern was looked at where it stands; here it is told whether all of them can be used together.
+        // Each pattern was validated at its place; here it is checked that all of them can be
+        // combined.
         let normalize = joined(&service.normalize, digest.normalize);
         if let Err(error) = Normalizer::new(&normalize) {
             faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));
@@ -76,7 +78,8 @@ fn checks_of(
                 if fleet.config.services.get(service).is_some_and(|s| s.summary.watched) {
                     faults.extend(found.checks.iter().filter_map(|check| in_vain(file, check)));
                 }
-                // What a check may not tell of a file, neither the digest nor a diff tells.
+                // What a check must not reveal of a file, the digest and a diff must not reveal
+                // either.
                 let secret = found.checks.iter().filter_map(Check::secret_file);
                 digest.secret.extend(secret.map(globset::escape));
                 out.push(CheckText { file: file.to_owned(), text: found.text });
@@ -92,14 +95,14 @@ fn checks_of(
     if faults.is_empty() { Ok((out, digest)) } else { Err(faults) }
 }
 
-/// A check that asks for a re-setup of what is only looked at.
+/// An error for a check that requests a re-setup of a monitor-only service.
 fn in_vain(file: &str, check: &Check) -> Option<Fault> {
     let message = || format!("`{}` asks for a re-setup of {}, which is not provisioned", check.label(), check.service);
     let fault = (check.meta.on_fail == OnFail::Resetup).then(|| Fault::error(file, check.line, 1, message()))?;
     Some(fault.hint("write `meta: {remoor: {on-fail: alert}}`, or leave `provisioned: false` out of remoor.yml"))
 }
 
-/// What `remoor.yml` names, and what check files add, each once.
+/// The entries of `remoor.yml` and those added by check files, each once.
 fn joined(own: &[String], more: Vec<String>) -> Vec<String> {
     let mut out = own.to_vec();
     for path in more {
@@ -110,7 +113,7 @@ fn joined(own: &[String], more: Vec<String>) -> Vec<String> {
     out
 }
 
-/// Those of all services, by name.
+/// The check files of all services, by name.
 pub(super) fn check_files(fleet: &Fleet) -> impl Iterator<Item = &str> {
     fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
 }
@@ -122,10 +125,10 @@ pub(super) struct Found {
     pub digest: DigestOptions,
 }
 
-/// Why a check file does not.
+/// Why a check file does not apply.
 pub(super) enum NotHere {
     OtherService,
-    /// `role`: the node's cluster role.
+    /// `role` is the node's cluster role.
     OtherRole {
         role: String,
     },
@@ -156,7 +159,8 @@ pub(super) fn one_file(
     Ok(Ok(Found { text, checks, digest: header.digest }))
 }
 
-/// `node`, `peers`, `vars` (the file's own, overridden by the inventory's) and `expected`.
+/// The variables of check templates: `node`, `peers`, `vars` (of the file, overridden by the
+/// inventory) and `expected`.
 fn check_context(own: &Map<String, Value>, context: &Map<String, Value>, expected: &Expected) -> Map<String, Value> {
     let mut vars = own.clone();
     vars.extend(context.iter().filter(|(k, _)| *k != "hostvars").map(|(k, v)| (k.clone(), v.clone())));

@@ -1,12 +1,13 @@
-//! What a cleanup names: paths, units, ports, accounts, and where it can't be told what it names. Reads plans, renders nothing.
+//! The things that a cleanup names: paths, units, ports and accounts, and whether it may name more.
+//! Reads plans and renders nothing.
 //!
-//! Generous on purpose: a script that could remove a thing is taken to remove it, since a warning about what is well is
-//! worse than none about what is not.
+//! Generous on purpose: a script that could remove a thing counts as removing it, because a false
+//! warning is worse than a missing one.
 
 use crate::playbook::{Plan, Seen};
 use serde_json::{Map, Value};
 
-/// Words of commands that take away more than they name.
+/// Command words that may remove more than they name.
 const SWEEPING: [&str; 9] =
     ["uninstall", "purge", "remove", "autoremove", "reset", "teardown", "destroy", "prune", "uninstall.sh"];
 const REMOVING: [&str; 7] = ["rm", "unlink", "find", "mv", "delete", "truncate", "rsync"];
@@ -14,16 +15,16 @@ const STOPPING: [&str; 4] = ["systemctl", "service", "stop", "disable"];
 
 #[derive(Debug, Default)]
 pub(super) struct Mentions {
-    /// Removed, with what is below.
+    /// Removed paths, including everything below them.
     removed: Vec<String>,
-    /// Every other text of an option.
+    /// All other texts in options.
     options: Vec<String>,
     /// Commands and scripts.
     scripts: Vec<String>,
     units: Vec<String>,
-    /// What is removed with them only they know.
+    /// Removed packages. Only the package manager knows which files belong to them.
     packages: Vec<String>,
-    /// Files, or units, are taken down that only a run can name.
+    /// The cleanup removes files or units whose names are known only at run time.
     any_file: bool,
     any_unit: bool,
     any_name: bool,
@@ -36,7 +37,7 @@ impl Mentions {
         for blob in plan.blobs.values() {
             match String::from_utf8(blob.0.clone()) {
                 Ok(text) => out.script(text),
-                // A program does what it likes.
+                // A binary may do anything.
                 Err(_) => (out.any_file, out.any_unit) = (true, true),
             }
         }
@@ -92,7 +93,7 @@ impl Mentions {
         self.scripts.push(script);
     }
 
-    /// Whether it removes the file, may remove it, or does anything with it.
+    /// Whether the cleanup removes the file, may remove it, or handles it in another way.
     pub fn file(&self, path: &str) -> bool {
         let part =
             |package: &String| path.split('/').any(|part| !part.is_empty() && part.starts_with(package.as_str()));
@@ -103,14 +104,14 @@ impl Mentions {
             || self.packages.iter().any(part)
     }
 
-    /// The same of what is in a directory: it, or anything below it.
+    /// The same for a directory's content: the directory itself or anything below it.
     pub fn tree(&self, dir: &str) -> bool {
         self.file(dir)
             || self.removed.iter().chain(&self.options).any(|path| covers(dir, path))
             || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| covers(dir, word))
     }
 
-    /// The same of what has a name and no path: an account, or an entry of a crontab.
+    /// The same for a thing with a name but no path: an account or a crontab entry.
     pub fn name(&self, name: &str) -> bool {
         self.any_name
             || self.any_file
@@ -119,13 +120,13 @@ impl Mentions {
             || self.packages.iter().any(|package| name.starts_with(package.as_str()))
     }
 
-    /// Whether whole crontabs are taken down, or may be.
+    /// Whether whole crontabs are removed, or may be.
     pub fn crontabs(&self) -> bool {
         self.removed.iter().any(|dir| covers(dir, "/var/spool/cron") || covers("/var/spool/cron", dir))
             || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| last(word) == "crontab")
     }
 
-    /// The same of a unit; `.service` may be there or not.
+    /// The same for a unit, with or without `.service`.
     pub fn unit(&self, unit: &str) -> bool {
         let bare = plain(unit);
         let whole = if bare == unit && !is_unit(unit) { format!("{bare}.service") } else { unit.to_owned() };
@@ -140,7 +141,7 @@ impl Mentions {
             || self.packages.iter().any(|package| bare.starts_with(package.as_str()))
     }
 
-    /// The same of a port that a firewall was told to let through.
+    /// The same for a port opened in a firewall.
     pub fn port(&self, port: &str) -> bool {
         let number = |word: &str| word.split(|c: char| !c.is_ascii_digit()).any(|part| part == port);
         let flushes = |word: &str| ["-F", "--flush", "flush"].contains(&word);
@@ -151,7 +152,7 @@ impl Mentions {
     }
 }
 
-/// Whether the removal of `dir` takes `path` with it.
+/// Whether removing `dir` also removes `path`.
 pub(super) fn covers(dir: &str, path: &str) -> bool {
     let dir = dir.trim_end_matches('/');
     !dir.is_empty() && path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -174,13 +175,13 @@ fn script_names(script: &str, path: &str) -> bool {
         if let Some((begin, _)) = word.split_once(['*', '?', '[', '$']) {
             return begin.len() > 5 && path.starts_with(begin);
         }
-        // A directory near the root is named for other reasons.
+        // A directory near the root is usually mentioned for other reasons.
         let whole = searches || word == path || word.matches('/').count() > 1;
         last(word) == name || word.starts_with('/') && whole && covers(word, path)
     })
 }
 
-/// The words of a script, without what a shell puts around them.
+/// The words of a script, without shell punctuation.
 pub(super) fn tokens(script: &str) -> impl Iterator<Item = &str> {
     script
         .split(|c: char| c.is_whitespace() || "\"'`;|&()<>=,{}!".contains(c))
@@ -197,7 +198,7 @@ pub(super) fn one_of(args: &Map<String, Value>, names: &[&str]) -> Option<String
     names.iter().find_map(|name| args.get(*name)?.as_str()).map(str::to_owned)
 }
 
-/// Every text of these options, lists and maps opened.
+/// Collects every text in these options, including those in lists and maps.
 pub(super) fn strings(args: &Map<String, Value>, out: &mut Vec<String>) {
     args.values().for_each(|value| text(value, out));
 }

@@ -1,7 +1,9 @@
-//! What a fleet directory means for one node: its variables, manifest, plans, and the hash of all that it is to be.
+//! The meaning of a fleet directory for one node: its variables, manifest, plans, and the hash of
+//! its desired state.
 //!
-//! The layer between the shells `config`, `check`, `playbook` and the drivers: `lint` on a laptop, `apply` on a manager
-//! and every examination go through the same functions. Pure but for `Book`, which reads generations from the blob store.
+//! A layer between `config`, `check`, `playbook` and the drivers: `lint` on a laptop, `apply` on a
+//! manager and every examination use the same functions. Pure, except `Book`, which reads
+//! generations from the blob store.
 
 mod book;
 mod context;

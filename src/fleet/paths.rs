@@ -1,10 +1,11 @@
-//! Declared paths of one host: `{{ name }}` in them is a variable of the host. Nothing else is a template here, since a
-//! path is looked at long before a playbook runs.
+//! Declared paths of one host: `{{ name }}` in them is a variable of the host. No other template
+//! syntax is supported, because paths are examined long before a playbook runs.
 
 use crate::model::Fault;
 use serde_json::{Map, Value};
 
-/// `declared` with its variables put in; a fault names the path and what is wrong with it for `host`.
+/// Replaces the variables in `declared`. A fault contains the path and what is wrong with it for
+/// `host`.
 pub fn paths(host: &str, declared: &[String], context: &Map<String, Value>) -> Result<Vec<String>, Fault> {
     let one = |path: &String| {
         render(path, context).map_err(|why| {
@@ -29,7 +30,7 @@ fn render(path: &str, context: &Map<String, Value>) -> Result<String, String> {
     }
     out.push_str(rest);
     if !out.starts_with('/') {
-        return Err(format!("it becomes {out}, which is no absolute path"));
+        return Err(format!("it becomes {out}, which is not an absolute path"));
     }
     if out == "/" || out.split('/').any(|part| matches!(part, "." | "..")) {
         return Err(format!("it becomes {out}"));
@@ -42,10 +43,10 @@ fn variable<'a>(name: &str, context: &'a Map<String, Value>) -> Result<&'a str, 
         None => Err(format!("it has no variable {name}")),
         Some(Value::String(text)) if text.is_empty() => Err(format!("its variable {name} is empty")),
         Some(Value::String(text)) if text.contains(['*', '?', '[', ']', '{', '}', '\\']) => {
-            Err(format!("its variable {name} holds a character that means something in a path"))
+            Err(format!("its variable {name} contains a character with a special meaning in paths"))
         }
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("its variable {name} is no text")),
+        Some(_) => Err(format!("its variable {name} is not a text")),
     }
 }
 
@@ -77,8 +78,8 @@ mod tests {
         for (path, word) in [
             ("{{ other }}/x", "no variable other"),
             ("/x/{{ n }}", "no text"),
-            ("{{ glob }}", "means something"),
-            ("{{ rel }}/x", "no absolute path"),
+            ("{{ glob }}", "a special meaning"),
+            ("{{ rel }}/x", "not an absolute path"),
             ("{{ up }}/x", "/a/../x"),
             ("{{ base /x", "without"),
         ] {

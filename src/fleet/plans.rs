@@ -1,4 +1,4 @@
-//! Cleanup and provisioning of one node, compiled.
+//! The compiled cleanup and provisioning plans of one node.
 
 use super::manifest::{Expected, manifest};
 use super::{Known, context};
@@ -7,16 +7,18 @@ use crate::model::{Fault, GenerationSeq, GroupName, Phase, ServiceName, Vars};
 use crate::playbook::{self, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
-/// What of a group's playbooks is run.
+/// The part of a group's playbooks that is run.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Empty: everything.
+    /// Empty: all services.
     pub services: Vec<ServiceName>,
-    /// Strongest variables: the job's own, and `remoor_job`, `remoor_attempt`, `remoor_phase`, `remoor_services`.
+    /// Variables with the highest precedence: the job's own, and `remoor_job`, `remoor_attempt`,
+    /// `remoor_phase`, `remoor_services`.
     pub extra: Map<String, Value>,
 }
 
-/// The plan of `phase` (cleanup or provision) for `host`; faults with their places otherwise.
+/// Compiles the plan of `phase` (cleanup or provision) for `host`, or returns faults with their
+/// places.
 pub fn compile(
     fleet: &Fleet,
     host: &str,
@@ -35,7 +37,7 @@ pub fn compile(
     playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
 }
 
-/// The playbook tags of services; empty for the whole group.
+/// The playbook tags of the services; empty for the whole group.
 pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
     let mut tags: Vec<String> = Vec::new();
     for name in services {
@@ -49,22 +51,23 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
     tags
 }
 
-/// One phase of an attempt as it is to be run.
+/// One phase of an attempt, ready to run.
 #[derive(Debug)]
 pub enum Work {
     Plan {
         plan: Plan,
-        /// Paths that it may not delete.
+        /// Paths that the plan must not delete.
         protect: Vec<String>,
-        /// Paths whose content nothing that is told of the run may show, as globs.
+        /// Globs of paths whose content must not appear in any output of the run.
         secret: Vec<String>,
     },
-    /// The group's own playbook, by Ansible.
+    /// The group's own playbook, run by Ansible.
     Ansible { playbook: String, tags: Vec<String> },
 }
 
-/// What `phase` of an attempt on `host` runs; an attempt asks before it takes anything down, and again when it runs it.
-/// Err: it can't be run, or it is a provisioning that would set nothing up, or a template in it can never be rendered.
+/// What `phase` of an attempt on `host` runs. An attempt calls this before it removes anything, and
+/// again when it runs the phase. Fails if the phase can't be run, if it is a provisioning without
+/// any effect, or if a template in it can never be rendered.
 pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scope) -> Result<Work, Vec<Fault>> {
     let one = |fault| vec![fault];
     let group = fleet.host_group(host).map_err(one)?;
@@ -80,25 +83,27 @@ pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scop
     }
     let (files, mut faults) = look(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
-    // The cleanup is that of what is there, and nobody can mend it any more: it is tried, and ends where it must.
+    // The cleanup belongs to what is installed now, and it can't be corrected any more: it is
+    // tried, and fails where it must.
     if phase == Phase::Provision && !faults.is_empty() {
         return Err(faults);
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &files)?;
     let mut secret: Vec<String> = manifest.services.into_iter().flat_map(|service| service.secret).collect();
     secret.extend(playbook::hidden(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
-    // A path that is none for this host belongs to a service of another group.
+    // A path that is invalid for this host belongs to a service of another group.
     let state = fleet.config.services.values();
     let state = state.filter_map(|service| super::paths(host, &service.state, &context).ok());
     Ok(Work::Plan { plan, protect: state.flatten().collect(), secret })
 }
 
 fn no_playbook(fleet: &Fleet, group: &GroupName, phase: Phase) -> Fault {
-    let fault = fleet.config.fault(&format!("groups.{group}"), format!("group {group} names no {phase} playbook"));
+    let fault = fleet.config.fault(&format!("groups.{group}"), format!("group {group} has no {phase} playbook"));
     fault.hint(format!("groups: {group}: {phase}: playbooks/...yml"))
 }
 
-/// That a provisioning sets nothing up on `host`: after a cleanup it would be left down.
+/// An error: the provisioning has no task for `host`, so after a cleanup the services would stay
+/// down.
 fn idle(fleet: &Fleet, group: &GroupName, host: &str, services: &[ServiceName]) -> Fault {
     let playbook = fleet.config.groups.get(group).and_then(|g| g.provision.as_deref()).unwrap_or_default();
     let tags = tags_of(fleet, services).join(", ");
@@ -115,8 +120,8 @@ fn idle(fleet: &Fleet, group: &GroupName, host: &str, services: &[ServiceName]) 
     fleet.config.fault(&place, message).hint(hint)
 }
 
-/// What of a group would be taken down and not set up again: the whole, or one of its services by its tags. `cleanup` and
-/// `provision` are the plans of everything.
+/// What a group's cleanup removes without a provisioning: the whole group, or single services by
+/// their tags. `cleanup` and `provision` are the plans of everything.
 pub(super) fn left_down(
     fleet: &Fleet,
     host: &str,
@@ -137,18 +142,21 @@ pub(super) fn left_down(
         let scope = Scope { services: vec![service], extra: Map::new() };
         let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
         let tags = tags_of(fleet, &scope.services);
-        // Most services are found by the tags in the plan that is there; only the others are compiled again.
+        // Most services are found by their tags in the existing plan; only the others are compiled
+        // separately.
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
-            // Of a whole group it may be meant so: a scoped attempt is refused before it begins.
+            // For a whole group this may be intended; a scoped attempt is rejected before it
+            // begins.
             out.push(Fault { warning: true, ..idle(fleet, &group, host, &scope.services) });
         }
     }
     out
 }
 
-/// The files that the provisioning of `host` writes with a content known beforehand. `facts` of the node as its last
-/// provisioning had them; what depends on others is left out. `vars`: of the job that set it up.
-/// Nothing of a group that Ansible provisions: its files are recorded only.
+/// The files that the provisioning of `host` writes with a content known beforehand. `facts` are
+/// those of the node's last provisioning; content that depends on other facts is omitted. `vars`
+/// are those of the job that set up the node. Empty for a group that Ansible provisions, whose
+/// files are only recorded.
 pub fn expected_files(
     fleet: &Fleet,
     host: &str,
@@ -165,7 +173,7 @@ pub fn expected_files(
     Ok(playbook::rendered(&compile(fleet, host, context, Phase::Provision, &scope)?, facts))
 }
 
-/// What a plan makes, and what lint says of its templates.
+/// The files that a plan creates, and the findings of lint about its templates.
 pub(super) fn look(
     fleet: &Fleet,
     plan: &Plan,

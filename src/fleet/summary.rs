@@ -1,4 +1,4 @@
-//! Everything of a generation that decisions need, and every fault of a fleet in one pass.
+//! The parts of a generation that decisions need, and all faults of a fleet in one pass.
 
 use super::inverse::left_behind;
 use super::manifest::check_files;
@@ -10,7 +10,8 @@ use crate::model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Compiles and renders everything for every host: the faults and warnings, by file and line, each once.
+/// Compiles and renders everything for every host. Returns the faults and warnings, each once, by
+/// file and line.
 pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
     faults.extend(strangers(fleet));
@@ -29,8 +30,8 @@ fn faults_of(fleet: &Fleet, host: &str, known: &Known) -> Vec<Fault> {
     }
 }
 
-/// What is wrong besides where a host is a manager. Which are, the directory does not tell: what is wrong whichever is one is
-/// a fault, what some could be managers without is a warning.
+/// Faults that appear only if a host is a manager. The directory does not tell which hosts are
+/// managers. So a problem on every host is a fault, and a problem on some hosts is a warning.
 fn as_managers(fleet: &Fleet, known: &BTreeSet<Fault>) -> Vec<Fault> {
     let mut found: Vec<Fault> = Vec::new();
     let mut hosts = BTreeMap::<_, usize>::new();
@@ -50,7 +51,7 @@ fn as_managers(fleet: &Fleet, known: &BTreeSet<Fault>) -> Vec<Fault> {
     found
 }
 
-/// The summary that enters the Raft log.
+/// The summary that is written to the Raft log.
 pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>> {
     let mut faults: Vec<Fault> = fleet.validate().into_iter().filter(|f| !f.warning).collect();
     faults.extend(strangers(fleet).into_iter().filter(|fault| !fault.warning));
@@ -92,7 +93,7 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
             Phase::Cleanup => config.is_some_and(|g| g.cleanup.is_some()),
             _ => config.is_some_and(|g| g.provision.is_some()),
         };
-        // A group that is only watched names no playbooks; `validate` warns.
+        // A monitor-only group has no playbooks; `validate` warns about it.
         let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
             match compile(fleet, host, &context, phase, &Scope::default()) {
@@ -123,7 +124,7 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
     Ok((HostSummary { group, desired: Sha256::of(&whole) }, faults))
 }
 
-/// The services with what check files add to their dependencies; a circle that this closes is a fault.
+/// The services with the dependencies added by check files. A resulting cycle is a fault.
 fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fault>) {
     let mut all: BTreeMap<ServiceName, ServiceSummary> =
         fleet.config.services.iter().map(|(name, service)| (name.clone(), service.summary.clone())).collect();
@@ -158,8 +159,8 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
     (all, faults)
 }
 
-/// Check files of services or roles that `remoor.yml` does not know: they would silently check nothing. One that has another
-/// role besides may be meant for other fleets as well.
+/// Check files for services or roles that `remoor.yml` does not contain: they would silently check
+/// nothing. If a file also has a known role, it may be shared with other fleets.
 fn strangers(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in check_files(fleet) {

@@ -1,4 +1,5 @@
-//! Small whole fleets: what check files add to the manifest and the summary, and what lint says of templates.
+//! Small complete fleets: what check files add to the manifest and the summary, and what lint
+//! reports about templates.
 
 use super::{Known, Scope, Work, context, expected_files, lint, listed, manifest, summary, work};
 use crate::config::Fleet;
@@ -51,7 +52,8 @@ fn manifest_of(fleet: &Fleet) -> Manifest {
     manifest(fleet, "w1", GenerationSeq(1), &context, &expected).unwrap()
 }
 
-/// What the job renders, and what its result is compared with from then on; what is desired stays the fleet's.
+/// The job's variables change the rendered files and their comparison; the desired state remains
+/// the fleet's.
 #[test]
 fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
     let fleet = fleet(&[("playbooks/provision.yml", &PROVISION.replace("tasks:", "vars: {port: 81}\n  tasks:"))]);
@@ -126,7 +128,7 @@ port:
         ("checks/db.yml", checks),
         ("checks/ftp.yml", "remoor: {service: ftp}\nport: {tcp:4: {listening: true}}\n"),
     ]));
-    // Of what is provisioned it may ask for that.
+    // For a provisioned service the check may request a re-setup.
     assert_eq!(linted(&[("checks/db.yml", checks)]), "");
 }
 
@@ -136,7 +138,7 @@ fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() 
     let told = linted(&[("checks/app.yml", bogus)]);
     assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
     assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
-    // Of two hosts one can be a manager, and that may be the one that is.
+    // One of two hosts may be a manager, and it may be the affected one.
     let of_w1 = "remoor: {service: app, roles: [manager]}\nport: {\"tcp:{{ vars.port }}\": {listening: true}}\n";
     let two = ("inventory.yml", "web: {hosts: {w1: {port: 80}, w2: {}}}\n");
     let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]));
@@ -165,7 +167,7 @@ fn a_check_file_adds_to_what_is_hashed() {
     let fleet = fleet(&[
         ("remoor.yml", &config),
         ("checks/app.yml", header),
-        // Of another role: it adds nothing.
+        // A file for another role adds nothing.
         ("checks/other.yml", "remoor: {service: app, roles: [manager], digest: {include: [/etc/manager]}}\n"),
     ]);
     let manifest = manifest_of(&fleet);
@@ -177,7 +179,8 @@ fn a_check_file_adds_to_what_is_hashed() {
     assert_eq!(manifest.services.iter().find(|s| s.name.as_str() == "db").unwrap().files, ["/etc/db.conf"]);
 }
 
-/// A private key that a check calls secret has no plain hash in the record, and no diff; a name is no glob.
+/// A private key that a check marks as secret has no plain hash in the record, and no diff. Its
+/// name is not a glob.
 #[test]
 fn a_file_of_a_secret_check_is_secret_everywhere() {
     let checks = "remoor: {service: app}
@@ -231,7 +234,7 @@ fn a_check_file_adds_to_the_dependencies() {
 fn an_undefined_name_in_a_tera_file_is_a_fault_with_its_place() {
     let template = |text: &str| linted(&[("templates/app.conf.tera", text)]);
     assert_eq!(template("port={{ port }} {{ nowhere | default(value=1) }}\n"), "");
-    // A fact is known on the node only.
+    // A fact is known only on the node.
     assert_eq!(template("host={{ ansible_hostname }}\n"), "");
     let told = template("port={{ port }}\nhost={{ prt }}\n");
     assert!(told.starts_with("templates/app.conf.tera:2:") && told.contains("Variable `prt` is not defined"), "{told}");
@@ -254,7 +257,8 @@ fn a_template_that_a_later_task_edits_is_recorded_only() {
     .assert_eq(&linted(&more));
 }
 
-/// What the manager renders with the facts of a run is what that run wrote, also where the plan sets some of it aside.
+/// The manager renders with the facts of a run the same content as the run, even if the plan omits
+/// some of it.
 #[test]
 fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
     let dir = tempfile::tempdir().unwrap();
@@ -283,13 +287,14 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
     for name in ["app.conf", "b.conf"] {
         assert_eq!(rendered[&at(name)].content, fs::read(at(name)).unwrap(), "{name}");
     }
-    // Another host name, another content: facts are read, not guessed.
+    // A different host name gives a different content: facts are used, not guessed.
     let mut other = end.facts.clone();
     other.insert("ansible_hostname".to_owned(), json!("elsewhere"));
     assert_ne!(files(&other)[&at("app.conf")].sha256, rendered[&at("app.conf")].sha256);
 }
 
-/// The phases of an attempt on w1 about these services, as it asks before it begins: the first that can't be run.
+/// The phases of an attempt on w1 for these services, checked before it begins: the first one that
+/// can't be run.
 fn refused(fleet: &Fleet, services: &[&str]) -> Option<(Phase, String)> {
     let services = services.iter().map(|name| (*name).into()).collect();
     let scope = Scope { services, extra: Map::new() };
@@ -304,8 +309,8 @@ fn what_would_be_taken_down_and_left_down_is_refused_before() {
     let config = CONFIG.replace("provision: playbooks/provision.yml, ", "");
     let alone = [("remoor.yml", config.as_str())];
     expect_test::expect![[r#"
-        remoor.yml:4:30: the group `web` has a `cleanup` and no `provision` playbook: its hosts would be taken down and left down
-          hint: add `provision: playbooks/...yml` to the group web, or take `cleanup` out
+        remoor.yml:4:30: the group `web` has a `cleanup` and no `provision` playbook: its hosts would be cleaned up and not set up again
+          hint: add `provision: playbooks/...yml` to the group web, or remove `cleanup`
     "#]]
     .assert_eq(&linted(&alone));
     assert!(summary(&fleet(&alone), &Known::default()).is_err());
@@ -344,7 +349,7 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
     let told = lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>();
     assert_eq!(told.replacen("warning: ", "", 1), why, "lint warns of the same");
     assert_eq!(refused(&typo, &[]), None, "the whole group is set up all the same");
-    // Neither cleaned up nor set up: nothing is lost, but the attempt would be for nothing.
+    // Without cleanup and provisioning nothing is lost, but the attempt would have no effect.
     assert!(refused(&typo, &["db"]).is_some());
     assert!(!lint(&typo).iter().any(|fault| fault.message.contains("tags db")));
     for right in [up("contiv_network"), up("always"), up("[never, contiv_network]")] {
@@ -352,7 +357,7 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
         assert_eq!(refused(&right, &["app"]), None);
         assert!(lint(&right).iter().all(|fault| fault.warning || !fault.message.contains("contiv_network")));
     }
-    // A word that is always said sets nothing up.
+    // The tag `always` alone does not set anything up.
     let said = up("contiv-network") + "    - debug: {msg: hello}\n      tags: [always]\n";
     assert!(refused(&with(&said), &["app"]).is_some());
 }
@@ -364,7 +369,7 @@ fn a_template_that_can_never_be_rendered_is_refused_before() {
         let more = [("playbooks/provision.yml", provision.as_str()), (name, text)];
         let refused = refused(&fleet(&more), &[]);
         let told = linted(&more);
-        // What lint calls a fault is refused, and nothing else.
+        // Only what lint reports as a fault is rejected.
         let fault = told.lines().next().is_some_and(|line| !line.contains(" warning: "));
         assert_eq!(refused.is_some(), fault, "{text}: {told} {refused:?}");
         assert!(refused.is_none_or(|(phase, why)| phase == Phase::Provision && told.starts_with(&why)), "{told}");
@@ -381,7 +386,7 @@ fn a_template_that_can_never_be_rendered_is_refused_before() {
         }
         for (bad, at) in [
             ("port={{ port }}\nx={{ prt }}\n", "2:6"),
-            // A fact is not known here, and what comes after it is looked at all the same.
+            // A fact is unknown here, but the later tasks are still checked.
             ("{{ ansible_hostname }}\n {{ prt }}\n", "2:5"),
         ] {
             let told = told(bad);
@@ -442,7 +447,8 @@ fn texts_of_playbooks_that_can_never_be_rendered_are_refused_before() {
     }
 }
 
-/// What a run may render, as far as anybody can tell here, is at most warned of: a refusal would leave a node unrepaired.
+/// A template that a run may be able to render causes at most a warning, because a rejection would
+/// leave a node unrepaired.
 #[test]
 fn what_a_run_may_render_is_never_refused() {
     let may = |files: &[(&str, &str)], what: &str| {

@@ -1,10 +1,11 @@
-//! The contents that a manager renders, as the digest of each service hashes them.
+//! The file contents that a manager renders, hashed like in the digest of each service.
 
 use super::Expected;
 use crate::model::{FileEntry, Manifest, Normalizer, ServiceName};
 use std::collections::BTreeMap;
 
-/// Compares what is rendered with what a digest holds, without the lines that a service does not count.
+/// Compares rendered content with the entries of a digest, without the lines that a service
+/// ignores.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     rendered: &'a Expected,
@@ -12,16 +13,16 @@ pub struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// By the `normalize` of each service of `manifest`. Patterns that can't be used are faults of a fleet before there is
-    /// a manifest; of one that got here all the same, the lines count.
+    /// Uses the `normalize` patterns of each service of `manifest`. Invalid patterns are reported
+    /// before a manifest exists; if one occurs here nevertheless, no lines are ignored.
     pub fn new(rendered: &'a Expected, manifest: &'a Manifest) -> Self {
         let rule = |patterns: &[String]| Normalizer::new(patterns).ok().flatten();
         let rules = manifest.services.iter().filter_map(|s| Some((&s.name, rule(&s.normalize)?))).collect();
         Self { rendered, rules }
     }
 
-    /// Whether `entry` of `service` holds the content that is rendered for its path; None: none is rendered. The hash of a
-    /// secret file is keyed, so of that nothing can be told: false.
+    /// Whether `entry` of `service` has the content rendered for its path; None: nothing is
+    /// rendered for it. The hash of a secret file is keyed and can't be compared: false.
     pub fn agrees(&self, service: &ServiceName, entry: &FileEntry) -> Option<bool> {
         let rendered = self.rendered.get(&entry.path)?;
         let sha256 = self.rules.get(service).map_or(rendered.sha256, |rule| rule.sha256(&rendered.content));

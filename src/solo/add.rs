@@ -1,7 +1,7 @@
-//! Checks of what this machine has now, written into a check file as `goss add` does.
+//! Writes checks of this machine's current state into a check file, like `goss add`.
 //!
-//! The file is replaced as a whole, by one command at a time, and stays what it was but for its content: its owner, its mode,
-//! and the link that leads to it. Where that can't be kept nothing is written.
+//! The file is replaced as a whole, by one command at a time. Its owner, its mode and a symlink to
+//! it are kept. If they can't be kept, nothing is written.
 
 use super::source;
 use crate::check::{self, Addition, ObserveError};
@@ -17,28 +17,28 @@ use std::time::{Duration, Instant};
 
 /// Mode of a new check file.
 const MODE: u32 = 0o644;
-/// So long another `--add` in the same directory is waited for.
+/// Maximum wait for another `--add` in the same directory.
 const LOCK_MAX: Duration = Duration::from_secs(10);
 const LOCK_POLL: Duration = Duration::from_millis(20);
-const PRINTED: &str = "without --file the check is printed; put it where it belongs";
+const PRINTED: &str = "run the command without --file to print the check, and insert it by hand";
 
-/// Why nothing was added. The file is as it was.
+/// Why nothing was added. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AdditionError {
-    /// No such type or id.
+    /// The type or id does not exist.
     #[error("{0}")]
     NoSuch(String),
-    /// This machine does not say what it has of it.
-    #[error("can't tell what {check} is to be: {property}: {why}")]
+    /// This machine does not provide the value.
+    #[error("can't determine the value of {check}: {property}: {why}")]
     NoAnswer { check: String, property: String, why: String },
-    /// The file has the check already, or can't take it.
+    /// The file already contains the check, or can't be extended.
     #[error("nothing was added")]
     Refused(Vec<Fault>),
     #[error("the file can't be written")]
     Write(#[source] DiskError),
 }
 
-/// Looks at each of `ids`, before anything is written.
+/// Observes each of `ids`, before anything is written.
 pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<Addition>, AdditionError> {
     let mut out = Vec::new();
     for id in ids {
@@ -53,26 +53,27 @@ pub fn addition_text(more: &[Addition]) -> Result<String, AdditionError> {
     amended("the new checks", String::new(), more)
 }
 
-/// Adds them all to the file, or none; makes the file if it is missing. Waits a moment while another does the same there.
+/// Adds all checks to the file, or none; creates the file if it does not exist. Waits for another
+/// command that does the same.
 pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
     let shown = path.display().to_string();
     let refused = |why: String| AdditionError::Refused(vec![Fault::error(&shown, 0, 0, why).hint(PRINTED)]);
-    // Where it is a link the file behind it is replaced.
+    // The target of a symlink is replaced, not the link.
     let real = match path.canonicalize() {
         Ok(real) => real,
-        Err(_) if path.is_symlink() => return Err(refused("it is a link that leads to no file".to_owned())),
+        Err(_) if path.is_symlink() => return Err(refused("it is a symlink to a file that does not exist".to_owned())),
         Err(_) => path.to_owned(),
     };
     let dir = match real.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     };
-    let _lock = lock(dir)?.ok_or_else(|| refused(format!("another --add has been at work in {}", dir.display())))?;
+    let _lock = lock(dir)?.ok_or_else(|| refused(format!("another --add is running in {}", dir.display())))?;
     let before = fs::metadata(&real).ok();
     let old = match &before {
         None => String::new(),
         Some(meta) if meta.is_file() && meta.nlink() > 1 => {
-            let why = format!("it has {} names (hard links), and would lose the others", meta.nlink());
+            let why = format!("it has {} hard links, which would be broken", meta.nlink());
             return Err(refused(why));
         }
         Some(_) => {
@@ -84,14 +85,13 @@ pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
     let new = amended(&shown, old, more)?;
     match replace(&real, dir, &new, before.as_ref()) {
         Ok(true) => sync_dir(dir).map_err(AdditionError::Write),
-        Ok(false) => {
-            Err(refused("it belongs to another owner or group, and only root could leave it to them".to_owned()))
-        }
+        Ok(false) => Err(refused("it belongs to another owner or group, which only root can preserve".to_owned())),
         Err(error) => Err(AdditionError::Write(DiskError::io("replacing", &real)(error))),
     }
 }
 
-/// Holds the directory against another `--add`: a file that is replaced can't be held itself. None: it is held for too long.
+/// Locks the directory against another `--add`, because a file that is replaced can't be locked
+/// itself. None: the lock was not free in time.
 fn lock(dir: &Path) -> Result<Option<File>, AdditionError> {
     let failed = |action: &'static str| move |e: io::Error| AdditionError::Write(DiskError::io(action, dir)(e));
     let file = File::open(dir).map_err(failed("opening directory"))?;
@@ -106,7 +106,8 @@ fn lock(dir: &Path) -> Result<Option<File>, AdditionError> {
     }
 }
 
-/// Puts a file with `text` in the place of `path`, with owner, group and mode of `before`. False: it may not have those.
+/// Replaces `path` by a file with `text` and with owner, group and mode of `before`. Returns false
+/// if they can't be set.
 fn replace(path: &Path, dir: &Path, text: &str, before: Option<&Metadata>) -> io::Result<bool> {
     let name: PathBuf = path.file_name().unwrap_or_default().into();
     let mut file = tempfile::Builder::new().prefix(&format!(".{}.", name.display())).suffix(".tmp").tempfile_in(dir)?;
@@ -117,7 +118,7 @@ fn replace(path: &Path, dir: &Path, text: &str, before: Option<&Metadata>) -> io
             other => other?,
         }
     }
-    // After the owner, whose change may take bits away.
+    // Set after the owner, because a change of the owner may clear mode bits.
     let mode = before.map_or(MODE, |meta| meta.permissions().mode() & 0o7777);
     file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_all()?;

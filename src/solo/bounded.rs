@@ -1,4 +1,4 @@
-//! Reads what is kept in files: regular ones only, of bounded length and of a known version.
+//! Reads stored files: only regular files, of limited length and of a known version.
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
@@ -7,31 +7,31 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What is read of a file that may be of another version.
+/// The version field of a stored file.
 #[derive(Deserialize)]
 pub(super) struct Versioned {
     pub version: u32,
 }
 
 impl Versioned {
-    /// Why it can't be used; None: it is of the version that is `known`.
+    /// Why the file can't be used; None: it has the known version.
     pub fn other(&self, known: u32) -> Option<String> {
         let Self { version } = self;
         (*version != known).then(|| format!("it has version {version}, this program knows {known}"))
     }
 }
 
-/// Opens a regular file; of anything else it says so, instead of waiting for it.
+/// Opens a regular file. Anything else is an error, so that it never blocks.
 pub(super) fn regular(path: &Path, more: OFlags) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | more).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
-/// All of it, if that is not more than `max` bytes.
+/// Reads everything; fails if it is more than `max` bytes.
 pub(super) fn bounded(from: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(max + 1).read_to_end(&mut bytes)?;

@@ -1,6 +1,8 @@
-//! The digest of paths of this machine: taken, kept as JSON, and compared with what is there later.
+//! The digest of paths on this machine: computed, stored as JSON, and compared with the current
+//! state later.
 //!
-//! The content of a file that only its owner may read stands in it as an HMAC, or not at all where there is no key.
+//! Secret files (readable only by their owner) are stored with an HMAC of their content, or without
+//! a hash if there is no key.
 
 mod compare;
 mod key;
@@ -17,67 +19,68 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Of the JSON; another version is refused.
+/// Version of the JSON; other versions are rejected.
 const VERSION: u32 = 1;
-/// Largest JSON that is read, in bytes: some 500,000 entries.
+/// Maximum size of the JSON in bytes: about 500,000 entries.
 const FILE_MAX: u64 = 256 << 20;
 
-/// What a digest is taken of, and how.
+/// The paths and options of a digest.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Each with everything below it; none: the current directory.
+    /// Each path is included with everything below it; empty: the current directory.
     pub paths: Vec<PathBuf>,
-    /// Globs of what is left out.
+    /// Globs of excluded paths.
     pub exclude: Vec<String>,
-    /// Regular expressions of lines that do not count.
+    /// Regular expressions of lines that are ignored.
     pub normalize: Vec<String>,
-    /// File with the key for the content of files that only their owner may read; made where it is missing.
+    /// File with the key for the HMAC of secret files; it is created if it does not exist.
     pub key: Option<PathBuf>,
 }
 
-/// A digest as it is kept.
+/// A stored digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taken {
     pub version: u32,
-    /// Of all entries.
+    /// Root hash of all entries.
     pub root: Sha256,
-    /// Absolute.
+    /// Absolute paths.
     pub paths: Vec<String>,
     pub exclude: Vec<String>,
     pub normalize: Vec<String>,
-    /// Which key it was, not the key; None: secret files have no hash.
+    /// Fingerprint of the key, not the key; None: secret files have no hash.
     pub key: Option<String>,
-    /// By path, in order.
+    /// Sorted by path.
     pub entries: Vec<FileEntry>,
-    /// What could not be read, and why; see [`ServiceDigest`].
+    /// Paths that could not be read, and why; see [`ServiceDigest`].
     pub unreadable: BTreeMap<String, String>,
     pub unreadable_more: u64,
-    /// Hash of everything else, by which a file that is not as it was kept is known. It stops nobody who makes it anew.
+    /// Hash of all other fields, to detect accidental changes. It does not stop an attacker, who
+    /// can compute it again.
     pub seal: Sha256,
 }
 
 /// Why there is no digest, or none to compare with. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestError {
-    #[error("{} can't be named: its name is not UTF-8", .0.display())]
+    #[error("{} can't be used: its name is not UTF-8", .0.display())]
     Name(PathBuf),
-    #[error("{} can't be found out", .0.display())]
+    #[error("the absolute path of {} can't be determined", .0.display())]
     Place(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Tree(#[from] TreeError),
     #[error("{} can't be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
-    #[error("{} is no digest: {why}", path.display())]
+    #[error("{} is not a valid digest: {why}", path.display())]
     Invalid { path: PathBuf, why: String },
     #[error("the key {} can't be used: {why}", path.display())]
     Key { path: PathBuf, why: String },
-    #[error("{0} is not in the digest that it is to be compared with, which is of {1}")]
+    #[error("{0} is not in the earlier digest, which covers {1}")]
     Outside(String, String),
 }
 
 impl Taken {
-    /// Reads every file of `request`. Blocks; what can't be read is listed.
+    /// Reads every file of `request`. Blocks. Unreadable files are listed.
     pub fn of(request: &Request) -> Result<Self, DigestError> {
         let here = [PathBuf::from(".")];
         let paths = if request.paths.is_empty() { &here[..] } else { &request.paths };
@@ -95,15 +98,15 @@ impl Taken {
         Ok(taken)
     }
 
-    /// The seal of what is in it. The root is that of the entries, but for which of them are secret.
+    /// Computes the seal. The root covers the entries, except which of them are secret.
     fn sealed(&self) -> Sha256 {
         let secret: Vec<&str> = self.entries.iter().filter(|e| e.secret).map(|e| e.path.as_str()).collect();
         let what = (self.version, self.root, &self.paths, &self.exclude, &self.normalize, &self.key);
         Sha256::of(json!([what, self.unreadable, self.unreadable_more, secret]).to_string().as_bytes())
     }
 
-    /// What `path` keeps (`-`: standard input), if it is as it was kept: its root is that of its entries, and its seal that of
-    /// everything.
+    /// Reads the digest in `path` (`-`: standard input). Fails if its root does not match its
+    /// entries, or its seal not its content.
     pub fn read(path: &Path) -> Result<Self, DigestError> {
         let failed = |error| DigestError::Read(path.to_owned(), error);
         let bytes = if path == Path::new("-") {
@@ -113,32 +116,33 @@ impl Taken {
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
         let bytes = bytes.map_err(failed)?;
-        // Not in the words of the reader, which repeat what stands there: it may be the key.
+        // The parser's message is not used, because it quotes the text, which may be the key.
         let strange = |e: serde_json::Error| {
-            invalid(format!("line {}, column {} is not as in an answer of -o json", e.line(), e.column()))
+            invalid(format!("line {}, column {} does not match the output of -o json", e.line(), e.column()))
         };
         let versioned: Versioned = serde_json::from_slice(&bytes).map_err(strange)?;
         if let Some(why) = versioned.other(VERSION) {
-            return Err(invalid(format!("{why}: take it anew")));
+            return Err(invalid(format!("{why}: create it again")));
         }
         let taken: Self = serde_json::from_slice(&bytes).map_err(strange)?;
         if !taken.entries.is_sorted_by(|a, b| a.path < b.path) {
             return Err(invalid("its entries are not in order".to_owned()));
         }
         if ServiceDigest::root_of(&taken.entries) != taken.root {
-            return Err(invalid("its root is not that of its entries, so it was changed".to_owned()));
+            return Err(invalid("its root does not match its entries, so it was modified".to_owned()));
         }
         if taken.sealed() != taken.seal {
-            return Err(invalid("its seal is not that of what stands in it, so it was changed".to_owned()));
+            return Err(invalid("its seal does not match its content, so it was modified".to_owned()));
         }
         Ok(taken)
     }
 
-    /// How to look again at what it is of; `paths`: only at these, which must be among what it is of.
+    /// The request for a later digest of the same paths, or only of `paths`, which must be among
+    /// them.
     pub fn again(&self, paths: &[PathBuf], key: Option<PathBuf>) -> Result<Request, DigestError> {
-        // A new key would have nothing to be compared with.
+        // A new key would make the comparison impossible.
         if let Some(path) = key.as_ref().filter(|path| !path.exists()) {
-            let why = "there is none, and only the one of the earlier digest is of use".to_owned();
+            let why = "it does not exist, and only the key of the earlier digest can be used".to_owned();
             return Err(DigestError::Key { path: path.clone(), why });
         }
         let mut inner = Vec::new();
@@ -153,24 +157,24 @@ impl Taken {
         Ok(Request { paths, exclude: self.exclude.clone(), normalize: self.normalize.clone(), key })
     }
 
-    /// What could not be read, one line each.
+    /// The paths that could not be read, one line each.
     pub fn unclear(&self) -> Vec<String> {
         let (unreadable, unreadable_more) = (self.unreadable.clone(), self.unreadable_more);
         ServiceDigest { unreadable, unreadable_more, ..ServiceDigest::default() }.unclear().collect()
     }
 
-    /// Paths that were asked for by name, and where there is nothing.
+    /// Requested paths where nothing exists.
     pub fn absent(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter(|e| e.kind == FileKind::Absent).map(|e| e.path.as_str())
     }
 
-    /// Files whose content was left unread for want of a key.
+    /// Number of secret files whose content was not read because no key was given.
     pub fn keyless(&self) -> usize {
         self.entries.iter().filter(|e| e.secret && e.kind == FileKind::File && e.sha256.is_none()).count()
     }
 }
 
-/// Without `.` and `..`; links on the way are followed only where a `..` stands in it.
+/// Absolute path without `.` and `..`. Symlinks are resolved only if the path contains `..`.
 fn absolute(path: &Path) -> Result<String, DigestError> {
     let up = path.components().any(|part| part == Component::ParentDir);
     let whole = match (path.parent(), path.file_name()) {

@@ -1,5 +1,5 @@
-//! Paths by shell pattern, for `gossfile`: `*`, `?` and `[a-z]` within one name, sorted. No `**`, no braces, as in
-//! goss: its patterns are those of Go's `path/filepath`.
+//! Expands shell patterns in `gossfile` paths: `*`, `?` and `[a-z]` within one name; the result is
+//! sorted. No `**` and no braces, as in goss, whose patterns are those of Go's `path/filepath`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,11 +7,12 @@ use std::iter::Peekable;
 use std::path::{Component, Path, PathBuf};
 use std::str::Chars;
 
-/// Most names of one directory that are looked at, and most paths that a pattern may lead to.
+/// Maximum number of names read per directory, and of paths per pattern.
 const NAMES_MAX: usize = 10_000;
 const PATHS_MAX: usize = 1_000;
 
-/// What is there under `pattern`, relative to `base`. Err: why it can't be said.
+/// The existing paths that match `pattern`, relative to `base`. Fails if a directory can't be read
+/// or a limit is exceeded.
 pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![base.to_owned()];
     for component in Path::new(pattern).components() {
@@ -35,7 +36,7 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
                 }
             }
             if next.len() > PATHS_MAX {
-                return Err(format!("`{pattern}` leads to more than {PATHS_MAX} paths"));
+                return Err(format!("`{pattern}` matches more than {PATHS_MAX} paths"));
             }
         }
         found = next;
@@ -44,15 +45,16 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
     Ok(found)
 }
 
-/// One sign of a pattern.
+/// One element of a pattern.
 enum Sign {
     /// `*`
     Any,
-    /// One character: from one to another of them; true: none of those.
+    /// One character in one of the ranges; with `true`, in none of them.
     One(bool, Vec<(char, char)>),
 }
 
-/// As Go reads a pattern: `!` is nothing special, `[^a]` is not `a`, and `\` takes the meaning of what follows. None: it is none.
+/// Parses a pattern like Go: `!` is not special, `[^a]` excludes `a`, and `\` escapes the next
+/// character. None: the pattern is invalid.
 fn signs(pattern: &str) -> Option<Vec<Sign>> {
     let mut chars = pattern.chars().peekable();
     let mut out = Vec::new();
@@ -90,7 +92,7 @@ fn member(chars: &mut Peekable<Chars<'_>>) -> Option<char> {
     }
 }
 
-/// Tries a `*` with no more characters than it needs, and takes one more where the rest does not fit.
+/// Matches `*` with as few characters as possible, and one more whenever the rest does not match.
 fn fits(signs: &[Sign], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let (mut sign, mut at, mut star) = (0, 0, None);
@@ -122,7 +124,7 @@ fn fits(signs: &[Sign], name: &str) -> bool {
 }
 
 fn matching(dir: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
-    let signs = signs(name).ok_or_else(|| format!("`{name}` is no pattern"))?;
+    let signs = signs(name).ok_or_else(|| format!("`{name}` is not a valid pattern"))?;
     let told = |e: std::io::Error| format!("{}: {e}", dir.display());
     let entries = match fs::read_dir(dir) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),

@@ -1,6 +1,8 @@
-//! What the last run of a suite found, kept in the user's state directory, so that the next run can tell what is different.
+//! Stores the results of the last run of a suite in the user's state directory, so that the next
+//! run can report what changed.
 //!
-//! No text of the machine is in it, and so no secret: a hash for each assertion, and one for its answer.
+//! The file contains no text of the machine, so no secret: a hash of each assertion and of its
+//! result.
 
 use super::bounded::{Versioned, bounded, regular};
 use super::run::SuiteRun;
@@ -16,49 +18,50 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Of the file; another is not read.
+/// Version of the file; other versions are not read.
 const VERSION: u32 = 1;
-/// Largest file that is read or written, bytes: some 180,000 assertions.
+/// Maximum file size in bytes: about 180,000 assertions.
 const FILE_MAX: usize = 16 << 20;
-/// So many suites are kept; those that were run longest ago go first.
+/// Maximum number of stored suites; those with the oldest runs are removed first.
 const SUITES_MAX: usize = 256;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
     version: u32,
-    /// Hash of an assertion's name, hash of its answer.
+    /// Hash of an assertion's name, hash of its result.
     results: BTreeMap<String, String>,
 }
 
-/// The last run of a suite, and where it is kept.
+/// The last run of a suite, and its file.
 #[derive(Debug)]
 pub struct LastRun {
     path: PathBuf,
-    /// None: nothing is known of it.
+    /// None: no last run is known.
     results: Option<BTreeMap<String, String>>,
-    /// Why nothing is known though something is kept.
+    /// Why the stored run can't be used.
     pub unusable: Option<String>,
 }
 
-/// What a run has to tell after the last one.
+/// The changes since the last run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changes {
-    /// Assertions that are answered otherwise than before, or were not asked then.
+    /// Assertions with another result than before, or that are new.
     pub changed: usize,
-    /// Assertions of the last run that this one did not ask.
+    /// Assertions of the last run that are not in this one.
     pub gone: usize,
 }
 
-/// Directory for state as the XDG base directories have it: `XDG_STATE_HOME`, or `.local/state` of `HOME`. None: neither is an
-/// absolute path.
+/// State directory according to the XDG base directories: `XDG_STATE_HOME`, or `.local/state` in
+/// `HOME`. None: neither is an absolute path.
 pub fn state_home() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }
 
 impl LastRun {
-    /// What is kept of `suite` below `state_home`. What can't be read is as if it were not there, but for the reason.
+    /// Loads the stored run of `suite` below `state_home`. An unreadable file counts as missing,
+    /// but the reason is kept.
     pub fn of(suite: &Suite, state_home: &Path) -> Self {
         let path = state_home.join("remoor/checks").join(format!("{}.json", suite.name));
         match read(&path) {
@@ -67,12 +70,13 @@ impl LastRun {
         }
     }
 
-    /// Nothing is known of a run before.
+    /// No earlier run is known.
     pub fn is_first(&self) -> bool {
         self.results.is_none()
     }
 
-    /// Has `run` tell only what is different. None: nothing is known of the last run, and everything is told.
+    /// Limits the report of `run` to the changed assertions. None: no last run is known, so
+    /// everything is reported.
     pub fn compare(&self, run: &mut SuiteRun) -> Option<Changes> {
         let before = self.results.as_ref()?;
         let now = results(run);
@@ -82,7 +86,7 @@ impl LastRun {
         Some(Changes { changed: run.told.len(), gone })
     }
 
-    /// Keeps `run` for the next one, mode 0600.
+    /// Stores `run` for the next one, mode 0600.
     pub fn keep(&self, run: &SuiteRun) -> Result<(), DiskError> {
         let failed = |action, error| DiskError::io(action, &self.path)(error);
         let kept = Kept { version: VERSION, results: results(run).into_iter().collect() };
@@ -99,14 +103,14 @@ impl LastRun {
     }
 }
 
-/// Name and answer of each assertion, in order. What was found counts where it is not as asserted: of what passes, a value that
-/// moves within its bounds is no news.
+/// Name and result of each assertion, in order. The found value counts only if the assertion does
+/// not pass: a value that changes within its bounds is not a change.
 fn results(run: &SuiteRun) -> Vec<(String, String)> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut named = |outcome: &Outcome| {
         let result = &outcome.result;
         let name = hash(&[result.service.as_str(), &result.check, &result.property]);
-        // Two named files may hold the same check.
+        // Two files may contain the same check.
         let number = seen.entry(name.clone()).or_default();
         *number += 1;
         if *number == 1 { name } else { format!("{name}.{number}") }
@@ -126,13 +130,13 @@ fn answer(outcome: &Outcome) -> String {
     }
 }
 
-/// Short, as nobody gains by two answers that look the same.
+/// Shortened, because a collision gives nobody an advantage.
 fn hash(parts: &[&str]) -> String {
     let Sha256(whole) = Sha256::of(serde_json::json!(parts).to_string().as_bytes());
     hex::encode(&whole[..16])
 }
 
-/// What `path` keeps; None: nothing is there. Err: why it can't be used.
+/// Reads the stored results; None: the file does not exist. The error says why it can't be used.
 fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, String> {
     let file = match regular(path, OFlags::NOFOLLOW) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -148,7 +152,7 @@ fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, String> {
     Ok(Some(kept.results))
 }
 
-/// Makes room for one more. What can't be removed stays: it only takes place.
+/// Makes room for one more file. A file that can't be removed stays; it only uses space.
 fn forget_oldest(dir: &Path, but: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let ours = |path: &PathBuf| path != but && path.extension().is_some_and(|end| end == "json");

@@ -1,5 +1,6 @@
-//! What runs without a cluster: `digest`, `check --file` and `check --add` on this machine, `play` on any.
-//! The first three write two files: the one that `--add` is told, and what `--changed-only` keeps of a run. Knows no manager.
+//! Commands that need no cluster: `digest`, `check --file` and `check --add` on this machine,
+//! `play` on any. The first three write only two files: the target of `--add`, and the results that
+//! `--changed-only` stores. This module does not depend on the manager.
 
 mod add;
 mod bounded;

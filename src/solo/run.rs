@@ -1,4 +1,4 @@
-//! Runs a suite, once or again until all of it is as wanted. Blocks; prints nothing itself.
+//! Runs a suite once, or repeatedly until it passes. Blocks; prints nothing itself.
 
 use super::suite::Suite;
 use crate::check::{self, Outcome};
@@ -9,37 +9,39 @@ use std::time::{Duration, Instant, SystemTime};
 /// How a suite is run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Checks at once.
+    /// Maximum number of parallel checks.
     pub parallelism: usize,
-    /// Begin again so long after the first start, while anything is not as wanted. None: once.
+    /// Time from the first start in which the run is repeated while it does not pass. None: run
+    /// once.
     pub retry_for: Option<Duration>,
-    /// Between two tries.
+    /// Pause between two attempts.
     pub pause: Duration,
 }
 
-/// The last try.
+/// The result of the last attempt.
 #[derive(Debug)]
 pub struct SuiteRun {
     pub outcomes: Vec<Outcome>,
     pub started: SystemTime,
     pub took: Duration,
     pub tries: u32,
-    /// Of `outcomes`, in order, those that are to be told one by one. All of them count.
+    /// Indexes into `outcomes`, in order, of the assertions to report one by one. All of them are
+    /// counted.
     pub told: Vec<usize>,
 }
 
 impl SuiteRun {
-    /// How many assertions ended so.
+    /// Number of assertions with this state.
     pub fn count(&self, state: CheckState) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.result.state == state).count()
     }
 
-    /// Those that are to be told.
+    /// The assertions to report.
     pub fn told(&self) -> impl Iterator<Item = &Outcome> + Clone {
         self.told.iter().filter_map(|at| self.outcomes.get(*at))
     }
 
-    /// Nothing fails, nothing is unknown; what matters no more than `info` may.
+    /// Whether nothing failed and nothing is unknown, except assertions of severity `info`.
     pub fn is_as_wanted(&self) -> bool {
         !self.outcomes.iter().any(|outcome| {
             matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
@@ -48,7 +50,7 @@ impl SuiteRun {
     }
 }
 
-/// `tell` hears of each try that is followed by another.
+/// `tell` receives a line for each attempt that is repeated.
 pub fn run(suite: &Suite, options: &RunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     let deadline = options.retry_for.map(|time| Instant::now() + time);
     let mut tries = 0;
@@ -65,7 +67,10 @@ pub fn run(suite: &Suite, options: &RunOptions, tell: &mut dyn FnMut(&str)) -> S
             return run;
         }
         let (failed, unknown) = (run.count(CheckState::Fail), run.count(CheckState::Unknown));
-        tell(&format!("try {tries}: {failed} failed, {unknown} unknown; again in {} ms", options.pause.as_millis()));
+        tell(&format!(
+            "attempt {tries}: {failed} failed, {unknown} unknown; next attempt in {} ms",
+            options.pause.as_millis()
+        ));
         thread::sleep(options.pause);
     }
 }

@@ -1,4 +1,4 @@
-//! Texts of check files: from paths, directories and standard input, each of bounded length.
+//! Reads the texts of check files, of limited length, from paths, directories and standard input.
 
 use super::bounded::{bounded, regular};
 use crate::model::Fault;
@@ -7,23 +7,24 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Longest check file, bytes.
+/// Maximum size of a check file in bytes.
 const TEXT_MAX: u64 = 4 << 20;
 const ENDINGS: [&str; 3] = ["yml", "yaml", "json"];
 
-/// One text, and where it comes from.
+/// One text and its origin.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// As it is told to people.
+    /// The name in messages.
     pub name: String,
-    /// What the file's own `gossfile` entries are relative to.
+    /// Directory to which the file's own `gossfile` entries are relative.
     pub dir: PathBuf,
     /// None: standard input.
     pub path: Option<PathBuf>,
     pub text: String,
 }
 
-/// The files that `named` means: itself, or those of a directory that end in `.yml`, `.yaml` or `.json`, sorted; `-` stays.
+/// The files that `named` stands for: itself, or the files of a directory that end in `.yml`,
+/// `.yaml` or `.json`, sorted; `-` stays.
 pub(super) fn files(named: &Path) -> Result<Vec<PathBuf>, Fault> {
     if named == Path::new("-") || !named.is_dir() {
         return Ok(vec![named.to_owned()]);
@@ -55,7 +56,7 @@ pub(super) fn read(path: &Path) -> Result<Source, Fault> {
     Ok(Source { dir: dir.to_owned(), path: Some(path.to_owned()), name, text })
 }
 
-/// The text of a regular file of at most `max` bytes. Never waits for the other end of a pipe.
+/// The text of a regular file of at most `max` bytes. Never blocks on a pipe.
 pub(super) fn text(path: &Path, max: u64) -> Result<String, String> {
     let file = regular(path, OFlags::empty()).map_err(|e| match e.kind() {
         io::ErrorKind::Other => format!("{e}; `-` reads standard input"),
@@ -66,5 +67,5 @@ pub(super) fn text(path: &Path, max: u64) -> Result<String, String> {
 
 fn utf8(from: impl Read, max: u64) -> Result<String, String> {
     let bytes = bounded(from, max).map_err(|e| e.to_string())?;
-    String::from_utf8(bytes).map_err(|e| format!("it is no text in UTF-8 (byte {})", e.utf8_error().valid_up_to()))
+    String::from_utf8(bytes).map_err(|e| format!("it is not UTF-8 text (byte {})", e.utf8_error().valid_up_to()))
 }

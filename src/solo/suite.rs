@@ -1,8 +1,10 @@
-//! Check files for this machine, loaded with all that they include. Reads files; runs nothing.
+//! Loads the check files for this machine with everything that they include. Reads files; runs
+//! nothing.
 //!
-//! A file with a `remoor:` block is rendered as that says, with `node` as far as it is known here; `roles` are a fleet's choice,
-//! and whoever names a file has chosen. A plain file is a Go template. What is included is rendered as the file that includes
-//! it, unless it begins with a block of its own.
+//! A file with a `remoor:` block is rendered according to it, with `node` as far as it is known
+//! here. Its `roles` are ignored, because the user has selected the file explicitly. A plain file
+//! is a Go template. An included file is rendered like the file that includes it, unless it begins
+//! with its own block.
 
 use super::source::{self, Source};
 use super::{glob, machine};
@@ -12,36 +14,36 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Deepest chain of includes, as in goss, and most files in all.
+/// Maximum depth of includes, as in goss, and maximum number of files.
 const DEPTH_MAX: usize = 50;
 const FILES_MAX: usize = 1_000;
-/// Longest file that a template may read, bytes.
+/// Maximum size in bytes of a file that a template reads.
 const READ_MAX: u64 = 1 << 20;
 
-/// Which checks are wanted.
+/// The selection of checks.
 #[derive(Debug, Clone, Default)]
 pub struct SuiteOptions {
     /// Files and directories; `-` is standard input.
     pub files: Vec<PathBuf>,
-    /// Files of variables; of one name the last holds.
+    /// Files of variables; the last value of a variable is used.
     pub vars: Vec<PathBuf>,
-    /// YAML or JSON that is stronger than all files.
+    /// YAML or JSON with a higher precedence than all files.
     pub vars_inline: Option<String>,
     /// Only checks with one of these tags in `meta.tags`; empty: all.
     pub only: Vec<String>,
 }
 
-/// Checks that are ready to be run, at least one.
+/// Checks that are ready to run; at least one.
 #[derive(Debug)]
 pub struct Suite {
     pub checks: Vec<Check>,
     /// Files that do not apply to this machine.
     pub passed_over: Vec<String>,
-    /// By which the same suite is known again: of the paths that were named, the tags and the variables.
+    /// Identifies the same suite again: a hash of the named paths, the tags and the variables.
     pub name: Sha256,
 }
 
-/// Loads everything, or says everything that is wrong.
+/// Loads everything, or returns all faults.
 pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     let texts = variable_texts(options)?;
     let (vars, go_vars) = (variables(&texts, check::vars)?, variables(&texts, check::go_vars)?);
@@ -98,7 +100,8 @@ fn name(options: &SuiteOptions, vars: &Map<String, Value>) -> Sha256 {
     Sha256::of(json!([paths, options.only, vars]).to_string().as_bytes())
 }
 
-/// A member counts by its group alone, and a group is nothing without its members: whoever asks for one has all of them.
+/// A group member counts only with its group, and a group needs its members. So selecting one of
+/// them selects all.
 fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     let key = |check: &Check, label: &str| (check.service.clone(), check.file.clone(), label.to_owned());
     let tagged = checks.iter().filter(|check| check.tags().iter().any(|tag| only.iter().any(|only| only == tag)));
@@ -119,7 +122,7 @@ fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     checks.retain(|check| kept.contains(&key(check, &check.label())));
 }
 
-/// Name and text of each; a pipe can be read but once.
+/// Name and text of each; they are read once, because a pipe can't be read twice.
 fn variable_texts(options: &SuiteOptions) -> Result<Vec<(String, String)>, Vec<Fault>> {
     let mut texts = Vec::new();
     for path in &options.vars {
@@ -132,7 +135,7 @@ fn variable_texts(options: &SuiteOptions) -> Result<Vec<(String, String)>, Vec<F
 
 type Read = Result<Map<String, Value>, Vec<Fault>>;
 
-/// All of them, as remoor's templates see them or as goss's.
+/// All variables, parsed for remoor's templates or for goss's.
 fn variables(texts: &[(String, String)], read: fn(&str, &str) -> Read) -> Read {
     let mut vars = Map::new();
     for (name, text) in texts {
@@ -145,17 +148,17 @@ struct Loader {
     env: BTreeMap<String, String>,
     /// `node` and `vars`.
     context: Map<String, Value>,
-    /// `vars`, for files of goss's own.
+    /// `vars`, for plain goss files.
     go_vars: Map<String, Value>,
     files: usize,
     too_many: bool,
-    /// Where each check of the named file and of what it includes stands.
+    /// The places of all checks in the named file and the files it includes, by label.
     ids: BTreeMap<String, (String, u32)>,
     checks: Vec<Check>,
     passed_over: Vec<String>,
 }
 
-/// How a file is read, which what it includes inherits.
+/// How a file is rendered; included files inherit this.
 #[derive(Clone)]
 struct Way {
     service: ServiceName,
@@ -164,7 +167,7 @@ struct Way {
 }
 
 impl Loader {
-    /// `above`: the way of the including file. `stack`: the files that led here.
+    /// `above` is the rendering of the including file. `stack` contains the files that led here.
     fn file(&mut self, source: Source, above: Option<&Way>, stack: &mut Vec<PathBuf>) -> Result<(), Vec<Fault>> {
         let file = source.name.as_str();
         self.files += 1;
@@ -196,7 +199,7 @@ impl Loader {
         };
         let loaded = check::load(file, &way.service, &rendered)?;
         let mut faults = Vec::new();
-        // A block with checks in it stays in the text, for these to be read.
+        // A block that contains checks stays in the text, so that they are loaded.
         if let Some((line, column)) = loaded.header.filter(|_| !own_checks) {
             let fault = Fault::error(file, line, column, "`remoor` is not the first block of the file");
             faults.push(fault.hint("write it as YAML, `remoor:` at the beginning of the first line"));
@@ -231,7 +234,8 @@ impl Loader {
             return Err(fault(format!("included more than {DEPTH_MAX} files deep")));
         }
         if self.files >= FILES_MAX {
-            // Said once, and then nothing more is followed: files that include each other crosswise have no end.
+            // Reported once, and then no more includes are followed, because files that include
+            // each other would never end.
             let first = !std::mem::replace(&mut self.too_many, true);
             return if first { Err(fault(format!("more than {FILES_MAX} files are included in all"))) } else { Ok(()) };
         }
@@ -249,7 +253,7 @@ impl Loader {
                 }
             };
             if stack.contains(&identity(&source)) {
-                faults.extend(fault(format!("{} includes itself, at last", path.display())));
+                faults.extend(fault(format!("{} includes itself indirectly", path.display())));
                 continue;
             }
             faults.extend(self.file(source, Some(way), stack).err().into_iter().flatten());
@@ -258,12 +262,12 @@ impl Loader {
     }
 }
 
-/// By which a file is known again, however it is written.
+/// Identifies a file, however its path is written.
 fn identity(source: &Source) -> PathBuf {
     source.path.as_ref().map_or_else(PathBuf::new, |path| path.canonicalize().unwrap_or_else(|_| path.clone()))
 }
 
-/// Says of what is undefined that it may be the machine's part in a fleet.
+/// Adds a hint to faults about undefined variables, which may be defined only in a fleet.
 fn alone(faults: Vec<Fault>) -> Vec<Fault> {
     let told = |fault: Fault| match fault.message.contains("is not defined") {
         true => fault.hint("without a cluster `node` has name and hostname only; `vars` come from --vars"),

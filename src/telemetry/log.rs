@@ -1,4 +1,5 @@
-//! Sets up tracing: stderr, for people or as JSON, with the floods of memberlist and openraft held back and its suspicions counted.
+//! Sets up logging to stderr, for people or as JSON. Floods of memberlist and openraft messages are
+//! limited, and memberlist's suspicions are counted.
 
 use super::registry::{Kind, Registry};
 use super::throttle::{Throttle, WINDOW_MS};
@@ -15,18 +16,20 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-/// One bad datagram is one line, so this target is in the hand of whoever can send a packet.
+/// Each bad datagram is one line, so anybody who can send a packet can flood this target.
 const NETWORK: &str = "memberlist_core::network";
-/// One refused record is one line, again at every exchange.
+/// Each rejected record is one line, and it returns at every exchange.
 const STATE: &str = "memberlist_core::state";
-/// Without a quorum every attempt at an election is several.
+/// Without a quorum, every election attempt writes several lines.
 const RAFT: &str = "openraft";
-/// One filter by these, and none by level around it: of two, the registry would ask both again at each line and span of openraft.
+/// A single filter covers these levels. With a second filter around it, the registry would ask both
+/// again for each line and span of openraft.
 const SUSPICIOUS: RangeInclusive<Level> = Level::INFO..=Level::DEBUG;
 const NETWORK_LINES: u32 = 5;
 const STATE_LINES: u32 = 30;
 const RAFT_LINES: u32 = 30;
-/// Of openraft, what it does as usual is two thirds of all lines, and tells an operator nothing.
+/// The default filter. Two thirds of all lines are regular openraft events, which do not help
+/// operators.
 const USUAL: &str = "info,openraft=warn";
 
 const SUPPRESSED: &str = "remoor_log_suppressed_total";
@@ -35,13 +38,13 @@ const UNANSWERED: &str = "remoor_gossip_unanswered_total";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// Nothing was set up. The environment has to change.
+    /// Nothing was set up. The environment must be corrected.
     #[error("REMOOR_LOG_FORMAT is {0:?}, not `human` or `json`")]
     Format(String),
-    /// Nothing was set up. The environment has to change.
+    /// Nothing was set up. The environment must be corrected.
     #[error("REMOOR_LOG is not a log filter")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
-    /// The logs of this process are already set up, and stay as they are.
+    /// Logging of this process is already set up and stays unchanged.
     #[error("logging is already set up")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
 }
@@ -52,8 +55,9 @@ enum Format {
     Json,
 }
 
-/// Sets up the logs of this process from `REMOOR_LOG` (a filter; by default `info`, and of openraft its warnings) and `REMOOR_LOG_FORMAT` (`human` or
-/// `json`). Counts suppressed lines and gossip suspicions in `registry`. Starts one small thread.
+/// Sets up logging of this process from `REMOOR_LOG` (a filter; default: `info`, for openraft
+/// `warn`) and `REMOOR_LOG_FORMAT` (`human` or `json`). Counts suppressed lines and gossip
+/// suspicions in `registry`. Starts one thread.
 pub fn init(registry: &Registry) -> Result<(), TelemetryError> {
     let var = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
     let format = parse_format(&var("REMOOR_LOG_FORMAT"))?;
@@ -101,12 +105,16 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     registry.describe(SUPPRESSED, Kind::Counter, "Log lines held back, by target.");
-    registry.describe(SUSPICIONS, Kind::Counter, "Times this node got no answer from a peer and suspected it.");
+    registry.describe(
+        SUSPICIONS,
+        Kind::Counter,
+        "Times this node got no answer from a peer and suspected it as failed.",
+    );
     registry.add(SUSPICIONS, &[], 0);
     registry.describe(
         UNANSWERED,
         Kind::Counter,
-        "Pings that a peer did not answer in time; only then are others asked.",
+        "Pings that a peer did not answer in time, after which other peers are asked.",
     );
     let filter = filter.and(floods);
     let lines: Box<dyn Layer<_> + Send + Sync> = match format {
@@ -139,13 +147,13 @@ impl Floods {
         }
     }
 
-    /// Counts what was held back since the last call, and says so in the log.
+    /// Counts the lines suppressed since the last call, and logs the number.
     fn report(&self, registry: &Registry) {
         for (target, throttle) in self.throttles.iter() {
             let lines = throttle.lock().unwrap_or_else(PoisonError::into_inner).take_suppressed();
             if lines > 0 {
                 registry.add(SUPPRESSED, &[("target", target)], lines);
-                tracing::warn!(source = target, lines, "log lines were held back");
+                tracing::warn!(source = target, lines, "log lines were suppressed");
             }
         }
     }
@@ -156,7 +164,7 @@ impl<S> Filter<S> for Floods {
         true
     }
 
-    // With these two, what the filter beside this one never lets through is never asked about.
+    // With these two functions, lines that the other filter always rejects never reach this one.
     fn callsite_enabled(&self, _meta: &'static Metadata<'static>) -> Interest {
         Interest::always()
     }
@@ -167,7 +175,7 @@ impl<S> Filter<S> for Floods {
 
     fn event_enabled(&self, event: &Event<'_>, _cx: &Context<'_, S>) -> bool {
         let target = event.metadata().target();
-        // Submodules too: `memberlist_core::network::packet`.
+        // Also matches submodules: `memberlist_core::network::packet`.
         let of = |noisy: &str| target.strip_prefix(noisy).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         let Some((_, throttle)) = self.throttles.iter().find(|(noisy, _)| of(noisy)) else { return true };
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -175,16 +183,17 @@ impl<S> Filter<S> for Floods {
     }
 }
 
-/// How often `peer` left a ping of this node unanswered since this process began.
+/// Number of this node's pings that `peer` did not answer since the process started.
 pub fn unanswered(registry: &Registry, peer: &str) -> u64 {
     registry.get(UNANSWERED, &[("peer", peer)]).unwrap_or_default() as u64
 }
 
-/// memberlist keeps to itself whom it suspects, but for two log lines: a ping that was not answered in time, and, where the
-/// peers that were asked then can't reach it either, the suspicion. This counts them.
+/// memberlist does not publish its suspicions, except by two log lines: a ping that was not
+/// answered in time, and the suspicion when the asked peers can't reach the node either. This layer
+/// counts them.
 struct Suspicions(Registry);
 
-/// What of such a line counts.
+/// The fields of such a line that are needed.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -218,7 +227,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A place to write to that can be read.
+    /// A writer whose content can be read.
     #[derive(Clone, Default)]
     struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -275,7 +284,7 @@ mod tests {
         s.floods.report(&s.registry);
         let held = 4000 - u64::from(NETWORK_LINES);
         assert_eq!(s.registry.get(SUPPRESSED, &[("target", NETWORK)]), Some(held as f64));
-        assert!(s.paper.lines().last().is_some_and(|line| line.contains("held back") && line.contains("3995")));
+        assert!(s.paper.lines().last().is_some_and(|line| line.contains("were suppressed") && line.contains("3995")));
     }
 
     #[test]

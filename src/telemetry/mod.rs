@@ -1,6 +1,8 @@
-//! Logs to stderr, metrics as Prometheus text, and an end with a reason when a thread panics.
+//! Logs to stderr, metrics as Prometheus text, and a process exit with a recorded reason when a
+//! thread panics.
 //!
-//! It observes and never decides. Everything that counts is handed a [`Registry`]; there is no global one.
+//! This module only observes. Every part that counts receives a [`Registry`]; there is no global
+//! one.
 
 mod log;
 mod panic;

@@ -1,24 +1,25 @@
-//! A panic in any thread or task ends the process. A daemon whose gossip task has died would be deaf and look healthy;
-//! one that ends is started again by systemd, and its peers see an agent fault.
+//! A panic in any thread or task ends the process. A daemon whose gossip task died would receive
+//! nothing and look healthy. A daemon that exits is restarted by systemd, and its peers see an
+//! agent fault.
 
 use std::backtrace::Backtrace;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Exit code of a process that panicked; EX_SOFTWARE of sysexits.
+/// Exit code of a process that panicked: EX_SOFTWARE of sysexits.
 pub const PANIC_EXIT: i32 = 70;
 
-/// From now on a panic is logged and the process exits with [`PANIC_EXIT`], whichever thread it was and whether or not
-/// somebody would have caught it. For daemons; a command that catches panics must not call it. `but_for` names the threads
-/// that do catch theirs and say more of it: opening a damaged log. Where it was and why stands in `last_words` afterwards, for
-/// whoever starts next.
+/// From now on a panic in any thread is logged and the process exits with [`PANIC_EXIT`], even if
+/// the panic would be caught. For daemons; a command that catches panics must not call it.
+/// `but_for` names the threads that catch their own panics and report them better: opening a
+/// damaged log. The place and the message are written to `last_words` for the next start.
 pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
     std::panic::set_hook(Box::new(move |info| {
         if std::thread::current().name().is_some_and(|name| but_for.contains(&name)) {
             return;
         }
         static PANICKED: AtomicBool = AtomicBool::new(false);
-        // A second panic, in another thread or in the logging below, must not start over.
+        // A second panic, in another thread or in the logging below, must not repeat this.
         if PANICKED.swap(true, Ordering::SeqCst) {
             std::process::exit(PANIC_EXIT);
         }
@@ -29,7 +30,7 @@ pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
         if tracing::dispatcher::has_been_set() {
             tracing::error!(%thread, %place, %message, %backtrace, "panic, exiting");
         } else {
-            // Not through eprintln, which panics itself when stderr is closed.
+            // eprintln is not used because it panics when stderr is closed.
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
                 format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n").as_bytes(),
@@ -47,7 +48,7 @@ mod tests {
 
     const ASK: &str = "REMOOR_TEST_PANIC";
 
-    /// Not a test by itself: it does its part only in the process that the test below starts.
+    /// Not a test by itself: it runs only in the process that the test below starts.
     #[test]
     fn child() {
         let Some(last_words) = std::env::var_os(ASK) else { return };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Series of one name; more are dropped and counted, so that a label with endless values can't eat the memory.
+/// Maximum number of series per metric name. More are dropped and counted, so that a label with
+/// unlimited values can't exhaust memory.
 pub const SERIES_MAX: usize = 4096;
 const NAMES_MAX: usize = 512;
 const DROPPED: &str = "remoor_metrics_dropped_total";
@@ -26,10 +27,11 @@ struct Family {
     series: BTreeMap<Labels, f64>,
 }
 
-/// A handle; clones are the same registry.
+/// A handle; all clones share one registry.
 ///
-/// Names and label names are the programmer's and must match `[a-zA-Z_][a-zA-Z0-9_]*`; others, and names that were
-/// never described, are dropped and counted in `remoor_metrics_dropped_total`. Label values may be anything.
+/// Metric and label names are constants of the program and must match `[a-zA-Z_][a-zA-Z0-9_]*`.
+/// Other names, and names that were never described, are dropped and counted in
+/// `remoor_metrics_dropped_total`. Label values may be any text.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     families: Arc<Mutex<BTreeMap<&'static str, Family>>>,
@@ -47,7 +49,7 @@ impl Registry {
         registry
     }
 
-    /// Names a metric before its first use. Describing it again changes nothing.
+    /// Describes a metric before its first use. A second description changes nothing.
     pub fn describe(&self, name: &'static str, kind: Kind, help: &'static str) {
         let mut families = self.lock();
         if !good_name(name) || families.len() >= NAMES_MAX && !families.contains_key(name) {
@@ -57,24 +59,25 @@ impl Registry {
         families.entry(name).or_insert(Family { kind, help, series: BTreeMap::new() });
     }
 
-    /// Raises a counter; dropped and counted on a gauge.
+    /// Increases a counter; on a gauge the call is dropped and counted.
     pub fn add(&self, name: &str, labels: &[(&str, &str)], by: u64) {
         self.change(name, labels, Kind::Counter, |value| *value += by as f64);
     }
 
-    /// Sets a gauge; dropped and counted on a counter.
+    /// Sets a gauge; on a counter the call is dropped and counted.
     pub fn set(&self, name: &str, labels: &[(&str, &str)], to: f64) {
         self.change(name, labels, Kind::Gauge, |value| *value = to);
     }
 
-    /// Forgets one series, say of a node that was removed.
+    /// Removes one series, for example of a removed node.
     pub fn remove(&self, name: &str, labels: &[(&str, &str)]) {
         if let (Some(labels), Some(family)) = (own(labels), self.lock().get_mut(name)) {
             family.series.remove(&labels);
         }
     }
 
-    /// Forgets all series of a name, which stays described: for what is written anew at each question.
+    /// Removes all series of a name but keeps its description: for metrics that are rewritten on
+    /// each request.
     pub fn clear(&self, name: &str) {
         if let Some(family) = self.lock().get_mut(name) {
             family.series.clear();
@@ -86,7 +89,7 @@ impl Registry {
         self.lock().get(name)?.series.get(&own(labels)?).copied()
     }
 
-    /// Everything in the text exposition format 0.0.4, sorted by name and labels.
+    /// All metrics in the text exposition format 0.0.4, sorted by name and labels.
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (name, family) in self.lock().iter() {
@@ -130,7 +133,7 @@ fn count_dropped(families: &mut BTreeMap<&'static str, Family>) {
     }
 }
 
-/// Sorted by label name, so that the order of writing makes no second series.
+/// Sorted by label name, so that the order in the call does not create a second series.
 fn own(labels: &[(&str, &str)]) -> Option<Labels> {
     let mut labels: Labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     labels.sort();

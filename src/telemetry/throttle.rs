@@ -1,4 +1,5 @@
-//! Keeps one noisy source from filling the log: a few lines a minute, the rest counted. Pure; the time is handed in.
+//! Limits the log lines of one noisy source: a few lines per minute, the rest is counted. Pure; the
+//! time is passed in.
 
 /// Length of a window.
 pub const WINDOW_MS: u64 = 60_000;
@@ -30,7 +31,7 @@ impl Throttle {
         false
     }
 
-    /// How many lines were not written since the last call.
+    /// The number of lines suppressed since the last call.
     pub fn take_suppressed(&mut self) -> u64 {
         std::mem::take(&mut self.suppressed)
     }

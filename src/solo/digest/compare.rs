@@ -1,4 +1,4 @@
-//! What became of the paths of an earlier digest.
+//! Compares a digest with an earlier one.
 
 use super::Taken;
 use crate::model::{Change, FileEntry, FileKind, NodeDigest, SECRET, ServiceDigest, ServiceName, Sha256, differences};
@@ -6,18 +6,18 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The answer to `remoor digest --compare`.
+/// The result of `remoor digest --compare`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Comparison {
     pub version: u32,
-    /// Of the earlier digest, as far as it was compared.
+    /// Root hash of the compared part of the earlier digest.
     pub before: Sha256,
     pub root: Sha256,
-    /// How many paths are as they were.
+    /// Number of unchanged paths.
     pub unchanged: usize,
-    /// By path, in order.
+    /// Sorted by path.
     pub differences: Vec<PathChange>,
-    /// What can't be told, and why.
+    /// What could not be compared, and why.
     pub unclear: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub struct Comparison {
 pub struct PathChange {
     pub path: String,
     pub change: What,
-    /// Of a changed path.
+    /// Only for a changed path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
 }
@@ -42,13 +42,13 @@ pub enum What {
 pub struct Attribute {
     /// `sha256`, `mode`, `owner`, `group`, `kind` or `target`.
     pub attribute: String,
-    /// Of a secret's `sha256` both are `(secret)`.
+    /// For a secret's `sha256`, both values are `(secret)`.
     pub before: String,
     pub now: String,
 }
 
 impl Attribute {
-    /// For people.
+    /// The text for people.
     pub fn told(&self) -> String {
         match self.before == SECRET {
             true => "content".to_owned(),
@@ -57,8 +57,9 @@ impl Attribute {
     }
 }
 
-/// What is different now, of the paths that `now` is of. What could not be read at either time, and a content that was hashed
-/// with another key or not at all, is unclear and never unchanged.
+/// The differences in the paths that `now` covers. Paths that could not be read at either time are
+/// unclear and never unchanged. The same applies to content that was hashed with another key, or
+/// not at all.
 pub fn compare(before: &Taken, now: &Taken) -> Comparison {
     let inside = |path: &str| now.paths.iter().any(|outer| Path::new(path).starts_with(outer));
     let earlier = before.entries.iter().filter(|e| inside(&e.path)).cloned().collect();
@@ -70,21 +71,23 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
         .unreadable
         .iter()
         .filter(|(path, _)| inside(path) || now.paths.iter().any(|p| Path::new(p).starts_with(path)));
-    unclear.extend(then.map(|(path, why)| format!("{path}: could not be read then: {why}")));
+    unclear
+        .extend(then.map(|(path, why)| format!("{path}: could not be read at the time of the earlier digest: {why}")));
     if before.unreadable_more > 0 {
-        unclear.push(format!("{} more could not be read then", before.unreadable_more));
+        unclear.push(format!("{} more could not be read at the time of the earlier digest", before.unreadable_more));
     }
-    // A path of which the earlier digest says nothing, not even that nothing is there: misspelt, as like as not.
+    // A path that the earlier digest does not mention, not even as absent, is probably misspelled.
     let told: BTreeSet<&str> = before.entries.iter().map(|e| e.path.as_str()).collect();
     for path in now.absent().filter(|path| !told.contains(*path)) {
-        unclear.push(format!("{path}: there is nothing, and the earlier digest knows nothing of it"));
+        unclear.push(format!("{path}: it does not exist and is not in the earlier digest"));
     }
     if before.key.is_some() && now.key.is_some() && before.key != now.key {
-        unclear.push("the key is another than that of the earlier digest".to_owned());
+        unclear.push("the key differs from that of the earlier digest".to_owned());
     }
     let (lines, without) = untold(before, now, &mut was, &mut is);
     unclear.extend(lines);
-    // What could not be read then is not new now, so a difference must be one both ways.
+    // A path that could not be read earlier is not new now, so a difference must exist in both
+    // directions.
     let (was, is) = (alone(was), alone(is));
     let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
     let mut changes: BTreeMap<String, PathChange> = BTreeMap::new();
@@ -111,7 +114,7 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
     Comparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
 }
 
-/// Without what is absent: to be named and not there is the same as not to be there.
+/// Removes absent entries: a requested path that does not exist equals one that was not requested.
 fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -> ServiceDigest {
     entries.retain(|e| e.kind != FileKind::Absent);
     ServiceDigest {
@@ -122,8 +125,8 @@ fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -
     }
 }
 
-/// Takes the hashes away that can't be compared with each other, and tells of each file that was secret at both times. One
-/// that is secret now and was none, or the other way round, shows that in its mode.
+/// Removes hashes that can't be compared, and returns a line for each file that was secret both
+/// times. A file that changed between secret and not secret shows that in its mode.
 fn untold(
     before: &Taken,
     now: &Taken,

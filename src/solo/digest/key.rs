@@ -1,4 +1,4 @@
-//! The key for contents that only their owner may read: a file of 64 hex digits that only its owner may read either.
+//! The key for secret files: a file with 64 hex digits that only its owner may read.
 
 use super::DigestError;
 use crate::model::Sha256;
@@ -9,10 +9,10 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Two hex digits a byte, and the line's end.
+/// Two hex digits per byte, and the newline.
 const TEXT_MAX: u64 = 65;
 
-/// The key in `path`; where nothing is there, a new one is put there first, mode 0600.
+/// Reads the key in `path`; if the file does not exist, creates it with a new key, mode 0600.
 pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
     let unusable = |why: String| DigestError::Key { path: path.to_owned(), why };
     match File::options().write(true).create_new(true).mode(0o600).open(path) {
@@ -26,7 +26,7 @@ pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
             let file = regular(path, OFlags::empty()).map_err(|e| unusable(e.to_string()))?;
             let mode = file.metadata().map_err(|e| unusable(e.to_string()))?.mode() & 0o7777;
             if mode & 0o077 != 0 {
-                return Err(unusable(format!("others than its owner may use it (mode {mode:04o})")));
+                return Err(unusable(format!("other users than its owner can access it (mode {mode:04o})")));
             }
             let text = bounded(file, TEXT_MAX).map_err(|e| unusable(e.to_string()))?;
             let mut key = [0; 32];
@@ -38,7 +38,7 @@ pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
     }
 }
 
-/// By which two digests know that they were made with the same key. Tells nothing of it.
+/// Fingerprint that shows whether two digests used the same key. It reveals nothing about the key.
 pub(super) fn name(key: &[u8; 32]) -> String {
     Sha256::of(&[b"remoor digest key".as_slice(), key].concat()).short()
 }

@@ -1,4 +1,4 @@
-//! Digests of real directories, kept and compared.
+//! Digests of real directories, stored and compared.
 
 use super::*;
 use std::fs::{self, Permissions};
@@ -24,7 +24,7 @@ impl Place {
     fn request(&self) -> Request {
         Request { paths: vec![self.path("etc")], ..Request::default() }
     }
-    /// Kept in a file and read again.
+    /// Stored in a file and read again.
     fn kept(&self, request: &Request) -> Taken {
         let taken = Taken::of(request).unwrap();
         fs::write(self.path("kept.json"), serde_json::to_vec(&taken).unwrap()).unwrap();
@@ -75,11 +75,11 @@ fn each_path_is_unchanged_added_missing_or_changed() {
     ];
     assert_eq!(place.told(&after), told);
     assert_eq!((after.unchanged, after.unclear.len()), (3, 0));
-    // A part of it, and what it says nothing of.
+    // A part of the paths, and a path that the digest does not mention.
     let part = place.compared(&before, &[place.path("etc/open"), place.path("etc/../etc/gone")], None);
     assert_eq!((place.told(&part), part.unchanged), (vec!["missing etc/gone".into(), told[4].clone()], 0));
     assert!(matches!(before.again(&[place.path("elsewhere")], None), Err(DigestError::Outside(..))));
-    // Nothing is left of it.
+    // Nothing of it is left.
     fs::remove_dir_all(place.path("etc")).unwrap();
     let all = place.compared(&before, &[], None);
     assert!(all.differences.iter().all(|c| c.change == What::Missing) && all.differences.len() == 7);
@@ -106,14 +106,14 @@ fn a_content_that_only_its_owner_may_read_is_never_hashed_plainly_and_never_call
     assert!(place.compared(&before, &[], Some(key.clone())).unclear.is_empty());
     place.write("etc/key", "hunter3", 0o600);
     assert_eq!(place.told(&place.compared(&before, &[], Some(key.clone()))), ["changed etc/key content"]);
-    // With another key, or none, nothing is known of it; its mode is all the same.
+    // With another key or none, the content is unclear, but the mode is compared.
     let other = place.path("other");
     assert!(matches!(before.again(&[], Some(other.clone())), Err(DigestError::Key { .. })) && !other.exists());
     Taken::of(&Request { key: Some(other.clone()), ..place.request() }).unwrap();
     for (other, lines) in [(Some(other), 2), (None, 1)] {
         let after = place.compared(&before, &[], other);
         assert_eq!((place.told(&after), after.unclear.len()), (vec![], lines));
-        assert_eq!(after.unclear[0] == "the key is another than that of the earlier digest", lines == 2);
+        assert_eq!(after.unclear[0] == "the key differs from that of the earlier digest", lines == 2);
     }
     place.write("etc/key", "hunter2", 0o644);
     let after = place.compared(&before, &[], Some(key.clone()));
@@ -147,7 +147,10 @@ fn what_can_not_be_read_at_either_time_is_unclear() {
     big(crate::files::MAX_FILE + 1);
     let large = place.kept(&place.request());
     assert_eq!(large.unclear().len(), 1);
-    for (before, why) in [(&small, "larger than 16 MiB"), (&large, "could not be read then: larger than 16 MiB")] {
+    for (before, why) in [
+        (&small, "larger than 16 MiB"),
+        (&large, "could not be read at the time of the earlier digest: larger than 16 MiB"),
+    ] {
         let after = place.compared(before, &[], None);
         assert_eq!(place.told(&after), [""; 0]);
         assert!(after.unclear.iter().any(|line| line.ends_with(why)), "{:?}", after.unclear);
@@ -188,9 +191,9 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
         fs::write(&path, value.to_string()).unwrap();
         Taken::read(&path).unwrap_err().to_string()
     };
-    assert!(why(&|v| v["entries"][1]["mode"] = 0o600.into()).ends_with("so it was changed"));
+    assert!(why(&|v| v["entries"][1]["mode"] = 0o600.into()).ends_with("so it was modified"));
     assert!(why(&|v| v["entries"].as_array_mut().unwrap().reverse()).ends_with("not in order"));
-    assert!(why(&|v| v["version"] = 3.into()).contains("version 3, this program knows 1: take it anew"));
+    assert!(why(&|v| v["version"] = 3.into()).contains("version 3, this program knows 1: create it again"));
     assert!(
         why(&|v| {
             v["version"] = 2.into();
@@ -198,7 +201,7 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
         })
         .contains("version 2, this program knows 1")
     );
-    // Everything that says what it is of, and how it is looked at again.
+    // All fields that describe the covered paths and how to examine them again.
     let changes: [&dyn Fn(&mut serde_json::Value); 9] = [
         &|v| v["paths"] = serde_json::json!([]),
         &|v| v["paths"][0] = "/".into(),
@@ -211,14 +214,10 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
         &|v| v["seal"] = "0".repeat(64).into(),
     ];
     for change in changes {
-        assert!(
-            why(change).ends_with("its seal is not that of what stands in it, so it was changed"),
-            "{}",
-            why(change)
-        );
+        assert!(why(change).ends_with("its seal does not match its content, so it was modified"), "{}", why(change));
     }
-    assert!(why(&|v| v["more"] = 1.into()).contains("not as in an answer of -o json"));
-    assert!(why(&|v| v["entries"] = 1.into()).contains("is no digest"));
+    assert!(why(&|v| v["more"] = 1.into()).contains("does not match the output of -o json"));
+    assert!(why(&|v| v["entries"] = 1.into()).contains("is not a valid digest"));
     fs::remove_file(&path).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     assert!(matches!(Taken::read(&path), Err(DigestError::Read(..))), "a pipe is not waited for");

@@ -1,4 +1,5 @@
-//! Which hosts a run is about: those of the inventory that `--limit` leaves, and of these those that each play means.
+//! Selects the hosts of a run: those of the inventory that match `--limit`, and of these the hosts
+//! of each play.
 
 use super::Request;
 use super::hosts::groups;
@@ -9,15 +10,15 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 
-/// Largest file of `--limit @FILE`, in bytes.
+/// Maximum size of a file for `--limit @FILE`, in bytes.
 const LIMIT_FILE_MAX: u64 = 1 << 20;
 
-/// The inventory by its names, and which of them `--limit` leaves.
+/// The inventory by names, restricted by `--limit`.
 pub(super) struct Chosen {
     pub hosts: Hosts,
 }
 
-/// The plays, each with its hosts; and warnings about patterns that name nothing.
+/// The plays, each with its hosts; and warnings about patterns that match nothing.
 type Plays = (Vec<(PlayKeys, Vec<String>)>, Vec<Fault>);
 
 impl Chosen {
@@ -48,7 +49,7 @@ impl Chosen {
         Ok(Self { hosts })
     }
 
-    /// Each play with the hosts that it means here; it may be none.
+    /// Each play with its hosts here; the list may be empty.
     pub fn plays(&self, keys: Vec<PlayKeys>) -> Result<Plays, Vec<Fault>> {
         let (mut plays, mut warnings, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for play in keys {
@@ -67,7 +68,8 @@ impl Chosen {
         if faults.is_empty() { Ok((plays, warnings)) } else { Err(faults) }
     }
 
-    /// All hosts of these plays, in the order of the inventory; this machine last, where no inventory has it.
+    /// All hosts of these plays in the order of the inventory. This machine comes last if the
+    /// inventory does not contain it.
     pub fn meant(&self, plays: &[(PlayKeys, Vec<String>)]) -> Vec<String> {
         let mut left: BTreeSet<&String> = plays.iter().flat_map(|(_, hosts)| hosts).collect();
         let mut out: Vec<String> = self.hosts.hosts.iter().filter(|host| left.remove(host)).cloned().collect();
@@ -76,7 +78,7 @@ impl Chosen {
     }
 }
 
-/// One pattern a line.
+/// One pattern per line.
 fn lines(file: &str) -> Result<Vec<String>, String> {
     let mut text = String::new();
     let read = File::open(file).and_then(|f| f.take(LIMIT_FILE_MAX + 1).read_to_string(&mut text));

@@ -1,5 +1,6 @@
-//! The files that a playbook may name: those of a directory, bounded. What can't be read is not there, and whoever names it
-//! is told so; a checkout's own leavings stay out.
+//! Loads the files that a playbook may use: those of a directory, within limits. An unreadable file
+//! counts as missing and is reported where it is used. Files of a checkout itself, such as `.git`,
+//! are omitted.
 
 use crate::model::{Fault, FileSet};
 use std::collections::BTreeMap;
@@ -8,41 +9,41 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Most files, and most bytes of all together.
+/// Maximum number of files, and of bytes in total.
 const FILES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 64 << 20;
-/// A file that is larger is left out: it could not be sent.
+/// Larger files are omitted, because they could not be sent.
 const FILE_MAX: u64 = 16 << 20;
-/// Directories in directories, at most; links can lead round in a circle.
+/// Maximum depth of directories; symlinks may form a cycle.
 const DEPTH_MAX: usize = 32;
-/// Directories of which nothing is for a playbook.
+/// Directories that contain nothing for a playbook.
 const NO_DIRECTORIES: [&str; 2] = ["node_modules", "__pycache__"];
-/// Names that tell that everything below a directory belongs together.
+/// Names that mark the root directory of a project.
 const SIGNS: [&str; 3] = ["ansible.cfg", "roles", "remoor.yml"];
-/// So many directories above the playbook may be that one.
+/// Maximum number of directories above the playbook that are searched for these names.
 const CLIMB_MAX: usize = 3;
 
-/// The playbook's files, and the name that the playbook has among them.
+/// The playbook's files, and the playbook's name among them.
 #[derive(Debug)]
 pub struct Files {
     pub set: FileSet,
-    /// Modes of all of them.
+    /// Modes of all files.
     pub modes: BTreeMap<String, u32>,
     pub playbook: String,
-    /// The directory that names are relative to; empty for the current one.
+    /// The directory to which names are relative; empty for the current one.
     pub root: PathBuf,
-    /// Below it, and too large to be among them.
+    /// Files below `root` that are too large.
     left_out: Vec<PathBuf>,
 }
 
-/// Reads what lies below `root`, or below the directory that the playbook seems to belong to: its own, or one of three above
-/// it that has `ansible.cfg`, `roles` or `remoor.yml`.
+/// Reads the files below `root`. If it is None, the project directory of the playbook is used: its
+/// own directory, or one of three above it that contains `ansible.cfg`, `roles` or `remoor.yml`.
 pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     let shown = playbook.display().to_string();
     let fault = |message: String| vec![Fault::error(&shown, 0, 0, message)];
     let real = fs::canonicalize(playbook).map_err(|e| fault(format!("can't be read: {e}")))?;
     if !real.is_file() {
-        return Err(fault("is no file".to_owned()));
+        return Err(fault("is not a file".to_owned()));
     }
     let own = real.parent().unwrap_or(Path::new("/")).to_owned();
     let root = match root {
@@ -51,7 +52,7 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
         None => root_of(&own).to_owned(),
     };
     let Some(name) = real.strip_prefix(&root).ok().and_then(Path::to_str).map(str::to_owned) else {
-        return Err(fault(format!("does not lie below {}", root.display())));
+        return Err(fault(format!("is not below {}", root.display())));
     };
     let mut load = Load {
         root: &root,
@@ -64,26 +65,26 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     load.directory(&root, 0);
     if let Some(why) = load.full {
         let fault = Fault::error(&root.display().to_string(), 0, 0, why);
-        return Err(vec![fault.hint("name the directory with the playbook, its roles and files by --root DIR")]);
+        return Err(vec![fault.hint("name the directory with the playbook, its roles and files with --root DIR")]);
     }
     let Load { set, modes, left_out, .. } = load;
     Ok(Files { set, modes, playbook: name, root: from_here(&root), left_out })
 }
 
-/// The directory that a playbook in `own` seems to belong to.
+/// The project directory of a playbook in `own`.
 pub fn root_of(own: &Path) -> &Path {
     let signed = |dir: &&Path| SIGNS.iter().any(|sign| dir.join(sign).exists());
     own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(own)
 }
 
-/// `root` as it is shown: relative where it is below the current directory, or is it.
+/// `root` for messages: relative if it is the current directory or below it.
 fn from_here(root: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(fs::canonicalize).unwrap_or_default();
     root.strip_prefix(&here).unwrap_or(root).to_owned()
 }
 
 impl Files {
-    /// A fault with its file named as from the current directory.
+    /// The fault with a file name relative to the current directory.
     pub fn shown(&self, mut fault: Fault) -> Fault {
         if self.set.get(&fault.file).is_some() {
             fault.file = self.root.join(&fault.file).display().to_string();
@@ -91,13 +92,13 @@ impl Files {
         fault
     }
 
-    /// Warnings about files that are not among them for their size, for whoever misses one.
+    /// Warnings about files that were omitted for their size, for a user who misses one.
     pub fn left_out(&self) -> impl Iterator<Item = Fault> {
-        let message = format!("is left out: larger than {} MiB, which no plan takes", FILE_MAX >> 20);
+        let message = format!("is omitted: larger than {} MiB, the maximum of a plan", FILE_MAX >> 20);
         self.left_out.iter().map(move |path| Fault::warn(&path.display().to_string(), 0, 0, message.clone()))
     }
 
-    /// Whether any text has this word.
+    /// Whether any file contains this word.
     pub fn say(&self, word: &str) -> bool {
         self.set.0.values().any(|bytes| bytes.windows(word.len()).any(|part| part == word.as_bytes()))
     }
@@ -136,7 +137,7 @@ impl Load<'_> {
         }
     }
 
-    /// Once, however many links lead to it.
+    /// Recorded once, however many symlinks lead to it.
     fn leave_out(&mut self, path: &Path) {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if !self.left_out.contains(&real) {
@@ -160,7 +161,7 @@ impl Load<'_> {
         self.modes.insert(key.to_owned(), mode);
         self.set.0.insert(key.to_owned(), content);
         if self.set.0.len() > FILES_MAX {
-            self.full = Some(format!("more than {FILES_MAX} files lie below it"));
+            self.full = Some(format!("more than {FILES_MAX} files are below it"));
         }
     }
 }

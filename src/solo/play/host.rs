@@ -1,4 +1,5 @@
-//! One host: a session, its events as they come, and how it ended. Whatever happens to the session is this host's end alone.
+//! One host: a session, its events as they arrive, and its end. Any error of the session concerns
+//! only this host.
 
 use super::prepare::Host;
 use super::road::{Road, usual_state_dir};
@@ -13,25 +14,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// A run has no time limit of its own; this one is only to be a number.
+/// A run has no time limit of its own; the executor needs some number.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Events that were read and not yet told; more stay with the session, and slow the run down.
+/// Maximum number of events that were read but not reported yet. More stay in the session and slow
+/// the run down.
 const EVENTS: usize = 64;
 
-/// What all hosts of a run share.
+/// The values shared by all hosts of a run.
 #[derive(Clone)]
 pub(super) struct Shared {
-    /// Err: nobody can be logged in to.
+    /// Err: no host can be reached.
     pub remote: Result<Option<Arc<Remote>>, SshError>,
     pub order: Arc<PlayOrder>,
     pub diff: bool,
     pub ending: watch::Receiver<Ending>,
     pub tell: mpsc::Sender<Told>,
-    /// At most one for each play of each host.
+    /// At most one message for each play of each host.
     pub progress: mpsc::UnboundedSender<(String, Progress)>,
 }
 
-/// How a host's part ended.
+/// The end of a host's run.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     pub state: HostState,
@@ -39,7 +41,7 @@ pub(super) struct Ended {
     pub message: Option<String>,
     pub failure: Option<FailureView>,
     pub owed: Vec<String>,
-    /// By a task whose failure is everybody's.
+    /// Caused by a task whose failure stops all hosts.
     pub fatal: bool,
 }
 
@@ -54,13 +56,13 @@ impl Ended {
         Self { state, recap, message: Some(message.into()), failure: None, owed: Vec::new(), fatal: false }
     }
 
-    /// This side has failed.
+    /// An internal error on this side.
     pub fn defect() -> Self {
         Self::early(HostState::Unknown, "defect of remoor")
     }
 }
 
-/// Runs the host's plan as far as `through` lets it, and tells all of it.
+/// Runs the host's plan as far as `through` allows, and reports everything.
 pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<Through>) {
     let begun = Instant::now();
     let (name, connection) = (host.name.clone(), host.road.word().to_owned());
@@ -70,7 +72,7 @@ pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receive
     let _nobody_waits = shared.progress.send((host.name, Progress::Ended(Box::new(ended))));
 }
 
-/// The end of a host that no play was let begin on.
+/// The end of a host for which no play was started.
 pub(super) async fn not_begun(host: &Host, shared: &Shared) -> Ended {
     let ended = Ended::early(HostState::Cancelled, "not begun");
     told(host, &ended, Instant::now(), shared).await;
@@ -91,7 +93,7 @@ async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<
     let mut ending = shared.ending.clone();
     let opened = tokio::select! {
         opened = open(host, shared) => opened,
-        // Nothing runs there yet, so nothing is lost.
+        // Nothing runs on the host yet, so nothing is lost.
         _ = ending.wait_for(|ending| *ending != Ending::Not) => return Ended::early(HostState::Cancelled, "not begun"),
     };
     let mut session = match opened {
@@ -109,11 +111,11 @@ async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<
 async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
     match (&host.road, &shared.remote) {
         (Road::Here { named }, _) => {
-            // By its path, not as /proc/self: with sudo that would be another program.
+            // The real path, not /proc/self: with sudo that would be another program.
             let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
             let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
-            let state_dir =
-                state_dir.ok_or_else(|| SshError::Local("HOME says no place for the state of a run".to_owned()))?;
+            let state_dir = state_dir
+                .ok_or_else(|| SshError::Local("HOME is not set to a directory for the state of a run".to_owned()))?;
             let sudo = ["sudo", "-n", "--"].iter().filter(|_| host.sudo).map(OsString::from);
             let mut program: Vec<OsString> = sudo.collect();
             program.extend([own.into(), "exec".into(), "-".into()]);
@@ -126,7 +128,8 @@ async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
     }
 }
 
-/// The final reply to `order`; passes on which plays may begin, and when the run is to end early.
+/// Runs `order` and returns its final reply. Meanwhile it forwards which plays may begin, and
+/// requests to stop early.
 async fn ordered(
     session: &mut Session,
     order: Order,
@@ -162,7 +165,7 @@ async fn ordered(
     reply
 }
 
-/// What is wrong, and what may be done about it.
+/// The error, with what the user can do about it.
 fn unreachable(error: &SshError) -> String {
     match error {
         SshError::Auth(said) if said.contains("sudo") => {
@@ -170,21 +173,23 @@ fn unreachable(error: &SshError) -> String {
         }
         SshError::HostKeyChanged { offered: Some(offered), .. } => {
             format!(
-                "it shows another host key ({offered}) than known_hosts has: reinstalled, or not the host; nothing was sent"
+                "its host key ({offered}) differs from the one in known_hosts: it was reinstalled, or it is another \
+                 host; nothing was sent"
             )
         }
         SshError::HostKeyChanged { offered: None, .. } => {
-            "no host key of it is in known_hosts; compare it, then log in once by ssh, or add it with ssh-keyscan"
+            "its host key is not in known_hosts; verify the key, then log in once with ssh, or add it with ssh-keyscan"
                 .to_owned()
         }
         _ => error.to_string(),
     }
 }
 
-/// What ended under way, the executor or the connection to it, and what may be done about it.
+/// The error that interrupted a run, in the executor or the connection, with what the user can do
+/// about it.
 fn interrupted(error: &SshError) -> String {
     match error {
-        SshError::Ended(_) => format!("{error}; the host's kernel log may say who ended it, then play again"),
+        SshError::Ended(_) => format!("{error}; check the host's kernel log for the cause, then play again"),
         SshError::Lost(_) => {
             format!("{error}; the run there ends after its task, play again once the host answers")
         }
@@ -192,16 +197,16 @@ fn interrupted(error: &SshError) -> String {
     }
 }
 
-/// The events of one host on their way out.
+/// Processes the events of one host.
 struct Heard {
     host: String,
     shared: Shared,
     tally: Tally,
-    /// Something was begun there.
+    /// Whether something was started on the host.
     any: bool,
 }
 
-/// Of an event, what is told on.
+/// The events that are reported.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Event {
@@ -278,7 +283,7 @@ impl Heard {
     fn lost(&mut self, message: String) -> Ended {
         let mut recap = self.tally.recap(false, 0, 0);
         recap.unknown += 1;
-        let message = format!("{message}; what the task under way did is not known");
+        let message = format!("{message}; the effect of the interrupted task is unknown");
         Ended { recap, ..Ended::early(HostState::Unknown, message) }
     }
 
@@ -306,7 +311,7 @@ impl Heard {
 }
 
 impl Shared {
-    /// Tells on. A reader that is slow slows this host down; one that is gone does not.
+    /// Reports an event. A slow reader slows this host down; a reader that has gone does not.
     pub async fn say(&self, told: Told) {
         let _nobody_listens = self.tell.send(told).await;
     }

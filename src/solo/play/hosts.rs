@@ -1,4 +1,4 @@
-//! The variables that a playbook sees of each host, as Ansible names them.
+//! The variables of each host for a playbook, with Ansible's names.
 
 use super::Request;
 use super::files::Files;
@@ -7,10 +7,10 @@ use crate::playbook::{HostContext, Shared};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The version of Ansible whose documents remoor follows; playbooks ask for it.
+/// The version of Ansible whose documentation remoor follows; playbooks test it.
 const ANSIBLE: (u32, u32, u32) = (2, 19, 0);
 
-/// What is the same for all hosts.
+/// The values that are the same for all hosts.
 pub(super) struct Hosts<'a> {
     inventory: &'a AnsibleInventory,
     common: Map<String, Value>,
@@ -18,7 +18,8 @@ pub(super) struct Hosts<'a> {
 }
 
 impl<'a> Hosts<'a> {
-    /// `hostvars` is made only where something reads it: it holds all variables of all hosts.
+    /// `hostvars` is created only if something reads it, because it contains all variables of all
+    /// hosts.
     pub fn new(sources: &'a Sources, files: &Files, request: &Request) -> Self {
         let inventory = &sources.inventory;
         let mut common = Map::new();
@@ -54,12 +55,13 @@ impl<'a> Hosts<'a> {
         Self { inventory, common, shared }
     }
 
-    /// The large ones among those that are the same for all hosts; they are made once.
+    /// The large values that are the same for all hosts; they are created once.
     pub fn shared(&self) -> &BTreeMap<String, Shared> {
         &self.shared
     }
 
-    /// One host with its own variables and the small ones of all; it may be this machine without being in the inventory.
+    /// One host with its own variables and the small shared ones. It may be this machine without an
+    /// inventory entry.
     pub fn context(&self, name: &str) -> HostContext {
         let mut vars = own(self.inventory, name);
         vars.extend(self.common.clone());
@@ -82,7 +84,7 @@ fn own(inventory: &AnsibleInventory, name: &str) -> Map<String, Value> {
     vars
 }
 
-/// Each group with all its hosts, those of its children too, in the order of the inventory.
+/// Each group with all its hosts, including those of its children, in the order of the inventory.
 pub(super) fn groups(sources: &Sources) -> BTreeMap<String, Vec<String>> {
     let names = sources.inventory.groups.keys().map(|name| (name.clone(), Vec::new()));
     let mut groups: BTreeMap<String, Vec<String>> = names.collect();

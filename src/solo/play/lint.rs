@@ -1,5 +1,5 @@
-//! Playbooks in a directory that is no fleet: each is compiled for the hosts that it means, as `remoor play` does it before it
-//! touches any. Contacts nobody.
+//! Lints playbooks in a directory that is not a fleet: each is compiled for its hosts, like `remoor
+//! play` does before it touches a host. Contacts no host.
 
 use super::prepare::NOBODY;
 use super::{Login, Request, files, prepare};
@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where an inventory lies whose place no `ansible.cfg` tells, the first that is there.
+/// Names of an inventory if `ansible.cfg` does not set one; the first existing one is used.
 const INVENTORIES: [&str; 8] =
     ["inventory", "inventory.yml", "inventory.yaml", "inventory.ini", "hosts", "hosts.yml", "hosts.yaml", "hosts.ini"];
-/// Directories that hold parts of playbooks, and none that could be played.
+/// Directories that contain parts of playbooks, but none that can be run.
 const PARTS: [&str; 12] = [
     "roles",
     "tasks",
@@ -28,16 +28,17 @@ const PARTS: [&str; 12] = [
     "library",
     "node_modules",
 ];
-/// Directories in directories that are looked into.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 3;
-/// A larger file is no playbook, in bytes.
+/// A larger file, in bytes, is not a playbook.
 const PLAYBOOK_MAX: u64 = 1 << 20;
-/// The host of all groups where there is no inventory.
+/// The host in all groups if there is no inventory.
 const ANY_HOST: &str = "any-host";
 
-/// Every fault of the playbooks below `dir`, warnings too, each once. Its inventory is the one that `ansible.cfg` names, or
-/// lies in one of the usual places; an executable one is run. Without one each playbook is taken for one host that is in
-/// every group it names, and what may be a variable of an inventory is only warned of.
+/// All faults and warnings of the playbooks below `dir`, each once. Its inventory is the one in
+/// `ansible.cfg` or in one of the usual places; an executable one is run. Without an inventory,
+/// each playbook is compiled for one host that is in every group it names. Undefined variables are
+/// then only warnings, because an inventory may define them.
 pub fn lint(dir: &Path) -> Vec<Fault> {
     let mut playbooks = Vec::new();
     find(dir, 0, &mut playbooks);
@@ -78,7 +79,7 @@ fn of(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
         } else if !known && fault.message.contains("is undefined") {
             fault.warning = true;
             fault.hint = Some(
-                "an inventory may define it; none is there as `inventory` or `hosts`, nor named by ansible.cfg"
+                "an inventory may define it; none exists as `inventory` or `hosts`, or is named in ansible.cfg"
                     .to_owned(),
             );
         }
@@ -86,14 +87,15 @@ fn of(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
     faults
 }
 
-/// `dir`, unless the playbook seems to belong to a directory above it, or lies elsewhere by a link: then None.
+/// `dir`, unless the playbook's project directory is above it, or a symlink leads elsewhere: then
+/// None.
 fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
     let (dir, playbook) = (fs::canonicalize(dir).ok()?, fs::canonicalize(playbook).ok()?);
     files::root_of(playbook.parent()?).starts_with(&dir).then_some(dir)
 }
 
-/// A directory with an inventory in which one host is in all groups that the playbook asks for, and none in those that it
-/// leaves out.
+/// A temporary directory with an inventory. Its one host is in all groups that the playbook uses,
+/// and in none that it excludes.
 fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, Vec<Fault>> {
     let files = files::read(playbook, root)?;
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
@@ -105,7 +107,7 @@ fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, V
             Some(name) => (true, name),
             None => (false, pattern.trim().trim_start_matches('&')),
         };
-        // A name that the wildcard fits.
+        // A name that matches the wildcard.
         let name = name.split('[').next().unwrap_or_default().replace(['*', '?'], "x");
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
         if !plain || LOCAL.contains(&name.as_str()) || ["all", "ungrouped", "x"].contains(&name.as_str()) {
@@ -124,7 +126,8 @@ fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, V
     Ok(dir)
 }
 
-/// Files below `dir` that are lists of plays, in order. One that can't be read as YAML is among them if it begins as one.
+/// Collects the files below `dir` that are lists of plays, in order. An unreadable YAML file is
+/// included if it begins like one.
 fn find(dir: &Path, depth: usize, out: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -145,7 +148,7 @@ fn find(dir: &Path, depth: usize, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a text is a list whose entries have the key that only plays have, or name playbooks.
+/// Whether a text is a list whose entries have a key that only plays have, or import playbooks.
 fn plays(text: &str) -> bool {
     let lines = || text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty());
     let first = lines().find(|line| !line.starts_with("---"));
@@ -158,7 +161,8 @@ fn plays(text: &str) -> bool {
     first.is_some_and(|line| line.trim_start().starts_with("- ")) && lines().any(has_key)
 }
 
-/// What the `ansible.cfg` of `dir` names, or what lies in a usual place; empty where there is none.
+/// The inventory that `ansible.cfg` in `dir` names, or the one in a usual place; empty if there is
+/// none.
 fn inventory(dir: &Path) -> Vec<String> {
     let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
     let mut section = "";
@@ -182,7 +186,7 @@ fn inventory(dir: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The faults of a directory with these files, one a line, named as from it.
+    /// The faults of a directory with these files, one per line, with relative names.
     fn told(files: &[(&str, &str)]) -> String {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -206,12 +210,12 @@ mod tests {
         assert!(said.contains("DIR/roles/base/tasks/main.yml:1:") && said.contains("nope"), "{said}");
         assert!(said.contains("unknown play keyword `tusks`") && !said.contains("nonsense"), "{said}");
         let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
-        // What lies beside the playbook's own directory is there too.
+        // Files beside the playbook's own directory are also available.
         let beside = "- hosts: all\n  tasks: [{template: {src: ../shared/t.j2, dest: /x}}]\n";
         let said = told(&[("site.yml", &good), ("plays/own.yml", beside), ("shared/t.j2", "x\n")]);
         assert!(said.starts_with("DIR/site.yml:3:") && said.contains("warning: ") && said.contains("`port`"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
-        // An error of YAML is one, and a directory of nothing is told so.
+        // A YAML error is reported, and so is a directory without playbooks.
         assert!(told(&[("site.yml", "- hosts: all\n  tasks: [\n")]).contains("site.yml:"));
         assert!(told(&[("a.yml", "x: 1\n")]).contains("no playbook"));
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! Request -> prepare: files, inventory, a plan for each host -> Prepared -> run: a session for each host -> Told, Summary
 //! ```
-//! Every host's plan is compiled before any host is touched. What runs on a host runs in an executor there, as in an attempt
-//! of the managers; on this machine in a process of its own.
+//! Every host's plan is compiled before any host is touched. On a remote host the plan runs in an
+//! executor, like in an attempt of the managers; on this machine it runs in a separate process.
 
 mod chosen;
 mod files;
@@ -28,39 +28,40 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a person asked for.
+/// The options of the user.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub playbook: PathBuf,
-    /// Directory that everything lies below which the playbook names; None: found by where the playbook is.
+    /// Directory that contains all files of the playbook; None: determined from the playbook's
+    /// location.
     pub root: Option<PathBuf>,
-    /// Paths, or lists of hosts with a comma; empty: this machine alone, as `localhost`.
+    /// Paths, or comma-separated lists of hosts; empty: only this machine, as `localhost`.
     pub inventory: Vec<String>,
-    /// Patterns.
+    /// Host patterns.
     pub limit: Vec<String>,
     pub tags: Vec<String>,
     pub skip_tags: Vec<String>,
-    /// The strongest variables.
+    /// Variables with the highest precedence.
     pub extra: Map<String, Value>,
     pub check: bool,
     pub diff: bool,
-    /// Hosts at once; at least 1.
+    /// Maximum number of hosts at the same time; at least 1.
     pub forks: usize,
-    /// Tasks are root's where nothing says otherwise.
+    /// Tasks run as root unless they say otherwise.
     pub elevated: bool,
-    /// Where a host's variables say nothing of it.
+    /// Used where a host's variables set nothing.
     pub login: Login,
-    /// Also on nodes of a fleet.
+    /// Run also on nodes of a fleet.
     pub force: bool,
 }
 
-/// How to get to a host.
+/// How to connect to a host.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
     pub connection: Connection,
     pub user: Option<String>,
     pub private_key: Option<PathBuf>,
-    /// An ssh_config in the place of the user's own.
+    /// An ssh_config file instead of the user's own.
     pub ssh_config: Option<PathBuf>,
     pub timeout: Duration,
 }

@@ -1,5 +1,5 @@
-//! Everything before any host is touched: the playbook's files, the inventory, a plan and a way for each host. Every fault of
-//! every host is told at once.
+//! All preparations before any host is touched: the playbook's files, the inventory, and a plan and
+//! connection for each host. All faults of all hosts are reported at once.
 
 use super::Request;
 use super::chosen::Chosen;
@@ -13,37 +13,38 @@ use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// This machine, where no inventory has it.
+/// The name of this machine if no inventory contains it.
 const LOCALHOST: &str = "localhost";
-/// Said of a playbook that has nothing to do.
-pub(super) const NOBODY: &str = "none of its plays means any host of the inventory";
-/// Largest plan that is sent, in bytes; a frame takes a little more.
+/// Message for a playbook that has nothing to do.
+pub(super) const NOBODY: &str = "none of its plays matches a host of the inventory";
+/// Maximum size of a plan in bytes; a frame is a little larger.
 const PLAN_MAX: usize = 30 << 20;
 
-/// A run that may begin.
+/// A run that is ready to start.
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) request: Request,
     /// Absolute path of the playbook.
     pub(super) playbook: PathBuf,
-    /// In the order of the inventory; none without a part in the playbook.
+    /// In the order of the inventory; only hosts that have a part in the playbook.
     pub(super) hosts: Vec<Host>,
-    /// The plays in order, each with the hosts that it means.
+    /// The plays in order, each with its hosts.
     pub(super) plays: Vec<(PlayKeys, Vec<String>)>,
     pub warnings: Vec<Fault>,
 }
 
-/// One host with what it is to do.
+/// One host with its plan.
 #[derive(Debug)]
 pub(super) struct Host {
     pub name: String,
     pub road: Road,
     pub plan: Plan,
-    /// The plan is for root, and this side can't know that the login is.
+    /// The plan needs root, and it is unknown here whether the login is root.
     pub sudo: bool,
 }
 
-/// Reads and compiles everything; runs executable inventories. Err: all faults, warnings among them, and nothing was touched.
+/// Reads and compiles everything; runs executable inventories. On an error returns all faults and
+/// warnings, and no host was touched.
 pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     let files = files::read(&request.playbook, request.root.as_deref())?;
     let sources = sources(&request, &files)?;
@@ -117,7 +118,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     Ok(Prepared { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
 }
 
-/// The inventory; without one it is this machine alone.
+/// Loads the inventory; without one it contains only this machine.
 fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
     let beside = files.root.join(&files.playbook);
     let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
@@ -131,13 +132,13 @@ fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
     Ok(sources)
 }
 
-/// Whether the host's variables say that its tasks are root's.
+/// Whether the host's variables make its tasks run as root.
 fn became(inventory: &AnsibleInventory, name: &str) -> bool {
     let host = inventory.hosts.get(name);
     host.and_then(|host| host.vars.get("ansible_become")).and_then(playbook::boolean) == Some(true)
 }
 
-/// The way to a host, unless its plan can't be run over it.
+/// The connection to a host. Fails if its plan can't be run over it.
 fn way(plan: &Plan, name: &str, roads: &Roads) -> Result<(Road, Vec<Fault>), Vec<Fault>> {
     let (road, warnings) = roads.to(name, plan.needs_root())?;
     if plan.needs_root()
@@ -157,7 +158,7 @@ fn way(plan: &Plan, name: &str, roads: &Roads) -> Result<(Road, Vec<Fault>), Vec
     }
 }
 
-/// A warning for each of `asked`, given by `option`, that is not among the `known` tags of all tasks.
+/// A warning for each tag in `asked`, given with `option`, that no task has.
 fn no_such_tag<'r>(
     option: &str,
     asked: &'r [String],
@@ -173,19 +174,20 @@ fn no_such_tag<'r>(
     unknown.map(move |tag| Fault::warn(&option, 0, 0, format!("no task has the tag `{tag}`")).hint(hint.clone()))
 }
 
-/// That there is nothing to do, which nobody asks for.
+/// The fault that no play matches any host.
 fn nobody(request: &Request, sources: &Sources) -> Fault {
     let shown = request.playbook.display().to_string();
     let fault = Fault::error(&shown, 0, 0, NOBODY);
     if request.inventory.is_empty() {
-        return fault.hint("without -i there is only this machine, as `localhost`; name an inventory with -i");
+        return fault
+            .hint("without -i the inventory contains only this machine, as `localhost`; name an inventory with -i");
     }
     let groups: Vec<&str> = sources.inventory.groups.keys().map(String::as_str).collect();
     fault.hint(format!("the inventory has {} hosts; its groups: {}", sources.order.len(), groups.join(", ")))
 }
 
 impl Prepared {
-    /// The names of the hosts that have a part in it.
+    /// The names of the hosts that have a part in the run.
     pub fn hosts(&self) -> Vec<String> {
         self.hosts.iter().map(|host| host.name.clone()).collect()
     }

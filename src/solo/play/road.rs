@@ -1,5 +1,6 @@
-//! How to get to each host: the inventory's `ansible_*` variables, over what the command line says. What would need something
-//! that remoor hasn't is refused by name; passwords are not used, and that is said.
+//! Determines the connection to each host: the inventory's `ansible_*` variables override the
+//! command line. A setting that remoor does not support is rejected by name. Passwords are not
+//! used, which is reported as a warning.
 
 use super::{Connection, Login};
 use crate::config::{AnsibleInventory, Fleet, FleetConfig};
@@ -11,10 +12,11 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The way to a host.
+/// The connection to a host.
 #[derive(Debug, Clone)]
 pub(super) enum Road {
-    /// This machine, in a process of its own; its state lies in the usual place unless one is named.
+    /// This machine, in a separate process. Its state is in the usual directory unless one is
+    /// named.
     Here {
         named: Option<PathBuf>,
     },
@@ -22,7 +24,7 @@ pub(super) enum Road {
 }
 
 impl Road {
-    /// For people and programs.
+    /// The connection's name for people and programs.
     pub fn word(&self) -> &'static str {
         match self {
             Road::Here { .. } => "local",
@@ -30,7 +32,7 @@ impl Road {
         }
     }
 
-    /// Whether it is known beforehand that the login is root.
+    /// Whether the login is root; None: unknown beforehand.
     pub fn is_root(&self) -> Option<bool> {
         match self {
             Road::Here { .. } => Some(rustix::process::geteuid().is_root()),
@@ -40,7 +42,7 @@ impl Road {
     }
 }
 
-/// What finds the roads: an inventory with the strongest variables laid over it.
+/// Finds the connections: an inventory, overridden by the variables with the highest precedence.
 pub(super) struct Roads {
     fleet: Fleet,
     login: Login,
@@ -59,7 +61,7 @@ impl Roads {
             }
         }
         let mut config = FleetConfig { inventory: "inventory".to_owned(), ..FleetConfig::default() };
-        // What nobody says, ssh's own configuration may.
+        // Values that are not set here may come from ssh's own configuration.
         config.ssh.user = login.user.clone().unwrap_or_default();
         config.ssh.port = 0;
         config.ssh.identity = login.private_key.as_ref().map(|path| path.display().to_string());
@@ -69,20 +71,21 @@ impl Roads {
         Self { fleet, login: login.clone() }
     }
 
-    /// The way to `name`, and warnings about what is not used of its variables. `sudo`: its plan needs root.
+    /// The connection to `name`, and warnings about variables that are not used. `sudo`: its plan
+    /// needs root.
     pub fn to(&self, name: &str, sudo: bool) -> Result<(Road, Vec<Fault>), Vec<Fault>> {
         let mut faults = Vec::new();
         let own = Own { fleet: &self.fleet, host: name };
-        own.refuse("ansible_become_method", &["sudo"], "remoor becomes root by sudo", &mut faults);
+        own.refuse("ansible_become_method", &["sudo"], "remoor becomes root with sudo", &mut faults);
         own.refuse("ansible_become_user", &["root"], "remoor becomes root only", &mut faults);
         let known = ["local", "ssh", "smart", "paramiko", "paramiko_ssh"];
-        own.refuse("ansible_connection", &known, "remoor goes by ssh, or is there already (local)", &mut faults);
+        own.refuse("ansible_connection", &known, "remoor connects with ssh, or runs locally (local)", &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
         let local = match own.word("ansible_connection") {
             Some(word) => word == "local",
-            // By its name it is this machine, unless the inventory says where else.
+            // The name means this machine, unless the inventory gives another address.
             None if LOCAL.contains(&name) => {
                 !["ansible_host", "ansible_port"].iter().any(|var| own.value(var).is_some())
             }
@@ -93,8 +96,8 @@ impl Roads {
         }
         let ssh = self.fleet.ssh_target(name).map_err(|fault| vec![fault])?;
         let warned = PASSWORDS.iter().filter(|var| own.value(var).is_some());
-        let warned =
-            warned.map(|var| own.fault(var, "is not used: remoor logs in by key, and sudo asks for no password"));
+        let warned = warned
+            .map(|var| own.fault(var, "is not used: remoor logs in with a key, and sudo must not ask for a password"));
         let warnings = warned.map(|fault| Fault { warning: true, ..fault }).collect();
         let target = Target {
             node: NodeName::from(name),
@@ -114,10 +117,11 @@ impl Roads {
     }
 }
 
-/// The variable that says where a host's executor keeps its state.
+/// The variable with the state directory of a host's executor.
 const STATE: &str = "remoor_state_dir";
 
-/// Where an executor keeps its state on this machine: this user's, or root's. None: this user has no place for it.
+/// The state directory of an executor on this machine, of the user or of root. None: the user has
+/// no directory for it.
 pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
     if root || rustix::process::geteuid().is_root() {
         return Some(PathBuf::from(STATE_DIR));
@@ -125,7 +129,8 @@ pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
     Some(crate::solo::state_home()?.join("remoor"))
 }
 
-/// A path of the user's, absolute and with `~` as a shell has it: ssh gets it in a file that lies elsewhere.
+/// A path of the user, made absolute and with `~` expanded like in a shell, because ssh reads it
+/// from a file in another directory.
 fn expanded(path: &str) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let path = match (path.strip_prefix("~/"), home) {
@@ -164,8 +169,8 @@ impl Own<'_> {
     fn refuse(&self, var: &str, known: &[&str], why: &str, faults: &mut Vec<Fault>) {
         let Some(value) = self.value(var) else { return };
         if !self.word(var).is_some_and(|word| known.contains(&word)) {
-            let fault = self.fault(var, &format!("is {value}, which remoor hasn't: {why}"));
-            faults.push(fault.hint("run this host by ansible-playbook"));
+            let fault = self.fault(var, &format!("is {value}, which remoor does not support: {why}"));
+            faults.push(fault.hint("run this host with ansible-playbook"));
         }
     }
 }

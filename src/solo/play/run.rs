@@ -1,7 +1,8 @@
-//! The loop over plays, batches and hosts. What to do after a host's end says the play's `Schedule`; here it is done.
+//! The loop over plays, batches and hosts. The play's `Schedule` decides what to do after a host's
+//! end; this loop does it.
 //!
-//! A host has one session for all of its plays: it waits in it, between two plays, for the hosts that begin the next one with
-//! it. What happens to one host is not the others' business, unless its play says so.
+//! A host has one session for all of its plays. Between two plays it waits for the hosts that begin
+//! the next one with it. A problem of one host does not affect the others, unless the play says so.
 
 use super::host::{self, Ended, Shared};
 use super::prepare::{Host, Prepared};
@@ -19,20 +20,20 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// How a run is to end early.
+/// How a run stops early.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     #[default]
     Not,
-    /// No host is begun; tasks that are under way are finished.
+    /// No more hosts are started; running tasks are finished.
     AfterTask,
-    /// These are ended too.
+    /// Running tasks are stopped too.
     Now,
-    /// Nobody waits for what does not end.
+    /// Tasks that do not stop are abandoned.
     GiveUp,
 }
 
-/// From outside a run: how it is to end early. Clones are the same one.
+/// Control of a run from outside: how it stops early. All clones share one state.
 #[derive(Debug, Clone)]
 pub struct Control {
     ending: Arc<watch::Sender<Ending>>,
@@ -46,13 +47,13 @@ impl Default for Control {
 }
 
 impl Control {
-    /// The next more urgent ending; says which.
+    /// Switches to the next more urgent way to stop, and returns it.
     pub fn urge(&self) -> Ending {
         let first = !self.urged.send_replace(true);
         self.ending.send_modify(|ending| {
             *ending = match *ending {
                 Ending::Not => Ending::AfterTask,
-                // By a play that is over already, and not by a person.
+                // The stop came from a play and not from the user.
                 Ending::AfterTask if first => Ending::AfterTask,
                 Ending::AfterTask => Ending::Now,
                 Ending::Now | Ending::GiveUp => Ending::GiveUp,
@@ -61,12 +62,12 @@ impl Control {
         *self.ending.borrow()
     }
 
-    /// Somebody asked for it.
+    /// The user asked for the stop.
     fn was_urged(&self) -> bool {
         *self.urged.borrow()
     }
 
-    /// A play is over for all its hosts.
+    /// A play has ended for all its hosts.
     fn stop(&self) {
         self.ending.send_modify(|ending| *ending = Ending::AfterTask.max(*ending));
     }
@@ -81,20 +82,20 @@ impl Control {
 pub(super) struct Through {
     /// The last play that it may begin.
     pub play: u32,
-    /// Hosts that failed or were not reached before it.
+    /// Hosts that failed or were unreachable before it.
     pub lost: Vec<String>,
 }
 
-/// What a host's task says to the loop.
+/// A message from a host's task to the loop.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// This play is through there.
+    /// The host has completed this play.
     Played(u32),
     Ended(Box<Ended>),
 }
 
-/// Runs all hosts to their ends. What happens is told to `tell` as it comes, last the summary, which is returned too. A
-/// reader of it that is slow slows the hosts down.
+/// Runs all hosts to their ends. Sends all events to `tell` as they occur, the summary last; it is
+/// also returned. A slow reader slows the hosts down.
 pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>) -> Summary {
     let begun = Instant::now();
     let request = &prepared.request;
@@ -125,7 +126,7 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
             forks,
         })
         .await;
-    // One host waits for nobody between two plays.
+    // A single host does not wait between two plays.
     let alone = prepared.hosts.len() == 1;
     let waiting = prepared.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
     let mut hosts = Loop {
@@ -151,7 +152,7 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
 
 struct Running {
     through: watch::Sender<Through>,
-    /// The last play that it has.
+    /// The last play of its plan.
     last: u32,
 }
 
@@ -160,13 +161,13 @@ struct Loop {
     control: Control,
     forks: usize,
     alone: bool,
-    /// Not begun.
+    /// Not started.
     waiting: BTreeMap<String, Host>,
-    /// Begun and not ended.
+    /// Started and not ended.
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: BTreeMap<tokio::task::Id, String>,
-    /// The play under way lets hosts pass that can't be reached (`ignore_unreachable`).
+    /// The current play ignores unreachable hosts (`ignore_unreachable`).
     forgiving: bool,
     news: mpsc::UnboundedReceiver<(String, Progress)>,
     summary: Summary,
@@ -176,7 +177,7 @@ impl Loop {
     async fn plays(&mut self, plays: &[(PlayKeys, Vec<String>)]) {
         let mut lost = BTreeSet::new();
         for (keys, hosts) in plays {
-            // A host that has ended, in whatever way, is no part of what follows.
+            // A host that has ended in any way takes no part in later plays.
             lost.extend(self.summary.states.keys().cloned());
             self.forgiving = keys.ignore_unreachable;
             let mut schedule = Schedule::new(keys, hosts.clone(), &lost);
@@ -195,7 +196,7 @@ impl Loop {
         }
     }
 
-    /// One batch of a play, to the end of its last host.
+    /// Runs one batch of a play until its last host has ended.
     async fn batch(&mut self, play: u32, batch: Vec<String>, schedule: &mut Schedule) {
         let mut queue: VecDeque<String> = batch.into();
         let mut busy = BTreeSet::new();
@@ -222,7 +223,7 @@ impl Loop {
         }
     }
 
-    /// Lets a host begin a play; the first time, in a session of its own.
+    /// Lets a host begin a play; the first time it starts its session.
     fn begin(&mut self, name: &str, play: u32) {
         let ended = self.summary.states.iter();
         let lost = ended.filter(|(_, state)| !matches!(state, HostState::Done | HostState::Cancelled));
@@ -239,7 +240,7 @@ impl Loop {
         }
     }
 
-    /// The next host that is through with `play`, and how; None: nobody runs.
+    /// The next host that has completed `play`, and its result; None: no host runs.
     async fn next(&mut self, play: u32) -> Option<(String, HostEnd)> {
         loop {
             if self.running.is_empty() && self.news.is_empty() {
@@ -261,7 +262,8 @@ impl Loop {
                     }
                 },
                 Some(joined) = self.tasks.join_next_with_id() => {
-                    // A defect of this side; what runs on that host stops after its task.
+                    // An internal error on this side; the run on that host stops after its current
+                    // task.
                     if let Err(e) = joined
                         && let Some(name) = self.names.get(&e.id()).cloned()
                     {
@@ -283,9 +285,9 @@ impl Loop {
         self.summary.states.insert(name.to_owned(), state);
     }
 
-    /// Waits for those that still run; those that were never begun are said to be so.
+    /// Waits for the hosts that still run, and reports those that were never started.
     async fn end(mut self) -> Summary {
-        // Their runs end by themselves; one that waited for a play would wait for ever.
+        // Their runs end on their own, but one that waits for a play would wait forever.
         if self.running.values().any(|running| running.last > running.through.borrow().play) {
             self.control.stop();
         }
@@ -298,13 +300,14 @@ impl Loop {
     }
 }
 
-/// What logs in; None where nobody is logged in to. The directory holds control sockets, and goes with the run.
+/// The SSH client; None if no host needs one. The directory contains control sockets and is removed
+/// after the run.
 fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<Sockets>), SshError> {
     if prepared.is_local() {
         return Ok((None, None));
     }
     let local = |e: std::io::Error| SshError::Local(e.to_string());
-    // Short, for the sockets in it.
+    // A short path, because the length of a socket path is limited.
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
     let place = runtime.unwrap_or_else(|| PathBuf::from("/tmp"));
@@ -319,7 +322,7 @@ fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<Sockets>),
     Ok((Some(Arc::new(Remote::new(config)?)), Some(dir)))
 }
 
-/// What this run is called in audit lines and by the lock of a node, which its sessions share: as no other is.
+/// A unique id of this run, for audit lines and for the lock of a node, which its sessions share.
 fn run_id() -> String {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {

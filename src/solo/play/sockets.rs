@@ -1,5 +1,6 @@
-//! The directory of a run's control sockets. A run that is killed can't remove it, so it holds a lock in it, and the next run
-//! of the same user removes each whose lock nobody holds.
+//! The directory of a run's control sockets. A killed run can't remove it. So each run holds a file
+//! lock in its directory, and the next run of the same user removes every directory whose lock is
+//! free.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,20 +9,21 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const PREFIX: &str = "remoor-";
-/// The file that is locked. It has this name only once it is: a directory without it is one that is just being made, or
-/// somebody else's.
+/// The lock file. It receives this name only once it is locked. A directory without it is just
+/// being created, or belongs to somebody else.
 const LOCK: &str = "in-use";
 
-/// One run's own directory, mode 0700; removed with this value.
+/// One run's own directory, mode 0700; removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Sockets {
     dir: TempDir,
-    /// Closed on exec, so that no `ssh` that outlives the run holds the lock for it.
+    /// Closed on exec, so that an `ssh` process that outlives the run does not keep the lock.
     _lock: File,
 }
 
 impl Sockets {
-    /// Makes one in `place`, and removes what killed runs left there. What can't be removed stays; it is in nobody's way.
+    /// Creates a directory in `place`, and removes those of killed runs. A directory that can't be
+    /// removed stays and does no harm.
     pub fn new_in(place: &Path) -> io::Result<Self> {
         for left in left_behind(place) {
             let _next_time = fs::remove_dir_all(left);
@@ -35,14 +37,14 @@ impl Sockets {
         Ok(Self { dir, _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// Directories of this user's runs in `place` that have ended without removing them. No link is followed, and what another
-/// user could write in is not looked into.
+/// Directories of this user's runs in `place` that ended without removing them. Symlinks are not
+/// followed, and directories that another user could write to are ignored.
 fn left_behind(place: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
     let named = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()));
@@ -54,7 +56,7 @@ fn is_own(dir: &Path) -> bool {
     fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == own && meta.mode() & 0o7777 == 0o700)
 }
 
-/// Whether its lock is there and nobody holds it.
+/// Whether its lock file exists and is not locked.
 fn is_over(dir: &Path) -> bool {
     let flags = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits();
     let lock = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(dir.join(LOCK));

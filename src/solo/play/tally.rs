@@ -1,5 +1,5 @@
-//! The recap of one host, counted as Ansible counts: by task, not by item; what changed is `ok` too, and so is what failed
-//! and was ignored.
+//! The recap of one host, counted like Ansible: by task, not by item. A changed task also counts as
+//! `ok`, and so does an ignored failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,17 +13,17 @@ pub struct Recap {
     pub skipped: u32,
     pub rescued: u32,
     pub ignored: u32,
-    /// Nobody knows what these did, or would do.
+    /// Tasks whose effect is unknown, or could not be predicted.
     pub unknown: u32,
 }
 
-/// How one item of a task ended, as far as it counts; from the weakest to what outweighs all.
+/// The result of one item of a task, ordered by precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Weight {
     Skipped,
     Ok,
     Changed,
-    /// Of a check: not run, so only the end says whether it would change anything.
+    /// In a check: not run, so only the end of the run tells whether it would change anything.
     NotRun,
     Unknown,
     Ignored,
@@ -36,14 +36,14 @@ pub struct Counted<'a> {
     /// Number in the plan, turn in the run, and whether it is a handler.
     pub task: (u32, u32, bool),
     pub item: bool,
-    /// Of an include each item is counted, of anything else the task.
+    /// For an include each item is counted, otherwise the task.
     pub include: bool,
-    /// It failed, was ignored, and has changed something all the same.
+    /// It failed, the failure was ignored, and it has changed something nevertheless.
     pub changed: bool,
     pub status: &'a str,
 }
 
-/// A task while its items come.
+/// A task whose items are still arriving.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     task: (u32, u32, bool),
@@ -52,13 +52,14 @@ struct Open {
     times: u32,
 }
 
-/// Counts while a run goes.
+/// Counts results during a run.
 #[derive(Debug, Default)]
 pub struct Tally {
     recap: Recap,
-    /// Failures that may still turn out to be rescued.
+    /// Failures that may still be rescued.
     failures: u32,
-    /// Tasks of which only the end says what they are; and items of which more was known.
+    /// Tasks whose result only the end of the run tells, and the number of items with a known
+    /// result.
     not_run: u32,
     changed_items: u32,
     unknown_items: u32,
@@ -79,7 +80,7 @@ impl Tally {
         self.changed_items += u32::from(changed);
         self.unknown_items += u32::from(weight == Weight::Unknown);
         match &mut self.open {
-            // Items of one task come one after the other.
+            // Items of one task arrive consecutively.
             Some(open) if one.item && open.task == one.task => {
                 open.times += u32::from(one.include && weight == Weight::Ok && open.weight == Weight::Ok);
                 open.weight = open.weight.max(weight);
@@ -111,8 +112,8 @@ impl Tally {
         }
     }
 
-    /// The recap so far; `failed`: the run ended by a failure, so the last one was not rescued. `changed` and `unknown`: how
-    /// many items the run's end calls so.
+    /// The recap so far. `failed`: the run ended by a failure, so the last one was not rescued.
+    /// `changed` and `unknown` are the numbers of items reported at the run's end.
     pub fn recap(&mut self, failed: bool, changed: u32, unknown: u32) -> Recap {
         self.close();
         let mut recap = self.recap;

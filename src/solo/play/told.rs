@@ -1,4 +1,5 @@
-//! What a run tells while it goes: the lines of `-o json`, whose fields are only ever added to. `docs/cli.md` lists them.
+//! The lines of `-o json` of a run. Fields are only added, never renamed. They are listed in
+//! `docs/reference/cli.md`.
 
 use super::tally::Recap;
 use crate::playbook::AttributeChange;
@@ -12,7 +13,7 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Told {
-    /// All hosts are compiled; nothing was touched so far.
+    /// All hosts are compiled; no host was touched so far.
     RunStart {
         playbook: String,
         hosts: Vec<String>,
@@ -20,7 +21,7 @@ pub enum Told {
         diff: bool,
         forks: usize,
     },
-    /// Its hosts begin with a play.
+    /// The hosts of the play begin with it.
     PlayStart {
         play: u32,
         name: String,
@@ -38,29 +39,29 @@ pub enum Told {
         item: Option<String>,
     },
     Task(TaskView),
-    /// A line that a command of this task printed.
+    /// A line printed by a command of this task.
     Output {
         host: String,
         i: u32,
         line: String,
     },
-    /// The host's part is over.
+    /// The host's run has ended.
     HostEnd {
         host: String,
         state: HostState,
         recap: Recap,
-        /// Why, where it is not over as it should be.
+        /// The reason, if it did not end normally.
         message: Option<String>,
         failure: Option<FailureView>,
-        /// Handlers that were notified and did not run; the next run of the playbook runs them.
+        /// Handlers that were notified but did not run; the next run of the playbook runs them.
         owed: Vec<String>,
         took_ms: u64,
     },
     RunEnd(Summary),
 }
 
-/// The result of one item of a task, or of a handler: the executor's event, and whose it is. Statuses are words here: an
-/// executor may know more of them than this side.
+/// The result of one item of a task, or of a handler: the executor's event and its host. Statuses
+/// are text here, because an executor may have more of them than this version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskView {
     #[serde(default)]
@@ -69,26 +70,26 @@ pub struct TaskView {
     pub handler: bool,
     /// The task's number in the host's plan.
     pub i: u32,
-    /// How many tasks the host's run had begun with this one.
+    /// Number of tasks that the host's run had started, including this one.
     #[serde(default)]
     pub turn: u32,
     pub name: String,
     pub module: String,
     pub item: Option<String>,
-    /// `ok`, `changed`, `skipped`, `failed`, `ignored`; of a check also `would-run` and `unknown`.
+    /// `ok`, `changed`, `skipped`, `failed`, `ignored`; in a check also `would-run` and `unknown`.
     pub status: String,
-    /// Of an ignored failure: something was changed all the same.
+    /// For an ignored failure: something was changed nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
-    /// The last lines of what a command printed.
+    /// The last lines that a command printed.
     #[serde(default)]
     pub stdout_tail: String,
     /// With `--diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// With `--diff`: what else of the file differs.
+    /// With `--diff`: other differences of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<AttributeChange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,43 +110,44 @@ pub struct FailureView {
     pub tail: Vec<String>,
 }
 
-/// How a host's part ended.
+/// The end of a host's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
     Done,
     /// A task failed.
     Failed,
-    /// Nothing was run there.
+    /// Nothing was run on the host.
     Unreachable,
-    /// The host refused: somebody else holds it, or it is a fleet's. Nothing was run there.
+    /// The host refused: another run holds its lock, or it is a node of a fleet. Nothing was run on
+    /// it.
     Refused,
-    /// It was begun, and nobody knows how it ended.
+    /// The run was started, and its end is unknown.
     Unknown,
-    /// Ended early because it was asked for, here or by the end of a play.
+    /// Stopped early on request of the user or by the end of a play.
     Cancelled,
 }
 
-/// How all of it ended.
+/// The result of the whole run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub recap: BTreeMap<String, Recap>,
     pub states: BTreeMap<String, HostState>,
-    /// By Ctrl-C.
+    /// Interrupted with Ctrl-C.
     pub interrupted: bool,
-    /// Why the rest was not begun, where that is so.
+    /// Why the rest was not started.
     pub stopped: Option<String>,
     pub took_ms: u64,
 }
 
 impl Summary {
-    /// Whether any host ended so.
+    /// Whether any host ended with this state.
     pub fn any(&self, state: HostState) -> bool {
         self.states.values().any(|s| *s == state)
     }
 }
 
-/// A line as programs read it.
+/// A line in the format for programs.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
     version: u32,

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
-/// One result an assertion, in the order of the files, and a summary. Times in RFC 3339, durations in nanoseconds.
+/// One result per assertion, in the order of the files, and a summary. Times are in RFC 3339,
+/// durations in nanoseconds.
 pub fn goss_json(run: &SuiteRun) -> Value {
     let counts = Counts::of(run);
     let results: Vec<Value> = run.told().map(result).collect();

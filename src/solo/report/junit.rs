@@ -1,4 +1,4 @@
-//! JUnit's XML. Whatever names and values are, it is well formed.
+//! JUnit XML. It is well formed for any names and values.
 
 use super::json::moment;
 use super::{Counts, is_bad, is_skipped, property, told, told_compact};
@@ -40,7 +40,8 @@ pub(super) fn junit(run: &SuiteRun) -> String {
     text + "</testsuite>\n"
 }
 
-/// For text and attributes. Characters that XML can't have become U+FFFD; line ends are kept by number.
+/// Escapes text and attributes. Characters that XML does not allow become U+FFFD; line ends become
+/// numeric references.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `tap`, a line for each assertion, and `nagios`, one line for all.
+//! `tap`, a line for each assertion, and `nagios`, one line in total.
 
 use super::{Counts, is_bad, is_skipped, seconds, told_compact};
 use crate::model::CheckState;
@@ -9,7 +9,7 @@ pub(super) fn tap(run: &SuiteRun) -> String {
     for (number, outcome) in run.told().enumerate() {
         let word = if is_bad(outcome) { "not ok" } else { "ok" };
         let skip = if is_skipped(outcome) { "# SKIP " } else { "" };
-        // Only at its own place a `#` is a directive.
+        // An unescaped `#` would start a TAP directive.
         text += &format!("{word} {} - {skip}{}\n", number + 1, told_compact(outcome).replace('#', "\\#"));
     }
     text

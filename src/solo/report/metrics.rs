@@ -1,4 +1,4 @@
-//! Prometheus's text, under goss's names.
+//! Prometheus text with goss's metric names.
 
 use super::{is_bad, is_skipped};
 use crate::check::Outcome;
@@ -41,7 +41,7 @@ fn family(text: &mut String, name: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
 }
 
-/// Labels are words of this program, never names of the machine.
+/// Label values are constants of this program, never names of the machine.
 fn row(text: &mut String, name: &str, labels: &[(&str, &str)], value: u128) {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
     let _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));

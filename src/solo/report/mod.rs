@@ -1,7 +1,8 @@
-//! What a run of a suite comes to, in the forms that other programs read. goss's names and keys are kept, so that what reads
-//! goss reads this. Prints nothing.
+//! The results of a suite in the formats that other programs read. goss's names and keys are kept,
+//! so that programs that read goss can read this. Prints nothing.
 //!
-//! Texts of the machine are shown as JSON, or with their control characters escaped: none of them can begin a line.
+//! Texts of the machine are written as JSON or with escaped control characters, so none of them can
+//! begin a line.
 
 mod json;
 mod junit;
@@ -17,7 +18,7 @@ use crate::model::CheckState;
 use serde_json::Value;
 use std::str::FromStr;
 
-/// A form that is goss's.
+/// An output format of goss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Documentation,
@@ -53,7 +54,7 @@ impl FromStr for Form {
     }
 }
 
-/// The run in a form, with a line end.
+/// Renders the run in a format, with a trailing newline.
 pub fn in_form(form: Form, run: &SuiteRun) -> String {
     match form {
         Form::Documentation => story::documentation(run),
@@ -67,7 +68,7 @@ pub fn in_form(form: Form, run: &SuiteRun) -> String {
     }
 }
 
-/// How many assertions there are, fail (or have no answer), and were not asked (or are waived).
+/// Number of assertions: all, failed (or unknown), and skipped (or waived).
 struct Counts {
     all: usize,
     failed: usize,
@@ -79,7 +80,7 @@ impl Counts {
         Self::among(run.outcomes.iter())
     }
 
-    /// Of those that are told, for forms whose records are counted beforehand.
+    /// Counts only the reported assertions, for formats that write the number of records first.
     fn told(run: &SuiteRun) -> Self {
         Self::among(run.told())
     }
@@ -95,7 +96,7 @@ fn is_bad(outcome: &Outcome) -> bool {
     matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
 }
 
-/// goss knows no waivers; what is waived counts neither for nor against.
+/// goss has no waivers, so a waived assertion counts as skipped.
 fn is_skipped(outcome: &Outcome) -> bool {
     matches!(outcome.result.state, CheckState::Skip | CheckState::Waived)
 }
@@ -110,12 +111,12 @@ fn subject(outcome: &Outcome) -> String {
     format!("{}: {}: {}", goss_type(&outcome.kind), one_line(&outcome.id), property(outcome))
 }
 
-/// Why there is no value, for what has no answer or none that can be compared.
+/// The message of an assertion without a comparable value.
 fn trouble(outcome: &Outcome) -> Option<&str> {
     (is_bad(outcome) && outcome.explained.is_none()).then_some(outcome.result.message.as_str())
 }
 
-/// What is told of one assertion, over several lines.
+/// The text of one assertion, on several lines.
 fn told(outcome: &Outcome) -> String {
     let subject = subject(outcome);
     if outcome.result.state == CheckState::Skip {
@@ -165,7 +166,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// With everything escaped that would end the line or steer a terminal.
+/// Escapes all characters that would end the line or control a terminal.
 fn one_line(text: &str) -> String {
     let steers = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     if !text.contains(steers) {

@@ -1,4 +1,5 @@
-//! For people who know goss: `documentation` with a line for each assertion, `rspecish` with a letter.
+//! Formats for people who know goss: `documentation` with a line for each assertion, `rspecish`
+//! with a letter.
 
 use super::{Counts, is_bad, is_skipped, one_line, seconds, shown, told};
 use crate::check::Outcome;
@@ -27,7 +28,7 @@ pub(super) fn rspecish(run: &SuiteRun) -> String {
     format!("{letters}\n\n{}", ending(run))
 }
 
-/// Title and meta, where a check has them.
+/// Title and metadata, if a check has them.
 fn heading(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(title) = &outcome.title {
@@ -42,7 +43,7 @@ fn heading(outcome: &Outcome) -> String {
     text
 }
 
-/// Everything that did not pass, check by check, and the sum.
+/// All assertions that did not pass, check by check, and the totals.
 fn ending(run: &SuiteRun) -> String {
     let mut text = String::new();
     let mut before: Option<&Outcome> = None;
