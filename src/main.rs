@@ -1,4 +1,4 @@
-//! The binary: arguments in, exit code out.
+//! The `remoor` binary. All it does is call [`remoor::cli::run`].
 
 fn main() -> std::process::ExitCode {
     remoor::cli::run(std::env::args_os())

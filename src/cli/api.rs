@@ -1,4 +1,4 @@
-//! The managers that a command asks: this machine's daemon, or those named with `--manager`, one after the other.
+//! The managers that a command asks: the daemon of this machine, or those of `--manager`, one after the other.
 
 use super::args::Connection;
 use super::error::Stop;
@@ -12,12 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
 
-/// For questions.
+/// Timeout of read requests.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
-/// For orders that examine a node over SSH first; more than a manager allows itself.
+/// Timeout of write requests. They may examine a node over SSH first, so it is longer than the manager's own timeout.
 const EXAMINE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Asks one after the other. Only where nothing was sent is the next one asked; the first failure is the one that is told.
+/// Asks one manager after the other. The next one is asked only if nothing was sent to the one before. If all fail, the
+/// first failure is returned.
 macro_rules! ask {
     ($api:expr, $client:ident => $ask:expr) => {{
         let mut first = None;
@@ -29,12 +30,12 @@ macro_rules! ask {
                 other => return other,
             }
         }
-        let reason = "no manager was named".to_owned();
+        let reason = "no manager is given".to_owned();
         Err(first.unwrap_or(ApiError::Unreachable { addr: String::new(), reason }))
     }};
 }
 
-/// Cheap to clone.
+/// The API of the managers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Api {
     /// Never empty.
@@ -42,7 +43,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Reads the credentials if there are any to read; connects to nobody yet.
+    /// Reads the credentials, if `--manager` is used. Does not connect yet.
     pub fn open(connection: &Connection) -> anyhow::Result<Self> {
         if connection.manager.is_empty() {
             return Ok(Self { clients: vec![Client::unix(&connection.socket)] });
@@ -50,7 +51,7 @@ impl Api {
         let wrong = |e: &dyn std::error::Error| {
             Stop::new(Exit::Usage, "the operator's credentials can't be used")
                 .cause(e)
-                .next("--credentials FILE, as remoor init wrote it")
+                .next("--credentials FILE, with the file that remoor init or remoor key operator wrote")
         };
         let file =
             connection.credentials.as_deref().ok_or_else(|| Stop::usage("--manager needs --credentials FILE"))?;
@@ -79,7 +80,7 @@ impl Api {
     }
 }
 
-/// Without what asks for nothing: an older manager refuses keys that it does not know, and need not be told of those unused.
+/// Removes unset fields: an older manager rejects unknown keys, even unused ones.
 fn lean(mut body: Value) -> Value {
     if let Value::Object(fields) = &mut body {
         fields.retain(|_, value| match value {
@@ -94,7 +95,7 @@ fn lean(mut body: Value) -> Value {
     body
 }
 
-/// Of an order that nobody took, as in the middle of a fail-over: says so where the error does not.
+/// Adds "nothing was changed" to the error of an order that no manager accepted, for instance during a failover.
 pub fn not_begun(mut error: ApiError) -> ApiError {
     let text = match &mut error {
         ApiError::Unreachable { reason, .. } | ApiError::Identity { reason, .. } => reason,
@@ -111,7 +112,7 @@ pub fn not_begun(mut error: ApiError) -> ApiError {
     error
 }
 
-/// Whether a manager that comes back, or another one, may answer.
+/// Whether a retry may succeed, with this manager or another one.
 pub fn temporary(error: &ApiError) -> bool {
     match error {
         ApiError::Identity { .. } => false,
@@ -120,7 +121,7 @@ pub fn temporary(error: &ApiError) -> bool {
     }
 }
 
-/// A name as one part of a path.
+/// A name, percent-encoded as one segment of a URL path.
 pub fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -137,13 +138,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_can_not_leave_their_place_in_a_path() {
+    fn names_are_escaped_in_paths() {
         assert_eq!(segment("w1.example-2"), "w1.example-2");
         assert_eq!(segment("../a?b c/ü"), "..%2Fa%3Fb%20c%2F%C3%BC");
     }
 
     #[test]
-    fn what_nobody_took_is_said_to_have_changed_nothing_and_what_may_be_done_is_not() {
+    fn only_orders_that_were_not_accepted_say_that_nothing_was_changed() {
         let status = |code: &str, message: &str| ApiError::Status {
             code: code.to_owned(),
             message: message.to_owned(),
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_says_what_it_asks_for_and_no_more() {
+    fn unset_fields_of_an_order_are_not_sent() {
         use crate::rpc::view::{OrderRequest, OrdersRequest};
         let request = OrderRequest { now: true, services: vec!["web".to_owned()], ..OrderRequest::default() };
         let batch = OrdersRequest { order: "resetup".to_owned(), nodes: vec!["w1".to_owned()], request };

@@ -1,10 +1,11 @@
-//! The command line as clap sees it: every verb, flag and help text. `docs/cli.md` says the same at length, and a test
-//! holds the two together. Decides nothing.
+//! The command line as clap reads it: all commands, flags and help texts. `docs/reference/cli.md` documents them in
+//! full; a test requires that no command and no flag is missing there.
 
 mod ask;
 mod check;
 mod digest;
 mod disaster;
+mod headings;
 mod keys;
 mod local;
 mod order;
@@ -19,25 +20,27 @@ pub use local::*;
 pub use order::*;
 pub use play::*;
 
+use super::duration::Span;
 use super::exit;
 use super::format::Format;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Where the daemon of this machine answers.
+/// The daemon of this machine listens here.
 pub const SOCKET: &str = "/run/remoor/remoor.sock";
 
-/// Finds out why a server was away, whether its configuration drifted, and sets it up again.
+/// Find out why a server was away and whether its configuration drifted, and set it up again
 #[derive(Debug, Parser)]
 #[command(name = "remoor", version, arg_required_else_help = true, max_term_width = 100, propagate_version = true)]
-#[command(long_about = "Finds out why a server was away, whether its configuration drifted, and sets it up again.
+#[command(long_about = "Find out why a server was away and whether its configuration drifted, and set it up again.
 
 Examples:
-  remoor status                    what is up, what drifted, what is being done
-  remoor why w1                    the whole story of one node
-  remoor resetup w1                clean up and provision w1, if it drifted
+  remoor status                    which nodes are up, which drifted, what remoor does about it
+  remoor why w1                    the full story of one node, and what to do next
+  remoor diff w1                   what differs on w1
+  remoor resetup w1                clean up and provision w1 again, if it drifted
   remoor lint fleet && remoor apply fleet
-  remoor status --exit-code        1 unless all is as desired, for scripts")]
+  remoor status --exit-code        exit code 1 unless every node is as desired; for scripts")]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
@@ -45,190 +48,207 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Show every node: up or not, drifted or not, and what is being done about it
-    #[command(long_about = "Show every node: up or not, drifted or not, and what is being done about it.
+    /// Show all nodes: presence, drift, and what remoor does about it
+    #[command(long_about = "Show all nodes: presence, drift, and what remoor does about it.
 
 Examples:
   remoor status
-  remoor status --exit-code --quiet    which are not as desired; 1 if any is
-  remoor status --watch=2s")]
+  remoor status --exit-code --quiet    names of the nodes that are not as desired; 1 if there are any
+  remoor status --watch=2s             repeat every 2 seconds")]
     Status(StatusArgs),
-    /// List the nodes with addresses and roles, or describe one
+    /// List the nodes with their addresses and roles, or describe one node
     Nodes(NodesArgs),
-    /// List Raft's own members: who votes, who learns, how far behind, and what is nobody's
-    #[command(
-        long_about = "List Raft's own members: who votes, who learns, how far behind they are, when they answered last,
-and what is nobody's. Changes nothing; works without a majority too, and says then that it is stale.
+    /// List the Raft members: voters, learners, replication lag, orphans
+    #[command(long_about = "List the Raft members: voters and learners, how far each one is behind the leader, when it
+last answered, and orphans (members that belong to no node). Changes nothing. Works without a quorum
+too; the answer is then marked as stale.
 
 Examples:
   remoor raft-members
-  remoor raft-members --table    how many losses so many managers survive"
-    )]
+  remoor raft-members --table    how many failures a cluster of 1 to 9 managers survives")]
     RaftMembers(RaftMembersArgs),
-    /// Follow what happens, line by line, until Ctrl-C
+    /// Print events as they happen, one per line, until Ctrl-C
     Watch(WatchArgs),
-    /// Show what happened: absences, verdicts, re-setups, orders
+    /// Show past events: absences, verdicts, re-setups, operator commands
     History(HistoryArgs),
-    /// Tell the whole story of a node: away since when, why, verdict, what was not done and why, next steps
+    /// Explain the state of a node: cause, verdict, what was not done and why, next steps
     Why(WhyArgs),
-    /// List, show, follow and cancel re-setups
+    /// List, show, follow and cancel jobs (re-setups, decommissionings, undos)
     #[command(subcommand)]
     Job(JobVerb),
-    /// Wait until nodes are as asked
-    #[command(long_about = "Wait until nodes are as asked: 0 when they are, 1 when the time is over.
+    /// Wait until nodes have reached a state
+    #[command(
+        long_about = "Wait until nodes have reached a state. Exit code 0: reached. 1: not reached before the timeout.
 
 Examples:
-  remoor wait w1 --for=clean --timeout=5m")]
+  remoor wait w1 --for=clean --timeout=5m"
+    )]
     Wait(WaitArgs),
-    /// Examine nodes now over SSH: digest and checks; or run check files on this machine
-    #[command(long_about = "Examine nodes now over SSH: digest and checks; runs nothing else.
+    /// Examine nodes over SSH now, or run check files on this machine
+    #[command(long_about = "Examine nodes over SSH now: compare their files with the digest and run their checks.
+Changes nothing on the nodes.
 
-With --file, run check files on this machine instead, goss's or remoor's: no cluster, no daemon
-and no data directory are needed. With --add, write a check of what this machine has now.
+With --file, run check files (goss's format or remoor's) on this machine instead. This needs no
+cluster, no daemon and no data directory. With --add, write a check for the present state of this
+machine.
 
 Examples:
   remoor check w1
-  remoor check --file goss.yaml                     1 if anything fails or can't be told
-  remoor check --file checks/ --vars vars.yml       a directory; files with a `remoor:` block too
+  remoor check --file goss.yaml                     1 if a check fails or has no answer
+  remoor check --file checks/ --vars vars.yml       all check files of a directory
   remoor check --file - --retry-timeout 1m < goss.yaml
   remoor check --file goss.yaml -o junit > report.xml
   remoor check --add file /etc/nginx/nginx.conf --file goss.yaml")]
     Check(CheckArgs),
     /// Show how the files of a node differ from what they should be
     Diff(DiffArgs),
-    /// Take what is on a node as its baseline; runs nothing
-    #[command(long_about = "Take what is on a node as its baseline, and show what changed; runs nothing.
+    /// Record the present state of a node as its baseline; runs nothing
+    #[command(long_about = "Record the present state of a node as its baseline, and show what changed; runs nothing.
 
 Examples:
-  remoor adopt w1                      everything that is declared
-  remoor adopt w1 /etc/etcd/etcd.conf  keep this night's hot-fix
+  remoor adopt w1                      all files that the fleet declares
+  remoor adopt w1 /etc/etcd/etcd.conf  only this file: keep last night's hot-fix
   remoor adopt --group web")]
     Adopt(AdoptArgs),
-    /// Clean up and provision nodes again, where they drifted
+    /// Clean up and provision nodes again, if they drifted
     #[command(
-        long_about = "Clean up and provision nodes again, where they drifted. Follows the job; Ctrl-C only stops following.
+        long_about = "Clean up and provision nodes again, if they drifted. The command follows the job; Ctrl-C stops
+following, not the job.
 
 Examples:
   remoor resetup w1
-  remoor resetup w1 --check                   what would be done; nothing is run
-  remoor resetup w1 --service etcd --force    also if nothing drifted
+  remoor resetup w1 --check                   show what would be done; nothing is run
+  remoor resetup w1 --service etcd --force    even if nothing drifted
   remoor resetup --group web --detach"
     )]
     Resetup(ResetupArgs),
-    /// Put back the files that an attempt copied aside, and hold the node
-    #[command(long_about = "Put back the files that an attempt copied aside before it touched them, and hold the node.
+    /// Restore the files that an attempt backed up, and hold the node
+    #[command(long_about = "Restore the files that an attempt backed up before it changed them, and hold the node.
 
-ATTEMPT is the id that `remoor job show` prints; the first attempt of a job has the job's number. Only files are put
-back: units are neither started nor stopped, packages stay. The node is examined at once and then held until
-`remoor resume NODE`, so that nothing sets it up again by itself. A node keeps the copies of its last 5 attempts.
+ATTEMPT is the id that `remoor job show` prints. The first attempt of a job has the number of the
+job. Only files are restored: units are neither started nor stopped, and packages stay. The node is
+examined at once. It is then held until `remoor resume NODE`, so that it is not set up again
+automatically. A node keeps the backups of its last 5 attempts.
 
 Examples:
   remoor undo 17")]
     Undo(UndoArgs),
-    /// Check a fleet directory and make it the current generation; contacts no node
+    /// Validate a fleet directory and make it the current generation; contacts no node
     Apply(ApplyArgs),
-    /// Check a fleet directory: configuration, playbooks, checks, templates; or one of playbooks alone
+    /// Validate a fleet directory: configuration, playbooks, checks, templates
     Lint(LintArgs),
-    /// Roll the current generation out to nodes, the first one alone
+    /// Roll the current generation out to nodes, to a canary first
     Update(UpdateArgs),
-    /// Print the inventory as Ansible reads it from a script
+    /// Print the inventory in the format of an Ansible inventory script
     Inventory(InventoryArgs),
     /// Provision new nodes for the first time
     Commission(CommissionArgs),
-    /// Clean nodes up and provision them no more
+    /// Clean up nodes and do not provision them again
     Decommission(DecommissionArgs),
-    /// Clean nodes up and keep them empty; a manager goes on voting
+    /// Clean up nodes and keep them empty; a manager keeps its vote
     #[command(
-        long_about = "Clean nodes up and keep them empty: nothing is provisioned on them until `remoor resume NODE`. A manager goes on voting.
+        long_about = "Clean up nodes and keep them empty: nothing is provisioned on them until `remoor resume NODE`.
+A manager keeps its vote.
 
-Asks first, and prints the services. Refused where too few of a group with `quorum` would be left.
-A machine that is only to manage is drained from the first: init --drain, join --drain.
+Prints the affected services and asks for confirmation. Refused if a group with `quorum` would lose
+its majority. To set up a machine as a manager without services, use init --drain or join --drain.
 
 Examples:
   remoor drain m1
-  remoor drain m1 --confirm m1       without asking
-  remoor resume m1                   and remoor commission m1: as before"
+  remoor drain m1 --confirm m1       without a prompt
+  remoor resume m1                   then remoor commission m1: undoes the drain"
     )]
     Drain(DecommissionArgs),
-    /// Say what fails together: a rack, a room; managers are to stand in several
+    /// Set the zone (failure domain) of nodes: a rack, a room, a site
     #[command(
-        long_about = "Say in which zone nodes stand: what fails together, a rack or a room. Of managers it is told where the \
-loss of one zone would end the quorum.
+        long_about = "Set the zone of nodes: the failure domain that they share, such as a rack or a room. remoor warns if
+the loss of one zone would end the quorum of the managers.
 
 Examples:
   remoor zone m1 w3 --set rack-a
   remoor zone m1 --clear
-  remoor raft-members --table        how managers are spread best"
+  remoor raft-members --table        the best spread of managers over zones"
     )]
     Zone(ZoneArgs),
-    /// Examine and report only: no automatic re-setup of these nodes
+    /// Stop automatic re-setups of nodes; they are still examined and reported
     Pause(NodesOrderArgs),
-    /// End pause and hold of nodes; without a node, close the breaker
+    /// End the pause, hold or drain of nodes; without a node, close the circuit breaker
     Resume(ResumeArgs),
-    /// Announce an absence, or end the announcement
+    /// Announce a maintenance window for nodes, or end it
     Maintenance(MaintenanceArgs),
-    /// Make managers of nodes: they vote once they have caught up
-    #[command(long_about = "Make managers of nodes: each learns the log, and votes once it has caught up.
+    /// Make nodes managers: each becomes a voter once it has caught up
+    #[command(long_about = "Make nodes managers: each first replicates the log as a learner, then becomes a voter.
 
-Follows until it is so; Ctrl-C only stops following. An odd number survives most: 3 the loss of one, 5 of two.
+Waits until the nodes vote; Ctrl-C only stops waiting. Use an odd number of managers: 3 survive the
+loss of one, 5 the loss of two.
 
 Examples:
-  remoor promote w1 w2           one order: of one manager make three
-  remoor promote w1 --no-wait    remoor nodes shows how far it is
-  remoor demote w1               takes it back, at any time")]
+  remoor promote w1 w2           from one manager to three, with one command
+  remoor promote w1 --no-wait    remoor nodes shows the progress
+  remoor demote w1               reverses it, at any time")]
     Promote(RoleArgs),
-    /// Make workers of managers; of one that has no vote yet, cancel the promotion
-    #[command(long_about = "Make workers of managers: each leaves Raft first, the leader after another one leads.
+    /// Make managers workers, or cancel a promotion that is not finished
+    #[command(
+        long_about = "Make managers workers: each leaves Raft first. A leader hands its leadership over before it leaves.
 
-Follows until it is so; Ctrl-C only stops following. It waits while no majority would be left that answers; the last
-manager is refused. Of a node that has no vote yet it cancels the promotion.
+Waits until the nodes are workers; Ctrl-C only stops waiting. A manager stays while the remaining
+voters would have no quorum. The last manager is refused. For a node that does not vote yet, the
+promotion is cancelled.
 
 Examples:
   remoor demote m3
   remoor demote m2 m3 --timeout=10m
-  remoor promote m3              takes it back, at any time")]
+  remoor promote m3              reverses it, at any time"
+    )]
     Demote(RoleArgs),
-    /// Take nodes out of the cluster for good
-    #[command(long_about = "Take nodes out of the cluster for good: their names are free, their keys are refused.
+    /// Remove nodes from the cluster permanently
+    #[command(
+        long_about = "Remove nodes from the cluster permanently: their names become free and their keys are rejected.
 
-Nothing is run on them: what they serve they go on serving, so decommission first what is to be cleaned up. A node that is up
-is refused, and so is a manager: stop or demote it first, or use --force. Asks before it does anything.
+Nothing is run on the nodes, so their services keep running. Decommission them first if they are to
+be cleaned up. A node that is up is refused, and so is a manager: stop or demote it first, or use
+--force. Asks for confirmation.
 
 Examples:
-  remoor remove w3               it is down, and won't come back
+  remoor remove w3               w3 is down and will not come back
   remoor remove w1 w2 --yes      one order: all of them, or none
   remoor remove m3 --force       leaves Raft first, then the cluster
-  remoor nodes --removed         who was removed, and until when that is remembered")]
+  remoor nodes --removed         removed nodes, and until when they are remembered"
+    )]
     Remove(RemoveArgs),
-    /// Take this machine out of its cluster, until it joins again
+    /// Take this machine out of its cluster until it joins again
     #[command(
-        long_about = "Take this machine out of its cluster, for good or until it joins again. To be said on the machine itself, by root.
+        long_about = "Take this machine out of its cluster, permanently or until it joins again. Run it as root on the
+machine itself.
 
-The managers stop watching it and set it up no more, its daemon parks, its certificate opens nothing any more.
-Nothing is cleaned up here: what it serves it goes on serving, so decommission it first where that is to end.
-A manager is refused: demote it first.
+The managers stop watching the machine and setting it up. Its daemon stops working, and its
+certificate is no longer accepted. Nothing is cleaned up: its services keep running, so decommission
+it first if they are to end. A manager is refused: demote it first.
 
-remoor join on it, with its data directory as it is, brings it back as the same node, with id and history. After
-7 days (remove-left in remoor.yml) it is removed by itself; remoor remove NODE does that at once.
+If you run remoor join on it later, with its data directory unchanged, it returns as the same node
+with its id and history. It is removed automatically after 7 days (remove-left in remoor.yml);
+remoor remove NODE removes it at once.
 
 Examples:
   remoor leave
   remoor leave --yes && systemctl disable --now remoor
-  remoor nodes                   on a manager: who has left, and until when it is kept"
+  remoor nodes                   on a manager: nodes that left, and until when they are kept"
     )]
     Leave(LeaveArgs),
-    /// Show or replace the tokens by which machines join
+    /// Show or rotate the join tokens
     #[command(subcommand)]
     Token(TokenVerb),
-    /// Replace the keys that all nodes share, or show how far that is
+    /// Rotate the keys that all nodes share, show the progress, manage operator credentials
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Let in a machine that waits, or a node whose certificate ran out
+    /// Accept a waiting machine, or a node whose certificate expired
     #[command(
-        long_about = "Let in a machine that joins without a secret, or a node whose certificate ran out while it was off.
+        long_about = "Accept a machine that joins with a public token, or a node whose certificate expired while it was
+off.
 
-remoor nodes lists who waits, each with the fingerprint of its key: compare it with what remoor join printed there.
-A yes or no counts for 24 hours; the machine asks every few seconds.
+remoor nodes lists the waiting machines with the fingerprints of their keys. Compare the fingerprint
+with the one that remoor join printed on the machine. Your answer is valid for 24 hours; the machine
+asks every few seconds.
 
 Examples:
   remoor accept w7
@@ -236,80 +256,84 @@ Examples:
   remoor accept w7 --deny"
     )]
     Accept(AcceptArgs),
-    /// Accept the changed SSH host key of a node after comparing its fingerprint
+    /// Trust the changed SSH host key of a node, after you compared its fingerprint
     TrustKey(TrustKeyArgs),
     /// Run an Ansible playbook on the hosts of an inventory; needs no cluster
-    #[command(long_about = "Run an Ansible playbook on the hosts of an inventory, over one SSH session for each.
+    #[command(long_about = "Run an Ansible playbook on the hosts of an inventory, over one SSH session per host.
 
-Needs no cluster, no daemon, and on the hosts neither Python nor anything of remoor. Every host's part is compiled before any \
-host is touched: what is wrong, and what of the language remoor hasn't, is told with its place, and 2 is the exit code.
+Needs no cluster and no daemon. The hosts need neither Python nor remoor. The playbook is compiled
+for every host before any host is changed: errors and unsupported features are reported with file
+and line, and the exit code is 2.
 
 Examples:
   remoor play site.yml -i inventory.ini
   remoor play site.yml -i inventory/ --limit 'web:!web3' --check --diff
   remoor play site.yml -i web1,web2, -u deploy --become -e version=1.4
   remoor play setup.yml --connection local
-  remoor play site.yml -i hosts.yml --check --exit-code    1 if anything would be changed")]
+  remoor play site.yml -i hosts.yml --check --exit-code    1 if anything would change")]
     Play(PlayArgs),
-    /// Back up the cluster into a file, now or from time to time, or check one
+    /// Back up the cluster to a file, now or on a schedule, or verify a backup
     #[command(
-        long_about = "Back up the cluster into a file: its state, what that names, and the keys. The manager of this machine
-makes it while it runs, and reads it back before it says done. The file holds the keys of the cluster.
+        long_about = "Back up the cluster to a file: its state, the files that the state refers to, and the keys. The
+manager of this machine writes the file while it runs, and reads it back before it reports success.
+The file contains the keys of the cluster: keep it safe.
 
 Examples:
   remoor backup /var/backups/remoor.backup
   remoor backup --verify /var/backups/remoor.backup
   remoor backup /var/backups/remoor --every 6h --keep 14
-  remoor backup --end                                     no more by themselves"
+  remoor backup --end                                     stop scheduled backups"
     )]
     Backup(BackupArgs),
-    /// Make an empty data directory the only manager of a cluster that a backup holds
+    /// Restore a cluster from a backup into an empty data directory
     #[command(
-        long_about = "Make an empty data directory the only manager of a cluster that a backup holds, in a new epoch. Workers
-come over by themselves; the other managers are lost until they are promoted or demoted.
+        long_about = "Restore a cluster from a backup into an empty data directory. This machine becomes the only manager,
+in a new epoch. Workers follow automatically. The other managers count as lost until you promote or
+demote them.
 
 Examples:
   remoor restore /var/backups/remoor.backup
   remoor restore b --name m2 --set-addr m2=10.0.0.9"
     )]
     Restore(RestoreArgs),
-    /// Found the cluster anew on a survivor, where the majority of the managers is lost for ever
+    /// Rebuild the cluster on a surviving manager after the quorum was lost permanently
     #[command(
-        long_about = "Found the cluster anew on a survivor, where the majority of the managers is lost for ever. The daemon of
-this machine must not run. The other managers are asked first: it is refused while they are a majority, follow a
-leader, or know more than this one.
+        long_about = "Rebuild the cluster on a surviving manager after the quorum was lost permanently. Stop the daemon of
+this machine first. The other managers are asked before anything is changed. The command is refused
+if they have a quorum, follow a leader, or have a longer log than this manager.
 
 Examples:
-  remoor recover --force-new-cluster --dry-run    what would be done, and what speaks against it
+  remoor recover --force-new-cluster --dry-run    show what would be done, and any objections
   remoor recover --force-new-cluster
   remoor recover --force-new-cluster --set-addr m1=10.0.0.9"
     )]
     Recover(RecoverArgs),
-    /// Start a cluster on this machine; prints the tokens by which others join
+    /// Start a new cluster on this machine and print its join tokens
     Init(InitArgs),
-    /// Make this machine a node of a cluster
+    /// Join this machine to a cluster
     Join(JoinArgs),
-    /// Run the daemon; systemd does this
+    /// Run the daemon; normally started by systemd
     Agent(AgentArgs),
-    /// Hash files of this machine, or tell what changed since; needs no cluster
+    /// Hash files of this machine, or compare them with earlier hashes; needs no cluster
     #[command(
-        long_about = "Hash files of this machine with their attributes, or tell what changed since. Needs no cluster.
+        long_about = "Hash files of this machine with their attributes, or compare them with earlier hashes. Needs no
+cluster.
 
 Examples:
-  remoor digest /etc -o json > etc.json    keep it
+  remoor digest /etc -o json > etc.json    save the hashes
   remoor digest --compare etc.json         1 if something changed
   remoor digest /etc/nginx -o wide         every file with its hash"
     )]
     Digest(DigestArgs),
-    /// Add machines to the cluster from here
+    /// Add machines to the cluster over SSH
     #[command(subcommand)]
     Node(NodeVerb),
     /// Serve one session of a manager on standard input and output; managers start it over SSH
     #[command(hide = true)]
     Exec(ExecArgs),
-    /// Print a completion script
+    /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Write the manual pages into a directory
+    /// Write the manual pages to a directory
     Man(ManArgs),
 }
 
@@ -319,10 +343,10 @@ pub struct Connection {
     /// Socket of the daemon on this machine
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
     pub socket: PathBuf,
-    /// Ask these managers over TLS instead, in this order (repeat, or separate by commas)
+    /// Ask these managers over TLS instead, in this order (repeatable, or separated by commas)
     #[arg(long, value_name = "HOST:PORT", env = "REMOOR_MANAGER", value_delimiter = ',', requires = "credentials")]
     pub manager: Vec<String>,
-    /// An operator's credentials, as `remoor init` wrote them
+    /// File with operator credentials, written by `remoor init` or `remoor key operator`
     #[arg(long, value_name = "FILE", env = "REMOOR_CREDENTIALS", hide_env_values = true)]
     pub credentials: Option<PathBuf>,
 }
@@ -330,16 +354,16 @@ pub struct Connection {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Output {
-    /// table, wide, json, or template='...' (Tera over the JSON)
+    /// Format: table, wide, json, or template='...' (a Tera template over the JSON)
     #[arg(short, long, value_name = "FORMAT", default_value = "table", conflicts_with = "json")]
     pub output: Format,
-    /// The same as --output=json
+    /// Same as --output=json
     #[arg(long)]
     pub json: bool,
-    /// Tables without their first line
+    /// Omit the header line of tables
     #[arg(long)]
     pub no_headers: bool,
-    /// Names only
+    /// Print names only
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -350,45 +374,59 @@ impl Output {
     }
 }
 
-/// Which nodes an order is about.
+/// The nodes that a command applies to.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Which {
     /// Names of nodes
     #[arg(value_name = "NODE", required_unless_present_any = ["group", "all"])]
     pub nodes: Vec<String>,
-    /// All nodes of a host group
+    /// All nodes of a group
     #[arg(short, long, value_name = "GROUP", conflicts_with = "nodes")]
     pub group: Option<String>,
-    /// All nodes of the applied fleet
+    /// All nodes of the fleet
     #[arg(long, conflicts_with_all = ["nodes", "group"])]
     pub all: bool,
 }
 
-/// How an order that leads to a job is followed.
+/// How a command that starts a job follows it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Following {
-    /// Refuse instead of queueing for a node that is away
+    /// Refuse, instead of queueing the order, if the node is away
     #[arg(long)]
     pub no_queue: bool,
-    /// Follow the job, as is done if nothing is said
+    /// Follow the job until it ends (default)
     #[arg(long)]
     pub wait: bool,
-    /// Don't follow the job
+    /// Return at once; do not follow the job
     #[arg(short, long, visible_alias = "no-wait", conflicts_with = "wait")]
     pub detach: bool,
 }
 
-/// The command with the exit codes at the end of every help.
-pub fn command() -> clap::Command {
-    fn ending(command: clap::Command) -> clap::Command {
-        let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        let command = command.after_help(exit::HELP);
-        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, ending))
-    }
-    ending(Cli::command())
+/// How a command waits until its order has taken effect.
+#[derive(Debug, Clone, Args)]
+pub struct WaitOptions {
+    /// Wait until the change has taken effect (default)
+    #[arg(long)]
+    pub wait: bool,
+    /// Return as soon as the order is accepted
+    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
+    pub no_wait: bool,
+    /// Maximum time to wait
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub timeout: Span,
 }
 
-/// Reads arguments, the program's name first. Errors know their own text; so do `--help` and `--version`.
+/// The top command, with the commands under headings, and the exit codes at the end of every help text.
+pub fn command() -> clap::Command {
+    fn add_exit_codes(command: clap::Command) -> clap::Command {
+        let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        let command = command.after_help(exit::HELP);
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, add_exit_codes))
+    }
+    headings::add_to(add_exit_codes(Cli::command()))
+}
+
+/// Parses arguments; the first one is the program's name. `--help` and `--version` are errors too; their text is the answer.
 pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(args)?;

@@ -1,15 +1,15 @@
-//! Asking before what can't be taken back. Only here is a `Confirmed` made.
+//! Confirmation before actions that can't be undone. Only this module makes a [`Confirmed`].
 
 use super::error;
 use super::out::Out;
 use std::io::{BufRead, IsTerminal};
 
-/// Somebody said yes, by name.
+/// Proof that a person confirmed the action.
 #[derive(Debug)]
 pub struct Confirmed(pub ());
 
-/// The host keys that are to be believed, of those that a machine offers as (fingerprint, key): the one that was named, or
-/// all that somebody accepts at a terminal. Nothing is believed unseen.
+/// The trusted ones of the host keys (fingerprint, key) that a machine offers: the key with the fingerprint `given`, or all
+/// of them if a person accepts them at the terminal. Without either it is an error.
 pub fn host_keys(
     out: &Out,
     host: &str,
@@ -28,7 +28,7 @@ pub fn host_keys(
         out.talk(&format!("  {print} ({})", key.split(' ').next().unwrap_or_default()));
     }
     out.talk(
-        "compare them with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console; type yes if they agree:",
+        "compare them with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console; type yes if they match:",
     );
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
@@ -38,7 +38,7 @@ pub fn host_keys(
     }
 }
 
-/// Confirmed by `--yes`, or by typing yes at a terminal, where the effect is said first. Anything else is a refusal.
+/// Confirmed by `--yes`, or by typing yes at a terminal after reading `effect`. Anything else is a refusal.
 pub fn agreed(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<Confirmed> {
     if yes {
         return Ok(Confirmed(()));
@@ -47,7 +47,7 @@ pub fn agreed(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<
     if !std::io::stdin().is_terminal() {
         return Err(error::not_agreed(what).into());
     }
-    out.talk("type yes to go on:");
+    out.talk("type yes to continue:");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() == "yes" { Ok(Confirmed(())) } else { Err(error::not_agreed(what).into()) }
@@ -69,7 +69,7 @@ pub fn confirm(
         None => {}
     }
     out.talk(effect);
-    out.talk(&format!("type {name} to go on:"));
+    out.talk(&format!("type {name} to continue:"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() == name { Ok(Confirmed(())) } else { Err(error::not_confirmed(what, name).into()) }

@@ -1,4 +1,4 @@
-//! The only place where the command line calls what runs on this machine: the daemon, the executor, the fleet's checks.
+//! The only place where the command line calls code that runs on this machine: the daemon, the executor, checks, playbooks.
 
 use crate::cli::args::Here;
 use crate::cli::error::{self, Stop};
@@ -32,7 +32,7 @@ pub use crate::solo::{
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
-/// News of a play that were not shown yet; more wait on their hosts.
+/// Maximum number of play events that wait to be shown. If there are more, the hosts wait.
 const PLAY_QUEUE: usize = 256;
 
 pub struct InitOptions {
@@ -46,18 +46,18 @@ pub struct InitDone {
     pub worker_token: String,
     pub manager_token: String,
     pub operator_credentials: PathBuf,
-    /// The line for `authorized_keys` of nodes, by which the managers log in.
+    /// The line for `authorized_keys` on the nodes, so that the managers can log in.
     pub ssh_key: String,
 }
 
 pub struct JoinOptions {
     pub here: Here,
     pub name: String,
-    /// API of a manager, host and port.
+    /// API address of a manager, host and port.
     pub addr: String,
     pub token: String,
     pub manager: bool,
-    /// How long to wait for an operator's yes, where the token has no secret.
+    /// Maximum time to wait for `remoor accept`, if the token is public.
     pub wait: Duration,
 }
 
@@ -66,9 +66,9 @@ pub struct RunOptions {
     pub socket: PathBuf,
 }
 
-/// Starts a cluster in `dir`.
+/// Starts a cluster with the data directory of `options`.
 pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
-    // Before anything is moved.
+    // Checked before the old identity is archived.
     let gossip_key = options.gossip_key_file.as_deref().map(gossip_key).transpose()?;
     if options.force {
         daemon::move_aside(&options.here.dir).map_err(of_admin)?;
@@ -78,7 +78,7 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
     let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys, drain, zone, gossip_key };
     let done = runtime()?.block_on(daemon::init(&options)).map_err(of_admin)?;
     if let Some(user) = authorize {
-        let next = "put the line that remoor status -o template='{{ ssh_key }}' prints there by hand";
+        let next = "add the line that remoor status -o template='{{ ssh_key }}' prints to its authorized_keys by hand";
         authorized(&user, &done.ssh_key, next)?;
     }
     Ok(InitDone {
@@ -89,25 +89,28 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
     })
 }
 
-/// A key that others could have read is none.
+/// Reads a gossip key. Rejects a file that other users can read.
 fn gossip_key(file: &Path) -> anyhow::Result<GossipKey> {
     GossipKey::load(file).map_err(|error| {
         let stop = Stop::usage(format!("the gossip key can't be read from {}", file.display())).cause(&error);
-        stop.next("a file of mode 0600 with 64 hex digits: openssl rand -hex 32").into()
+        stop.next("create a file of mode 0600 with 64 hex digits: openssl rand -hex 32").into()
     })
 }
 
-/// Of `init` and `join`: what was refused before anything was begun does not count as a failure.
+/// Converts an error of `init` or `join`. A refusal before anything was changed is not a failure.
 fn of_admin(error: daemon::AdminError) -> anyhow::Error {
     use daemon::AdminError as E;
     let (exit, next) = match &error {
         E::Address(_) | E::Token(_) => (Exit::Usage, None),
         other if other.is_refusal() => (Exit::Refused, None),
-        E::Join(JoinError::Replaced { .. }) => {
-            (Exit::Refused, Some("with a new token (remoor token rotate, on a manager), the same command"))
+        E::Join(JoinError::Replaced { .. }) => (
+            Exit::Refused,
+            Some("create a new token (remoor token rotate, on a manager), then retry the command with it"),
+        ),
+        E::Disk(e) if e.is_damage() => (Exit::Failed, Some("put that file back, or use another directory with --dir")),
+        E::Disk(_) => {
+            (Exit::Failed, Some("--dir with a directory that this user can write to, on a disk with free space"))
         }
-        E::Disk(e) if e.is_damage() => (Exit::Failed, Some("put that file back, or name another directory with --dir")),
-        E::Disk(_) => (Exit::Failed, Some("--dir with a directory in which this user may write, on a disk with room")),
         _ => return error.into(),
     };
     let mut stop = Stop::of(&error.into());
@@ -116,7 +119,7 @@ fn of_admin(error: daemon::AdminError) -> anyhow::Error {
     stop.into()
 }
 
-/// The node is one already; only the managers' login is missing where this fails.
+/// Authorizes the managers' SSH login. If this fails, the machine is a node already and only the login is missing.
 fn authorized(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
     ssh::authorize_here(user, line).map(drop).map_err(|error| {
         let text = format!("this machine is a node now, but the managers can't log in as {user} yet");
@@ -124,16 +127,16 @@ fn authorized(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
     })
 }
 
-/// The tokens of `init` in `dir` were told: a next `init` there refuses, instead of making new ones.
+/// Records that the tokens of `init` in `dir` were printed: from then on, another `init` there is refused.
 pub fn tokens_told(dir: &Path) -> anyhow::Result<()> {
     Ok(daemon::tokens_told(dir)?)
 }
 
-/// Makes this machine a node of the cluster behind `addr`; `tell` hears what is to be done meanwhile.
+/// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the operator meanwhile.
 pub fn join(options: JoinOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
         let stop = Stop::usage("the token can't be read").cause(&error);
-        return Err(stop.next("the whole token, as remoor init printed it, in --token-file FILE").into());
+        return Err(stop.next("pass the complete token, as remoor init printed it, in --token-file FILE").into());
     }
     let config = node_config(&options.here);
     let authorize = options.here.authorize;
@@ -153,25 +156,25 @@ pub fn join(options: JoinOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<
     match (authorize, reply.ssh_key) {
         (Some(user), Some(line)) => authorized(&user, &line, &format!("add this line to its authorized_keys: {line}")),
         (Some(_), None) => {
-            let stop = Stop::new(Exit::Failed, "this machine is a node now, but the cluster has no SSH key of its own");
-            Err(stop.next("put a key that the managers use into authorized_keys by hand").into())
+            let stop = Stop::new(Exit::Failed, "this machine is a node now, but the cluster has no SSH key");
+            Err(stop.next("add a key that the managers use to authorized_keys by hand").into())
         }
         (None, _) => Ok(()),
     }
 }
 
-/// Whether whoever reads this token could join by it.
+/// Whether the token contains the secret that allows to join.
 pub fn is_secret_token(text: &str) -> bool {
     Token::parse(text).is_ok_and(|token| !token.secret().is_empty())
 }
 
 /// `NODE=ADDR`.
 pub fn set_addr(text: &str) -> Result<(String, Place), String> {
-    let (name, place) = text.split_once('=').ok_or("it is written NODE=ADDR")?;
+    let (name, place) = text.split_once('=').ok_or("expected NODE=ADDR")?;
     Ok((name.to_owned(), place.parse()?))
 }
 
-/// Who runs this command, for the journal.
+/// The user that runs this command, for the journal.
 pub fn user() -> String {
     match rustix::process::getuid().as_raw() {
         0 => "root".to_owned(),
@@ -179,12 +182,12 @@ pub fn user() -> String {
     }
 }
 
-/// What a recovery would do, and what speaks against it.
+/// The plan of a recovery, with the objections to it.
 pub fn look_at(options: &RecoverOptions) -> anyhow::Result<LookedAt> {
     runtime()?.block_on(daemon::look(options)).map_err(|error| of_recovery(error, &options.dir))
 }
 
-/// Does it.
+/// Executes a recovery.
 pub fn recover(recovery: Recovery) -> anyhow::Result<Founded> {
     let dir = recovery.dir().to_owned();
     daemon::recover(recovery).map_err(|error| of_recovery(error, &dir))
@@ -194,15 +197,17 @@ fn of_recovery(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
     use daemon::RecoverError as E;
     let (exit, next) = match error {
         E::Admin(error) => return of_admin(error),
-        E::NoManager { .. } => (Exit::Refused, "the same command on a machine that was a manager".to_owned()),
+        E::NoManager { .. } => (Exit::Refused, "run the command on a machine that was a manager".to_owned()),
         E::NoSuchNode(_) => {
-            (Exit::Usage, "--set-addr NODE=ADDR and --name NODE with a node of this cluster".to_owned())
+            (Exit::Usage, "use --set-addr NODE=ADDR and --name NODE with a node of this cluster".to_owned())
         }
         E::NodeFile(_) => (Exit::Usage, "correct that file, or put it back".to_owned()),
-        E::State(_) => (Exit::Refused, "look at the log of this machine".to_owned()),
+        E::State(_) => (Exit::Refused, "check the daemon's log on this machine: journalctl -u remoor".to_owned()),
         E::Log(_) | E::Found(_) => {
-            let next =
-                format!("the same command on another survivor, or a backup, while {} stays as it is", dir.display());
+            let next = format!(
+                "run the command on another surviving manager, or restore a backup; keep {} unchanged",
+                dir.display()
+            );
             (Exit::Failed, next)
         }
     };
@@ -210,15 +215,15 @@ fn of_recovery(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
     Stop { exit, ..stop }.next(next).into()
 }
 
-/// Makes an empty directory that of the only manager of what a backup holds.
+/// Restores a backup into an empty directory; this machine becomes the only manager.
 pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     use daemon::RestoreError as E;
     let error = match runtime()?.block_on(daemon::restore(options)) {
         Ok(restored) => return Ok(restored),
-        // Of a directory that is no node's nothing is to be put back.
+        // The directory holds no node, so the usual advice to put a file back would be wrong.
         Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
             let stop = Stop::of(&anyhow::Error::from(error));
-            let next = "--dir with a directory that is empty, or not there yet, and that this user may write";
+            let next = "--dir with a directory that is empty or does not exist, and that this user can write to";
             return Err(Stop { exit: Exit::Refused, ..stop }.next(next).into());
         }
         Err(E::Recover(error)) => return Err(of_recovery(error, &options.dir)),
@@ -226,33 +231,33 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
         Err(error) => error,
     };
     let next = match &error {
-        E::Taken { .. } => "--dir with an empty directory; nothing was touched",
+        E::Taken { .. } => "--dir with an empty directory; nothing was changed",
         E::Led { .. } | E::Unclear { .. } => {
-            "nothing, where that cluster is to go on; else stop remoor on its managers, and the same command; \
-             --even-if-majority-alive restores all the same, and ends it"
+            "nothing, if that cluster is to continue; otherwise stop remoor on its managers and retry the command; \
+             --even-if-majority-alive restores anyway and ends that cluster"
         }
-        _ => "another backup",
+        _ => "use another backup",
     };
     let stop = Stop::of(&error.into());
     Err(Stop { exit: Exit::Refused, ..stop }.next(next).into())
 }
 
-/// A backup that is whole.
+/// Reads a backup and verifies it completely.
 pub fn verify_backup(file: &Path) -> anyhow::Result<BackupHead> {
     daemon::verify(file).map_err(of_backup)
 }
 
 fn of_backup(error: BackupError) -> anyhow::Error {
     let (exit, next) = match &error {
-        BackupError::File { .. } => (Exit::Usage, "name a file that can be read"),
+        BackupError::File { .. } => (Exit::Usage, "use a file that can be read"),
         BackupError::TooNew { .. } => (Exit::Refused, "install the newer program"),
-        _ => (Exit::Refused, "another backup; remoor backup --verify FILE tells whether one is whole"),
+        _ => (Exit::Refused, "use another backup; remoor backup --verify FILE checks one"),
     };
     let stop = Stop::of(&error.into());
     Stop { exit, ..stop }.next(next).into()
 }
 
-/// The daemon; returns when it was told to stop.
+/// Runs the daemon until it is stopped.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
     let registry = telemetry::Registry::new();
     telemetry::init(&registry)?;
@@ -262,14 +267,14 @@ pub fn run(options: RunOptions) -> anyhow::Result<()> {
     ended.map_err(|error| of_daemon(error, &options.dir))
 }
 
-/// What to do about a directory that a daemon can't start on; other errors say it themselves.
+/// Adds the next step to errors about the data directory; other errors have their own.
 fn of_daemon(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
     let next = match &error {
         daemon::DaemonError::NodeFile(_) => {
-            "correct that file: an advertise address, api_port and gossip_port".to_owned()
+            "correct that file: it needs an advertise address, api_port and gossip_port".to_owned()
         }
         other if other.is_damage() => format!(
-            "put that file back as it was on this machine; or remoor remove this node on a manager, move {} aside here, and remoor join",
+            "put back that file as it was on this machine; or run remoor remove for this node on a manager, move {} away here, and run remoor join",
             dir.display()
         ),
         _ => return error.into(),
@@ -282,24 +287,24 @@ pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
     Ok(exec::main(state_dir, &exec::NodeWork))
 }
 
-/// The SSH host keys that a machine offers now, each with its fingerprint; nobody vouches for them.
+/// The SSH host keys that a machine offers now, each as (fingerprint, key). They are not verified.
 pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, String> {
     let runtime = runtime().map_err(|e| e.to_string())?;
     let keys = runtime.block_on(ssh::scan_host_keys(host, port, SCAN_TIMEOUT)).map_err(|e| e.to_string())?;
     Ok(keys.into_iter().filter_map(|key| Some((ssh::fingerprint(&key)?, key))).collect())
 }
 
-/// The SSH host keys that a file of known hosts has for a host.
+/// The SSH host keys of a host in a known_hosts file.
 pub fn known_keys(file: &Path, host: &str, port: u16) -> anyhow::Result<Vec<String>> {
     Ok(ssh::known_keys(file, host, port)?)
 }
 
-/// Hosts of the applied inventory that are no nodes, and how many there are with those that are.
+/// The hosts of the applied inventory that are not nodes, and the number of all its hosts.
 pub fn to_add(socket: &Path, group: Option<&str>) -> anyhow::Result<(Vec<ToAdd>, usize)> {
     Ok(runtime()?.block_on(daemon::to_add(socket, group))?)
 }
 
-/// Each as [`node_add`] does it, in their order; `tell` gets each line with its node's name.
+/// Like [`node_add`] for several machines; results are in their order. `tell` gets each message with the name of its node.
 pub fn node_add_many(
     all: &[AddOptions],
     tell: &mut dyn FnMut(&str, &str),
@@ -312,41 +317,41 @@ pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Res
     Ok(runtime()?.block_on(daemon::add(options, tell))?)
 }
 
-/// The name of a zone, or nothing.
+/// Parses the name of a zone; an empty text is none.
 pub fn zone_or_none(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { zone(text) }
 }
 
-/// The name of a zone.
+/// Parses the name of a zone.
 pub fn zone(text: &str) -> Result<String, String> {
     use crate::model::{ZONE_MAX, is_zone};
     let named = is_zone(text).then(|| text.to_owned());
-    named.ok_or_else(|| format!("a zone's name has 1 to {ZONE_MAX} bytes, and no spaces"))
+    named.ok_or_else(|| format!("the name of a zone has 1 to {ZONE_MAX} bytes and no spaces"))
 }
 
-/// `KEY=VALUE` of an order, the value as YAML.
+/// Parses `KEY=VALUE`; the value is YAML.
 pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (name, value) = text.split_once('=').ok_or("it is written KEY=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((name.to_owned(), crate::config::value(value)?))
 }
 
-/// The check files of a fleet directory as this host would get them: with the inventory's addresses, and without facts.
+/// The check files of a fleet directory for `host`, rendered with the inventory's addresses and without facts.
 pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
     fleet::listed(&loaded, host, &fleet::Known::default(), &serde_json::Map::new())
 }
 
-/// The digest of paths of this machine.
+/// Makes the digest of paths on this machine.
 pub fn take_digest(request: &digest::Request) -> anyhow::Result<digest::Taken> {
     digest::Taken::of(request).map_err(of_digest)
 }
 
-/// A digest that was kept.
+/// Reads a saved digest.
 pub fn read_digest(file: &Path) -> anyhow::Result<digest::Taken> {
     digest::Taken::read(file).map_err(of_digest)
 }
 
-/// What is different now of what `before` is of; `paths`: only of these.
+/// Compares the present files with the digest `before`; only `paths`, unless they are empty.
 pub fn compare_digests(
     before: &digest::Taken,
     paths: &[PathBuf],
@@ -360,7 +365,7 @@ fn of_digest(error: digest::DigestError) -> anyhow::Error {
     Stop { exit: Exit::Usage, ..Stop::of(&error.into()) }.into()
 }
 
-/// Every fault of a fleet directory, warnings too; without `remoor.yml`, of the playbooks that lie there.
+/// All faults and warnings of a fleet directory; without `remoor.yml`, those of the playbooks in it.
 pub fn lint(dir: &Path) -> Vec<Fault> {
     let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
     if dir.is_dir() && !named {
@@ -372,17 +377,18 @@ pub fn lint(dir: &Path) -> Vec<Fault> {
     }
 }
 
-/// The fleet as `/v1/apply` takes it.
+/// The fleet in the form that `/v1/apply` takes.
 pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
-    rmp_serde::to_vec_named(&loaded.files)
-        .map_err(|e| vec![Fault::error(&dir.display().to_string(), 0, 0, format!("can't be packed: {e}"))])
+    rmp_serde::to_vec_named(&loaded.files).map_err(|e| {
+        vec![Fault::error(&dir.display().to_string(), 0, 0, format!("the fleet can't be serialized: {e}"))]
+    })
 }
 
-/// Check files of this machine, with what they include, or everything that is wrong with them.
+/// Loads check files with the files that they include, or returns all their faults.
 ///
-/// Beside a small suite most of the memory is the program: reading arguments, reading files and running checks each use another
-/// part of it.
+/// Memory is released before and after, because most of it is the program itself: parsing arguments, loading files and
+/// running checks each use another part of it.
 pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     files::let_go();
     let suite = solo::load(options)?;
@@ -390,29 +396,29 @@ pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     Ok(suite)
 }
 
-/// Runs them here; `tell` hears of each try but the last.
+/// Runs a suite on this machine. `tell` gets a message for each try except the last.
 pub fn run_suite(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     solo::run(suite, options, tell)
 }
 
-/// Variables of one `--extra-vars`.
+/// Parses one value of `--extra-vars`.
 pub fn play_vars(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
     crate::config::extra_vars(text)
 }
 
-/// A playbook compiled for every host that it means, or everything that is wrong; no host is touched.
+/// Compiles a playbook for all its hosts, or returns all faults. Contacts no host.
 pub fn prepare_play(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
     solo::play::prepare(request)
 }
 
-/// What a play has to say.
+/// An event of a running play.
 pub enum PlayNews {
     Told(Told),
-    /// A Ctrl-C came, or another's wish that it ends; so it is to end now.
+    /// A Ctrl-C, SIGTERM or SIGHUP arrived; the play ends in this way.
     Urged(PlayEnding),
 }
 
-/// Runs it on all its hosts to the end; `tell` is called on this thread as the news come. Ctrl-C lets tasks under way finish,
+/// Runs a play on all its hosts. `tell` is called on this thread for each event. The first Ctrl-C lets running tasks finish,
 /// the second one ends them.
 pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayNews)) -> anyhow::Result<Summary> {
     let runtime = runtime()?;
@@ -440,17 +446,17 @@ pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayNews)) -> anyhow::R
     summary
 }
 
-/// Checks of what this machine has now.
+/// Makes checks for the present state of resources on this machine.
 pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<solo::Addition>, AdditionError> {
     solo::observe(kind, ids)
 }
 
-/// Them as a file.
+/// The checks as the text of a check file.
 pub fn addition_text(more: &[solo::Addition]) -> Result<String, AdditionError> {
     solo::addition_text(more)
 }
 
-/// Adds them to a file, all or none.
+/// Adds checks to a file, all or none.
 pub fn add_to(file: &Path, more: &[solo::Addition]) -> Result<(), AdditionError> {
     solo::add_to(file, more)
 }
@@ -469,10 +475,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_join_in_the_middle_of_another_ca_is_sent_for_another_token() {
+    fn a_join_during_a_ca_rotation_is_told_to_use_a_new_token() {
         let error = daemon::AdminError::Join(JoinError::Replaced { addr: "m1:7947".to_owned() });
         let stop = Stop::of(&error::of_join(of_admin(error)));
         assert_eq!(stop.exit, Exit::Refused);
-        assert!(stop.next.is_some_and(|next| next.contains("with a new token") && next.ends_with("the same command")));
+        assert!(stop.next.is_some_and(|next| next.contains("a new token") && next.contains("retry the command")));
     }
 }

@@ -1,20 +1,20 @@
-//! Spans of time as people type them (`90s`, `5m`, `1h30m`) and read them (`3 m`).
+//! Durations: parses the input form (`90s`, `5m`, `1h30m`) and formats the output form (`3 m`).
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A span of time from the command line.
+/// A duration from the command line. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
-/// Longest span that is taken: ten years, so that sums with it never overflow.
+/// Maximum: ten years, so that sums with it never overflow.
 const MS_MAX: u64 = 10 * 365 * 86_400_000;
 
 impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no time; write it like 90s, 5m, 1h30m or 2d");
+        let wrong = || format!("{text:?} is not a duration; use a form like 90s, 5m, 1h30m or 2d");
         let mut rest = text.trim();
         let mut total: u64 = 0;
         if rest.is_empty() {
@@ -37,13 +37,13 @@ impl FromStr for Span {
             total = number.checked_mul(ms).and_then(|n| n.checked_add(total)).ok_or_else(wrong)?;
         }
         if total == 0 || total > MS_MAX {
-            return Err(format!("{text:?} must be more than nothing and at most ten years"));
+            return Err(format!("{text:?} is out of range; the minimum is 1ms, the maximum ten years"));
         }
         Ok(Self(Duration::from_millis(total)))
     }
 }
 
-/// An age in one unit: `850 ms`, `42 s`, `3 m`, `5 h`, `2 d`.
+/// A duration in one unit, rounded down: `850 ms`, `42 s`, `3 m`, `5 h`, `2 d`.
 pub fn age(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -54,7 +54,7 @@ pub fn age(ms: u64) -> String {
     }
 }
 
-/// Time spent, as a clock: `0:04`, `12:30`, `1:02:03`.
+/// A duration as a clock: `0:04`, `12:30`, `1:02:03`.
 pub fn clock(ms: u64) -> String {
     let s = ms / 1_000;
     if s < 3_600 {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_read() {
+    fn durations_are_parsed() {
         assert_eq!(ms("90s"), Some(90_000));
         assert_eq!(ms("1h30m"), Some(5_400_000));
         assert_eq!(ms("500ms"), Some(500));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_and_clocks_are_written() {
+    fn ages_and_clocks_are_formatted() {
         assert_eq!([age(850), age(92_000), age(185_000), age(90_000_000)], ["850 ms", "92 s", "3 m", "25 h"]);
         assert_eq!([clock(4_900), clock(750_000), clock(3_723_000)], ["0:04", "12:30", "1:02:03"]);
     }

@@ -1,5 +1,5 @@
-//! Why a command ended without an answer, and how that is told: `error:`, `caused by:`, `next:`. The texts of the command
-//! line's own refusals stand here together, so that they can be read and tested together.
+//! Errors of commands, printed as `error:`, `caused by:`, `next:`. The texts of the command line's own refusals are
+//! together here, so that they can be read and tested together.
 
 use super::drivers::AdditionError;
 use super::exit::Exit;
@@ -12,7 +12,7 @@ use crate::rpc::wire::NO_QUORUM_NEXT;
 use std::error::Error;
 use std::path::Path;
 
-/// An end with its exit code and the command to try next. Nothing was changed unless the text says so.
+/// An error with its exit code and the command to try next. Nothing was changed unless the text says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Stop {
@@ -40,7 +40,7 @@ impl Stop {
         self
     }
 
-    /// Adds an error and what caused it.
+    /// Adds an error and its causes.
     pub fn cause(mut self, error: &dyn Error) -> Self {
         let mut one = Some(error);
         while let Some(error) = one {
@@ -56,7 +56,8 @@ impl Stop {
         }
     }
 
-    /// What any error of a command means: its own word, else that of the API's answer in its chain, else a failure.
+    /// Converts any error of a command: a [`Stop`] in its chain stays, else an API error decides the exit code, else it is a
+    /// failure.
     pub fn of(error: &anyhow::Error) -> Self {
         let stop = error.chain().find_map(|e| e.downcast_ref::<Stop>());
         let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
@@ -75,7 +76,7 @@ impl Stop {
         told
     }
 
-    /// As it is printed on standard error.
+    /// The text for standard error.
     pub fn render(&self) -> String {
         let mut out = format!("error: {}\n", sanitize::block(&self.message));
         for cause in &self.causes {
@@ -103,13 +104,13 @@ fn of_api(error: &ApiError) -> Stop {
             if addr.starts_with('/') {
                 no_daemon(stop, Path::new(addr))
             } else {
-                stop.next("ask another manager (--manager HOST:PORT), or run remoor status on one")
+                stop.next("ask another manager (--manager HOST:PORT), or run remoor status on a manager")
             }
         }
         ApiError::Identity { .. } => Stop::new(Exit::CouldNotAsk, error.to_string())
             .next("compare --credentials with the cluster that this manager belongs to"),
         ApiError::Timeout { .. } | ApiError::Protocol { .. } => Stop::new(Exit::CouldNotAsk, error.to_string())
-            .next("the same command again; of an order, remoor history first shows whether it was done"),
+            .next("remoor history shows whether an order was accepted; if it was not, retry the command"),
     }
 }
 
@@ -123,34 +124,34 @@ fn no_daemon(stop: Stop, socket: &Path) -> Stop {
     }
 }
 
-/// Where the daemon names no next step.
+/// The next step for errors whose daemon suggests none.
 fn default_next(code: &str) -> Option<&'static str> {
     match code {
         "no-quorum" => Some(NO_QUORUM_NEXT),
-        "outcome-unknown" => Some("remoor history shows whether it was done"),
-        "retry" | "not-leader" | "rate-limited" => Some("the same command again in a moment"),
+        "outcome-unknown" => Some("remoor history shows whether it was accepted"),
+        "retry" | "not-leader" | "rate-limited" => Some("retry the command in a moment"),
         "unavailable" => Some("the same command on a manager, or --manager HOST:PORT --credentials FILE"),
         "timeout" => Some("remoor why NODE"),
-        "unknown-key" => Some("the newer remoor on the managers first, if this one is newer than theirs"),
+        "unknown-key" => Some("upgrade remoor on the managers first, if this one is newer"),
         "forbidden" => Some("the same command as root on a manager, or with --credentials of an operator"),
         _ => None,
     }
 }
 
-/// Why a machine could not join, with the step that mends it: other ones than where an operator asks.
+/// The error of a failed join with a next step for a machine that is not a node yet; those of operators would not help.
 pub fn of_join(error: anyhow::Error) -> anyhow::Error {
     let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
     let next = match api {
         Some(ApiError::Identity { reason, .. }) if may_be_the_clock(reason) => {
-            "compare this machine's clock with the manager's (timedatectl), set the wrong one, then the same command"
+            "compare this machine's clock with the manager's (timedatectl), correct the wrong one, then retry the command"
         }
         Some(ApiError::Identity { .. }) => {
-            "the token of the cluster that this manager belongs to, or one of the token's managers"
+            "use the token of the cluster that this manager belongs to, or the address of a manager of the token's cluster"
         }
         Some(ApiError::Unreachable { .. }) => {
-            "look whether remoor runs on that manager and its API port (7947) can be reached from here"
+            "check that remoor runs on that manager, and that its API port (7947) is reachable from here"
         }
-        Some(ApiError::Timeout { .. } | ApiError::Protocol { .. }) => "the same command again: joining twice is safe",
+        Some(ApiError::Timeout { .. } | ApiError::Protocol { .. }) => "retry the command: joining twice is safe",
         Some(ApiError::Status { .. }) | None => return error,
     };
     let mut stop = Stop::of(&error);
@@ -160,20 +161,20 @@ pub fn of_join(error: anyhow::Error) -> anyhow::Error {
 
 pub fn unknown_nodes(names: &[String]) -> Stop {
     let text = match names {
-        [one] => format!("no node is called {one}"),
-        many => format!("no nodes are called {}; nothing was ordered", many.join(", ")),
+        [one] => format!("node {one} does not exist"),
+        many => format!("these nodes do not exist: {}; nothing was ordered", many.join(", ")),
     };
     Stop::refused(text).next("remoor nodes")
 }
 
-/// The same, where some of them are among those that left.
+/// Like [`unknown_nodes`], but some of the names may belong to nodes that left.
 pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
     match left.iter().find(|l| names.contains(&l.name)) {
         Some(LeftView { name, left, until, .. }) => Stop::refused(format!(
-            "{name} left the cluster at {left}, by its own word; nothing was ordered"
+            "{name} left the cluster at {left} (remoor leave on the node); nothing was ordered"
         ))
         .next(format!(
-            "remoor join on {name} brings it back as the same node until {until}; remoor remove {name} frees its name"
+            "remoor join on {name} restores it as the same node until {until}; remoor remove {name} frees its name"
         )),
         None => unknown_nodes(names),
     }
@@ -181,12 +182,12 @@ pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
 
 pub fn empty_group(group: &str, known: &[String]) -> Stop {
     let known =
-        if known.is_empty() { "no fleet was applied".to_owned() } else { format!("groups: {}", known.join(", ")) };
-    Stop::refused(format!("no node is in group {group} ({known})")).next("remoor nodes")
+        if known.is_empty() { "no fleet is applied".to_owned() } else { format!("groups: {}", known.join(", ")) };
+    Stop::refused(format!("group {group} has no nodes ({known})")).next("remoor nodes")
 }
 
 pub fn no_such_job(job: u64) -> Stop {
-    Stop::refused(format!("no job has the number {job}")).next("remoor job list")
+    Stop::refused(format!("job {job} does not exist")).next("remoor job list")
 }
 
 pub fn not_confirmed(what: &str, name: &str) -> Stop {
@@ -197,47 +198,45 @@ pub fn not_agreed(what: &str) -> Stop {
     Stop::refused(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
 }
 
-/// Nobody vouched for a machine's SSH host key.
+/// The SSH host key of a machine was not confirmed.
 pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop {
-    let mut stop = Stop::refused(format!("nobody vouched for the SSH host key of {host}; nothing was sent to it"));
+    let mut stop = Stop::refused(format!("the SSH host key of {host} was not confirmed; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
     stop.next(
-        "compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then --fingerprint SHA256:..",
+        "compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then use --fingerprint SHA256:..",
     )
 }
 
 pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) -> Stop {
     let mut stop = Stop::refused(format!("{host} does not have the SSH host key {wanted}; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
-    stop.next("find out whether this is the machine that you mean, or one in between")
+    stop.next("verify that this is the machine you mean, and that no other machine intercepts the connection")
 }
 
-/// Faults of a fleet, each with its place.
+/// Faults of a fleet directory, each with file and line.
 pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     let grave = faults.iter().filter(|f| !f.warning).count();
     let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
-/// `--changed-only` where nothing can be kept, or nothing was.
+/// `--changed-only` without a directory for its state.
 pub fn no_state_home() -> Stop {
-    Stop::usage(
-        "--changed-only has no directory in which to keep what a run found: neither XDG_STATE_HOME nor HOME is set",
-    )
-    .next("XDG_STATE_HOME=/var/lib/remoor-checks before the same command")
+    Stop::usage("--changed-only has no directory for the results of a run: neither XDG_STATE_HOME nor HOME is set")
+        .next("XDG_STATE_HOME=/var/lib/remoor-checks in front of the same command")
 }
 
 pub fn no_last_run_of_standard_input() -> Stop {
-    Stop::usage("--changed-only finds the last run by the names of the files, and standard input has none")
+    Stop::usage("--changed-only finds the last run by the names of the check files, and standard input has none")
         .next("the same command with --file FILE")
 }
 
 pub fn no_last_check_of_nodes() -> Stop {
-    Stop::usage("--changed-only is for --file: of an examination the managers keep how many checks passed, not which")
-        .next("remoor history NODE, which tells what changed at each examination")
+    Stop::usage("--changed-only requires --file: managers store only how many checks of a node passed, not which ones")
+        .next("remoor history NODE shows what changed at each examination")
 }
 
-/// A check that was not added; the file is as it was.
+/// A check was not added; the file is unchanged.
 pub fn of_addition(error: &AdditionError) -> Stop {
     let message = error.to_string();
     match error {
@@ -250,16 +249,16 @@ pub fn of_addition(error: &AdditionError) -> Stop {
     }
 }
 
-/// Check files of this machine that can't be run; nothing was.
+/// Invalid check files on this machine; nothing was run.
 pub fn invalid_checks(faults: &[Fault]) -> Stop {
     let text = format!("the check files have {}; nothing was run", counted(faults.len(), "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
-/// A playbook, an inventory or variables that can't be used; nothing was touched.
+/// An invalid playbook, inventory or variable; no host was changed.
 pub fn invalid_play(faults: &[Fault]) -> Stop {
     let errors = faults.iter().filter(|fault| !fault.warning).count();
-    let text = format!("{}; no host was touched", counted(errors, "fault"));
+    let text = format!("{}; no host was changed", counted(errors, "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_told_once() {
+    fn each_cause_is_shown_once() {
         let io = std::io::Error::other("disk on fire");
         let error = anyhow::Error::new(io).context("reading fleet/remoor.yml").context("can't pack the fleet");
         let stop = Stop::of(&error);
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_api_keep_their_meaning_through_context() {
+    fn api_errors_keep_their_exit_code_with_context() {
         let stop = Stop::of(&status("refused", json!(null)).context("resetup of w1"));
         assert_eq!(stop.exit, Exit::Refused);
         assert_eq!(stop.render(), "error: resetup of w1\ncaused by: w1 is away since 12:00:00\n");
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_that_fails_says_what_mends_it() {
+    fn a_failed_join_has_a_useful_next_step() {
         let identity = |reason: &str| ApiError::Identity { addr: "m1:7947".to_owned(), reason: reason.to_owned() };
         let unreachable = ApiError::Unreachable { addr: "m1:7947".to_owned(), reason: "refused".to_owned() };
         for (error, wanted) in [
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_is_sent_where_it_helps() {
+    fn a_forbidden_caller_gets_a_useful_next_step() {
         let stop = Stop::of(&status("forbidden", json!(null)));
         assert_eq!(stop.exit, Exit::Refused);
         assert!(
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_words_do_not_steer_the_terminal() {
+    fn remote_text_in_errors_can_not_control_the_terminal() {
         let stop = Stop::refused("\u{1b}[2J").next("rm\u{7}");
         assert_eq!(stop.render(), "error: ␛[2J\nnext: rm␇\n");
     }

@@ -1,35 +1,35 @@
-//! What the process's exit code means. One list, printed in every `--help`.
+//! The exit codes of the program. Every `--help` prints the list.
 
 use std::process::ExitCode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done, or as desired.
+    /// Success, or everything is as desired.
     Done = 0,
-    /// The answer is no: drift, a failing check, not (yet) as asked.
+    /// The answer is no: drift, a failing check, or the requested state was not reached.
     No = 1,
-    /// Wrong usage, or a file that is not valid.
+    /// Wrong usage, or an invalid file.
     Usage = 2,
-    /// Could not ask: no manager, no quorum, timeout, stale answer.
+    /// No reliable answer: no manager, no quorum, timeout, stale answer.
     CouldNotAsk = 3,
-    /// A guard refused; nothing was changed.
+    /// Refused by a safety rule; nothing was changed.
     Refused = 4,
-    /// Started and failed.
+    /// Started, but failed.
     Failed = 5,
     /// Ctrl-C.
     Interrupted = 130,
 }
 
-/// As every `--help` ends.
+/// The end of every `--help`.
 pub const HELP: &str = "Exit codes:
-  0    done, or as desired
-  1    the answer is no: drift, failing check, not as asked
-  2    wrong usage, or a file that is not valid
-  3    could not ask: no manager, no quorum, timeout, stale answer
-  4    refused by a guard; nothing was changed
-  5    started and failed
-  130  interrupted";
+  0    success, or everything is as desired
+  1    the answer is no: drift, a failing check, or the requested state was not reached
+  2    wrong usage, or an invalid file
+  3    no reliable answer: no manager, no quorum, timeout, or stale data
+  4    refused by a safety rule; nothing was changed
+  5    started, but failed
+  130  interrupted (Ctrl-C)";
 
 impl Exit {
     pub const ALL: [Exit; 7] =
@@ -39,7 +39,7 @@ impl Exit {
         self as u8
     }
 
-    /// What an answer of the API with this code means for the caller. Unknown codes come from newer daemons.
+    /// The exit code for an error code of the API. A code that is unknown here comes from a newer daemon.
     pub fn of_api_code(code: &str) -> Exit {
         match code {
             "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
@@ -50,7 +50,8 @@ impl Exit {
         }
     }
 
-    /// The more serious of two, for commands about several nodes: could not ask, refused and failed beat a no.
+    /// The more serious of two exit codes, for commands about several nodes. A missing answer, a refusal and a failure are
+    /// more serious than a no.
     pub fn and(self, other: Exit) -> Exit {
         let weight = |exit: Exit| match exit {
             Exit::Done => 0,
@@ -89,7 +90,7 @@ mod tests {
     fn api_codes_become_exit_codes() {
         for (codes, exit) in [
             (&[Code::Refused, Code::NotFound, Code::Forbidden, Code::BadToken][..], Exit::Refused),
-            // Of a machine that joins, which the leader dials.
+            // The leader dials a machine that joins.
             (&[Code::Unreachable, Code::WrongNode], Exit::Refused),
             (&[Code::Invalid, Code::BadRequest, Code::UnknownKey], Exit::Usage),
             (&[Code::NoQuorum, Code::Timeout, Code::Unavailable, Code::Retry, Code::OutcomeUnknown], Exit::CouldNotAsk),
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_ends_with_its_worst() {
+    fn a_batch_returns_its_most_serious_exit_code() {
         assert_eq!(Exit::Done.and(Exit::No), Exit::No);
         assert_eq!(Exit::Refused.and(Exit::No), Exit::Refused);
         assert_eq!(Exit::No.and(Exit::CouldNotAsk), Exit::CouldNotAsk);

@@ -1,11 +1,11 @@
-//! Long lines for a terminal: folded between words, and set in so far that a column stays a column.
+//! Folds long lines for a terminal, between words. The folded part is indented, so that a column stays a column.
 
-/// Narrower than this nothing is folded: it would be a column of words.
+/// Minimum width; nothing is folded on a narrower terminal.
 const NARROWEST: usize = 40;
 
-/// Folds each line of `text` that is longer than `width` characters. What follows is set in to where the last cell begins that
-/// begins in the first half of the line: cells are apart by two spaces or more. A word that is too long for a line is left whole,
-/// so that paths and hashes can be copied. Ends of lines are kept.
+/// Folds each line of `text` that is longer than `width` characters. The folded part is indented to the last cell that begins
+/// in the first half of the line; cells are separated by two or more spaces. A word that is too long for a line is not
+/// split, so that paths and hashes can be copied. Line ends are kept.
 pub fn fold(text: &str, width: usize) -> String {
     text.split_inclusive('\n').map(|line| one(line, width)).collect()
 }
@@ -38,7 +38,7 @@ fn one(line: &str, width: usize) -> String {
     out + &line[bare.len()..]
 }
 
-/// The column where the last cell begins that begins before `limit`.
+/// Column of the last cell that begins before `limit`.
 fn last_cell(line: &str, limit: usize) -> usize {
     let mut spaces = 0;
     let mut cell = 0;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_folded_that_fits_or_where_there_is_no_room() {
+    fn text_that_fits_and_narrow_terminals_are_not_folded() {
         let text = "a line of forty-five characters, more or less";
         assert_eq!(fold(text, text.len()), text);
         assert_eq!(fold(text, NARROWEST - 1), text);

@@ -1,4 +1,4 @@
-//! The form of an answer: for people, for programs, or as a template says.
+//! The format of an answer: for people, for programs, or from a template.
 
 use super::error::Stop;
 use crate::rpc::view::with_times;
@@ -10,10 +10,10 @@ use std::str::FromStr;
 pub enum Format {
     #[default]
     Table,
-    /// More columns, nothing cut.
+    /// More columns, no cut cells.
     Wide,
     Json,
-    /// Tera text over the JSON.
+    /// A Tera template that is rendered with the JSON.
     Template(String),
 }
 
@@ -27,19 +27,19 @@ impl FromStr for Format {
             "json" => Ok(Self::Json),
             _ => match text.strip_prefix("template=") {
                 Some(template) => Ok(Self::Template(template.to_owned())),
-                None => Err("one of table, wide, json, template='...'".to_owned()),
+                None => Err("expected table, wide, json or template='...'".to_owned()),
             },
         }
     }
 }
 
 impl Format {
-    /// For programs, not people.
+    /// Whether the format is for programs.
     pub fn is_machine(&self) -> bool {
         matches!(self, Self::Json | Self::Template(_))
     }
 
-    /// The view for programs, with a line end; None where people read.
+    /// The view for programs, with a line end. None: the format is for people.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         let text = match self {
             Self::Table | Self::Wide => return Ok(None),
@@ -49,7 +49,7 @@ impl Format {
         Ok(Some(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }))
     }
 
-    /// The same on one line, for streams.
+    /// Like [`Format::machine`], on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         match self {
             Self::Json => Ok(Some(serde_json::to_string(&timed(view)?)? + "\n")),
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-/// As the API answers it: with texts beside the moments of the log.
+/// The view as the API sends it: each timestamp of the log has an RFC 3339 text in addition.
 fn timed(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(view)?;
     with_times(&mut value);

@@ -1,7 +1,8 @@
-//! Ctrl-C, for commands that have something to say when it comes. From its making on no Ctrl-C is lost.
+//! Ctrl-C, for commands that print something when it arrives.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Receives Ctrl-C. No Ctrl-C is lost after it was created.
 #[derive(Debug)]
 pub struct Interrupt(Signal);
 
@@ -10,14 +11,14 @@ impl Interrupt {
         signal(SignalKind::interrupt()).map(Self)
     }
 
-    /// Until Ctrl-C. Cancelling loses nothing.
+    /// Waits for Ctrl-C. Cancel-safe.
     pub async fn wait(&mut self) {
         if self.0.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The result of `work`; None if Ctrl-C comes first.
+    /// The result of `work`; None: Ctrl-C came first.
     pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),

@@ -1,5 +1,5 @@
-//! The command line: arguments in, exit code out. Talks to a daemon by `rpc::client`; what runs on this machine is called
-//! in `drivers` only. Decides nothing about nodes: it asks, shows, and maps answers to exit codes.
+//! The command line: it parses arguments, asks a daemon through `rpc::client`, shows the answer, and maps it to an exit
+//! code. Code that runs on this machine is called in `drivers` only. Makes no decisions about nodes.
 
 pub mod args;
 pub mod drivers;
@@ -15,6 +15,7 @@ mod format;
 mod interrupt;
 mod moment;
 mod out;
+mod reasons;
 mod sanitize;
 mod state;
 mod story;
@@ -34,19 +35,19 @@ use out::Out;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs one command to its end. Never panics on a closed output: nobody reads, so it is done.
+/// Runs one command. A closed standard output is no error and no panic: the reader has what it wanted.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let plugin = args::asks_for_a_plugin(&args);
     let cli = match args::parse(args) {
         Ok(cli) => cli,
         Err(error) if plugin && error.use_stderr() => {
-            // In the words of clap, which are several lines.
+            // clap's message has several lines.
             let text = error.to_string();
             return suite::unknown(&Out::plain(), &Stop::usage(text.trim_end().trim_start_matches("error: "))).into();
         }
         Err(error) => {
-            // Where help or usage can't be printed there is nobody to tell.
+            // If this fails too, nothing is left that could report it.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
@@ -72,7 +73,7 @@ fn end(result: anyhow::Result<Exit>) -> Exit {
     }
 }
 
-/// The reader of the answer went away: it has what it wanted.
+/// Whether the reader of the answer closed the pipe.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
@@ -106,13 +107,13 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     }
 }
 
-/// The form in which nodes are shown.
+/// The output options of `check` for nodes; the formats of goss are an error there.
 fn asked(args: &CheckArgs) -> anyhow::Result<Output> {
-    let text = "nodes are shown as table, wide, json or template='...'; the other formats are for --file";
+    let text = "this format is only for --file; for nodes use table, wide, json or template='...'";
     args.common().ok_or_else(|| Stop::usage(text).into())
 }
 
-/// What a manager is asked for.
+/// The commands that ask a manager.
 async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
     let open =
         |connection: &Connection, output: &Output| Ok::<_, anyhow::Error>((Api::open(connection)?, Out::new(output)));
@@ -192,6 +193,6 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         | Verb::Node(_)
         | Verb::Exec(_)
         | Verb::Completions(_)
-        | Verb::Man(_) => Err(Stop::usage("this command asks no manager").into()),
+        | Verb::Man(_) => Err(Stop::usage("this command runs on this machine and asks no manager").into()),
     }
 }

@@ -1,19 +1,19 @@
-//! Moments for people: `12:01:09` for today, RFC 3339 else; always UTC, so that no two readers see different times.
+//! Timestamps for people: `12:01:09` for today, RFC 3339 otherwise. Always UTC, so that all readers see the same time.
 
 use crate::model::Wall;
 use crate::rpc::wire::rfc3339;
 
-/// The moment that an answer was made, which says what "today" and "3 m ago" mean in it.
+/// The time of an answer. "today" and "3 m ago" are relative to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Today(pub Wall);
 
 impl Today {
-    /// From the `at` of an answer; one that can't be read makes every moment be written in full.
+    /// From the `at` of an answer. If it can't be parsed, every timestamp is shown in full.
     pub fn of(at: &str) -> Self {
         Self(parse(at).unwrap_or_default())
     }
 
-    /// The machine's clock, for what has no answer to go by.
+    /// The clock of this machine, for streams, which have no `at`.
     pub fn now() -> Self {
         Self(Wall(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)))
     }
@@ -28,13 +28,13 @@ impl Today {
         }
     }
 
-    /// How long ago, if the moment is known.
+    /// The time from `at` to the answer.
     pub fn age(self, at: Wall) -> String {
         super::duration::age(self.0.since(at))
     }
 }
 
-/// RFC 3339 as milliseconds.
+/// Parses RFC 3339.
 pub fn parse(text: &str) -> Option<Wall> {
     let moment: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(moment.as_millisecond()).ok().map(Wall)
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn today_is_short() {
+    fn times_of_today_are_short() {
         let today = Today::of("2026-03-05T12:01:09.500Z");
         let at = |text| parse(text).unwrap();
         assert_eq!(today.show(at("2026-03-05T00:00:01Z")), "00:00:01");

@@ -1,4 +1,4 @@
-//! Where answers and talk go: answers to standard output, talk to standard error; colour only where a terminal reads.
+//! The outputs of a command: answers go to standard output, messages to standard error. Colour only on a terminal.
 
 use super::args::Output;
 use super::duration;
@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
 
-/// Where the text of a command goes.
+/// Destination of the text.
 #[derive(Debug, Clone)]
 enum Sink {
     Process,
-    /// Answer and talk.
+    /// Answer and messages.
     #[cfg(test)]
     Memory(Arc<Mutex<(String, String)>>),
 }
 
-/// The two outputs of one command.
+/// The two outputs of one command, and how they are formatted.
 #[derive(Debug, Clone)]
 pub struct Out {
     sink: Sink,
@@ -34,13 +34,13 @@ pub struct Out {
     tty: bool,
     /// Columns of the terminal that shows the answer.
     width: Option<usize>,
-    /// The exit code is an answer too.
+    /// The exit code is part of the answer.
     judging: bool,
-    /// The reader of the answer has gone away.
+    /// The reader of the answer has closed the pipe.
     broken: Arc<AtomicBool>,
 }
 
-/// Columns of the terminal on standard output; `None` where there is none, or it does not say.
+/// Width of the terminal on standard output; `None`: no terminal, or its width is unknown.
 fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col.into())
@@ -61,21 +61,21 @@ impl Out {
         }
     }
 
-    /// For commands without output flags.
+    /// For commands without output options.
     pub fn plain() -> Self {
         let tty = std::io::stdout().is_terminal();
         let (sink, format, width) = (Sink::Process, Format::Table, terminal_width());
         Self { sink, format, headers: true, quiet: false, tty, width, judging: false, broken: Arc::default() }
     }
 
-    /// Keeps what is written.
+    /// Keeps the text in memory.
     #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
         let sink = Sink::Memory(Arc::default());
         Self { sink, format, headers: true, quiet: false, tty, width: None, judging: false, broken: Arc::default() }
     }
 
-    /// What a memory output has: answer and talk.
+    /// The answer and the messages of an output in memory.
     #[cfg(test)]
     pub fn written(&self) -> (String, String) {
         match &self.sink {
@@ -91,18 +91,18 @@ impl Out {
         self
     }
 
-    /// For commands whose exit code is an answer too: a reader that goes away does not end them.
+    /// For commands whose exit code is part of the answer: a closed pipe does not end them.
     pub fn judging(mut self) -> Self {
         self.judging = true;
         self
     }
 
-    /// The reader has gone away before all was written; known of commands that are judging.
+    /// Whether the reader closed the pipe before all was written. Only known after [`Out::judging`].
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// A terminal shows the answer.
+    /// Whether a terminal shows the answer.
     pub fn is_tty(&self) -> bool {
         self.tty
     }
@@ -113,7 +113,7 @@ impl Out {
         self.raw(&text)
     }
 
-    /// Text for people in lines that may be long: on a terminal folded to its width, but for `-o wide`.
+    /// Text for people with long lines: folded to the width of the terminal, except with `-o wide`.
     pub fn lines(&self, text: &str) -> std::io::Result<()> {
         match self.width {
             Some(width) if self.format != Format::Wide => self.text(&fold(text, width)),
@@ -121,7 +121,7 @@ impl Out {
         }
     }
 
-    /// Text as it is: already harmless, or meant for the terminal. What a program reads is not touched.
+    /// Text without sanitizing: it is harmless already, meant for the terminal, or read by a program.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {
@@ -145,18 +145,18 @@ impl Out {
         }
     }
 
-    /// Talk: what goes on, on standard error. A closed standard error silences it.
+    /// A message on standard error. Ignored if standard error is closed.
     pub fn talk(&self, text: &str) {
         self.say("", text);
     }
 
-    /// Talk in a style, given as the number of its escape code.
+    /// A message in a style: the number of an ANSI escape code, or empty.
     fn say(&self, style: &str, text: &str) {
         let text = sanitize::block(text);
         match &self.sink {
             Sink::Process => {
                 let text = if style.is_empty() { text.into_owned() } else { format!("\u{1b}[{style}m{text}\u{1b}[0m") };
-                // Nobody is there to be told that nobody listens.
+                // There is no other place to report the failure.
                 let _ = writeln!(anstream::stderr().lock(), "{text}");
             }
             #[cfg(test)]
@@ -168,17 +168,17 @@ impl Out {
         }
     }
 
-    /// Prints the view if a program reads; true: done.
+    /// Prints the view in a format for programs. False: the format is for people, nothing was printed.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
         self.of_machine(self.format.machine(view)?)
     }
 
-    /// The same on one line, for streams.
+    /// Like [`Out::machine`], on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<bool> {
         self.of_machine(self.format.machine_line(view)?)
     }
 
-    /// Where a terminal shows it, it steers nothing either.
+    /// Sanitized if a terminal shows it.
     fn of_machine(&self, text: Option<String>) -> anyhow::Result<bool> {
         let Some(text) = text else { return Ok(false) };
         self.text(&text)?;
@@ -189,12 +189,12 @@ impl Out {
         self.lines(&table.render(Look { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
     }
 
-    /// Names, one a line.
+    /// Names, one per line.
     pub fn names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> std::io::Result<()> {
         self.text(&names.into_iter().map(|name| format!("{}\n", sanitize::cell(name))).collect::<String>())
     }
 
-    /// The last line of an answer: who said so, and when. A stale one is said loudly, and is the exit code.
+    /// The last line of an answer: the manager that gave it, and when. A stale answer is marked, and has its own exit code.
     pub fn source(&self, as_of: &AsOf) -> Exit {
         if as_of.stale {
             let age = match as_of.age_ms {
@@ -206,12 +206,12 @@ impl Out {
                 self.say(
                     BOLD,
                     &format!(
-                        "STALE: {leader} leads and is heard, but did not answer at its API; this is what {by} knew{age}, asked at {}",
+                        "STALE: {leader} is the leader, but its API did not answer; this is what {by} knew{age}, asked at {}",
                         as_of.at
                     ),
                 );
                 self.talk(&format!(
-                    "next: the same command in a moment; then remoor status on {leader}, and the network from {by} to its API port"
+                    "next: retry the command; then check remoor status on {leader}, and the network from {by} to its API port"
                 ));
                 return Exit::CouldNotAsk;
             }

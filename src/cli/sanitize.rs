@@ -1,23 +1,23 @@
-//! Keeps what comes from remote machines from steering the terminal: control characters become visible ones.
+//! Replaces control characters with visible ones, so that text from remote machines can't control the terminal.
 
 use std::borrow::Cow;
 
-/// What may turn text around or hide it without being a control character by name.
+/// Characters that reorder or hide text, but are not control characters in Unicode.
 fn invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// One line: every control character is shown as its picture (`␛`) or code.
+/// For one line: every control character becomes its picture (`␛`) or code.
 pub fn line(text: &str) -> Cow<'_, str> {
     filter(text, |_| false)
 }
 
-/// Several lines: line ends and tabs stay.
+/// For several lines: line ends and tabs stay.
 pub fn block(text: &str) -> Cow<'_, str> {
     filter(text, |c| c == '\n' || c == '\t')
 }
 
-/// A cell of a row, or a name on a line of its own: what would begin another line is shown, wherever it goes.
+/// For a cell of a row, or a name on its own line: only characters that would begin a new line are replaced.
 pub fn cell(text: &str) -> Cow<'_, str> {
     filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_shown_not_obeyed() {
+    fn escape_sequences_are_made_visible() {
         assert_eq!(line("plain ünïcode ✓"), "plain ünïcode ✓");
         assert_eq!(line("\u{1b}[2Jgone\r\n"), "␛[2Jgone␍␊");
         assert_eq!(line("a\u{9b}31mb"), "a<U+009B>31mb");

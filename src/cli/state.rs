@@ -1,11 +1,12 @@
-//! What a node's view amounts to in one word, and whether that is as desired. Pure; the same words in every command.
+//! The state of a node in a few words, and whether it is as desired. Pure. All commands use the same words.
 
 use super::duration;
 use super::moment::{self, Today};
+use super::story;
 use crate::model::{Availability, Verdict};
 use crate::rpc::view::{BackupView, NodeView};
 
-/// Role as it is, with what is under way in brackets.
+/// The role, with an unfinished change in brackets.
 pub fn role(node: &NodeView) -> String {
     match (node.role.as_str(), node.manager.as_deref()) {
         ("manager", Some("leader")) => "leader".to_owned(),
@@ -18,16 +19,16 @@ pub fn role(node: &NodeView) -> String {
     }
 }
 
-/// What it is to Raft, and where that is not what it is to be, why not; empty: a worker.
+/// The state in Raft, and why it differs from the desired role, if it does. Empty: a worker.
 pub fn manager(node: &NodeView) -> String {
     let mut out = match (node.manager_state.as_str(), node.lag) {
         ("worker", _) => return String::new(),
-        // Of a manager of before, which does not say.
+        // Managers of older versions don't send the state.
         ("", _) => return node.manager.clone().unwrap_or_default(),
         ("learner", Some(lag)) if lag > 0 => format!("learner {lag} behind"),
         (state, _) => state.to_owned(),
     };
-    // How far it is behind stands there already.
+    // The lag is shown already.
     if let Some(why) = node.manager_waits.as_ref().filter(|why| node.lag.is_none() || !why.starts_with("catching up")) {
         out.push_str(&format!(": {why}"));
     }
@@ -37,7 +38,7 @@ pub fn manager(node: &NodeView) -> String {
     out
 }
 
-/// How old the last backup is that was verified, and how often one is to be made.
+/// The age of the last verified backup, and the schedule.
 pub fn backup(backup: &BackupView) -> String {
     let mut out = match (backup.age_ms, &backup.file) {
         (Some(age), Some(file)) => format!("verified {} ago ({file})", duration::age(age)),
@@ -50,12 +51,12 @@ pub fn backup(backup: &BackupView) -> String {
         out.push_str(", LATE");
     }
     if let Some(error) = &backup.error {
-        out.push_str(&format!("; the last try failed: {error}"));
+        out.push_str(&format!("; the last attempt failed: {error}"));
     }
     out
 }
 
-/// Presence, with its age where it is not simply alive.
+/// Presence; unless it is alive, with the time since it began.
 pub fn seen(node: &NodeView, today: Today) -> String {
     let since = node.presence_since.as_deref().and_then(moment::parse);
     match (node.presence.as_str(), since) {
@@ -64,15 +65,15 @@ pub fn seen(node: &NodeView, today: Today) -> String {
     }
 }
 
-/// Whether the configuration is as desired, as far as anybody knows: `ok`, a verdict's word, `outdated`, or `none` where
-/// nothing was ever provisioned or adopted.
+/// Whether the configuration is as desired, as far as the managers know: `ok`, `outdated`, the word of a verdict, or `none` if
+/// the node was never provisioned or adopted.
 pub fn config(node: &NodeView) -> &str {
     let Some(baseline) = &node.baseline else { return "none" };
     let newer = node.finding.as_ref().filter(|f| f.at > baseline.at);
     match newer.map(|f| &f.verdict) {
         None | Some(Verdict::Same) if node.outdated => "outdated",
         None | Some(Verdict::Same) => "ok",
-        // Said of what was desired then.
+        // The verdict compared with an older desired state.
         Some(Verdict::Outdated) if !node.outdated => "ok",
         Some(other) => other.word(),
     }
@@ -82,7 +83,7 @@ pub fn config(node: &NodeView) -> &str {
 pub fn checks(node: &NodeView) -> String {
     let Some(finding) = &node.finding else { return String::new() };
     if node.baseline.as_ref().is_some_and(|b| b.at >= finding.at) && finding.checks.1 + finding.checks.2 > 0 {
-        // A provisioning that was verified came after it.
+        // A verified provisioning is newer than the checks.
         return String::new();
     }
     match finding.checks {
@@ -93,7 +94,7 @@ pub fn checks(node: &NodeView) -> String {
     }
 }
 
-/// What is being done or waited for, in words; empty: nothing.
+/// What is being done or waited for; empty: nothing.
 pub fn doing(node: &NodeView) -> String {
     let mut parts: Vec<String> = Vec::new();
     if let Some(failed) = &node.failed {
@@ -118,14 +119,14 @@ pub fn doing(node: &NodeView) -> String {
     parts.join("; ")
 }
 
-/// Why the node is not as desired; None: it is. A decommissioned node is, wherever it may be.
+/// Why the node is not as desired; None: it is. A decommissioned node is always as desired, even if it is away.
 pub fn undesired(node: &NodeView) -> Option<String> {
     let out = match node.availability {
         Availability::Drain => matches!(node.lifecycle.as_str(), "accepted" | "decommissioned"),
         _ => node.lifecycle == "decommissioned",
     };
     if out && node.job.is_none() {
-        // What votes must be there, with services or without.
+        // A voter must be present, with or without services.
         let votes = node.role == "manager" && !matches!(node.presence.as_str(), "alive" | "unknown");
         return votes.then(|| format!("is {}", node.presence));
     }
@@ -133,7 +134,7 @@ pub fn undesired(node: &NodeView) -> Option<String> {
         return Some(format!("is {}", node.presence));
     }
     if let Some(silent) = node.manager_silent.as_ref().filter(|_| node.manager.as_deref() == Some("voter")) {
-        return Some(format!("manages nothing: {silent}"));
+        return Some(format!("does not act as a manager: {silent}"));
     }
     if node.lifecycle != "commissioned" {
         return Some(format!("is {}", node.lifecycle));
@@ -151,8 +152,17 @@ pub fn undesired(node: &NodeView) -> Option<String> {
     match config(node) {
         "ok" => None,
         "none" => Some("was never provisioned or adopted".to_owned()),
-        word => Some(format!("is {word}")),
+        word => {
+            let difference = difference(node).map(|text| format!(": {text}")).unwrap_or_default();
+            Some(format!("is {word}{difference}"))
+        }
     }
+}
+
+/// What differs on a node whose configuration drifted, in one line; None: it did not drift.
+pub fn difference(node: &NodeView) -> Option<String> {
+    let finding = node.finding.as_ref().filter(|_| matches!(config(node), "drifted" | "conflict"))?;
+    Some(story::reason_list(&finding.reasons)).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -161,7 +171,7 @@ mod tests {
     use crate::cli::tests::views;
 
     #[test]
-    fn the_last_backup_is_told_with_its_age_and_with_what_went_wrong() {
+    fn the_last_backup_is_shown_with_its_age_and_its_error() {
         let view = |age_ms: Option<u64>, every_ms, late, error: Option<&str>| BackupView {
             by: "m1".to_owned(),
             at: None,
@@ -173,11 +183,11 @@ mod tests {
         };
         assert_eq!(backup(&view(Some(3 * 3_600_000), None, false, None)), "verified 3 h ago (/b/x)");
         let late = view(None, Some(6 * 3_600_000), true, Some("no space"));
-        assert_eq!(backup(&late), "none yet, one every 6 h, LATE; the last try failed: no space");
+        assert_eq!(backup(&late), "none yet, one every 6 h, LATE; the last attempt failed: no space");
     }
 
     #[test]
-    fn a_manager_that_is_lost_is_no_worker_in_words() {
+    fn a_lost_manager_is_not_shown_as_a_worker() {
         let mut node = views::node(4, "m2");
         assert_eq!((role(&node), manager(&node)), ("worker".to_owned(), String::new()));
         node.manager_state = "lost".to_owned();

@@ -1,22 +1,35 @@
-//! Journal items as sentences. Reads several items as one story where they belong together: a verdict says how long the
-//! node was away.
+//! Journal events as text. Some texts need earlier events: a verdict tells how long the node was away, and a job tells
+//! its reasons only if the verdict before it did not.
 
 use super::duration::age;
 use super::moment::Today;
+use super::{reasons, sanitize};
 use crate::model::{
     AbsenceNo, AttemptId, Cause, Finding, Gone, Happening, HistoryItem, NodeName, Outcome, Reason, Remedy, ServiceName,
-    Verdict, Wall, counted,
+    Wall, counted,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What one item's sentence needs of the items before it.
+/// Columns for the details of an event: with time and name of the node in front, they fit 100.
+const DETAIL_WIDTH: usize = 76;
+
+/// An event in one line, and details for the lines below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventText {
+    pub headline: String,
+    pub details: Vec<String>,
+}
+
+/// What later events need to know about earlier ones.
 #[derive(Debug, Default)]
 pub struct Story {
     names: BTreeMap<u64, String>,
-    /// Absences by node and number: last seen, and back.
+    /// By node and number of the absence: when the node was last seen, and when it returned.
     absences: BTreeMap<(u64, AbsenceNo), (Wall, Option<Wall>)>,
     /// Number of an attempt within its job.
     attempts: BTreeMap<AttemptId, u32>,
+    /// Texts of the reasons of each node's last verdict.
+    reasons: BTreeMap<u64, BTreeSet<String>>,
 }
 
 impl Story {
@@ -24,7 +37,7 @@ impl Story {
         Self { names, ..Self::default() }
     }
 
-    /// `name` is how the stream calls the node.
+    /// Records the name of a node, as a stream reports it.
     pub fn learn(&mut self, id: u64, name: &str) {
         self.names.insert(id, name.to_owned());
     }
@@ -33,8 +46,8 @@ impl Story {
         self.names.get(&id).cloned().unwrap_or_else(|| format!("node {id}"))
     }
 
-    /// The sentence of `item`; items must come in their order.
-    pub fn tell(&mut self, item: &HistoryItem) -> String {
+    /// The text of `item`. Items must be passed in their order.
+    pub fn tell(&mut self, item: &HistoryItem) -> EventText {
         let node = item.node.map(|n| n.0).unwrap_or(0);
         match &item.what {
             Happening::Away { absence, last_seen, retrospect, .. } => {
@@ -50,10 +63,32 @@ impl Story {
             }
             _ => {}
         }
-        self.sentence(item, node)
+        let text = EventText { headline: self.headline(item, node), details: self.details(item, node) };
+        if let Happening::Concluded { finding } = &item.what {
+            self.reasons.insert(node, finding.reasons.iter().map(|reason| reason.text.clone()).collect());
+        }
+        text
     }
 
-    fn sentence(&self, item: &HistoryItem, node: u64) -> String {
+    /// The reasons of a verdict and its evidence; of a job only the reasons that its verdict did not have.
+    fn details(&self, item: &HistoryItem, node: u64) -> Vec<String> {
+        match &item.what {
+            Happening::Concluded { finding } => {
+                let mut details = reasons::shown(&finding.reasons);
+                details.extend(reasons::packed("evidence: ", &finding.evidence, DETAIL_WIDTH));
+                details
+            }
+            Happening::JobOpened { reasons, .. } => {
+                let known = self.reasons.get(&node);
+                let new = |reason: &&Reason| !known.is_some_and(|known| known.contains(&reason.text));
+                let new: Vec<Reason> = reasons.iter().filter(new).cloned().collect();
+                reasons::shown(&new)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn headline(&self, item: &HistoryItem, node: u64) -> String {
         match &item.what {
             Happening::Accepted { name } => format!("joined as {name}"),
             Happening::Generation { seq } => format!("generation {seq} applied by {}", item.by),
@@ -62,7 +97,7 @@ impl Story {
             }
             Happening::Away { last_seen, .. } => {
                 let before = before(item.at, *last_seen);
-                format!("was away while nobody looked: its traces differ from {before}")
+                format!("was absent unnoticed: boot id or agent instance differs from {before}")
             }
             Happening::Gone { gone, .. } => gone_words(*gone).to_owned(),
             Happening::Returned { absence } => match self.away_for(node, *absence) {
@@ -71,32 +106,27 @@ impl Story {
             },
             Happening::Concluded { finding } => {
                 let away = finding.absence.and_then(|no| self.away_for(node, no));
-                verdict(finding, away)
+                verdict_line(finding, away)
             }
             Happening::Wanted { services, operator, undo } => {
                 let by = operator.as_deref().map(|o| format!(", ordered by {o}")).unwrap_or_default();
                 match undo {
-                    Some(attempt) => format!("undo of attempt {attempt} wanted{by}"),
-                    None => format!("re-setup wanted: {}{by}", service_list(services)),
+                    Some(attempt) => format!("undo of attempt {attempt} requested{by}"),
+                    None => format!("re-setup requested: {}{by}", service_list(services)),
                 }
             }
-            Happening::WantDropped { why } => format!("no longer wanted: {why}"),
+            Happening::WantDropped { why } => format!("request dropped: {why}"),
             Happening::JobOpened { job, undo: Some(attempt), .. } => {
                 format!("job {job} opened: undo of attempt {attempt}")
             }
-            Happening::JobOpened { job, services, reasons, generation, undo: None } => {
-                let because =
-                    if reasons.is_empty() { String::new() } else { format!(", because {}", reason_list(reasons)) };
-                format!(
-                    "job {job} opened: re-setup of {} with generation {generation}{because}",
-                    service_list(services)
-                )
+            Happening::JobOpened { job, services, generation, undo: None, .. } => {
+                format!("job {job} opened: re-setup of {} with generation {generation}", service_list(services))
             }
             Happening::AttemptOpened { job, no, runner, why, .. } => {
                 let why = if *no == 1 { String::new() } else { format!(": {why}") };
                 format!("job {job}: attempt {no} by {runner}{why}")
             }
-            Happening::Phase { job, phase, .. } => format!("job {job}: {phase} begins"),
+            Happening::Phase { job, phase, .. } => format!("job {job}: phase {phase} begins"),
             Happening::AttemptClosed { job, attempt, outcome } => {
                 let no = self.attempts.get(attempt).map(|no| format!(" {no}")).unwrap_or_default();
                 format!("job {job}: attempt{no} {}", outcome_words(outcome))
@@ -104,22 +134,26 @@ impl Story {
             Happening::JobHeld { job, why } => format!("job {job} held: {why}"),
             Happening::JobCancelled { job, why } => format!("job {job} cancelled: {why}"),
             Happening::JobDone { job } => format!("job {job} done"),
-            Happening::Adopted { files: true } => format!("what is there was adopted by {}", item.by),
-            Happening::Adopted { files: false } => format!("baseline adopted by {}, no files in it", item.by),
+            Happening::Adopted { files: true } => format!("current state adopted as the baseline by {}", item.by),
+            Happening::Adopted { files: false } => format!("empty baseline (no files) adopted by {}", item.by),
             Happening::KeyChanged { fingerprint } => {
-                format!("offers another SSH host key, {fingerprint}: nothing is sent to it until trust-key")
+                format!(
+                    "SSH host key changed to {fingerprint}; remoor sends nothing to the node until remoor trust-key"
+                )
             }
             Happening::KeyTrusted { keys } => {
                 format!("host key trusted by {} ({})", item.by, counted(keys.len(), "key"))
             }
-            Happening::Moved { from, to } => format!("its address is {to} now, was {from}"),
+            Happening::Moved { from, to } => format!("address changed: {from} -> {to}"),
             Happening::Rendered { changed, fault: None } => {
-                format!("addresses changed: something else is desired on {} now", counted(*changed, "host"))
+                format!("addresses changed: the desired configuration of {} changed", counted(*changed, "host"))
             }
             Happening::Rendered { fault: Some(why), .. } => {
-                format!("addresses changed, and the fleet can't be rendered with them: {why}")
+                format!("addresses changed, and the fleet can't be rendered with the new ones: {why}")
             }
-            Happening::Breaker { why } => format!("breaker opened: {why}; no automatic re-setup until remoor resume"),
+            Happening::Breaker { why } => {
+                format!("circuit breaker opened: {why}; no automatic re-setups until remoor resume")
+            }
             Happening::Resumed => format!("resumed by {}", item.by),
             Happening::AgentFault { cause, count } => format!("agent fault {count} ({})", cause_word(*cause)),
             Happening::Operator { text } => format!("{text} (by {})", item.by),
@@ -132,51 +166,51 @@ impl Story {
     }
 }
 
-/// `TIME  NODE  sentence`.
-pub fn line(story: &mut Story, item: &HistoryItem, today: Today) -> String {
+/// `TIME  NODE  headline`, and the details below it, indented.
+pub fn lines(story: &mut Story, item: &HistoryItem, today: Today) -> String {
     let name = item.node.map(|n| story.name(n.0)).unwrap_or_else(|| "-".to_owned());
-    let sentence = story.tell(item);
-    format!("{}  {name}  {sentence}", today.show(item.at))
+    let text = story.tell(item);
+    let mut out = format!("{}  {name}  {}", today.show(item.at), text.headline);
+    for detail in &text.details {
+        out.push_str(&format!("\n    {}", sanitize::cell(detail)));
+    }
+    out
 }
 
-/// `back after 92 s: network (evidence) — drifted: reasons -> remedy`.
-fn verdict(finding: &Finding, away_ms: Option<u64>) -> String {
+/// `back after 92 s (network): drifted -> resetup(etcd)`.
+fn verdict_line(finding: &Finding, away_ms: Option<u64>) -> String {
     let mut out = match (&finding.absence, away_ms) {
-        (Some(_), Some(ms)) => format!("back after {}: ", age(ms)),
-        (Some(_), None) => "back: ".to_owned(),
+        (Some(_), Some(ms)) => format!("back after {}", age(ms)),
+        (Some(_), None) => "back".to_owned(),
         (None, _) => "examined".to_owned(),
     };
     if finding.absence.is_some() {
-        out.push_str(finding.cause.map_or("unknown", cause_word));
-        if finding.planned {
-            out.push_str(", planned");
-        }
+        let cause = finding.cause.map_or("unknown", cause_word);
+        let planned = if finding.planned { ", planned" } else { "" };
+        out.push_str(&format!(" ({}{planned})", if cause == "unknown" { "unknown cause" } else { cause }));
     }
-    if !finding.evidence.is_empty() {
-        out.push_str(&format!(" ({})", finding.evidence.join("; ")));
-    }
-    out.push_str(&format!(" \u{2014} {}", conclusion(finding)));
+    out.push_str(&format!(": {} -> {}", finding.verdict, remedy_words(&finding.remedy)));
     out
 }
 
-/// `drifted: reasons -> remedy`.
+/// `drifted: reasons -> remedy`, in one line.
 pub fn conclusion(finding: &Finding) -> String {
-    let mut out = match &finding.verdict {
-        Verdict::Unknown(why) => format!("unknown: {why}"),
-        other => other.word().to_owned(),
+    let reasons = match finding.reasons.as_slice() {
+        [] => String::new(),
+        reasons => format!(": {}", reason_list(reasons)),
     };
-    if !finding.reasons.is_empty() {
-        out.push_str(&format!(": {}", reason_list(&finding.reasons)));
-    }
-    match &finding.remedy {
-        Remedy::None => out.push_str(" -> nothing to do"),
-        Remedy::Report => out.push_str(" -> reported only"),
-        other => out.push_str(&format!(" -> {other}")),
-    }
-    out
+    format!("{}{reasons} -> {}", finding.verdict, remedy_words(&finding.remedy))
 }
 
-/// `92 s before`; what is less than a second is no span that anybody measured.
+fn remedy_words(remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::None => "nothing to do".to_owned(),
+        Remedy::Report => "reported only".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// `92 s before`. Less than a second is not shown as a number, because nobody measured it that precisely.
 fn before(at: Wall, earlier: Wall) -> String {
     match at.since(earlier) {
         ..1_000 => "just before".to_owned(),
@@ -194,8 +228,8 @@ fn missed_by(names: &[NodeName]) -> String {
 pub fn gone_words(gone: Gone) -> &'static str {
     match gone {
         Gone::Away => "away",
-        Gone::AgentDown => "its agent is down, its host answers on SSH",
-        Gone::Left => "left, its agent said goodbye",
+        Gone::AgentDown => "its agent is down, but its host answers on SSH",
+        Gone::Left => "left: its agent announced its departure",
     }
 }
 
@@ -217,25 +251,9 @@ pub fn service_list(services: &[ServiceName]) -> String {
     services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// At most so many reasons stand in one sentence.
-const REASONS_MAX: usize = 3;
-
-pub fn reason_list(reasons: &[Reason]) -> String {
-    let mut texts: Vec<String> = reasons.iter().take(REASONS_MAX).map(reason).collect();
-    if reasons.len() > REASONS_MAX {
-        texts.push(format!("and {} more", reasons.len() - REASONS_MAX));
-    }
-    texts.join("; ")
-}
-
-/// The text of a reason, with its service where it does not say so itself.
-pub fn reason(reason: &Reason) -> String {
-    let service = reason.service.as_str();
-    if service.is_empty() || reason.text.starts_with(service) {
-        reason.text.clone()
-    } else {
-        format!("{service}: {}", reason.text)
-    }
+/// The most important reasons in one line.
+pub fn reason_list(all: &[Reason]) -> String {
+    reasons::shown(all).join("; ")
 }
 
 pub fn outcome_words(outcome: &Outcome) -> String {

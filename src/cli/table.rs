@@ -1,8 +1,8 @@
-//! Aligned columns without borders, a header in capitals. Knows nothing of what is in them, but that none of it begins a row.
+//! Aligned columns without borders, with a header in capitals. Line ends in cells are escaped, so that no cell can fake a row.
 
 use super::sanitize;
 
-/// Cells of at most so many characters are shown in full; longer ones only where the output is no terminal, or wide.
+/// Maximum length of a cell on a terminal, in characters; longer cells are cut unless the format is wide.
 const CELL_MAX: usize = 60;
 
 #[derive(Debug, Clone, Default)]
@@ -11,11 +11,11 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// How a table is to be written.
+/// How a table is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Look {
     pub headers: bool,
-    /// Cut long cells, with `…` at their end.
+    /// Cut long cells and mark the cut with `…`.
     pub cut: bool,
 }
 
@@ -33,11 +33,18 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
+    /// A line below the last row, in the last column; the cells before it stay blank.
+    pub fn detail(&mut self, text: &str) {
+        let mut row = vec![String::new(); self.header.len().saturating_sub(1)];
+        row.push(format!("  {}", sanitize::cell(text)));
+        self.rows.push(row);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Lines, each with its end. No trailing spaces.
+    /// The lines, each with a line end, without trailing spaces.
     pub fn render(&self, look: Look) -> String {
         let mut lines: Vec<Vec<String>> = Vec::new();
         if look.headers {
@@ -70,7 +77,7 @@ fn cut(cell: &str) -> String {
     cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
-/// `name: value` lines, the values aligned.
+/// `name: value` lines with aligned values.
 pub fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
     let mut out = String::new();
@@ -100,6 +107,8 @@ mod tests {
         table.row(["a\nw2".to_owned(), "x\r".to_owned()]);
         let text = table.render(Look::default());
         assert!(text.contains("\na␊w2 ") && text.ends_with(" x␍\n") && text.lines().count() == 3, "{text}");
+        table.detail("more\rof it");
+        assert!(table.render(Look::default()).ends_with(&format!("\n{}more␍of it\n", " ".repeat(74))));
         assert_eq!(fields(&[("of", "a\nroot: b".to_owned())]), "of:  a␊root: b\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that ask: status, nodes, history, jobs, and what looks at a node over SSH.
+//! Arguments of the commands that only read: status, nodes, history, jobs; and of those that examine a node over SSH.
 
 use super::{Connection, Output, Which};
 use crate::cli::duration::Span;
@@ -6,10 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// 1 unless every node is as desired
+    /// Exit code 1 unless every node is as desired
     #[arg(long)]
     pub exit_code: bool,
-    /// Repeat: redraw on a terminal, append elsewhere
+    /// Repeat: redraw on a terminal, append otherwise; the default interval is 2s
     #[arg(short, long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "2s")]
     pub watch: Option<Span>,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub struct NodesArgs {
     /// Describe this node
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
-    /// List instead those that were taken out for good, and until when that is remembered
+    /// List the removed nodes instead, and until when they are remembered
     #[arg(long, conflicts_with = "node")]
     pub removed: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct NodesArgs {
 
 #[derive(Debug, Args)]
 pub struct RaftMembersArgs {
-    /// Print instead how many losses so many managers survive; asks nobody
+    /// Print a table of cluster sizes and the failures that each survives; contacts no manager
     #[arg(long)]
     pub table: bool,
     #[command(flatten)]
@@ -53,10 +53,10 @@ pub struct WatchArgs {
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// Only of this node
+    /// Only events of this node
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
-    /// At most so many items, the newest
+    /// Maximum number of events; the newest are shown
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
     #[command(flatten)]
@@ -67,9 +67,10 @@ pub struct HistoryArgs {
 
 #[derive(Debug, Args)]
 pub struct WhyArgs {
+    /// Name of a node
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// What the leader was told and asked for, step by step, and which rule decided the last verdict
+    /// Show the events and actions of the leader step by step, and the rules behind the last verdict
     #[arg(long)]
     pub replay: bool,
     #[command(flatten)]
@@ -80,26 +81,26 @@ pub struct WhyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// List the jobs, newest last, and what is queued
+    /// List the jobs, newest last, and the queued orders
     List(JobListArgs),
-    /// Show one job with its attempts
+    /// Show a job and its attempts
     Show(JobShowArgs),
-    /// Print what a job's attempts printed
+    /// Print the output of a job
     Logs(JobLogsArgs),
-    /// End a job, or call off what is queued for a node
-    #[command(long_about = "End a job, after its current task; its node is held until `remoor resume NODE`.
+    /// Cancel a job, or the queued order of a node
+    #[command(long_about = "Cancel a job after its current task. Its node is held until `remoor resume NODE`.
 
-With the name of a node: its open job, or else what is queued for it, which is called off.
+With the name of a node, cancel its open job; if there is none, cancel its queued order.
 
 Examples:
   remoor job cancel 17
-  remoor job cancel 17 --now    ends the current task too; also of a job that was cancelled before
-  remoor job cancel w2          w2 is away: what waits for its return")]
+  remoor job cancel 17 --now    end the current task too; also works for a job that is being cancelled
+  remoor job cancel w2          w2 is away: cancel the order that waits for its return")]
     Cancel(JobCancelArgs),
 }
 
 impl JobVerb {
-    /// What all of them have.
+    /// The arguments that all job commands share.
     pub fn common(&self) -> (&Connection, &Output) {
         match self {
             JobVerb::List(args) => (&args.connection, &args.output),
@@ -112,10 +113,10 @@ impl JobVerb {
 
 #[derive(Debug, Args)]
 pub struct JobListArgs {
-    /// Only of this node
+    /// Only jobs of this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Only those that are open or held, and what is queued
+    /// Only open and held jobs, and queued orders
     #[arg(long)]
     pub open: bool,
     #[command(flatten)]
@@ -126,6 +127,7 @@ pub struct JobListArgs {
 
 #[derive(Debug, Args)]
 pub struct JobShowArgs {
+    /// Number of a job
     #[arg(value_name = "JOB")]
     pub job: u64,
     #[command(flatten)]
@@ -139,7 +141,7 @@ pub struct JobCancelArgs {
     /// Number of a job, or name of a node
     #[arg(value_name = "JOB|NODE")]
     pub what: String,
-    /// End the current task too, instead of letting it finish
+    /// End the current task at once instead of letting it finish
     #[arg(long)]
     pub now: bool,
     #[command(flatten)]
@@ -150,9 +152,10 @@ pub struct JobCancelArgs {
 
 #[derive(Debug, Args)]
 pub struct JobLogsArgs {
+    /// Number of a job
     #[arg(value_name = "JOB")]
     pub job: u64,
-    /// Go on until the job ends
+    /// Follow the output until the job ends
     #[arg(short, long)]
     pub follow: bool,
     #[command(flatten)]
@@ -163,7 +166,7 @@ pub struct JobLogsArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Goal {
-    /// Alive, commissioned, as desired, nothing open
+    /// Alive, commissioned, as desired, and no open job
     Clean,
     Alive,
     Commissioned,
@@ -174,10 +177,10 @@ pub enum Goal {
 pub struct WaitArgs {
     #[command(flatten)]
     pub which: Which,
-    /// What to wait for
+    /// State to wait for
     #[arg(long = "for", value_name = "GOAL")]
     pub goal: Goal,
-    /// How long
+    /// Maximum time to wait
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub timeout: Span,
     #[command(flatten)]
@@ -188,6 +191,7 @@ pub struct WaitArgs {
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
+    /// Name of a node
     #[arg(value_name = "NODE")]
     pub node: String,
     #[command(flatten)]
@@ -198,10 +202,10 @@ pub struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub struct AdoptArgs {
-    /// Names of nodes, then absolute paths if only these are to be taken
+    /// Names of nodes, then optionally the absolute paths to adopt (default: all)
     #[arg(value_name = "NODE|PATH", required_unless_present_any = ["group", "all"])]
     pub what: Vec<String>,
-    /// All nodes of a host group
+    /// All nodes of a group
     #[arg(short, long, value_name = "GROUP")]
     pub group: Option<String>,
     /// All nodes

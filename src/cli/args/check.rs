@@ -1,4 +1,4 @@
-//! Arguments of `remoor check`: of nodes, asked by a manager, and of check files, run on this machine.
+//! Arguments of `remoor check`: it examines nodes through a manager, or runs check files on this machine.
 
 use super::{Connection, Output, Which};
 use crate::cli::drivers::Form;
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Value of `--output`: the forms of all commands, and those of goss.
+/// Value of `--output`: the formats of all commands, and goss's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckFormat {
     Common(Format),
@@ -31,7 +31,8 @@ impl FromStr for CheckFormat {
     }
 }
 
-/// Whether the arguments, readable or not, ask for the answer of a plugin.
+/// Whether the arguments ask for the output of a Nagios plugin. Works on arguments that clap rejects too, since a plugin
+/// must report usage errors in its own format.
 pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
     let words: Vec<&str> =
         args.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
@@ -46,7 +47,7 @@ pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
             || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
 }
 
-/// What has no meaning for nodes: each has to be said here, since clap waives `requires` where the required is in conflict.
+/// Arguments that are only for check files. All are listed because clap skips `requires` if the required argument is in conflict.
 const HERE: [&str; 8] = ["file", "add", "vars", "vars_inline", "only", "retry_timeout", "sleep", "parallel"];
 
 #[derive(Debug, Args)]
@@ -54,25 +55,25 @@ pub struct CheckArgs {
     /// Names of nodes
     #[arg(value_name = "NODE", required_unless_present_any = ["group", "all", "file", "add"], conflicts_with_all = HERE)]
     pub nodes: Vec<String>,
-    /// All nodes of a host group
+    /// All nodes of a group
     #[arg(short, long, value_name = "GROUP", conflicts_with = "nodes", conflicts_with_all = HERE)]
     pub group: Option<String>,
-    /// All nodes of the applied fleet
+    /// All nodes of the fleet
     #[arg(long, conflicts_with_all = ["nodes", "group"], conflicts_with_all = HERE)]
     pub all: bool,
-    /// Which check files concern the node, and why not the others; nothing is asked of it
+    /// List the check files with whether and why each applies to the node; contacts no node
     #[arg(long, conflicts_with_all = ["group", "all", "file", "add"])]
     pub list: bool,
-    /// The checks as the node gets them, after their templates; nothing is asked of it
+    /// Print the checks of the node with their templates rendered; contacts no node
     #[arg(long, conflicts_with_all = ["group", "all", "file", "add"])]
     pub render: bool,
-    /// With --list or --render: of this fleet directory, without a manager
+    /// With --list or --render: use this fleet directory instead of asking a manager
     #[arg(long, value_name = "DIR", conflicts_with_all = ["group", "all", "file", "add"])]
     pub fleet: Option<PathBuf>,
     #[command(flatten)]
     pub here: CheckHere,
-    /// table, wide, json, or template='...' (Tera over the JSON); with --file also documentation, rspecish, structured, tap,
-    /// junit, nagios, prometheus, silent
+    /// Format: table, wide, json, or template='...' (a Tera template over the JSON); with --file also documentation,
+    /// rspecish, structured, tap, junit, nagios, prometheus, silent
     #[arg(
         short,
         long,
@@ -82,49 +83,49 @@ pub struct CheckArgs {
         help_heading = "Output"
     )]
     pub output: CheckFormat,
-    /// The same as --output=json
+    /// Same as --output=json
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Tables without their first line
+    /// Omit the header line of tables
     #[arg(long, help_heading = "Output")]
     pub no_headers: bool,
-    /// Names only
+    /// Print names only
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
     #[command(flatten)]
     pub connection: Connection,
 }
 
-/// What is run on this machine, without a cluster.
+/// Arguments of checks on this machine, without a cluster.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "On this machine, without a cluster")]
 pub struct CheckHere {
-    /// Run the checks of these files, of the directories' .yml, .yaml and .json, or of standard input (-)
+    /// Check files, directories with .yml, .yaml and .json files, or `-` for standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub file: Vec<PathBuf>,
-    /// Write a check of what this machine has now, instead of running any: the type of a resource, then ids. To standard
-    /// output, or added to the one --file
+    /// Write a check for the present state of resources (a type, then ids) instead of running checks. The check goes to
+    /// standard output, or is added to the file of --file
     #[arg(long, value_names = ["TYPE", "ID"], num_args = 2..)]
     pub add: Vec<String>,
-    /// Variables for templates, a YAML or JSON file; of several the last one's word holds
+    /// YAML or JSON file with template variables (repeatable; later files win)
     #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "add")]
     pub vars: Vec<PathBuf>,
-    /// The same as text, stronger than files
+    /// Template variables as YAML or JSON text; overrides --vars
     #[arg(long, value_name = "TEXT", requires = "file", conflicts_with = "add")]
     pub vars_inline: Option<String>,
-    /// Only checks with this tag in `meta.tags`; repeatable
+    /// Only checks with this tag in `meta.tags` (repeatable)
     #[arg(long, value_name = "TAG", requires = "file", conflicts_with = "add")]
     pub only: Vec<String>,
-    /// Tell only the results that differ from the last run with this option; all of them count
+    /// Print only the results that changed since the last run with this option; the exit code covers all
     #[arg(long, conflicts_with_all = ["add", "list", "render"])]
     pub changed_only: bool,
-    /// Run again so long, until all pass
+    /// Repeat the checks until all pass, for at most this time
     #[arg(long, value_name = "TIME", requires = "file", conflicts_with = "add")]
     pub retry_timeout: Option<Span>,
-    /// Wait between two tries
+    /// Pause between two tries
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "retry_timeout")]
     pub sleep: Span,
-    /// Checks at once
+    /// Number of checks that run in parallel
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256),
         requires = "file", conflicts_with = "add")]
     pub parallel: u16,
@@ -135,12 +136,12 @@ impl CheckArgs {
         Which { nodes: self.nodes.clone(), group: self.group.clone(), all: self.all }
     }
 
-    /// Runs checks on this machine, without a cluster.
+    /// Whether the command runs on this machine, without a cluster.
     pub fn is_here(&self) -> bool {
         !self.here.file.is_empty() || !self.here.add.is_empty()
     }
 
-    /// None: a form of goss.
+    /// The output options of all commands; None: a format of goss was chosen.
     pub fn common(&self) -> Option<Output> {
         let Self { json, no_headers, quiet, .. } = *self;
         match &self.output {

@@ -6,19 +6,19 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct DigestArgs {
-    /// What to look at, directories with everything below them; the current directory if left out
+    /// Files, and directories with everything below them (default: the current directory)
     #[arg(value_name = "DIR|FILE")]
     pub paths: Vec<PathBuf>,
-    /// Leave these out: a glob of the whole path, or of its last parts (repeat for several)
+    /// Exclude paths: a glob for the whole path or its last components (repeatable)
     #[arg(long, value_name = "GLOB", conflicts_with = "compare")]
     pub exclude: Vec<String>,
-    /// Leave out lines that this regular expression finds, before a content is hashed (repeat for several)
+    /// Ignore lines that match this regular expression when hashing contents (repeatable)
     #[arg(long, value_name = "REGEX", conflicts_with = "compare")]
     pub normalize: Vec<String>,
-    /// Key for the content of files that only their owner may read; made where it is missing
+    /// Key file for hashing files that only their owner may read; created if missing
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Compare with an earlier answer of `-o json`, by its paths, globs and expressions; `-` reads standard input
+    /// Compare with saved output of `-o json`, using its paths, globs and expressions; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Arguments of what is for bad days: backups, and founding the cluster anew.
+//! Arguments of disaster recovery: backups, restoring one, and rebuilding the cluster.
 
 use super::{Connection, Output, local::absolute};
 use crate::cli::drivers::{self, Place};
@@ -8,29 +8,29 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// Found a new cluster of one manager with all that this one knows; there is no other way to recover
+    /// Required: rebuild the cluster with this machine as its only manager, from its own data
     #[arg(long, required = true)]
     pub force_new_cluster: bool,
-    /// Ask the other managers and say what would be done; change nothing
+    /// Ask the other managers and show what would be done; change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// A node is elsewhere from now on: ADDR is IP, or IP:API_PORT,GOSSIP_PORT (repeatable)
+    /// New address of a node: ADDR is IP or IP:API_PORT,GOSSIP_PORT (repeatable)
     #[arg(long, value_name = "NODE=ADDR", value_parser = drivers::set_addr)]
     pub set_addr: Vec<(String, Place)>,
-    /// Where the node keeps its identity and state
+    /// Data directory of the node
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]
     pub dir: PathBuf,
-    /// Also where so many managers answer that they can go on by themselves: they are shut out
+    /// Recover even if the other managers have a quorum; they are excluded from the new cluster
     #[arg(long, help_heading = "Safety")]
     pub even_if_majority_alive: bool,
-    /// Also where another manager answers that knows more: what only it knows is lost
+    /// Recover even if another manager has a longer log; its additional entries are lost
     #[arg(long, help_heading = "Safety")]
     pub even_if_behind: bool,
-    /// Also where raft/ here was put back from an older copy: what was decided since is lost
+    /// Recover even if raft/ was restored from an older copy; later decisions are lost
     #[arg(long, help_heading = "Safety")]
     pub even_if_rolled_back: bool,
-    /// Don't ask
+    /// Do not ask for confirmation
     #[arg(short, long, help_heading = "Safety")]
     pub yes: bool,
     #[command(flatten)]
@@ -39,19 +39,19 @@ pub struct RecoverArgs {
 
 #[derive(Debug, Args)]
 pub struct BackupArgs {
-    /// Where the backup goes, or is; with --every the directory for them
+    /// File of the backup; with --every, the directory for the backups
     #[arg(value_name = "FILE", required_unless_present = "end", value_parser = absolute)]
     pub file: Option<PathBuf>,
-    /// Read a backup and check all of it; asks no manager
+    /// Read a backup and verify it completely; contacts no manager
     #[arg(long, conflicts_with_all = ["every", "keep", "end"])]
     pub verify: bool,
-    /// From now on make one so often
+    /// Make a backup at this interval from now on
     #[arg(long, value_name = "TIME", requires = "keep", conflicts_with = "end")]
     pub every: Option<Span>,
-    /// Keep so many of those
+    /// Number of scheduled backups to keep
     #[arg(long, value_name = "COUNT", requires = "every", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub keep: Option<u32>,
-    /// Make none by itself any more
+    /// Stop scheduled backups
     #[arg(long, conflicts_with = "file")]
     pub end: bool,
     #[command(flatten)]
@@ -62,21 +62,22 @@ pub struct BackupArgs {
 
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
+    /// File of the backup
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// As which node of the backup; the one that made it if left out
+    /// Node of the backup that this machine becomes (default: the one that made it)
     #[arg(long, value_name = "NODE")]
     pub name: Option<String>,
-    /// A node is elsewhere from now on, this one too: ADDR is IP, or IP:API_PORT,GOSSIP_PORT (repeatable)
+    /// New address of a node, or of this one: ADDR is IP or IP:API_PORT,GOSSIP_PORT (repeatable)
     #[arg(long, value_name = "NODE=ADDR", value_parser = drivers::set_addr)]
     pub set_addr: Vec<(String, Place)>,
-    /// The new epoch is to be greater than this one, where a node is known to be in it
+    /// Start an epoch greater than this one, if a node is known to be in it
     #[arg(long, value_name = "EPOCH")]
     pub epoch: Option<u64>,
-    /// Also where a manager of the backup answers that follows a leader: that cluster ends by it
+    /// Restore even if a manager of the backup still follows a leader; that cluster ends
     #[arg(long, help_heading = "Safety")]
     pub even_if_majority_alive: bool,
-    /// Where the node keeps its identity and state; holds no node yet
+    /// Data directory of the node; must not contain a node yet
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]
     pub dir: PathBuf,

@@ -1,4 +1,4 @@
-//! Arguments of the verbs about who may come in: tokens, and yes or no to who waits.
+//! Arguments of the commands for join tokens, keys, operator credentials, and waiting machines.
 
 use super::{Connection, Output};
 use crate::cli::duration::Span;
@@ -22,13 +22,15 @@ impl RoleWord {
 
 #[derive(Debug, Subcommand)]
 pub enum TokenVerb {
-    /// Show since when the join tokens count, and the part of them that is no secret
+    /// Show when the join tokens were made, and the public token
     List(TokenListArgs),
-    /// Replace a join token, and print the new one, once
+    /// Replace a join token and print the new one, once
     #[command(
-        long_about = "Replace the join token of a role, and print the new one, once: the managers keep its hash only.
+        long_about = "Replace the join token of a role and print the new one. It is printed only once, because the managers
+keep only its hash.
 
-The one before stops at once, or when the time of --keep-old is over. Nodes that have joined are not concerned.
+The old token becomes invalid at once, or after the time of --keep-old. Nodes that have joined are
+not affected.
 
 Examples:
   remoor token rotate --role worker
@@ -48,10 +50,10 @@ pub struct TokenListArgs {
 
 #[derive(Debug, Args)]
 pub struct TokenRotateArgs {
-    /// Whose token
+    /// Role of the token
     #[arg(long, value_name = "ROLE")]
     pub role: RoleWord,
-    /// How long the token before counts on, at most 7d
+    /// Keep the old token valid for this time, at most 7d
     #[arg(long, value_name = "TIME")]
     pub keep_old: Option<Span>,
     #[command(flatten)]
@@ -62,7 +64,7 @@ pub struct TokenRotateArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeyWord {
-    /// Encrypts what the nodes gossip
+    /// Encrypts the gossip traffic between nodes
     Gossip,
     /// Signs the certificates of all nodes
     Ca,
@@ -70,28 +72,33 @@ pub enum KeyWord {
 
 #[derive(Debug, Subcommand)]
 pub enum KeyVerb {
-    /// Replace a key on all nodes, without a break
+    /// Replace a key on all nodes without interruption
     #[command(
-        long_about = "Replace a key on all nodes, without a break: all take the new one in, then all use it, then the old one goes.
+        long_about = "Replace a key on all nodes without interruption: all nodes accept the new key, then all use it, then
+the old one is deleted.
 
-Each step waits for the nodes that are there. One that is away fetches the gossip key by its certificate when it comes back; the
-CA waits for it, unless --finish says that it is not to: then it waits for remoor accept on its return. remoor key status
-shows how far it is, and for whom it waits. Join tokens of before go on until the old CA counts no more, and not longer.
+Each step waits for the nodes that are present. A node that is away fetches the gossip key with its
+certificate when it returns. A CA rotation waits for nodes that are away, unless you use --finish;
+such a node then needs remoor accept when it returns. remoor key status shows the progress and the
+nodes it waits for. Join tokens made before the rotation are valid until the old CA is no longer
+trusted.
 
 Examples:
   remoor key rotate gossip
   remoor key rotate ca
-  remoor key rotate ca --finish    a node is away for long, and the rest need not wait"
+  remoor key rotate ca --finish    do not wait for a node that will be away for long"
     )]
     Rotate(KeyRotateArgs),
-    /// Show how far a new key is, which nodes it waits for, and which operators have credentials
+    /// Show the progress of a rotation, the nodes it waits for, and the operator credentials
     Status(KeyStatusArgs),
-    /// Make credentials for an operator, or revoke those that were made
+    /// Create or revoke the credentials of an operator
     #[command(
-        long_about = "Make credentials for an operator, for --credentials, which hold for a year; or revoke those that were made.
+        long_about = "Create credentials for an operator, for use with --credentials; or revoke them. Credentials are valid
+for one year.
 
-Whoever has the file may order anything. remoor key status lists what was made here. What init left on its manager is not among
-it, and can't be revoked but by another CA (remoor key rotate ca), after which all credentials but that file are to be made anew.
+Anyone who has the file has full control of the cluster. remoor key status lists these credentials.
+It does not list the file that init wrote on the first manager. That file can only be revoked by
+rotating the CA (remoor key rotate ca); all other credentials must be created again after that.
 
 Examples:
   remoor key operator zoe --file zoe.json
@@ -102,13 +109,13 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct KeyOperatorArgs {
-    /// Whose; the journal names them by it
+    /// Name of the operator; the history shows it
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Where to write them; the file must not be there yet
+    /// File for the credentials; must not exist yet
     #[arg(long, value_name = "FILE", required_unless_present = "revoke", conflicts_with = "revoke")]
     pub file: Option<PathBuf>,
-    /// All that were made for this name count no more
+    /// Revoke all credentials of this name
     #[arg(long)]
     pub revoke: bool,
     #[command(flatten)]
@@ -119,13 +126,13 @@ pub struct KeyOperatorArgs {
 
 #[derive(Debug, Args)]
 pub struct KeyRotateArgs {
-    /// Which key
+    /// Key to replace
     #[arg(value_name = "KEY")]
     pub key: KeyWord,
-    /// End the rotation of the CA that is under way without the workers that are away
+    /// Finish the current CA rotation without the workers that are away
     #[arg(long)]
     pub finish: bool,
-    /// Don't ask whether that is meant
+    /// Do not ask for confirmation
     #[arg(long, help_heading = "Safety")]
     pub yes: bool,
     #[command(flatten)]
@@ -144,16 +151,16 @@ pub struct KeyStatusArgs {
 
 #[derive(Debug, Args)]
 pub struct AcceptArgs {
-    /// Under which it waits, as remoor nodes shows it
+    /// Name of the waiting machine, as remoor nodes shows it
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// What it is to be; as it asked if left out
+    /// Role of the node (default: the role that it requested)
     #[arg(long, value_name = "ROLE", conflicts_with = "deny")]
     pub role: Option<RoleWord>,
-    /// Don't let it in
+    /// Reject the machine
     #[arg(long)]
     pub deny: bool,
-    /// Only if its key has this fingerprint, as remoor join printed it
+    /// Accept only a key with this fingerprint, as remoor join printed it
     #[arg(long, value_name = "FINGERPRINT", help_heading = "Safety")]
     pub fingerprint: Option<String>,
     #[command(flatten)]

@@ -1,31 +1,31 @@
-//! Arguments of what runs on this machine without asking a manager.
+//! Arguments of the commands that run on this machine: init, join, leave, the daemon, node add, completions, manual pages.
 
-use super::{Connection, Output, SOCKET};
+use super::{Connection, Output, SOCKET, WaitOptions};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// A daemon hands its directory to ssh, which takes absolute paths only.
+/// An absolute path: a daemon passes its directory to ssh, which takes no relative ones.
 pub(super) fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
     std::path::absolute(text)
 }
 
-/// What a machine needs to know of itself to be a node.
+/// The settings of this machine as a node, for `init` and `join`.
 #[derive(Debug, Clone, Args)]
 pub struct Here {
-    /// Where the node keeps its identity and state
+    /// Data directory of the node
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]
     pub dir: PathBuf,
-    /// Name of the node, as in the inventory; the machine's host name if left out
+    /// Name of the node, as in the inventory (default: the host name)
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Address at which the other nodes reach this one
     #[arg(long, value_name = "IP")]
     pub advertise: IpAddr,
-    /// Address to listen on, if it is not the one that the others dial
+    /// Address to listen on, if it differs from --advertise
     #[arg(long, value_name = "IP")]
     pub bind: Option<IpAddr>,
     /// TCP port of the API
@@ -34,16 +34,16 @@ pub struct Here {
     /// TCP and UDP port of gossip
     #[arg(long, value_name = "PORT", default_value_t = 7946)]
     pub gossip_port: u16,
-    /// Where the public host keys of this machine's SSH server are
+    /// Directory with the public host keys of this machine's SSH server
     #[arg(long, value_name = "DIR", default_value = "/etc/ssh")]
     pub ssh_host_keys: PathBuf,
-    /// Nothing is ever provisioned on it, until `remoor resume`: a machine that only manages
+    /// Provision nothing on this machine until `remoor resume`: for a manager without services
     #[arg(long)]
     pub drain: bool,
-    /// What fails together with it, a rack or a room: managers are to stand in several
+    /// Zone (failure domain) of this machine, such as a rack or a room
     #[arg(long, value_name = "ZONE", default_value = "", hide_default_value = true, value_parser = drivers::zone_or_none)]
     pub zone: String,
-    /// Let the managers log in here as USER: adds the cluster's SSH key to its authorized_keys
+    /// Let the managers log in as USER: adds the cluster's SSH key to the user's authorized_keys
     #[arg(long, value_name = "USER")]
     pub authorize: Option<String>,
 }
@@ -52,10 +52,10 @@ pub struct Here {
 pub struct InitArgs {
     #[command(flatten)]
     pub here: Here,
-    /// File with the gossip key, 64 hex digits, instead of a new random one; others may not read it
+    /// File with the gossip key (64 hex digits, readable only by its owner), instead of a random key
     #[arg(long, value_name = "FILE")]
     pub gossip_key_file: Option<PathBuf>,
-    /// Also where the directory holds another identity, which is moved aside
+    /// Archive an existing identity in the data directory and start over
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
     #[command(flatten)]
@@ -65,20 +65,20 @@ pub struct InitArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("secret").args(["token", "token_file"]))]
 pub struct JoinArgs {
-    /// API of a manager
+    /// API address of a manager
     #[arg(value_name = "HOST:PORT")]
     pub addr: String,
-    /// The part of the token that is no secret, to wait for `remoor accept`; a whole one here can be read by other users of this
-    /// machine while the command runs. A whole one belongs into --token-file, or into the variable REMOOR_TOKEN
+    /// Public token (without the secret); the machine then waits for `remoor accept`. Pass a full token in --token-file or in
+    /// the variable REMOOR_TOKEN, because other users of this machine can read the command line
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
-    /// File with the token; `-` reads standard input
+    /// File with the token; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Join as a manager; needs the manager token
+    /// Join as a manager; requires the manager token
     #[arg(long)]
     pub manager: bool,
-    /// How long to wait for `remoor accept`, where the token has no secret
+    /// Maximum time to wait for `remoor accept`, with a public token
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub wait: Span,
     #[command(flatten)]
@@ -87,29 +87,22 @@ pub struct JoinArgs {
 
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// Where the node keeps its identity and state
+    /// Data directory of the node
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]
     pub dir: PathBuf,
-    /// Socket for the commands of this machine
+    /// Socket for commands on this machine
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
     pub socket: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct LeaveArgs {
-    /// Don't ask
+    /// Do not ask for confirmation
     #[arg(short, long, help_heading = "Safety")]
     pub yes: bool,
-    /// Follow until the daemon has parked, as is done if nothing is said
-    #[arg(long)]
-    pub wait: bool,
-    /// Don't follow
-    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
-    pub no_wait: bool,
-    /// How long to follow
-    #[arg(long, value_name = "TIME", default_value = "2m")]
-    pub timeout: Span,
+    #[command(flatten)]
+    pub waiting: WaitOptions,
     #[command(flatten)]
     pub output: Output,
     /// Socket of the daemon on this machine
@@ -118,7 +111,7 @@ pub struct LeaveArgs {
 }
 
 impl LeaveArgs {
-    /// Nobody but this machine's own daemon.
+    /// Leaving is only possible through the daemon of this machine.
     pub fn connection(&self) -> Connection {
         Connection { socket: self.socket.clone(), ..Connection::default() }
     }
@@ -128,52 +121,53 @@ impl LeaveArgs {
 pub enum NodeVerb {
     /// Install remoor on machines over SSH and make them nodes
     #[command(
-        long_about = "Install remoor on machines over SSH and make them nodes, from a manager. Goes on where an earlier one ended.
+        long_about = "Install remoor on machines over SSH and make them nodes. Run it on a manager. If it was interrupted,
+run it again: it continues where it stopped.
 
 Examples:
   remoor node add 10.0.0.14 --name w1
-  remoor node add --group web                             the hosts of the applied inventory that are no nodes yet
-  remoor node add --all --known-hosts ~/.ssh/known_hosts  8 at a time, without a question"
+  remoor node add --group web                             hosts of the inventory that are not nodes yet
+  remoor node add --all --known-hosts ~/.ssh/known_hosts  8 at a time, without a prompt"
     )]
     Add(NodeAddArgs),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct NodeAddArgs {
-    /// Name or address, as ssh knows it
+    /// Name or address of the machine, as for ssh
     #[arg(value_name = "HOST", required_unless_present_any = ["group", "all"])]
     pub host: Option<String>,
-    /// Name of the node, as in the inventory; HOST if left out
+    /// Name of the node, as in the inventory (default: HOST)
     #[arg(long, value_name = "NAME", requires = "host")]
     pub name: Option<String>,
-    /// Without HOST: the hosts of this group of the applied inventory that are no nodes yet. With it: compared with the inventory
+    /// Add the hosts of this inventory group that are not nodes yet. With HOST: the group that HOST must have in the inventory
     #[arg(short, long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// All hosts of the applied inventory that are no nodes yet
+    /// Add all hosts of the inventory that are not nodes yet
     #[arg(long, conflicts_with_all = ["host", "group"])]
     pub all: bool,
     /// Join as a manager
     #[arg(long)]
     pub manager: bool,
-    /// What fails together with it, a rack or a room; the zone stays as it was if left out
+    /// Zone (failure domain) of the machine, such as a rack or a room (default: unchanged)
     #[arg(long, value_name = "ZONE", default_value = "", hide_default_value = true, value_parser = drivers::zone_or_none)]
     pub zone: String,
-    /// User to log in as; if left out, the inventory's, or root
+    /// User for the SSH login (default: the inventory's, or root)
     #[arg(long, value_name = "USER")]
     pub ssh_user: Option<String>,
-    /// Port of sshd
+    /// SSH port
     #[arg(long, value_name = "PORT")]
     pub ssh_port: Option<u16>,
-    /// Private key for the login
+    /// Private key for the SSH login
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// Address at which the other nodes reach it; HOST's if left out
+    /// Address at which the other nodes reach the machine (default: the address of HOST)
     #[arg(long, value_name = "IP", requires = "host")]
     pub advertise: Option<IpAddr>,
-    /// Fingerprint of the host key that the machine must show
+    /// Expected fingerprint of the SSH host key
     #[arg(long, value_name = "FINGERPRINT", requires = "host", help_heading = "Safety")]
     pub fingerprint: Option<String>,
-    /// Believe the host keys that this file has, as ssh writes it; who is not in it is refused, and nobody is asked
+    /// Trust the host keys in this file (ssh's format). A machine that is not in it is refused without a prompt
     #[arg(long, value_name = "FILE", conflicts_with = "fingerprint", help_heading = "Safety")]
     pub known_hosts: Option<PathBuf>,
     /// Socket of the daemon on this machine
@@ -183,23 +177,24 @@ pub struct NodeAddArgs {
 
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// `-`: standard input and output
+    /// `-`: use standard input and output
     #[arg(value_name = "-", value_parser = ["-"])]
     pub stdio: String,
-    /// Where the executor keeps its fence, backups and logs
+    /// Directory of the executor for its fence, backups and logs
     #[arg(long, hide = true, value_name = "DIR", default_value = crate::exec::STATE_DIR)]
     pub state_dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
+    /// Shell to generate the script for
     #[arg(value_name = "SHELL")]
     pub shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Made if it is missing
+    /// Directory for the pages; created if missing
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

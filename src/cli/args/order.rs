@@ -1,6 +1,6 @@
-//! Arguments of the verbs that order something: re-setups and their relatives, and the fleet.
+//! Arguments of the commands that change nodes, and of those for the fleet directory.
 
-use super::{Connection, Following, Output, Which};
+use super::{Connection, Following, Output, WaitOptions, Which};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::Args;
@@ -10,19 +10,19 @@ use std::path::PathBuf;
 pub struct ResetupArgs {
     #[command(flatten)]
     pub which: Which,
-    /// Only this service and its dependents (repeatable)
+    /// Only this service and the services that depend on it (repeatable)
     #[arg(short, long, value_name = "SERVICE")]
     pub service: Vec<String>,
-    /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
+    /// Variable for these jobs only; overrides the fleet's. VALUE is YAML (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var, conflicts_with = "service")]
     pub extra_vars: Vec<(String, serde_json::Value)>,
-    /// Say what would be done and what stands against it; nothing is run
+    /// Show what would be done and what prevents it; nothing is run
     #[arg(long, conflicts_with_all = ["detach", "no_queue"])]
     pub check: bool,
-    /// Also where nothing drifted, or only the agent is down
+    /// Set up even if nothing drifted or only the agent is down
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
-    /// Don't wait for hold, window and settle time; fence and quorum stay
+    /// Ignore hold, maintenance window and settle time; fencing and quorum rules still apply
     #[arg(long, help_heading = "Safety")]
     pub now: bool,
     #[command(flatten)]
@@ -35,10 +35,10 @@ pub struct ResetupArgs {
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// Id of the attempt, as `remoor job show` prints it
+    /// Id of the attempt, as shown by `remoor job show`
     #[arg(value_name = "ATTEMPT")]
     pub attempt: u64,
-    /// Don't follow the job
+    /// Return at once; do not follow the job
     #[arg(short, long)]
     pub detach: bool,
     #[command(flatten)]
@@ -49,10 +49,10 @@ pub struct UndoArgs {
 
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// The fleet directory, with remoor.yml in it
+    /// Fleet directory (contains remoor.yml)
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Also where nodes in service would be in no group any more; they are left as they are
+    /// Apply even if nodes in service would no longer be in a group; they are left unchanged
     #[arg(long)]
     pub orphans: bool,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub struct LintArgs {
-    /// The fleet directory, with remoor.yml in it; or one with playbooks, and an inventory if there is one
+    /// Fleet directory (contains remoor.yml), or a directory of playbooks with an optional inventory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     #[command(flatten)]
@@ -74,13 +74,13 @@ pub struct LintArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     pub which: Which,
-    /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
+    /// Variable for these jobs only; overrides the fleet's. VALUE is YAML (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
     pub extra_vars: Vec<(String, serde_json::Value)>,
-    /// Roll out to all at once, within the budgets, instead of to one of each group first
+    /// Roll out to all nodes at once, within the budgets, instead of to one node per group first
     #[arg(long, help_heading = "Safety")]
     pub no_canary: bool,
-    /// Don't wait for hold and window; fence and quorum stay
+    /// Ignore hold and maintenance window; fencing and quorum rules still apply
     #[arg(long, help_heading = "Safety")]
     pub now: bool,
     #[command(flatten)]
@@ -93,10 +93,10 @@ pub struct UpdateArgs {
 
 #[derive(Debug, Args)]
 pub struct InventoryArgs {
-    /// Everything, as Ansible asks for it
+    /// Print the whole inventory (Ansible calls this)
     #[arg(long, required_unless_present = "host")]
     pub list: bool,
-    /// The variables of one host
+    /// Print the variables of one host
     #[arg(long, value_name = "HOST", conflicts_with = "list")]
     pub host: Option<String>,
     #[command(flatten)]
@@ -107,7 +107,7 @@ pub struct InventoryArgs {
 pub struct CommissionArgs {
     #[command(flatten)]
     pub which: Which,
-    /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
+    /// Variable for these jobs only; overrides the fleet's. VALUE is YAML (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
     pub extra_vars: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
@@ -122,13 +122,13 @@ pub struct CommissionArgs {
 pub struct DecommissionArgs {
     #[command(flatten)]
     pub which: Which,
-    /// Also a node that is away: it is cleaned up on its return
+    /// Accept nodes that are away: they are cleaned up when they return
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
-    /// Don't ask: the name of the node (or group), as typed at the question
+    /// Confirm without a prompt: NAME is the node or group, as you would type it
     #[arg(long, value_name = "NAME", help_heading = "Safety")]
     pub confirm: Option<String>,
-    /// Never ask; without --confirm the order is refused
+    /// Never prompt: refuse the command unless --confirm is given
     #[arg(long, help_heading = "Safety")]
     pub no_input: bool,
     #[command(flatten)]
@@ -143,10 +143,10 @@ pub struct DecommissionArgs {
 pub struct ZoneArgs {
     #[command(flatten)]
     pub which: Which,
-    /// Its name: a rack, a room, a site
+    /// Name of the zone: a rack, a room, a site
     #[arg(long, value_name = "ZONE", required_unless_present = "clear", value_parser = drivers::zone)]
     pub set: Option<String>,
-    /// They are in none
+    /// Remove the nodes from their zone
     #[arg(long, conflicts_with = "set")]
     pub clear: bool,
     #[command(flatten)]
@@ -167,7 +167,7 @@ pub struct NodesOrderArgs {
 
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// End pause and hold of these; none: close the breaker
+    /// Nodes whose pause, hold or drain ends; without a node, close the circuit breaker
     #[arg(value_name = "NODE")]
     pub nodes: Vec<String>,
     #[command(flatten)]
@@ -180,10 +180,10 @@ pub struct ResumeArgs {
 pub struct MaintenanceArgs {
     #[command(flatten)]
     pub which: Which,
-    /// How long, from now
+    /// Length of the maintenance window, from now
     #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
     pub time: Option<Span>,
-    /// It is over
+    /// End the maintenance window now
     #[arg(long, conflicts_with = "time")]
     pub end: bool,
     #[command(flatten)]
@@ -197,15 +197,8 @@ pub struct RoleArgs {
     /// Names of nodes
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
-    /// Follow until it is so, as is done if nothing is said
-    #[arg(long)]
-    pub wait: bool,
-    /// Don't follow
-    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
-    pub no_wait: bool,
-    /// How long to follow
-    #[arg(long, value_name = "TIME", default_value = "2m")]
-    pub timeout: Span,
+    #[command(flatten)]
+    pub waiting: WaitOptions,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -217,21 +210,14 @@ pub struct RemoveArgs {
     /// Names of nodes
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
-    /// Also one that is up, and a manager, which leaves Raft first
+    /// Remove nodes that are up, and managers (they leave Raft first)
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
-    /// Don't ask
+    /// Do not ask for confirmation
     #[arg(short, long, help_heading = "Safety")]
     pub yes: bool,
-    /// Follow until it is out, as is done if nothing is said
-    #[arg(long)]
-    pub wait: bool,
-    /// Don't follow a manager on its way out of Raft
-    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
-    pub no_wait: bool,
-    /// How long to follow
-    #[arg(long, value_name = "TIME", default_value = "2m")]
-    pub timeout: Span,
+    #[command(flatten)]
+    pub waiting: WaitOptions,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -240,9 +226,10 @@ pub struct RemoveArgs {
 
 #[derive(Debug, Args)]
 pub struct TrustKeyArgs {
+    /// Name of a node
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// As the machine itself shows it: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
+    /// Fingerprint as shown on the machine: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
     #[arg(value_name = "FINGERPRINT")]
     pub fingerprint: String,
     #[command(flatten)]

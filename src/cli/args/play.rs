@@ -1,4 +1,4 @@
-//! Arguments of `remoor play`: those of ansible-playbook, by the same letters, as far as remoor has what they mean.
+//! Arguments of `remoor play`. They have the names and letters of ansible-playbook, as far as remoor supports the feature.
 
 use super::Output;
 use crate::cli::format::Format;
@@ -8,77 +8,77 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct PlayArgs {
-    /// The playbook
+    /// Playbook to run
     #[arg(value_name = "PLAYBOOK")]
     pub playbook: PathBuf,
-    /// Inventory: a file, a directory, a program, or a list of hosts with a comma in it (repeatable); without it there is only
-    /// this machine, as `localhost`
+    /// Inventory: a file, a directory, a program, or a list of hosts that contains a comma (repeatable); default: only this
+    /// machine, as `localhost`
     #[arg(short, long, value_name = "INVENTORY")]
     pub inventory: Vec<String>,
-    /// Only these hosts of it: patterns as in `hosts:`, or @FILE with one a line (repeatable)
+    /// Only these hosts: patterns as in `hosts:`, or @FILE with one pattern per line (repeatable)
     #[arg(short, long, value_name = "PATTERN")]
     pub limit: Vec<String>,
-    /// Only tasks with one of these tags, and those tagged `always` (repeat, or separate by commas)
+    /// Only tasks with one of these tags, and tasks tagged `always` (repeatable, or separated by commas)
     #[arg(short, long, value_name = "TAG", value_delimiter = ',')]
     pub tags: Vec<String>,
-    /// No tasks with one of these tags
+    /// Skip tasks with one of these tags
     #[arg(long, value_name = "TAG", value_delimiter = ',')]
     pub skip_tags: Vec<String>,
-    /// Variables stronger than all others: KEY=VALUE.., a mapping in YAML or JSON, or @FILE of one (repeatable)
+    /// Variables that override all others: KEY=VALUE.., a YAML or JSON mapping, or @FILE (repeatable)
     #[arg(short, long, value_name = "VARS")]
     pub extra_vars: Vec<String>,
-    /// Change nothing, tell what would be changed
+    /// Change nothing; report what would change
     #[arg(short = 'C', long)]
     pub check: bool,
-    /// Show how files are changed, or would be
+    /// Show the differences in changed files
     #[arg(short = 'D', long)]
     pub diff: bool,
-    /// 1 if anything would be changed, or can't be told
+    /// Exit code 1 if anything would change, or if that is unknown
     #[arg(long, requires = "check")]
     pub exit_code: bool,
-    /// Hosts at once
+    /// Number of hosts that run in parallel
     #[arg(short, long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub forks: u16,
-    /// Directory below which everything lies that the playbook names; else its own, or one above that has `roles`,
-    /// `ansible.cfg` or `remoor.yml`
+    /// Root directory of all files that the playbook uses (default: its own directory, or a parent with `roles`,
+    /// `ansible.cfg` or `remoor.yml`)
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     #[command(flatten)]
     pub login: PlayLogin,
-    /// Also on nodes that managers of remoor set up
+    /// Run even on nodes that remoor managers set up
     #[arg(long, help_heading = "Safety")]
     pub force: bool,
-    /// Lines that commands print, as they come
+    /// Print the output of commands as it arrives
     #[arg(short, long, help_heading = "Output")]
     pub verbose: bool,
-    /// table, or json: one event a line
+    /// Format: table, or json (one event per line)
     #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub output: PlayFormat,
-    /// The same as --output=json
+    /// Same as --output=json
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 
-/// How to get to the hosts.
+/// How to connect to the hosts.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct PlayLogin {
-    /// `local`: every host is this machine; `ssh` and `smart`: by ssh. `ansible_connection` of a host wins
+    /// `ssh` or `smart`: over SSH. `local`: every host is this machine. `ansible_connection` of a host wins
     #[arg(short, long, value_name = "KIND", default_value = "ssh")]
     pub connection: PlayConnection,
-    /// User to log in as; `ansible_user` of a host wins, and without either ssh's own configuration
+    /// User for the login; `ansible_user` of a host wins (default: from the SSH configuration)
     #[arg(short, long, value_name = "USER")]
     pub user: Option<String>,
-    /// Private key for the login, unless a host has its own
+    /// Private key for the login, for hosts without their own
     #[arg(long, visible_alias = "key-file", value_name = "FILE")]
     pub private_key: Option<PathBuf>,
-    /// Configuration for ssh instead of your own
+    /// SSH configuration file to use instead of your own
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
-    /// Seconds until a host counts as unreachable
+    /// Connection timeout in seconds
     #[arg(short = 'T', long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub timeout: u16,
-    /// Tasks are root's where nothing says otherwise, by sudo without a password
+    /// Run tasks as root with passwordless sudo, unless a task says otherwise
     #[arg(short, long)]
     pub r#become: bool,
 }
@@ -97,7 +97,7 @@ pub enum PlayFormat {
 }
 
 impl PlayArgs {
-    /// The output of this command; its exit code is an answer too.
+    /// The output of this command. Its exit code is part of the answer.
     pub fn out(&self) -> Out {
         let output = if self.json || self.output == PlayFormat::Json { Format::Json } else { Format::Table };
         Out::new(&Output { output, json: false, no_headers: false, quiet: false }).judging()

@@ -1,4 +1,4 @@
-//! `remoor node add`: one machine, or those of the inventory that are no nodes yet.
+//! `remoor node add`: one machine, or the hosts of the inventory that are not nodes yet.
 
 use crate::cli::args::NodeAddArgs;
 use crate::cli::ask;
@@ -33,18 +33,18 @@ fn one(out: &Out, args: &NodeAddArgs, host: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Whom to believe is settled for all of them before anything is sent to one.
+/// The host keys of all machines are confirmed before anything is sent to the first one.
 fn many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     let (missing, of) = drivers::to_add(&args.socket, args.group.as_deref())?;
     if of == 0 {
         let text = match &args.group {
-            Some(group) => format!("the applied inventory has no host in a group {group}"),
-            None => "no inventory was applied".to_owned(),
+            Some(group) => format!("the applied inventory has no hosts in group {group}"),
+            None => "no inventory is applied".to_owned(),
         };
-        return Err(Stop::refused(text).next("remoor apply DIR, or name the machine").into());
+        return Err(Stop::refused(text).next("remoor apply DIR, or remoor node add HOST").into());
     }
     if missing.is_empty() {
-        out.talk(&format!("nothing to do: {} of the inventory are nodes already", counted(of, "host")));
+        out.talk(&format!("nothing to do: all {} of the inventory are nodes already", counted(of, "host")));
         return Ok(Exit::Done);
     }
     let all = missing.into_iter().map(|to_add| options(out, args, to_add)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -62,8 +62,8 @@ fn many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     }
     let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
     let text = format!("{} of {} were not added: {}", failed.len(), counted(all.len(), "machine"), names.join(", "));
-    let mut stop =
-        Stop::new(Exit::Failed, text).next("mend that, then the same command: who is a node already is left alone");
+    let mut stop = Stop::new(Exit::Failed, text)
+        .next("fix the causes, then retry the command; machines that are nodes already are skipped");
     for (name, why) in failed {
         let next = why.next.map(|next| format!(" (next: {next})")).unwrap_or_default();
         stop.causes.push(format!("{name}: {}{next}", why.message));
@@ -71,7 +71,7 @@ fn many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     Err(stop.into())
 }
 
-/// What is said on the command line is stronger than what the inventory says.
+/// The command line overrides the inventory.
 fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOptions> {
     let port = args.ssh_port.or(to_add.port).unwrap_or(SSH_PORT);
     let host_keys = match &args.known_hosts {
@@ -79,17 +79,20 @@ fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOp
             let keys = drivers::known_keys(file, &to_add.host, port)?;
             if keys.is_empty() {
                 let text =
-                    format!("{} has no host key of {} port {port}; nothing was changed", file.display(), to_add.host);
-                let next = format!("ssh-keyscan -p {port} {}, compare on its console, and put it there", to_add.host);
+                    format!("{} has no host key for {} port {port}; nothing was changed", file.display(), to_add.host);
+                let next = format!(
+                    "run ssh-keyscan -p {port} {}, compare the key on the console of the machine, and add it",
+                    to_add.host
+                );
                 return Err(Stop::refused(text).next(next).into());
             }
             keys
         }
         None => {
             let offered = drivers::offered_keys(&to_add.host, port).map_err(|why| {
-                Stop::new(Exit::Failed, format!("{} shows no SSH host key on port {port}", to_add.host))
+                Stop::new(Exit::Failed, format!("{} offers no SSH host key on port {port}", to_add.host))
                     .cause(&std::io::Error::other(why))
-                    .next("--ssh-port PORT, or look whether sshd runs there; nothing was changed")
+                    .next("use --ssh-port PORT, or check that sshd runs there; nothing was changed")
             })?;
             ask::host_keys(out, &to_add.host, &offered, args.fingerprint.as_deref())?
         }
@@ -114,25 +117,27 @@ fn show(out: &Out, options: &AddOptions, added: &Added) -> anyhow::Result<()> {
     out.text(&format!("{name} is node {} and alive\n", added.id))?;
     if !added.same_host_key {
         out.talk(&format!(
-            "warning: the SSH host key of {name} is not among those it recorded; compare with remoor nodes, then trust-key"
+            "warning: the SSH host key of {name} differs from those that the node recorded; compare with remoor nodes, then remoor trust-key"
         ));
     }
     Ok(())
 }
 
 fn next(out: &Out, which: &str) {
-    out.talk(&format!("next: remoor adopt {which} (keep what is there), or remoor commission {which} (set it up)"));
+    out.talk(&format!("next: remoor adopt {which} (keep the present state), or remoor commission {which} (set it up)"));
 }
 
-/// What was done before the end is told with it.
+/// Adds the steps that were done before the failure as causes.
 fn told(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<AddError>() {
         Ok(stopped @ AddError::Stopped { .. }) => {
             let mut stop = Stop::new(Exit::Failed, stopped.to_string());
             if let AddError::Stopped { done, next, .. } = stopped {
                 stop.causes = match done.is_empty() {
-                    true => vec!["nothing was changed there".to_owned()],
-                    false => done.iter().map(|what| format!("before that, and still so: {what}")).collect(),
+                    true => vec!["nothing was changed on the machine".to_owned()],
+                    false => {
+                        done.iter().map(|what| format!("done before the failure, and not undone: {what}")).collect()
+                    }
                 };
                 stop = stop.next(next);
             }

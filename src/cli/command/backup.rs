@@ -1,4 +1,4 @@
-//! `remoor backup`: made by the manager of this machine, on its disk; or read and checked here.
+//! `remoor backup`: the manager of this machine writes a backup to its disk; or this command verifies one.
 
 use crate::cli::api::Api;
 use crate::cli::args::BackupArgs;
@@ -13,8 +13,8 @@ use std::path::Path;
 
 pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit> {
     if !args.connection.manager.is_empty() {
-        return Err(Stop::usage("a backup holds keys, and is made where the manager runs")
-            .next("the same command on a manager, without --manager")
+        return Err(Stop::usage("a backup contains keys, so it can only be written on the machine of the manager")
+            .next("run the command on a manager, without --manager")
             .into());
     }
     let path = args.file.as_deref().map(text).transpose()?.unwrap_or_default();
@@ -26,14 +26,14 @@ pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit
             let _: Nothing = api.post("/v1/backup/plan", &request).await?;
             let every = duration::age(every_ms);
             let said = format!(
-                "a backup every {every} into {path}, the last {keep} are kept; remoor status on this machine \
-                 tells of the last one\n"
+                "scheduled: a backup every {every} in {path}; the last {keep} are kept; remoor status on this machine \
+                 shows the last one\n"
             );
             told(out, json!({"version": 1, "dir": path, "every_ms": every_ms, "keep": keep}), &said)
         }
         (None, true) => {
             let _: Nothing = api.post("/v1/backup/plan", &BackupPlanRequest::default()).await?;
-            told(out, json!({"version": 1, "every_ms": null}), "no backups are made by themselves any more\n")
+            told(out, json!({"version": 1, "every_ms": null}), "scheduled backups are stopped\n")
         }
     }
 }
@@ -47,26 +47,28 @@ fn told(out: &Out, view: serde_json::Value, said: &str) -> anyhow::Result<Exit> 
 
 fn text(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().map(str::to_owned);
-    Ok(text.ok_or_else(|| Stop::usage(format!("{} is no UTF-8", path.display())))?)
+    Ok(text.ok_or_else(|| Stop::usage(format!("the path {} is not valid UTF-8", path.display())))?)
 }
 
 async fn take(api: &Api, out: &Out, file: String) -> anyhow::Result<Exit> {
     let taken: BackupTakenView = api.post("/v1/backup", &BackupRequest { file }).await?;
     if !out.machine(&taken)? {
         out.text(&format!(
-            "{}: {} bytes, read back and whole: entry {} of epoch {}, generation {}, {} nodes\nsha256 {}\n",
+            "{}: {} bytes, read back and verified: entry {} of epoch {}, generation {}, {} nodes\nsha256 {}\n",
             taken.file, taken.bytes, taken.index, taken.epoch, taken.generation, taken.nodes, taken.sha256
         ))?;
     }
-    out.talk("this file holds the keys of the cluster: whoever has it is the cluster; keep it where only root reads");
+    out.talk(
+        "this file contains the keys of the cluster: anyone who has it controls the cluster; let only root read it",
+    );
     if taken.stale {
-        out.talk("STALE: no leader was known; this is what this manager last knew");
+        out.talk("STALE: no leader is known; the backup contains what this manager last knew");
         return Ok(Exit::CouldNotAsk);
     }
     Ok(Exit::Done)
 }
 
-/// Nobody is asked.
+/// Verifies a backup. Contacts no manager.
 pub fn verify(out: &Out, file: &Path) -> anyhow::Result<Exit> {
     let head = drivers::verify_backup(file)?;
     let view = json!({
@@ -82,7 +84,7 @@ pub fn verify(out: &Out, file: &Path) -> anyhow::Result<Exit> {
         "nodes": head.nodes,
     });
     let said = format!(
-        "{} is whole: made by {} (remoor {}) of cluster {}, entry {} of epoch {}, generation {}, {} nodes\n",
+        "{} is complete: made by {} (remoor {}) of cluster {}, entry {} of epoch {}, generation {}, {} nodes\n",
         file.display(),
         head.name,
         head.program,

@@ -1,4 +1,4 @@
-//! `remoor digest`: what is on this machine, as hashes, and what of it changed since.
+//! `remoor digest`: hashes of files on this machine, and what changed since an earlier digest.
 
 use crate::cli::args::DigestArgs;
 use crate::cli::drivers::digest::{Comparison, Request, Taken, What};
@@ -9,7 +9,7 @@ use crate::cli::out::Out;
 use crate::cli::table::{Table, fields};
 use crate::model::{FileEntry, FileKind, counted};
 
-/// So many paths that can't be read are told one by one on standard error.
+/// Maximum number of unreadable paths that are listed on standard error.
 const TOLD_MAX: usize = 20;
 
 pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
@@ -23,7 +23,7 @@ pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// 0 if all of it could be read and is there, 1 if a path that was named is not there, 3 if some could not be read.
+/// Exit code 0: everything was read. 1: a given path does not exist. 3: something could not be read.
 pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
     if !out.machine(taken)? {
         if out.quiet {
@@ -41,13 +41,13 @@ pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
     }
     let mut exit = Exit::Done;
     for path in taken.absent() {
-        out.talk(&format!("{path}: there is nothing"));
+        out.talk(&format!("{path}: does not exist"));
         exit = exit.and(Exit::No);
     }
     if taken.keyless() > 0 {
         let files = counted(taken.keyless(), "file");
         out.talk(&format!(
-            "{files} without content, since only their owner may read them; --key FILE has it hashed with a key"
+            "{files} without a content hash, because only the owner may read the content; --key FILE hashes it with a key"
         ));
         exit = exit.and(Exit::CouldNotAsk);
     }
@@ -89,7 +89,7 @@ fn held(taken: &Taken) -> String {
     parts.join(", ")
 }
 
-/// 0 if everything is as it was, 1 if something is proven not to be, 3 if nothing is and it can't be told of everything.
+/// Exit code 0: nothing changed. 1: something changed. 3: no change was found, but some paths could not be compared.
 pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> {
     if !out.machine(comparison)? {
         if out.quiet {
@@ -131,7 +131,7 @@ fn unclear(out: &Out, lines: &[String]) -> Exit {
     }
     lines.iter().take(TOLD_MAX).for_each(|line| out.talk(line));
     if lines.len() > TOLD_MAX {
-        out.talk(&format!("and {} more; -o json has them", lines.len() - TOLD_MAX));
+        out.talk(&format!("and {} more; -o json lists all", lines.len() - TOLD_MAX));
     }
     Exit::CouldNotAsk
 }

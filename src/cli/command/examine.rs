@@ -1,5 +1,6 @@
-//! `remoor check`, `diff` and `adopt`: what a manager sees when it looks at a node over SSH now.
+//! `remoor check`, `diff` and `adopt`: commands for which a manager examines a node over SSH now.
 
+use super::changed_words::changed_words;
 use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{AdoptArgs, CheckArgs, DiffArgs, Which};
@@ -15,7 +16,7 @@ use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, NodeView, Order
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
-/// Nodes that one command has examined at the same time.
+/// Maximum number of nodes that one command examines at the same time.
 const AT_ONCE: usize = 16;
 
 pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
@@ -92,7 +93,7 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
     Ok(out.source(&view.as_of))
 }
 
-/// What does not pass, or everything.
+/// The results that did not pass, or all.
 pub fn results_table(checks: &[CheckResult], all: bool) -> Table {
     let mut table = Table::new(["SERVICE", "CHECK", "PROPERTY", "STATE", "SEVERITY", "EXPECTED", "FOUND", "MESSAGE"]);
     for c in checks.iter().filter(|c| all || !matches!(c.state, CheckState::Pass | CheckState::Skip)) {
@@ -156,7 +157,7 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
                 }
             }
             for what in &view.unclear {
-                text.push_str(&format!("can't tell: {what}\n"));
+                text.push_str(&format!("not compared: {what}\n"));
             }
             if text.is_empty() {
                 text = format!("{}: no differences\n", view.node);
@@ -168,7 +169,7 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
     Ok(exit.and(if view.files.is_empty() { Exit::Done } else { Exit::No }))
 }
 
-/// A path, and what is known of it.
+/// A path with its facts.
 fn named(file: &FileDiff, today: Today) -> String {
     let mut facts = vec![file.service.clone()];
     facts.extend(Some(&file.origin).filter(|origin| !matches!(origin.as_str(), "" | "none")).cloned());
@@ -178,16 +179,20 @@ fn named(file: &FileDiff, today: Today) -> String {
     format!("{} ({})", file.path, facts.join(", "))
 }
 
+/// The difference in a few words first, checksums last.
 fn changed(file: &FileDiff, today: Today) -> String {
     let mut text = format!("{} {}\n", file.what, named(file, today));
-    file.attributes.iter().for_each(|a| text.push_str(&format!("  {a}\n")));
+    let (checksums, attributes): (Vec<_>, Vec<_>) = file.attributes.iter().partition(|a| a.starts_with("sha256: "));
+    let words = file.unified.as_deref().map(changed_words).unwrap_or_default();
+    words.iter().chain(attributes).for_each(|change| text.push_str(&format!("  {change}\n")));
     if let Some(note) = &file.note {
         text.push_str(&format!("  ({note})\n"));
     }
     if let Some(unified) = &file.unified {
-        text.push_str(unified);
+        text.push_str(unified.trim_end_matches('\n'));
         text.push('\n');
     }
+    checksums.iter().for_each(|checksum| text.push_str(&format!("  {checksum}\n")));
     text
 }
 
@@ -196,7 +201,7 @@ pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exi
     let by_group = args.all || args.group.is_some();
     if names.is_empty() != by_group {
         let text =
-            if by_group { "name nodes, or --group, or --all: not both" } else { "name the node whose paths these are" };
+            if by_group { "use either names of nodes, --group or --all" } else { "the node of these paths is missing" };
         return Err(Stop::usage(text).next("remoor adopt NODE [PATH..]").into());
     }
     let chosen = Which { nodes: names, group: args.group.clone(), all: args.all };
@@ -209,7 +214,7 @@ pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exi
         let view: AdoptView = match api.post(&path, &request).await {
             Err(error) if done.is_empty() => return Err(error.into()),
             Err(error) => {
-                let so_far = format!("adopt stopped at {}; adopted before it: {}", node.name, done.join(", "));
+                let so_far = format!("adopt stopped at {}; already adopted: {}", node.name, done.join(", "));
                 return Err(anyhow::Error::new(error).context(so_far));
             }
             Ok(view) => view,
@@ -237,7 +242,7 @@ fn show_adopt(out: &Out, view: &AdoptView) -> anyhow::Result<()> {
     view.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
     if view.reported_only {
         text.push_str(&format!(
-            "  its drift is reported, not repaired; to repair it from now on: remoor commission {}\n",
+            "  drift of this node is reported, not repaired; to have it repaired from now on: remoor commission {}\n",
             view.node
         ));
     }

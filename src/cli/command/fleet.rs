@@ -1,4 +1,4 @@
-//! `remoor lint`, `apply` and `inventory`: the user's fleet directory on its way in, and the inventory on its way out.
+//! `remoor lint`, `apply` and `inventory`: they validate and upload the fleet directory, and print the inventory.
 
 use crate::cli::api::Api;
 use crate::cli::args::{ApplyArgs, InventoryArgs, LintArgs};
@@ -37,7 +37,7 @@ pub async fn apply(api: &Api, out: &Out, args: &ApplyArgs) -> anyhow::Result<Exi
     let path = if args.orphans { "/v1/apply?orphans=true" } else { "/v1/apply" };
     let answer = api.post_bytes(path, packed.into()).await?;
     let view: AppliedView = serde_json::from_slice(&answer)
-        .context("the manager's answer can't be read; remoor status shows the generation")?;
+        .context("the manager's answer can't be parsed; remoor status shows the current generation")?;
     show_applied(out, &view)
 }
 
@@ -52,10 +52,10 @@ pub fn show_applied(out: &Out, view: &AppliedView) -> anyhow::Result<Exit> {
         out.names(view.outdated.iter().map(String::as_str))?;
         return Ok(Exit::Done);
     }
-    let what = if view.unchanged { "is in force already; nothing changed" } else { "applied" };
+    let what = if view.unchanged { "is already the current one; nothing changed" } else { "applied" };
     let mut text = format!("generation {} {what}\n", view.generation);
     if !view.outdated.is_empty() {
-        text.push_str(&format!("outdated now: {}\n", view.outdated.join(", ")));
+        text.push_str(&format!("outdated nodes: {}\n", view.outdated.join(", ")));
         out.text(&text)?;
         out.talk(&format!("next: remoor update {}", view.outdated.join(" ")));
     } else {
@@ -64,7 +64,7 @@ pub fn show_applied(out: &Out, view: &AppliedView) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What Ansible expects of an inventory script.
+/// Prints the output that Ansible expects from an inventory script.
 pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Result<Exit> {
     let all: Value = api.get("/v1/inventory").await?;
     let shown = match &args.host {

@@ -1,5 +1,5 @@
-//! Following jobs: a line for each phase with its time, task by task what changed or failed. The jobs are asked for again
-//! and again, which also survives a change of the leader; their logs are extra.
+//! Following jobs: a line for each phase with its time, and for each task that changed something or failed. The jobs are
+//! polled, which survives a change of the leader; their logs are an addition.
 
 use super::{job, watch};
 use crate::cli::api::{self, Api};
@@ -19,27 +19,27 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 const EVERY: Duration = Duration::from_millis(500);
-/// Managers may be silent for so long, as when the leader changes, before following is given up.
+/// Following ends if no manager answers for this long. A change of the leader takes less.
 const SILENT_MAX: Duration = Duration::from_secs(120);
-/// How long `--detach` waits for the job's number.
+/// Maximum time that `--detach` waits for the number of the job.
 const BEGIN_WITHIN: Duration = Duration::from_secs(3);
-/// Lines of logs that may wait to be printed; what a job prints is bounded by its manager.
+/// Maximum number of log lines that wait to be printed. The manager limits the output of a job.
 const LOG_DEPTH: usize = 256;
 
-/// One node whose next job is followed.
+/// A node whose next job is followed.
 #[derive(Debug)]
 pub struct Followed {
     pub node: String,
     id: u64,
-    /// Newest job before the order.
+    /// Number of the newest job before the order.
     before: u64,
-    /// The job as last seen.
+    /// The last known state of the job.
     pub last: Option<Job>,
-    /// What was last said of it.
+    /// The last phase that was printed.
     shown: Option<(AttemptId, Phase)>,
     closed_shown: Option<AttemptId>,
     waiting: String,
-    /// Set when there is nothing more to follow.
+    /// Set when the job has ended.
     exit: Option<Exit>,
 }
 
@@ -58,20 +58,20 @@ impl Followed {
     }
 }
 
-/// Number of the newest job of all, and the names of the nodes by id. Any job that is opened from now on has a higher one.
+/// The number of the newest job, and the names of the nodes by id. All later jobs have higher numbers.
 pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiError> {
     let view: JobsView = api.get("/v1/jobs?limit=1").await?;
     Ok((view.jobs.iter().map(|j| j.id.0).max().unwrap_or(0), view.names))
 }
 
-/// The jobs of these nodes since their orders, and no others.
+/// The query for the jobs of these nodes since their orders.
 fn query(followed: &[Followed]) -> String {
     let nodes: Vec<String> = followed.iter().map(|f| api::segment(&f.node)).collect();
     let after = followed.iter().map(|f| f.before).min().unwrap_or(0);
     format!("/v1/jobs?node={}&after={after}", nodes.join(","))
 }
 
-/// Waits a moment for the jobs to be opened and says their numbers.
+/// Waits a moment until the jobs are opened, and prints their numbers.
 pub async fn begin(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<()> {
     let ends = Instant::now() + BEGIN_WITHIN;
     if followed.is_empty() {
@@ -91,7 +91,7 @@ pub async fn begin(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::R
     for one in followed {
         match &one.last {
             Some(job) => out.talk(&format!("{}: job {1}; follow: remoor job logs {1} -f", one.node, job.id)),
-            None => out.talk(&format!("{0}: no job yet; remoor why {0} says what it waits for", one.node)),
+            None => out.talk(&format!("{0}: no job yet; remoor why {0} shows what it waits for", one.node)),
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ fn find<'a>(view: &'a JobsView, one: &Followed) -> Option<&'a Job> {
     }
 }
 
-/// Until every job has ended, or Ctrl-C. Ends with the worst of them.
+/// Follows until every job has ended, or Ctrl-C. Returns the most serious exit code.
 pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<Exit> {
     let screen = Screen::new(out);
     let (tx, mut logs) = mpsc::channel::<(u64, StreamItem)>(LOG_DEPTH);
@@ -134,11 +134,11 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
             Ok(()) => silent = None,
             Err(error) if api::temporary(&error) => {
                 let since = *silent.get_or_insert_with(|| {
-                    screen.say(&format!("{error}; trying again"));
+                    screen.say(&format!("{error}; retrying"));
                     Instant::now()
                 });
                 if since.elapsed() > SILENT_MAX {
-                    return Err(anyhow::Error::new(error).context("lost sight of the jobs; they go on"));
+                    return Err(anyhow::Error::new(error).context("the managers no longer answer; the jobs continue"));
                 }
             }
             Err(error) => return Err(error.into()),
@@ -147,7 +147,7 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
     Ok(followed.iter().filter_map(|f| f.exit).fold(Exit::Done, Exit::and))
 }
 
-/// Asks once for everything.
+/// Polls all jobs once.
 async fn look(
     api: &Api,
     screen: &Screen<'_>,
@@ -178,7 +178,7 @@ async fn look(
     Ok(())
 }
 
-/// What a manager says that does not lead may be of before the order.
+/// Rejects the answer of a manager that has no quorum: it may be older than the order.
 fn led(as_of: &AsOf) -> Result<(), ApiError> {
     match as_of.stale {
         true => Err(ApiError::Unreachable { addr: as_of.by.clone(), reason: "it has no quorum".to_owned() }),
@@ -186,7 +186,7 @@ fn led(as_of: &AsOf) -> Result<(), ApiError> {
     }
 }
 
-/// Says what keeps the job from being opened; an order that was dropped is the end.
+/// Prints why the job is not opened yet. If the order was dropped, following ends.
 async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result<(), ApiError> {
     let why: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&one.node))).await?;
     led(&why.as_of)?;
@@ -194,7 +194,7 @@ async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result
         return Ok(());
     }
     if why.want.is_none() {
-        // The job may have been opened, and even have ended, since the jobs were asked for.
+        // The job may have been opened, and may even have ended, since the last poll.
         let again: JobsView = api.get(&query(std::slice::from_ref(one))).await?;
         led(&again.as_of)?;
         if find(&again, one).is_some() {
@@ -205,7 +205,7 @@ async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result
             _ => None,
         });
         let text = dropped.unwrap_or_else(|| "the order is no longer on record".to_owned());
-        screen.answer(&format!("{}: not begun: {text}", one.node));
+        screen.answer(&format!("{}: not started: {text}", one.node));
         one.exit = Some(Exit::Refused);
         return Ok(());
     }
@@ -222,7 +222,7 @@ async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result
     Ok(())
 }
 
-/// Sends the job's log until it ends; a log that breaks is let go, the jobs tell what matters.
+/// Sends the log of the job until it ends. If the stream breaks, it is not opened again, because the job itself is polled.
 fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
     let api = api.clone();
     tokio::spawn(async move {
@@ -237,7 +237,7 @@ fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
     });
 }
 
-/// Where following is shown: lines, and below them a spinner if a terminal is there.
+/// Shows the progress: lines, and a spinner below them on a terminal.
 struct Screen<'a> {
     out: &'a Out,
     bar: Option<ProgressBar>,
@@ -259,7 +259,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// A line of the answer itself. A closed standard output is noticed by whoever writes the rest.
+    /// A line of the answer. A closed standard output is ignored here; the next write reports it.
     fn answer(&self, text: &str) {
         if !self.out.format.is_machine() {
             self.aside(|| drop(self.out.text(&format!("{text}\n"))));
@@ -287,7 +287,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// News of the job itself.
+    /// Prints what changed in the job.
     fn job(&self, one: &mut Followed, job: Job, today: Today) {
         one.last = Some(job.clone());
         if let Some(attempt) = job.attempts.last() {
@@ -327,7 +327,7 @@ impl<'a> Screen<'a> {
         one.exit = Some(exit);
     }
 
-    /// News from the job's log.
+    /// Prints an item of the job's log.
     fn log(&self, one: &mut Followed, item: &StreamItem) {
         match item {
             StreamItem::History { item, .. } => {
@@ -351,7 +351,7 @@ impl<'a> Screen<'a> {
                 }
             }
             StreamItem::Missed { count } => self.say(&format!("{}    ({})", one.node, watch::missed(*count))),
-            // The job itself is asked for again and again.
+            // The job itself is polled.
             StreamItem::Resync { .. } | StreamItem::End { .. } => {}
         }
     }
@@ -360,7 +360,9 @@ impl<'a> Screen<'a> {
         for one in followed.iter().filter(|f| f.exit.is_none()) {
             match &one.last {
                 Some(job) => self.say(&format!("{}: {}", one.node, job::goes_on(job.id.0))),
-                None => self.say(&format!("{0}: the order stands; remoor why {0} says what it waits for", one.node)),
+                None => {
+                    self.say(&format!("{0}: the order remains valid; remoor why {0} shows what it waits for", one.node))
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `remoor history [NODE]`: the journal as sentences, oldest first.
+//! `remoor history [NODE]`: the journal as text, oldest event first.
 
 use crate::cli::api::{self, Api};
 use crate::cli::args::HistoryArgs;
@@ -22,10 +22,12 @@ pub fn show(out: &Out, view: &HistoryView) -> anyhow::Result<Exit> {
         let mut table = Table::new(["TIME", "NODE", "WHAT"]);
         for item in &view.items {
             let name = item.node.map(|n| story.name(n.0)).unwrap_or_default();
-            table.row([today.show(item.at), name, story.tell(item)]);
+            let text = story.tell(item);
+            table.row([today.show(item.at), name, text.headline]);
+            text.details.iter().for_each(|detail| table.detail(detail));
         }
         if table.is_empty() {
-            out.talk("nothing happened yet");
+            out.talk("no events yet");
         } else {
             out.table(&table)?;
         }

@@ -9,6 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
+use crate::cli::reasons::{self, ReasonLine};
 use crate::cli::story;
 use crate::cli::table::{self, Table};
 use crate::model::{Attempt, Job, JobKind, JobState, Outcome};
@@ -20,7 +21,7 @@ pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
         JobVerb::Show(JobShowArgs { job, .. }) => show(out, &api.get(&format!("/v1/jobs?job={job}")).await?, *job),
         JobVerb::Logs(args) => logs(api, out, args).await,
         JobVerb::Cancel(args) => {
-            // A node whose name is a number is named through its job.
+            // A number is always a job, so a node whose name is a number can only be cancelled through its job.
             let path = match args.what.parse::<u64>() {
                 Ok(job) => format!("/v1/jobs/{job}/cancel"),
                 Err(_) => format!("/v1/nodes/{}/cancel", api::segment(&args.what)),
@@ -102,7 +103,7 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
             ("what", what(job)),
             ("services", if job.undo.is_some() { String::new() } else { story::service_list(&job.services) }),
             ("generation", job.generation.to_string()),
-            ("by", job.by.clone().unwrap_or_else(|| "remoor itself".to_owned())),
+            ("by", job.by.clone().unwrap_or_else(|| "remoor (automatic)".to_owned())),
             ("opened", today.show(job.opened)),
             ("ended", ended.unwrap_or_default()),
         ];
@@ -110,7 +111,9 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
             facts.push(("next attempt", today.show(at)));
         }
         facts.extend(job.vars.iter().map(|(name, value)| ("variable", format!("{name}: {value}"))));
-        facts.extend(job.reasons.iter().map(|r| ("because", story::reason(r))));
+        let reasons = reasons::lines(&job.reasons);
+        facts.extend(reasons.iter().map(|line| ("because", line.summary())));
+        facts.extend(reasons.iter().filter_map(ReasonLine::checksum).map(|checksum| ("checksum", checksum)));
         let mut text = table::fields(&facts);
         text.push_str("\nAttempts\n");
         if job.attempts_dropped > 0 {
@@ -144,9 +147,9 @@ async fn logs(api: &Api, out: &Out, args: &JobLogsArgs) -> anyhow::Result<Exit> 
     }
 }
 
-/// What Ctrl-C while following says.
+/// The message for Ctrl-C while following.
 pub fn goes_on(job: u64) -> String {
-    format!("job {job} goes on; follow: remoor job logs {job} -f")
+    format!("job {job} continues; follow it: remoor job logs {job} -f")
 }
 
 fn name(view: &JobsView, job: &Job) -> String {
@@ -161,9 +164,9 @@ fn what(job: &Job) -> String {
     }
 }
 
-/// Whose order it is, and what it waits for.
+/// Who ordered it, and what it waits for.
 fn waiting(queued: &QueuedView) -> String {
-    let by = queued.want.by.as_ref().map_or_else(|| "remoor itself".to_owned(), |by| format!("ordered by {by}"));
+    let by = queued.want.by.as_ref().map_or_else(|| "remoor (automatic)".to_owned(), |by| format!("ordered by {by}"));
     match queued.waits.as_slice() {
         [] => by,
         waits => format!("{by}; {}", waits.join("; ")),

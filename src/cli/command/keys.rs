@@ -1,4 +1,4 @@
-//! `remoor token`, `remoor key` and `remoor accept`: who may come in, and by which secrets.
+//! `remoor token`, `remoor key` and `remoor accept`: join tokens, shared keys, operator credentials, waiting machines.
 
 use crate::cli::api::Api;
 use crate::cli::args::{
@@ -24,13 +24,16 @@ pub async fn list(api: &Api, out: &Out, _: &TokenListArgs) -> anyhow::Result<Exi
         if out.quiet {
             out.names(view.tokens.iter().map(|t| t.role.as_str()))?;
         } else {
-            let mut table = Table::new(["TOKEN", "SINCE", "BY", "ONE BEFORE UNTIL"]);
+            let mut table = Table::new(["TOKEN", "SINCE", "BY", "OLD ONE UNTIL"]);
             for token in &view.tokens {
                 let text = |field: &Option<String>| field.clone().unwrap_or_default();
                 table.row([token.role.clone(), text(&token.since), token.by.clone(), text(&token.old_until)]);
             }
             out.table(&table)?;
-            out.text(&format!("\nwithout a secret, to wait for remoor accept: {}\n", view.public))?;
+            out.text(&format!(
+                "\npublic token (machines that join with it wait for remoor accept): {}\n",
+                view.public
+            ))?;
         }
     }
     Ok(out.source(&view.as_of))
@@ -44,10 +47,10 @@ pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Res
         out.text(&format!("{}\n", view.token.reveal()))?;
         if !out.quiet {
             let before = match args.keep_old {
-                Some(_) => format!("the one before counts until {}", view.old_until),
-                None => "the one before counts no more".to_owned(),
+                Some(_) => format!("the old one is valid until {}", view.old_until),
+                None => "the old one is invalid".to_owned(),
             };
-            out.talk(&format!("this is the {} token from now on; nobody can print it again; {before}", view.role));
+            out.talk(&format!("this is the new {} token; it can't be printed again; {before}", view.role));
         }
     }
     Ok(Exit::Done)
@@ -56,7 +59,10 @@ pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Res
 pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::Result<Exit> {
     let key = match args.key {
         KeyWord::Gossip if args.finish => {
-            return Err(Stop::usage("--finish is for the CA: a gossip key waits for nobody who is away").into());
+            return Err(Stop::usage(
+                "--finish is only for the CA: a rotation of the gossip key does not wait for nodes that are away",
+            )
+            .into());
         }
         KeyWord::Gossip => "gossip",
         KeyWord::Ca => "ca",
@@ -66,8 +72,8 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
         let away = view.ca.and_then(|ca| ca.next).map(|next| next.away).unwrap_or_default();
         if !away.is_empty() {
             let effect = format!(
-                "these are away, and are not waited for: {}\nthe certificate of one that comes back after the end counts no \
-                 more: nothing is answered to it before remoor accept NAME; it stays the node that it was",
+                "these nodes are away, and the rotation does not wait for them: {}\nif one returns after the rotation, its \
+                 certificate is no longer accepted: it needs remoor accept NAME, and is then the same node as before",
                 away.join(", ")
             );
             let Confirmed(()) = ask::agreed(out, "the rotation", &effect, args.yes)?;
@@ -79,8 +85,8 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
         out.text(&format!("{}\n", view.text))?;
         if matches!(args.key, KeyWord::Ca) {
             out.talk(
-                "operators' credentials count until the old CA does, but operator.json where init ran, which goes along: \
-                 once it is over, remoor key operator NAME --file FILE for each",
+                "operator credentials are valid as long as the old CA; only operator.json on the first manager is renewed. \
+                 After the rotation, run remoor key operator NAME --file FILE for each operator",
             );
         }
         out.talk("next: remoor key status");
@@ -94,22 +100,22 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
         out.text(&format!("gossip key: {}\n", of_entry(view.serial)))?;
         if let Some(next) = &view.gossip {
             let step = match next.step.as_str() {
-                "insert" => "all take it in",
-                _ => "all use it, and still read the old one",
+                "insert" => "all nodes accept it",
+                _ => "all nodes use it, and still accept the old one",
             };
-            on_its_way(out, "a new one", next, step, "away, get it on their return")?;
-            overdue(out, next, "or stop it: it gets the key on its return");
+            on_its_way(out, "new key", next, step, "away, get it when they return")?;
+            overdue(out, next, "or stop it: it gets the key when it returns");
         }
         if let Some(ca) = &view.ca {
             out.text(&format!("CA: {}, {}, until {}\n", ca.fingerprint, of_entry(ca.serial), ca.until))?;
             if let Some(next) = &ca.next {
                 let step = match next.step.as_str() {
-                    "trust" => "all are to trust it beside the old one",
-                    _ => "all get certificates of it, and trust both",
+                    "trust" => "all nodes start to trust it in addition to the old one",
+                    _ => "all nodes get certificates from it, and trust both",
                 };
-                let what = format!("a new one, {},", next.fingerprint.as_deref().unwrap_or_default());
-                on_its_way(out, &what, next, step, "away, and waited for")?;
-                overdue(out, next, "or stop it, then remoor key rotate ca --finish leaves it behind");
+                let what = format!("new CA {}", next.fingerprint.as_deref().unwrap_or_default());
+                on_its_way(out, &what, next, step, "waits for (away)")?;
+                overdue(out, next, "or stop it, then remoor key rotate ca --finish continues without it");
                 if !next.away.is_empty() {
                     out.talk("next: start them, or remoor key rotate ca --finish");
                 }
@@ -134,12 +140,12 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
     Ok(out.source(&view.as_of))
 }
 
-/// What to do about nodes that are there and hold it all up.
+/// Advice for nodes that are present but delay the rotation.
 fn overdue(out: &Out, next: &RotationView, or: &str) {
     if !next.overdue.is_empty() {
         let names = next.overdue.join(", ");
         out.talk(&format!(
-            "{names}: there, and it does not confirm; next, on it: journalctl -u remoor says why, systemctl restart remoor; {or}"
+            "{names}: present, but did not confirm the key; next, on the node: journalctl -u remoor shows why, systemctl restart remoor; {or}"
         ));
     }
 }
@@ -153,11 +159,11 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
         }
         return Ok(Exit::Done);
     };
-    // Made before they are: where it can't be, nothing was ordered.
+    // The file is created first: if that fails, no credentials are made.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(|error| {
         let stop = match error.kind() {
             ErrorKind::AlreadyExists => {
-                Stop::usage(format!("{} is there already, and is not written over", file.display()))
+                Stop::usage(format!("{} exists already and is not overwritten", file.display()))
             }
             _ => Stop::usage(format!("{} can't be written", file.display())).cause(&error),
         };
@@ -166,13 +172,13 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
     let made: OperatorMade = match api.post("/v1/operators", &request).await {
         Ok(made) => made,
         Err(error) => {
-            // It is empty.
+            // The file is empty.
             let _ = std::fs::remove_file(file);
             return Err(error.into());
         }
     };
     made.credentials.save(file).map_err(|error| {
-        let stop = Stop::new(Exit::Failed, "the credentials were made, and could not be written").cause(&error);
+        let stop = Stop::new(Exit::Failed, "the credentials were created, but could not be written").cause(&error);
         stop.next(format!("remoor key operator {} --revoke, then the same command with another --file", made.name))
     })?;
     let OperatorMade { name, fingerprint, until, .. } = made;
@@ -188,14 +194,14 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
 
 fn of_entry(serial: u64) -> String {
     match serial {
-        0 => "of init".to_owned(),
-        entry => format!("of entry {entry}"),
+        0 => "made by init".to_owned(),
+        entry => format!("made by entry {entry}"),
     }
 }
 
 fn on_its_way(out: &Out, what: &str, next: &RotationView, step: &str, away: &str) -> anyhow::Result<()> {
-    out.text(&format!("{what} is on its way since {}, by {}: {step}\n", next.since, next.by))?;
-    let behind = "away, and left behind until remoor accept NAME";
+    out.text(&format!("{what}: rotation since {}, by {}: {step}\n", next.since, next.by))?;
+    let behind = "away, need remoor accept NAME when they return";
     for (what, names) in [("waits for", &next.waits_for), (away, &next.away), (behind, &next.without)] {
         if !names.is_empty() {
             out.text(&format!("{what}: {}\n", names.join(", ")))?;
@@ -218,7 +224,7 @@ pub async fn accept(api: &Api, out: &Out, args: &AcceptArgs) -> anyhow::Result<E
     Ok(Exit::Done)
 }
 
-/// Who waits to be accepted, and what was said to them; None: nobody.
+/// The machines that wait to be accepted, and the answers to them; None: there are none.
 pub fn waiting(pending: &[PendingView]) -> Option<Table> {
     let mut table = Table::new(["WAITS", "FOR", "STATE", "ROLE", "KEY", "ADDRESS", "SINCE"]);
     for one in pending {

@@ -1,4 +1,4 @@
-//! `remoor leave`: asks, has this machine's daemon tell the managers, and follows until its agent has parked.
+//! `remoor leave`: asks for confirmation, orders the daemon of this machine to leave, and waits until its agent has stopped.
 
 use super::own;
 use super::until::{Look, until};
@@ -25,7 +25,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
     if !told {
         out.text(&format!("{}\n", reply.text))?;
     }
-    if args.no_wait {
+    if args.waiting.no_wait {
         return Ok(Exit::Done);
     }
     let look = async |answer: Result<StatusView, ApiError>| match answer {
@@ -35,30 +35,30 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
                 Err(error) => return Ok(Look::Waits(error.to_string())),
             };
             let parked = view.node.removed.is_some();
-            Ok(if parked { Look::Ended(Exit::Done) } else { Look::Waits(format!("the agent of {name} ends its work")) })
+            Ok(if parked { Look::Ended(Exit::Done) } else { Look::Waits(format!("the agent of {name} is stopping")) })
         }
         Err(error) if !api::temporary(&error) => Err(error.into()),
-        Ok(_) | Err(_) => Ok(Look::Waits(format!("the daemon of {name} is to park"))),
+        Ok(_) | Err(_) => Ok(Look::Waits(format!("the daemon of {name} has not stopped yet"))),
     };
-    let exit = until(api, out, args.timeout.0, look).await?;
+    let exit = until(api, out, args.waiting.timeout.0, look).await?;
     if exit == Exit::Done {
-        out.talk("its daemon does nothing any more; nothing was cleaned up here: what this machine serves it goes on serving");
+        out.talk("the daemon is inactive; nothing was cleaned up here: the services of this machine keep running");
         out.talk(
-            "next: systemctl disable --now remoor; remoor join, with the data directory as it is, brings the node back",
+            "next: systemctl disable --now remoor; remoor join, with the data directory unchanged, restores the node",
         );
     }
     Ok(exit)
 }
 
-/// What is to be said yes to.
+/// The consequences, for the confirmation.
 fn effect(view: &AgentView) -> String {
     let serves = match view.manifest.as_ref().map(|m| m.services.as_slice()) {
         None | Some([]) => "its services".to_owned(),
         Some(services) => services.join(", "),
     };
     format!(
-        "{} leaves cluster {}: it is watched and set up no more. Nothing is cleaned up here: {serves} go on as they are \
-         (remoor decommission {0} on a manager, before, cleans up)",
+        "{} leaves cluster {}: it is no longer watched or set up. Nothing is cleaned up here: {serves} keep running \
+         (to clean up, run remoor decommission {0} on a manager first)",
         view.node.name, view.node.cluster
     )
 }

@@ -1,4 +1,4 @@
-//! `remoor check --list` and `--render`: which checks a node is asked, and why. No node is asked anything.
+//! `remoor check --list` and `--render`: the checks of a node, and why each applies. Contacts no node.
 
 use super::examine::weight;
 use super::which;
@@ -14,7 +14,7 @@ use crate::model::{CheckFile, OnFail, counted};
 use crate::rpc::view::ChecksView;
 use serde_json::json;
 
-/// Of the generation that the node is examined by, as the managers have it.
+/// The checks of the generation that the managers examine the node with.
 pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let nodes = which::choose(api, &args.which()).await?;
     let [node] = &nodes[..] else { return Err(one_node().into()) };
@@ -26,11 +26,11 @@ pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
     Ok(out.source(&view.as_of))
 }
 
-/// Of a fleet directory, without a manager.
+/// The checks of a fleet directory, without a manager.
 pub fn of_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let [node] = &args.nodes[..] else { return Err(one_node().into()) };
     let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
-        return Err(Stop::usage("--fleet goes with --list or --render").into());
+        return Err(Stop::usage("--fleet requires --list or --render").into());
     };
     let files = drivers::check_files(dir, node).map_err(|faults| error::invalid_fleet(&faults))?;
     if !out.machine(&json!({"version": 1, "node": node, "files": files}))? {
@@ -50,7 +50,7 @@ fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> 
     }
     if args.render {
         for file in applied() {
-            // A comment to YAML, so that goss reads all of it.
+            // A YAML comment, so that goss can read the output.
             out.text(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
         }
         return Ok(());

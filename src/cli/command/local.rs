@@ -1,4 +1,4 @@
-//! What runs on this machine without asking a manager: becoming a node, the daemon, completions, manual pages.
+//! Commands that run on this machine: init, join, the daemon, completions, manual pages.
 
 use crate::cli::args::{self, AgentArgs, CompletionsArgs, Here, InitArgs, JoinArgs, ManArgs};
 use crate::cli::drivers::{self, InitOptions, JoinOptions, RunOptions};
@@ -11,12 +11,12 @@ use serde_json::json;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest token file that is read, bytes.
+/// Maximum length of a token file, in bytes.
 const TOKEN_MAX: u64 = 4 << 10;
-/// Where the token may stand beside a file: others can't read the environment of a process of root.
+/// Environment variable for the token. Other users can't read the environment of a process of root.
 const TOKEN_VAR: &str = "REMOOR_TOKEN";
-const SEEN: &str = "warning: the token's secret stands in the command line, where every user of this machine can read it; next: \
-                    --token-file FILE, or - for standard input, the next time, and remoor token rotate on a manager";
+const SEEN: &str = "warning: the secret of the token is in the command line, where every user of this machine can read it; next: \
+                    run remoor token rotate on a manager, and use --token-file FILE (- for standard input) from now on";
 
 fn no_token() -> Stop {
     Stop::usage("no token is given").next("--token-file FILE, or - for standard input; or the variable REMOOR_TOKEN")
@@ -42,8 +42,8 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
         out.text(&format!(
             "{name} is the first manager of a new cluster.\n\n\
              worker token:          {}\nmanager token:         {}\noperator credentials:  {}\n\n\
-             The managers log in to nodes as `ssh:` of remoor.yml says, or by the cluster's own key. node add puts it on a\n\
-             machine; elsewhere this line belongs into authorized_keys:\n\n{}\n",
+             The managers log in to nodes as `ssh:` in remoor.yml says, or with the SSH key of the cluster. remoor node add\n\
+             installs the key. On other machines add this line to authorized_keys:\n\n{}\n",
             done.worker_token,
             done.manager_token,
             done.operator_credentials.display(),
@@ -96,7 +96,7 @@ fn name_of(here: &Here) -> anyhow::Result<String> {
 fn host_name() -> anyhow::Result<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() || name.starts_with("localhost") && kept_by_ansible(&name).is_some() {
-        return Err(Stop::usage("this machine has no name of its own").next("--name NAME").into());
+        return Err(Stop::usage("this machine has no usable host name").next("--name NAME").into());
     }
     Ok(name)
 }
@@ -107,15 +107,15 @@ pub fn agent(args: AgentArgs) -> anyhow::Result<Exit> {
 }
 
 pub fn completions(out: &Out, args: &CompletionsArgs) -> anyhow::Result<Exit> {
-    // clap_complete panics where it can't write, so it writes into memory.
+    // clap_complete panics if a write fails, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "remoor", &mut script);
-    out.raw(&String::from_utf8(script).context("the completion script is no text")?)?;
+    out.raw(&String::from_utf8(script).context("the completion script is not valid UTF-8")?)?;
     Ok(Exit::Done)
 }
 
 pub fn man(out: &Out, args: &ManArgs) -> anyhow::Result<Exit> {
-    let context = || format!("writing manual pages into {}", args.dir.display());
+    let context = || format!("writing manual pages to {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(context)?;
     clap_mangen::generate_to(args::command(), &args.dir).with_context(context)?;
     let pages = std::fs::read_dir(&args.dir).with_context(context)?.count();

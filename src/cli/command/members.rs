@@ -1,4 +1,4 @@
-//! `remoor raft-members`: Raft's own list of members, and how many losses a number of managers survives.
+//! `remoor raft-members`: the members of the Raft cluster, and how many failures a number of managers survives.
 
 use crate::cli::api::Api;
 use crate::cli::duration;
@@ -9,9 +9,9 @@ use crate::model::{majority, spare, spread, spread_text};
 use crate::rpc::view::{RaftMemberView, RaftView};
 use serde_json::json;
 
-/// Rows of the table of losses.
+/// Numbers of managers in the table of survived failures.
 const SIZES: std::ops::RangeInclusive<usize> = 1..=9;
-/// The fewest of which one may be lost.
+/// The smallest number of zones of which one may fail without loss of the quorum.
 const ZONES: usize = 3;
 
 pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
@@ -35,7 +35,7 @@ fn heading(view: &RaftView) -> String {
     let mut out =
         format!("term {}   log to {}, applied to {}   joint: {joint}", view.term, view.last_log, view.last_applied);
     if !view.committed {
-        out.push_str("   the list is not committed yet");
+        out.push_str("   this list is not committed yet");
     }
     out.push('\n');
     for warning in &view.warnings {
@@ -71,16 +71,16 @@ fn note(member: &RaftMemberView) -> String {
     if member.leaving {
         notes.push("leaving");
     } else if member.role.as_deref() == Some("worker") {
-        notes.push("to be a worker");
+        notes.push("to become a worker");
     }
     notes.join(", ")
 }
 
-/// Nobody is asked.
+/// `--table`. Contacts no manager.
 pub fn table(out: &Out) -> anyhow::Result<Exit> {
     let row = |managers: usize| json!({"managers": managers, "majority": majority(managers), "survives": spare(managers), "zones": spread(managers, ZONES)});
     if !out.machine(&json!({"version": 1, "table": SIZES.map(row).collect::<Vec<_>>()}))? {
-        let mut table = Table::new(["MANAGERS", "MAJORITY", "LOSSES SURVIVED", "OVER THREE ZONES"]);
+        let mut table = Table::new(["MANAGERS", "MAJORITY", "FAILURES SURVIVED", "OVER THREE ZONES"]);
         for managers in SIZES {
             let [n, majority, spare] = [managers, majority(managers), spare(managers)].map(|n| n.to_string());
             table.row([n, majority, spare, spread_text(managers, ZONES)]);

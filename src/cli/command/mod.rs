@@ -1,7 +1,8 @@
-//! One file per family of verbs: ask, then show.
+//! One file for each family of commands: each asks a manager and shows the answer.
 
 pub mod add;
 pub mod backup;
+mod changed_words;
 pub mod digest;
 pub mod examine;
 pub mod fleet;

@@ -1,4 +1,4 @@
-//! `remoor nodes [NODE]`: who the nodes are. How they are is `status`.
+//! `remoor nodes [NODE]`: identity, addresses and roles of the nodes. Their state is in `remoor status`.
 
 use super::keys;
 use super::own::{self, Asked};
@@ -54,7 +54,7 @@ pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
     Ok(out.source(&view.as_of))
 }
 
-/// Each with the place whose word holds.
+/// The variables of a node, each with the place that defines it.
 pub fn vars_table(view: &VarsView) -> Table {
     let mut table = Table::new(["VARIABLE", "VALUE", "FROM"]);
     for var in &view.vars {
@@ -107,20 +107,20 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
     table
 }
 
-/// The day on which its certificate ends, as far as the manager that answers knows.
+/// The day on which the certificate expires, as far as the asked manager knows.
 fn until(node: &NodeView) -> Option<String> {
     node.certificate_until.as_ref().map(|at| at.split('T').next().unwrap_or(at).to_owned())
 }
 
-/// What to do about a manager that does not answer, from the least to the most.
+/// What to do about a manager that does not answer, the least intrusive step first.
 fn next_step(node: &NodeView, today: Today) -> Option<String> {
     let (name, seen) = (&node.name, state::seen(node, today));
     let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
-    let restart = format!("next, on {name}: systemctl restart remoor, or a reboot");
+    let restart = format!("next, on {name}: systemctl restart remoor, or reboot");
     if let Some(silent) = node.manager_silent.as_ref().filter(|_| !gone && node.manager.as_deref() == Some("voter")) {
         return Some(format!(
-            "{name} is {seen} but manages nothing: {silent}; next, on {name}: remoor status and its log say why; if it can't be \
-             mended: remoor demote {name}, then remoor promote {name}"
+            "{name} is {seen} but does not act as a manager: {silent}; next, on {name}: remoor status and its log show why; if it \
+             can't be repaired: remoor demote {name}, then remoor promote {name}"
         ));
     }
     gone.then(|| match matches!(node.manager.as_deref(), Some("voter" | "leader")) {
@@ -129,7 +129,7 @@ fn next_step(node: &NodeView, today: Today) -> Option<String> {
              {name} and remoor remove {name}"
         ),
         false => format!(
-            "{name} is {seen} and is to vote once it is back; {restart}; to call that off: remoor demote {name}"
+            "{name} is {seen} and becomes a voter when it is back; {restart}; to cancel that: remoor demote {name}"
         ),
     })
 }
@@ -153,7 +153,7 @@ pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit
     Ok(out.source(as_of))
 }
 
-/// What an agent gossips of itself, on one line.
+/// What an agent reports of itself by gossip, in one line.
 pub fn says(report: &ReportView) -> String {
     let digest = if report.digest.is_empty() { "not taken yet" } else { &report.digest };
     let version = if report.version.is_empty() { String::new() } else { format!(", remoor {}", report.version) };
@@ -163,7 +163,7 @@ pub fn says(report: &ReportView) -> String {
     )
 }
 
-/// Everything about a node, as name and value.
+/// Everything that is known about a node, as name and value.
 pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
     let (today, by) = (Today::of(&as_of.at), &as_of.by);
     let mut out = vec![
@@ -177,7 +177,7 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         ("checks", state::checks(node)),
         ("addresses", format!("api {}, gossip {}, ssh {}", node.api, node.gossip, node.ssh.as_deref().unwrap_or("-"))),
         ("host keys", node.ssh_fingerprints.join(", ")),
-        ("absences", format!("{}, of these {}", node.absences, counted(node.agent_faults, "agent fault"))),
+        ("absences", format!("{}, including {}", node.absences, counted(node.agent_faults, "agent fault"))),
     ];
     let manager = state::manager(node);
     if !manager.is_empty() {
@@ -193,7 +193,7 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         out.push(("certificate", format!("until {until}")));
     }
     if node.unanswered > 0 {
-        out.push(("unanswered", format!("{} of {by} since its daemon began", counted(node.unanswered, "ping"))));
+        out.push(("unanswered", format!("{} of {by} since its daemon started", counted(node.unanswered, "ping"))));
     }
     if let Some(baseline) = &node.baseline {
         let how = if baseline.adopted { "adopted" } else { "provisioned" };

@@ -1,4 +1,4 @@
-//! Orders about nodes: those that lead to a job, and those that are done at once.
+//! Orders for nodes: those that start a job, and those that take effect at once.
 
 use super::follow::{self, Followed};
 use super::which;
@@ -18,10 +18,10 @@ use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that are named for each service that ends.
+/// Maximum number of nodes that are named for each affected service.
 const LOST_NAMED: usize = 5;
 
-/// One line of the answer of an order, for programs.
+/// The answer to an order for one node, for programs.
 #[derive(Debug, Serialize)]
 struct Ordered {
     node: String,
@@ -93,7 +93,7 @@ async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: Verb, doi
     work(api, out, &nodes, verb, &request, &args.following).await
 }
 
-/// Which services end, each with where.
+/// The services that end, each with its nodes.
 fn lost(nodes: &[NodeView]) -> String {
     let mut by_service = BTreeMap::<&str, Vec<&str>>::new();
     for node in nodes.iter().filter(|n| !out_of_service(n)) {
@@ -105,10 +105,10 @@ fn lost(nodes: &[NodeView]) -> String {
         format!("{service} (on {}{more})", some.join(", "))
     };
     let told: Vec<String> = by_service.iter().map(told).collect();
-    if told.is_empty() { "no service of remoor's is there".to_owned() } else { told.join(", ") }
+    if told.is_empty() { "no services".to_owned() } else { told.join(", ") }
 }
 
-/// The first node of each group, and the others only if it ends well. Where nobody waits for that the managers see to it.
+/// Updates the first node of each group, and the others only if that succeeds. With `--detach` the managers do the same.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest {
         now: args.now,
@@ -121,13 +121,15 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return work(api, out, &nodes, Verb::Update, &request, &args.following).await;
     }
-    // The canary is ordered before the others are, so what would refuse them is asked for here.
+    // The canary is ordered first, so a refusal of the others must be found before that.
     let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
     if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
         let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
-        return Err(Stop::refused(text).next(format!("leave {} out, or leave out --no-queue", node.name)).into());
+        return Err(Stop::refused(text)
+            .next(format!("run the command without {}, or without --no-queue", node.name))
+            .into());
     }
-    // An absent canary would hold everything up, one that has the generation already would prove nothing.
+    // An absent canary would delay everything; one that has the generation already would prove nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (first, others) = first_of_each(nodes);
     let mut told = place(api, out, &first, Verb::Update, &request, &args.following).await?;
@@ -135,20 +137,20 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
         return told.finish(out);
     }
     if told.exit == Exit::Done && told.ordered.iter().all(|o| !o.order.queued) {
-        // They had their canary.
+        // The canary succeeded.
         let request = OrderRequest { no_canary: true, ..request };
         let rest = place(api, out, &others, Verb::Update, &request, &args.following).await?;
         told.ordered.extend(rest.ordered);
         told.exit = told.exit.and(rest.exit);
     } else {
         let names = |nodes: &[NodeView]| nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
-        out.talk(&format!("went first, and did not all end well: {}; not ordered: {}", names(&first), names(&others)));
+        out.talk(&format!("the canary did not succeed: {}; not ordered: {}", names(&first), names(&others)));
         told.exit = told.exit.and(Exit::No);
     }
     told.finish(out)
 }
 
-/// The first of each group, and the rest.
+/// The first node of each group, and the others.
 fn first_of_each(nodes: Vec<NodeView>) -> (Vec<NodeView>, Vec<NodeView>) {
     let mut groups = BTreeSet::new();
     nodes.into_iter().partition(|node| groups.insert(node.group.clone()))
@@ -177,7 +179,7 @@ async fn work(
     place(api, out, nodes, verb, request, following).await?.finish(out)
 }
 
-/// Gives the orders and follows their jobs to the end.
+/// Places the orders and follows their jobs to the end.
 async fn place(
     api: &Api,
     out: &Out,
@@ -215,7 +217,7 @@ async fn pursue(api: &Api, out: &Out, pending: &mut [Followed], detach: bool) ->
     follow::to_the_end(api, out, pending).await
 }
 
-/// One order for all of them, which is accepted or refused as a whole. The answers are in the order of the nodes.
+/// One order for all nodes; it is accepted or refused as a whole. The answers are in the order of `nodes`.
 async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Vec<OrderView>> {
     if let [node] = nodes {
         return Ok(vec![api.post(&format!("/v1/nodes/{}/{verb}", api::segment(&node.name)), request).await?]);
@@ -233,14 +235,14 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     })
 }
 
-/// A group, or all, means those of it that are in service; who is named is meant in any case.
+/// The nodes that an order applies to: of a group or the fleet only those in service; named nodes always.
 fn serving(out: &Out, nodes: Vec<NodeView>, which: &Which) -> Vec<NodeView> {
     if !which.nodes.is_empty() {
         return nodes;
     }
     let (serving, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|n| !out_of_service(n));
     for node in others {
-        out.talk(&format!("{} is {}: left out", node.name, node.lifecycle));
+        out.talk(&format!("{} is {}: skipped", node.name, node.lifecycle));
     }
     serving
 }
@@ -249,7 +251,7 @@ fn out_of_service(node: &NodeView) -> bool {
     matches!(node.lifecycle.as_str(), "accepted" | "decommissioning" | "decommissioned")
 }
 
-/// Puts back what an attempt copied aside.
+/// `remoor undo`: restores the files that an attempt backed up.
 pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit> {
     let (before, names) = follow::newest_job(api).await?;
     let view: OrderedView = api.post(&format!("/v1/attempts/{}/undo", args.attempt), &json!({})).await?;
@@ -263,7 +265,7 @@ pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit>
     Told { ordered: vec![Ordered { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
-/// An order that is done at once, for every node.
+/// An order that takes effect at once, for all nodes.
 async fn at_once(api: &Api, out: &Out, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Exit> {
     let mut ordered: Vec<Ordered> = Vec::new();
     for (node, order) in nodes.iter().zip(send(api, nodes, verb, request).await?) {

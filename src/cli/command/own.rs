@@ -1,5 +1,5 @@
-//! What a machine without a manager says of itself, where `status` and `nodes` were asked: its agent's own knowledge, under
-//! a heading that says so. Never taken for the cluster's view: the exit code is that of "could not ask".
+//! The answer to `status` and `nodes` on a machine that is not a manager: what its agent knows itself, with a heading that
+//! says so. It is not the view of the cluster, so the exit code is that of a missing answer.
 
 use super::nodes;
 use crate::cli::api::Api;
@@ -13,10 +13,10 @@ use crate::model::{CheckState, counted};
 use crate::rpc::client::ApiError;
 use crate::rpc::view::{AgentView, PeerView, ReportView};
 
-/// Checks that are listed; `wide` and the JSON have more.
+/// Maximum number of checks that are listed, except with `-o wide` and in the JSON.
 const CHECKS_SHOWN: usize = 20;
 
-/// What was asked of the agent in the place of a manager.
+/// The command that the agent answers instead of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked<'a> {
     Status,
@@ -24,19 +24,19 @@ pub enum Asked<'a> {
     Node(&'a str),
 }
 
-/// Asks the agent where `error` says that only managers answer; else the error stands.
+/// Asks the agent if `error` says that only managers answer; otherwise returns the error.
 pub async fn instead(api: &Api, out: &Out, asked: Asked<'_>, error: ApiError) -> anyhow::Result<Exit> {
     if !only_managers(&error) {
         return Err(error.into());
     }
     match api.get::<AgentView>("/v1/agent").await {
         Ok(view) => show(out, &view, asked),
-        // A manager that is not up yet, or a daemon of another version: what it said first stands.
+        // The manager is starting, or the daemon has another version: the first error is the useful one.
         Err(_) => Err(error.into()),
     }
 }
 
-/// A daemon answered that only managers can.
+/// Whether a daemon answered that it is not a manager.
 pub fn only_managers(error: &ApiError) -> bool {
     matches!(error, ApiError::Status { code, .. } if code == "unavailable")
 }
@@ -80,7 +80,7 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
     out.talk(&format!("as known by the agent of {} at {}; no manager was asked", view.node.name, view.as_of.at));
     match view.node.removed {
         Some(_) if view.node.left => {
-            out.talk("next: systemctl disable --now remoor; or remoor join, with the data directory as it is");
+            out.talk("next: systemctl disable --now remoor; or remoor join, with the data directory unchanged");
         }
         Some(_) => out.talk("next: systemctl disable --now remoor; or join again with an empty data directory"),
         None => out.talk(&format!("next: {}", way(view))),
@@ -90,12 +90,12 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
 
 fn unknown(view: &AgentView, name: &str) -> Stop {
     let stop = error::unknown_nodes(&[name.to_owned()]);
-    Stop::new(Exit::CouldNotAsk, format!("the agent of {} knows no node {name}", view.node.name))
+    Stop::new(Exit::CouldNotAsk, format!("the agent of {} does not know a node {name}", view.node.name))
         .cause(&stop)
         .next(way(view))
 }
 
-/// How to ask a manager instead.
+/// The command that asks a manager instead.
 fn way(view: &AgentView) -> String {
     let at = match view.manager.known.as_slice() {
         [] => "HOST:PORT".to_owned(),
@@ -137,7 +137,7 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
         _ => "none answered since the agent started".to_owned(),
     };
     if let Some(error) = &view.manager.error {
-        manager.push_str(&format!("; the last time nobody did: {error}"));
+        manager.push_str(&format!("; the last failure: {error}"));
     }
     let manifest = view.manifest.as_ref().map_or("none yet: no manager told it what to look at".to_owned(), |m| {
         format!("group {}, generation {}: {}", m.group, m.generation, m.services.join(", "))
@@ -153,12 +153,12 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     ];
     if let Some(removed) = &node.removed {
         let word = if node.left { "LEFT" } else { "REMOVED" };
-        out.insert(0, (word, format!("{removed}; this agent does nothing any more, and has deleted nothing")));
+        out.insert(0, (word, format!("{removed}; this agent is inactive and has deleted nothing")));
     }
     if !node.damaged.is_empty() {
         out.push((
             "damaged",
-            format!("{}; look at them in its data directory, then remove them", node.damaged.join(", ")),
+            format!("{}; examine these files in its data directory, then remove them", node.damaged.join(", ")),
         ));
     }
     if let Some(look) = &view.look {
@@ -177,7 +177,7 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     out
 }
 
-/// The checks that are not as asserted; with `wide` all of them.
+/// The checks that did not pass; with `wide`, all checks.
 fn checks(view: &AgentView, wide: bool) -> String {
     let Some(look) = &view.look else { return String::new() };
     let all: Vec<_> = look

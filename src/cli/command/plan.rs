@@ -1,4 +1,4 @@
-//! `remoor resetup --check`: what would be done and what stands against it. Asks one node after the other.
+//! `remoor resetup --check`: what would be done, and what prevents it. Asks for one node after the other.
 
 use crate::cli::api::{self, Api};
 use crate::cli::error::Stop;
@@ -9,7 +9,7 @@ use crate::model::counted;
 use crate::rpc::view::{NodeView, OrderRequest, PlanView};
 use serde_json::json;
 
-/// Ends with 3 where a node could not be asked or judged, else with 1 where a re-setup would be ordered.
+/// Exit code 3: a node could not be examined. 1: a re-setup would be ordered. 0: nothing would be done.
 pub async fn run(api: &Api, out: &Out, nodes: &[NodeView], request: &OrderRequest) -> anyhow::Result<Exit> {
     let mut plans: Vec<PlanView> = Vec::new();
     let mut exit = Exit::Done;
@@ -64,7 +64,7 @@ pub fn tell(plan: &PlanView) -> String {
         }
     }
     plan.notes.iter().for_each(|note| line(format!("note: {note}")));
-    plan.against.iter().for_each(|why| line(format!("against it: {why}")));
+    plan.against.iter().for_each(|why| line(format!("prevented by: {why}")));
     text
 }
 
@@ -104,14 +104,14 @@ mod tests {
             "would set up again: net, web",
             "cleanup: 1 task selected",
             "playbooks/net.yml:9  systemd  stop netplugin",
-            "against it: held: undone by root@m1",
+            "prevented by: held: undone by root@m1",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
 
     #[test]
-    fn exit_codes_tell_yes_no_and_unknown() {
+    fn exit_codes_distinguish_yes_no_and_unknown() {
         assert_eq!(verdict(&plan("same", false)), Exit::Done);
         assert_eq!(verdict(&plan("drifted", true)), Exit::No);
         assert_eq!(verdict(&plan("unknown: a check hangs", false)), Exit::CouldNotAsk);

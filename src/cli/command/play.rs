@@ -1,4 +1,4 @@
-//! `remoor play`: a playbook without a cluster. Shows what happens as it comes, and at last the recap.
+//! `remoor play`: runs a playbook without a cluster. Shows events as they happen, and the recap at the end.
 
 use crate::cli::args::{PlayArgs, PlayConnection};
 use crate::cli::drivers::{
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Hosts whose task a terminal shows while it goes.
+/// Maximum number of hosts whose current task is shown on a terminal.
 const LIVE_HOSTS: usize = 3;
-/// Lines of a failed command that are repeated.
+/// Number of output lines of a failed command that are shown.
 const TAIL_LINES: usize = 20;
 
 pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
@@ -30,7 +30,7 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
         PlayNews::Told(told) => {
             live.note(&told);
             live.aside(|| {
-                // Where nobody reads, the run goes on all the same.
+                // A closed pipe does not end the run.
                 if !out.machine_line(&told.line()).unwrap_or(true)
                     && let Some(text) = screen.text(&told)
                 {
@@ -75,7 +75,7 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
     })
 }
 
-/// As a person may have put them, with blanks behind the commas.
+/// Tags without the blanks that people write after commas.
 fn words(list: &[String]) -> Vec<String> {
     list.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
@@ -83,13 +83,13 @@ fn words(list: &[String]) -> Vec<String> {
 fn urged(ending: PlayEnding) -> &'static str {
     match ending {
         PlayEnding::Not => "",
-        PlayEnding::AfterTask => "no further task is begun; those under way are finished (Ctrl-C again ends them)",
-        PlayEnding::Now => "tasks under way are ended (Ctrl-C again waits no longer)",
-        PlayEnding::GiveUp => "not waited for any longer; what still runs stops after its task",
+        PlayEnding::AfterTask => "no further tasks are started; running tasks finish (Ctrl-C again ends them)",
+        PlayEnding::Now => "running tasks are being ended (Ctrl-C again stops waiting for them)",
+        PlayEnding::GiveUp => "no longer waiting; hosts that still run stop after their task",
     }
 }
 
-/// What the end means for the caller. The worst of all hosts counts.
+/// The exit code of a run: the most serious of all hosts.
 pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
     let mut exit = Exit::Done;
     for (state, means) in [
@@ -102,7 +102,7 @@ pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
             exit = exit.and(means);
         }
     }
-    // A task that was ended has failed, but not by itself.
+    // The failure of a task that was ended is due to the interrupt.
     if summary.interrupted && summary.states.values().any(|state| *state != HostState::Done) {
         exit = exit.and(Exit::Interrupted);
     }
@@ -110,7 +110,7 @@ pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
     if args.exit_code && changes { exit.and(Exit::No) } else { exit }
 }
 
-/// Below the lines, where a terminal shows them: what every host is at.
+/// The current task of each host, in the last line of a terminal.
 struct Live {
     bar: Option<ProgressBar>,
     tasks: BTreeMap<String, String>,
@@ -149,20 +149,20 @@ impl Live {
     }
 }
 
-/// What people see.
+/// Formats events for people.
 pub struct Screen {
-    /// Of the longest host's name.
+    /// Length of the longest host name.
     pub width: usize,
     pub verbose: bool,
 }
 
 impl Screen {
-    /// The lines for one piece of news; None: not worth any.
+    /// The lines for an event; None: it is not shown.
     pub fn text(&self, told: &Told) -> Option<String> {
         match told {
             Told::RunStart { .. } | Told::HostStart { .. } | Told::TaskStart { .. } => None,
             Told::PlayStart { name, hosts, .. } if hosts.is_empty() => {
-                Some(format!("PLAY [{}]: no host of it is left\n", sanitize::line(name)))
+                Some(format!("PLAY [{}]: no hosts left\n", sanitize::line(name)))
             }
             Told::PlayStart { name, hosts, .. } => {
                 Some(format!("PLAY [{}] on {}\n", sanitize::line(name), counted(hosts.len(), "host")))
@@ -208,9 +208,9 @@ impl Screen {
         let why = message.unwrap_or_default();
         let mut text = match state {
             HostState::Done => String::new(),
-            // The failed task has said it all, but where it stands.
+            // The failed task was shown already, without its place in the file.
             HostState::Failed => match place {
-                Some((file, line)) if line > 0 => self.of(host, &format!("ends here: {file}:{line} failed")),
+                Some((file, line)) if line > 0 => self.of(host, &format!("stopped: the task at {file}:{line} failed")),
                 _ => self.of(host, &format!("failed: {why}")),
             },
             HostState::Unreachable => self.of(host, &format!("UNREACHABLE: {why}")),
@@ -221,19 +221,19 @@ impl Screen {
         if !owed.is_empty() {
             let owed = owed.join(", ");
             text.push_str(
-                &self.of(host, &format!("owed: {owed} (the next run of this playbook runs what was notified)")),
+                &self.of(host, &format!("handlers not run: {owed} (the next run of this playbook runs them)")),
             );
         }
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// One line of a host, whatever the host said in it.
+    /// One sanitized line with the name of its host.
     fn of(&self, host: &str, text: &str) -> String {
         format!("{host:<width$}  {}\n", sanitize::line(text).trim_end(), width = self.width)
     }
 }
 
-/// As ansible-playbook ends, with one column more.
+/// The recap of ansible-playbook, with the additional column `unknown`.
 fn recap(summary: &Summary) -> String {
     let mut text = String::from("\nPLAY RECAP\n");
     for (host, recap) in &summary.recap {
@@ -252,7 +252,7 @@ fn recap(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn blanks_behind_commas_belong_to_no_tag() {
+    fn blanks_after_commas_are_not_part_of_a_tag() {
         assert_eq!(super::words(&["a", " b ", ""].map(str::to_owned)), ["a", "b"]);
     }
 }

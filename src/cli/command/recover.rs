@@ -1,4 +1,4 @@
-//! `remoor recover` and `remoor restore`: a cluster founded anew, on a survivor or from a backup. No manager is asked.
+//! `remoor recover` and `remoor restore`: they rebuild a cluster on a surviving manager or from a backup.
 
 use crate::cli::args::{RecoverArgs, RestoreArgs};
 use crate::cli::ask;
@@ -21,7 +21,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     let recovery = match drivers::look_at(&options)? {
         LookedAt::Ready(recovery) => *recovery,
         LookedAt::Finished(founded) => {
-            let text = format!("a recovery that was interrupted is finished: epoch {}", founded.epoch);
+            let text = format!("an interrupted recovery was completed: epoch {}", founded.epoch);
             if !out.machine(&json!({"version": 1, "done": true, "epoch": founded.epoch, "parked": founded.parked}))? {
                 out.text(&format!("{text}\n"))?;
             }
@@ -44,8 +44,8 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     let name = recovery.name.clone();
-    let effect = "nothing but this manager's word counts from then on";
-    ask::confirm(out, "founding the cluster anew", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
+    let effect = "from then on, only the data of this manager is valid";
+    ask::confirm(out, "rebuilding the cluster", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
         |error| {
             let mut stop = Stop::of(&error);
             stop.next = Some("the same command with --yes".to_owned());
@@ -57,17 +57,17 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     view["parked"] = json!(founded.parked);
     if !out.machine(&view)? {
         out.text(&format!(
-            "done: epoch {} begins with {name} as its only manager; the old log is kept in {}\n",
+            "done: epoch {} begins with {name} as its only manager; the old log is archived in {}\n",
             founded.epoch,
             founded.parked.display()
         ))?;
     }
-    out.talk("next: systemctl start remoor; then remoor promote or remoor demote the managers that are lost");
+    out.talk("next: systemctl start remoor; then remoor promote or remoor demote the lost managers");
     Ok(Exit::Done)
 }
 
 fn refused(first: &Objection, others: &[Objection]) -> Stop {
-    let mut stop = Stop::refused(format!("the cluster is not founded anew: {first}"));
+    let mut stop = Stop::refused(format!("the cluster is not rebuilt: {first}"));
     stop.causes = others.iter().map(ToString::to_string).collect();
     stop.next(first.next())
 }
@@ -86,10 +86,10 @@ fn plan(recovery: &Recovery) -> String {
     for other in &recovery.others {
         let said = match &other.said {
             Said::Position(p) => {
-                let led = p.leader.as_ref().map_or_else(|| "hears no leader".to_owned(), |l| format!("follows {l}"));
+                let led = p.leader.as_ref().map_or_else(|| "knows no leader".to_owned(), |l| format!("follows {l}"));
                 format!("answers; epoch {}, its log ends at entry {} of term {}, {led}", p.epoch, p.index, p.term)
             }
-            Said::Else(why) => format!("answers, and does not say where its log ends ({why})"),
+            Said::Else(why) => format!("answers, but not with the end of its log ({why})"),
             Said::Silent(why) => format!("does not answer ({why})"),
         };
         text.push_str(&format!("  {} (Raft id {}, {}): {said}\n", other.name, other.raft, other.addr));
@@ -98,15 +98,15 @@ fn plan(recovery: &Recovery) -> String {
         text.push_str("  none\n");
     }
     text.push_str(&format!(
-        "\nwhat is done:\n  epoch {was} ends and epoch {is} begins, with {} as its only manager (Raft id {} becomes {})\n",
+        "\nactions:\n  epoch {was} ends and epoch {is} begins, with {} as its only manager (Raft id {} becomes {})\n",
         recovery.name, recovery.raft.0, recovery.raft.1
     ));
-    text.push_str("  nodes, generations, verdicts, jobs and history stay; workers come over by themselves\n");
-    text.push_str("  the other managers are lost: they park their logs when they hear of it, and manage again after remoor promote\n");
+    text.push_str("  nodes, generations, verdicts, jobs and history are kept; workers follow automatically\n");
+    text.push_str("  the other managers are lost: they archive their logs on contact, and are managers again after remoor promote\n");
     for node in &recovery.open {
-        text.push_str(&format!("  the re-setup that runs on {node} ends, fenced, and is begun anew\n"));
+        text.push_str(&format!("  the running re-setup of {node} is fenced off and started again\n"));
     }
-    text.push_str("  the old log is kept aside, nothing is deleted\n\n");
+    text.push_str("  the old log is archived, nothing is deleted\n\n");
     text
 }
 
@@ -174,7 +174,7 @@ pub fn restore(out: &Out, args: RestoreArgs) -> anyhow::Result<Exit> {
     });
     if !out.machine(&view)? {
         out.text(&format!(
-            "{} is the only manager of cluster {} at {}, in epoch {}, with what was known at entry {} of epoch {}\n",
+            "{} is the only manager of cluster {} at {}, in epoch {}, with the state of entry {} of epoch {}\n",
             restored.name,
             restored.head.cluster,
             restored.api,
@@ -187,7 +187,7 @@ pub fn restore(out: &Out, args: RestoreArgs) -> anyhow::Result<Exit> {
         }
     }
     out.talk(
-        "next: systemctl start remoor; no manager of before may run: it parks its log when it hears of the new epoch",
+        "next: systemctl start remoor; an old manager that still runs archives its log when it learns of the new epoch",
     );
     Ok(Exit::Done)
 }

@@ -1,5 +1,5 @@
-//! `remoor remove`: asks, orders once for all that are named, and follows managers on their way out of Raft. `nodes --removed`
-//! shows who was.
+//! `remoor remove`: asks for confirmation, places one order for all given nodes, and waits until managers have left Raft.
+//! `nodes --removed` lists the removed nodes.
 
 use super::until::{Look, until};
 use super::{own, which};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {
     let status: StatusView = api.get("/v1/status").await?;
-    // Those that left are none, and are taken out all the same.
+    // Nodes that left are not in the list of nodes, but can be removed too.
     let (left, named): (Vec<String>, Vec<String>) =
         args.nodes.iter().cloned().partition(|name| status.left.iter().any(|l| l.name == *name));
     let nodes = which::pick(&status, &Which { nodes: named, ..Which::default() })?;
@@ -36,20 +36,20 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
             out.talk(&format!("warning: {warning}"));
         }
     }
-    if args.no_wait {
+    if args.waiting.no_wait {
         return Ok(Exit::Done);
     }
     let managed = nodes.into_iter().filter(|n| n.role == "manager" || n.manager.is_some()).map(|n| n.name).collect();
-    follow(api, out, Followed { out, pending: names.clone(), names, managed }, args.timeout.0).await
+    follow(api, out, Followed { out, pending: names.clone(), names, managed }, args.waiting.timeout.0).await
 }
 
-/// What is taken out, a line for each.
+/// The nodes that are removed, one per line, for the confirmation.
 fn lost(nodes: &[NodeView], left: &[String], today: Today) -> String {
     let line = |node: &NodeView| {
         let group = node.group.as_ref().map_or("in no group".to_owned(), |group| format!("of group {group}"));
         let serves = match (node.services.as_slice(), node.baseline.is_some()) {
             ([], _) => "no services".to_owned(),
-            (some, true) => format!("which goes on serving {}", some.join(", ")),
+            (some, true) => format!("keeps running {}", some.join(", ")),
             (some, false) => format!("never set up with {}", some.join(", ")),
         };
         format!(
@@ -61,12 +61,12 @@ fn lost(nodes: &[NodeView], left: &[String], today: Today) -> String {
         )
     };
     let left =
-        left.iter().map(|name| format!("  {name}: left by its own word, and can't come back as who it was then"));
+        left.iter().map(|name| format!("  {name}: left the cluster; after this it can't return as the same node"));
     let lines: Vec<String> = nodes.iter().map(line).chain(left).collect();
-    format!("{} for good, and nothing is run there:\n{}", counted(lines.len(), "node"), lines.join("\n"))
+    format!("{} permanently removed; nothing is run there:\n{}", counted(lines.len(), "node"), lines.join("\n"))
 }
 
-/// Until none of them is a node any more; of those that left Raft first that is told.
+/// Waits until none of them is a node, and reports each manager that was removed.
 async fn follow(api: &Api, out: &Out, mut followed: Followed<'_>, timeout: Duration) -> anyhow::Result<Exit> {
     let look = async |answer: Result<StatusView, ApiError>| match answer {
         Ok(view) => followed.look(&view),
@@ -83,7 +83,7 @@ struct Followed<'a> {
     out: &'a Out,
     names: Vec<String>,
     pending: Vec<String>,
-    /// Those of them that had to leave Raft first, when it was ordered.
+    /// The nodes that were managers at the time of the order, and leave Raft first.
     managed: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Followed<'_> {
         let still: Vec<&NodeView> = view.nodes.iter().filter(|n| self.pending.contains(&n.name)).collect();
         if let Some(kept) = still.iter().find(|n| n.lifecycle != "removing") {
             let (name, role) = (&kept.name, &kept.role);
-            self.out.talk(&format!("not as asked: {name} is a {role} still, or again, by another order"));
+            self.out.talk(&format!("not done: {name} is still a {role}, or again one because of another order"));
             return Ok(Look::Ended(Exit::No));
         }
         let (pending, gone): (Vec<String>, Vec<String>) =
@@ -117,12 +117,12 @@ impl Followed<'_> {
     }
 }
 
-/// Who leaves is refused by the others before it knows.
+/// Whether other managers already reject the asked one, which does not know yet that it was removed.
 fn let_go(error: &ApiError) -> bool {
     error.code().is_some_and(|code| ["forbidden", "retired", "node-removed"].contains(&code))
 }
 
-/// The machine that was asked is one of those that go, and its agent was told.
+/// Whether the asked machine is one of the removed nodes and its agent knows it.
 async fn asks_itself(api: &Api, error: &ApiError, removed: &[String]) -> bool {
     let told = own::only_managers(error) || let_go(error);
     told && match api.get::<AgentView>("/v1/agent").await {
@@ -134,11 +134,11 @@ async fn asks_itself(api: &Api, error: &ApiError, removed: &[String]) -> bool {
 fn itself(out: &Out, all: &[String]) -> anyhow::Result<Exit> {
     if let [name] = all {
         if !out.quiet && !out.format.is_machine() {
-            out.text(&format!("{name} is removed, and that is this machine; its name is free\n"))?;
+            out.text(&format!("{name} (this machine) is removed; its name is free\n"))?;
         }
         return Ok(Exit::Done);
     }
-    out.talk("this machine was removed, and can't tell of the others; it goes on: remoor nodes on a manager");
+    out.talk("this machine was removed and can't see the others; the order continues: remoor nodes on a manager");
     Ok(Exit::CouldNotAsk)
 }
 

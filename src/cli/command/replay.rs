@@ -1,4 +1,4 @@
-//! `remoor why NODE --replay`: what the leader was told of a node and what it asked for, and the rules of the last verdict.
+//! `remoor why NODE --replay`: the events and actions of the leader for a node, and the rules behind the last verdict.
 
 use crate::cli::exit::Exit;
 use crate::cli::moment::{self, Today};
@@ -18,15 +18,15 @@ fn tell(view: &ReplayView) -> String {
     let by = &view.as_of.by;
     let mut out = match &view.since {
         Some(since) => {
-            format!("{}: what {by} was told and asked for since {}, when it began to lead", view.node, moment(since))
+            format!("{}: events and actions of {by} since {}, when it became the leader", view.node, moment(since))
         }
-        None => format!("{}: {by} never led since its start, so it was told nothing", view.node),
+        None => format!("{}: {by} was not the leader since its start, so it has no events", view.node),
     };
     if view.dropped > 0 {
-        out.push_str(&format!("; {} older steps of all nodes are forgotten", view.dropped));
+        out.push_str(&format!("; {} older steps of all nodes were dropped", view.dropped));
     }
     if view.left_out > 0 {
-        out.push_str(&format!("; {} older ones of this node are left out", view.left_out));
+        out.push_str(&format!("; {} older steps of this node are not shown", view.left_out));
     }
     out.push('\n');
     for step in &view.steps {
@@ -36,7 +36,7 @@ fn tell(view: &ReplayView) -> String {
         }
     }
     if view.steps.is_empty() && view.since.is_some() {
-        out.push_str("nothing yet\n");
+        out.push_str("no events yet\n");
     }
     if let Some(verdict) = &view.verdict {
         out.push_str(&format!(
@@ -51,7 +51,7 @@ fn tell(view: &ReplayView) -> String {
         for rule in &verdict.rules {
             out.push_str(&format!("  {:<8}  {} -> {}", rule.decides, rule.rule, rule.gives));
             if !rule.agrees {
-                out.push_str(&format!(" (by the state of today; then it was {})", rule.concluded));
+                out.push_str(&format!(" (by the present state; then it was {})", rule.concluded));
             }
             out.push('\n');
         }
@@ -61,7 +61,7 @@ fn tell(view: &ReplayView) -> String {
 
 fn basis(verdict: &ReplayVerdict) -> &'static str {
     match verdict.from.as_str() {
-        "evidence" => "rule by rule from the examination behind it:",
-        _ => "rule by rule from what the journal keeps (the examination was another leader's, or is forgotten):",
+        "evidence" => "rule by rule, from its examination:",
+        _ => "rule by rule, from the journal (this leader does not have the examination):",
     }
 }

@@ -1,5 +1,5 @@
-//! `remoor promote` and `remoor demote`: one order for all that are named, and then what becomes of it, until it is so. The
-//! leader goes on with it whoever follows.
+//! `remoor promote` and `remoor demote`: one order for all given nodes; then waits until it has taken effect. The leader
+//! carries out the order whether or not this command waits.
 
 use super::until::{Look, until};
 use super::{own, which};
@@ -44,12 +44,12 @@ impl Role {
     }
 }
 
-/// One line of the answer, for programs.
+/// The answer for one node, for programs.
 #[derive(Debug, Serialize)]
 struct Changed {
     #[serde(flatten)]
     ordered: OrderedView,
-    /// As it was seen last; None: nobody followed.
+    /// The last known state; None: the command did not wait.
     manager_state: Option<String>,
 }
 
@@ -75,7 +75,7 @@ async fn change(api: &Api, out: &Out, args: &RoleArgs, role: Role) -> anyhow::Re
         }
     }
     let mut follower = Follower::new(out, role, nodes);
-    let exit = if args.no_wait { Exit::Done } else { follower.follow(api, args.timeout.0).await? };
+    let exit = if args.waiting.no_wait { Exit::Done } else { follower.follow(api, args.waiting.timeout.0).await? };
     let seen = |name: &str| follower.seen.get(name).cloned();
     let orders: Vec<Changed> =
         view.orders.into_iter().map(|ordered| Changed { manager_state: seen(&ordered.node), ordered }).collect();
@@ -83,12 +83,12 @@ async fn change(api: &Api, out: &Out, args: &RoleArgs, role: Role) -> anyhow::Re
     Ok(exit)
 }
 
-/// Of nodes whose role changes, those that are not there yet.
+/// Waits for the role changes of nodes.
 struct Follower<'a> {
     out: &'a Out,
     role: Role,
     pending: Vec<String>,
-    /// `manager_state`, as last seen.
+    /// The last known `manager_state` of each node.
     seen: BTreeMap<String, String>,
 }
 
@@ -113,11 +113,11 @@ impl<'a> Follower<'a> {
         let mut waits = Vec::new();
         for name in self.pending.clone() {
             let Some(node) = view.nodes.iter().find(|n| n.name == name) else {
-                return Ok(self.otherwise(&format!("{name} is no node any more")));
+                return Ok(self.otherwise(&format!("{name} is no longer a node")));
             };
             self.seen.insert(name.clone(), node.manager_state.clone());
             if node.role != self.role.word() {
-                return Ok(self.otherwise(&format!("{name} is to be a {} again, by another order", node.role)));
+                return Ok(self.otherwise(&format!("{name} becomes a {} again, because of another order", node.role)));
             }
             match self.missing(node) {
                 Some(why) => waits.push(why),
@@ -127,7 +127,7 @@ impl<'a> Follower<'a> {
         Ok(self.rest(waits))
     }
 
-    /// Where this machine's own manager part is what was let go, its agent answers that no manager does.
+    /// After the demotion of the asked machine itself, its agent answers instead of its manager.
     async fn unanswered(&mut self, api: &Api, error: ApiError) -> anyhow::Result<Look> {
         if own::only_managers(&error) && self.role == Role::Worker {
             let view: AgentView = match api.get("/v1/agent").await {
@@ -141,14 +141,15 @@ impl<'a> Follower<'a> {
             }
             if !self.pending.is_empty() {
                 let rest = self.pending.join(", ");
-                let text =
-                    format!("{name} is a worker and can't tell of {rest}; it goes on: remoor nodes on a manager");
+                let text = format!(
+                    "{name} is a worker now and can't see {rest}; the order continues: remoor nodes on a manager"
+                );
                 self.out.talk(&text);
                 return Ok(Look::Ended(Exit::CouldNotAsk));
             }
             return Ok(Look::Ended(Exit::Done));
         }
-        // Who is let go is refused by the others before it knows.
+        // Other managers already reject a demoted one before it learns of its demotion.
         let let_go = self.role == Role::Worker
             && matches!(&error, ApiError::Status { code, .. } if ["forbidden", "retired"].contains(&code.as_str()));
         match let_go || api::temporary(&error) {
@@ -159,7 +160,7 @@ impl<'a> Follower<'a> {
 
     fn missing(&self, node: &NodeView) -> Option<String> {
         (!self.role.reached(&node.manager_state)).then(|| match state::manager(node) {
-            told if told.is_empty() => format!("{} is no member yet", node.name),
+            told if told.is_empty() => format!("{} is not a Raft member yet", node.name),
             told => format!("{}: {told}", node.name),
         })
     }
@@ -181,7 +182,7 @@ impl<'a> Follower<'a> {
     }
 
     fn otherwise(&self, why: &str) -> Look {
-        self.out.talk(&format!("not as asked: {why}"));
+        self.out.talk(&format!("not done: {why}"));
         Look::Ended(Exit::No)
     }
 }

@@ -1,4 +1,4 @@
-//! `remoor status`: the whole fleet on one page.
+//! `remoor status`: the state of the whole fleet on one page.
 
 use super::own::{self, Asked};
 use crate::cli::api::{self, Api};
@@ -13,7 +13,7 @@ use crate::cli::state;
 use crate::cli::table::Table;
 use crate::rpc::view::{NodeView, StatusView};
 
-/// Clears a terminal and goes to its first line.
+/// Clears the terminal and moves to its first line.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit> {
@@ -36,7 +36,7 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
                 }
                 own::instead(api, out, Asked::Status, error).await.map(|_| ())?;
             }
-            // It may come back, and whoever watches wants to see that.
+            // The manager may come back while the command watches.
             Err(error) if api::temporary(&error) => out.talk(Stop::of(&error.into()).render().trim_end()),
             Err(error) => return Err(error.into()),
         }
@@ -77,7 +77,7 @@ pub fn show(out: &Out, view: &StatusView, exit_code: bool) -> anyhow::Result<Exi
             out.talk(&format!("not as desired: {name} {why}"));
         }
         if let Some(breaker) = &view.breaker {
-            out.talk(&format!("not as desired: a breaker is open: {}", breaker.why));
+            out.talk(&format!("not as desired: a circuit breaker is open: {}", breaker.why));
         }
     }
     let no = !undesired.is_empty() || view.breaker.is_some();
@@ -95,13 +95,16 @@ fn heading(view: &StatusView) -> String {
         (seq, None) => format!("generation {seq}"),
     };
     let cluster: String = view.cluster.chars().take(12).collect();
-    // How many are up the leader alone knows, which was not asked.
+    // Only the leader knows how many are up, and it did not answer.
     let up = if view.as_of.heard { "?".to_owned() } else { view.managers_up.to_string() };
     let mut out = format!("cluster {cluster}   {generation}   managers up: {up} of {}\n", view.managers);
     if let Some(breaker) = &view.breaker {
         let of = breaker.group.as_ref().map_or_else(|| "the fleet".to_owned(), |g| format!("group {g}"));
         let at = today.show(breaker.at);
-        out.push_str(&format!("BREAKER of {of} open since {at}: {}; after a look: remoor resume\n", breaker.why));
+        out.push_str(&format!(
+            "CIRCUIT BREAKER of {of} open since {at}: {}; next, after an inspection: remoor resume\n",
+            breaker.why
+        ));
     }
     if let Some(backup) = &view.backup {
         let by = if backup.by.is_empty() { &view.as_of.by } else { &backup.by };
@@ -147,11 +150,13 @@ fn table(view: &StatusView, wide: bool) -> Table {
     table
 }
 
-/// What is done about the node or waited for; a role that it does not have yet, or does not fill, comes first.
+/// What is being done about the node or waited for. A role change that is not finished comes first; if there is nothing,
+/// what differs on a node that drifted.
 fn now(node: &NodeView) -> String {
     let role = node.manager_waits.as_ref().or(node.manager_silent.as_ref()).map(|_| state::manager(node));
     let all = role.into_iter().chain([state::doing(node)]).filter(|text| !text.is_empty());
-    all.collect::<Vec<_>>().join("; ")
+    let all = all.collect::<Vec<_>>().join("; ");
+    if all.is_empty() { state::difference(node).unwrap_or_default() } else { all }
 }
 
 /// `drifted after network, 12:01:09`.

@@ -1,4 +1,4 @@
-//! `remoor check --file`: check files on this machine, without a cluster.
+//! `remoor check --file`: runs check files on this machine, without a cluster.
 
 use super::examine::results_table;
 use crate::cli::args::{CheckArgs, CheckFormat, Output};
@@ -18,19 +18,20 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// After Ctrl-C, until the programs of the checks are gone.
+/// Maximum time after Ctrl-C until the programs of the checks have ended.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// The output of a check of this machine: a form of goss is a text like any other there.
+/// The output for checks on this machine. The formats of goss are written as plain text.
 pub fn out(args: &CheckArgs) -> Out {
     let CheckArgs { no_headers, quiet, .. } = *args;
     let plain = Output { output: Format::Table, json: false, no_headers, quiet };
     Out::new(&args.common().unwrap_or(plain)).judging()
 }
 
-/// An end without results, as a plugin tells it: its readers look at the first line, and take 2 for a check that fails.
+/// An error in the format of a Nagios plugin: the first line has the status, and the exit code is 3, because 2 would mean a
+/// failed check.
 pub fn unknown(out: &Out, stop: &Stop) -> Exit {
-    // Where that can't be printed the exit code still says it.
+    // If this can't be printed, the exit code still has the status.
     let first = stop.message.lines().next().unwrap_or_default();
     let _ = out.text(&format!("REMOOR UNKNOWN - {}\n", sanitize::line(first)));
     out.talk(stop.render().trim_end());
@@ -41,7 +42,7 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     run_with(out, args, drivers::state_home().as_deref())
 }
 
-/// `state_home`: below it the last run of a suite is kept.
+/// Runs the command; the results of the last run are stored below `state_home`.
 pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
     let here = &args.here;
     if let Some((kind, ids)) = here.add.split_first() {
@@ -62,7 +63,7 @@ pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyho
     };
     let suite = drivers::suite(&options).map_err(|faults| error::invalid_checks(&faults))?;
     for file in &suite.passed_over {
-        out.talk(&format!("{file}: not for this machine, by its `when`"));
+        out.talk(&format!("{file}: does not apply to this machine (its `when`)"));
     }
     let last = if here.changed_only { Some(last_run(out, &suite, state_home)?) } else { None };
     let options = SuiteRunOptions {
@@ -77,36 +78,41 @@ pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyho
         None => show(out, &run, changes)?,
     }
     if let Some(Changes { gone, .. }) = changes.filter(|changes| changes.gone > 0) {
-        out.talk(&format!("no longer asked since the last run: {}", counted(gone, "assertion")));
+        out.talk(&format!("removed since the last run: {}", counted(gone, "assertion")));
     }
-    // Only what was told is known: whoever did not hear of it hears of it the next time.
+    // Results that could not be printed are not stored, so that the next run prints them.
     if let Some(Err(error)) = last.filter(|_| !out.is_broken()).map(|last| last.keep(&run)) {
         let stop = Stop::new(Exit::Done, "").cause(&error);
-        out.talk(&format!("warning: the run is not kept, the next one tells this again: {}", stop.causes.join(": ")));
+        out.talk(&format!(
+            "warning: the results can't be stored, so the next run prints them again: {}",
+            stop.causes.join(": ")
+        ));
     }
     Ok(exit(&run, form))
 }
 
-/// What is kept of the last run; says so where nothing can be known of it.
+/// The stored results of the last run; reports if there are none.
 fn last_run(out: &Out, suite: &Suite, state_home: Option<&Path>) -> anyhow::Result<LastRun> {
     let home = state_home.ok_or_else(error::no_state_home)?;
     let last = LastRun::of(suite, home);
     match &last.unusable {
-        Some(why) => out.talk(&format!("warning: what the last run found can't be used, everything is told: {why}")),
-        None if last.is_first() => out.talk("nothing is known of a run before this one, everything is told"),
+        Some(why) => {
+            out.talk(&format!("warning: the results of the last run can't be used, so all results are printed: {why}"))
+        }
+        None if last.is_first() => out.talk("no results of an earlier run are stored, so all results are printed"),
         None => {}
     }
     Ok(last)
 }
 
-/// The run; None: Ctrl-C, or another's wish that it ends, came first, and what the checks had started is ended.
+/// Runs the suite. None: Ctrl-C, SIGTERM or SIGHUP came first; the programs that the checks started are ended.
 fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyhow::Result<Option<SuiteRun>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupt = Interrupt::new()?;
         let (done, mut run) = oneshot::channel();
         let talk = out.clone();
-        // A thread of its own, since a check that waits can't be called back. Nobody hears of a run that came too late.
+        // A separate thread, because a check that blocks can't be cancelled. A result after an interrupt is dropped.
         thread::spawn(move || drop(done.send(drivers::run_suite(&suite, &options, &mut |text| talk.talk(text)))));
         let (mut term, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
         let stopped = async {
@@ -136,7 +142,7 @@ fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Resu
     let file = match files {
         [] => None,
         [one] if one != Path::new("-") && !one.is_dir() => Some(one),
-        _ => return Err(Stop::usage("--add writes into one file, or without --file to standard output").into()),
+        _ => return Err(Stop::usage("--add writes to one file, or without --file to standard output").into()),
     };
     let more = drivers::observe(kind, ids).map_err(|e| error::of_addition(&e))?;
     match file {
@@ -155,14 +161,14 @@ fn exit(run: &SuiteRun, form: Option<Form>) -> Exit {
         return Exit::Done;
     }
     match form {
-        // The codes of a plugin: 2 is critical, 3 unknown.
+        // Exit codes of a Nagios plugin: 2 is critical, 3 unknown.
         Some(Form::Nagios) if run.count(CheckState::Fail) > 0 => Exit::Usage,
         Some(Form::Nagios) => Exit::CouldNotAsk,
         _ => Exit::No,
     }
 }
 
-/// `changes`: since the last run, where only these are told.
+/// `changes`: the changes since the last run, with `--changed-only`.
 fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<()> {
     if out.machine(&drivers::goss_json(run))? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Asks for the status again and again, until what was ordered is so. The order stands, and the leader goes on with it, whoever follows.
+//! Polls the status until an order has taken effect. The leader carries out the order whether or not anybody waits.
 
 use crate::cli::api::Api;
 use crate::cli::duration;
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(500);
 
-/// What one look came to.
+/// The result of looking at one status.
 pub enum Look {
-    /// In words.
+    /// Not done yet; what it waits for.
     Waits(String),
     Ended(Exit),
 }
 
-/// Until `look`, which gets each answer, says that it has ended: then how it did. What is waited for is told, each reason once.
-/// After `timeout` 3; Ctrl-C ends the looking only.
+/// Polls until `look`, which gets each answer, returns an end. Prints what is waited for, each reason once. Returns
+/// [`Exit::CouldNotAsk`] after `timeout`. Ctrl-C ends the polling, not the order.
 pub async fn until(
     api: &Api,
     out: &Out,
@@ -28,7 +28,7 @@ pub async fn until(
 ) -> anyhow::Result<Exit> {
     let (ends, mut interrupt, mut said) = (Instant::now() + timeout, Interrupt::new()?, String::new());
     let interrupted = || {
-        out.talk("the order stands, and goes on without you: remoor nodes");
+        out.talk("no longer waiting; the order continues: remoor nodes");
         Ok(Exit::Interrupted)
     };
     loop {
@@ -45,10 +45,10 @@ pub async fn until(
         };
         if Instant::now() >= ends {
             let within = duration::age(timeout.as_millis() as u64);
-            out.talk(&format!("not within {within}: {waits}; it goes on without you: remoor nodes"));
+            out.talk(&format!("not done within {within}: {waits}; the order continues: remoor nodes"));
             return Ok(Exit::CouldNotAsk);
         }
-        // Of numbers alone it is no other reason.
+        // A reason that differs only in numbers is not printed again.
         let words: String = waits.chars().filter(|c| !c.is_ascii_digit()).collect();
         if words != said && !out.quiet && !out.format.is_machine() {
             out.talk(&format!("waiting: {waits}"));

@@ -1,4 +1,4 @@
-//! `remoor wait`: asks until the answer is yes or the time is over.
+//! `remoor wait`: polls until the nodes have reached the state, or until the timeout.
 
 use super::{own, which};
 use crate::cli::api::{self, Api};
@@ -27,7 +27,7 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                 let missing: Vec<String> = nodes.iter().filter_map(|n| missing(n, args.goal)).collect();
                 if missing.is_empty() {
                     if !out.machine(&view)? && !out.quiet {
-                        out.text(&format!("{}: as asked\n", which::called(&args.which, &nodes)))?;
+                        out.text(&format!("{}: done\n", which::called(&args.which, &nodes)))?;
                     }
                     return Ok(Exit::Done);
                 }
@@ -35,7 +35,7 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                 if over {
                     out.machine(&view)?;
                     out.talk(&format!(
-                        "not within {}: {text}",
+                        "not done within {}: {text}",
                         crate::cli::duration::age(args.timeout.0.as_millis() as u64)
                     ));
                     return Ok(Exit::No);
@@ -57,7 +57,7 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
     }
 }
 
-/// Says what is waited for, once for each change.
+/// Prints what is waited for, whenever it changes.
 fn say(out: &Out, said: &mut String, text: &str) {
     if *said != text && !out.quiet {
         out.talk(&format!("waiting: {text}"));
@@ -65,7 +65,7 @@ fn say(out: &Out, said: &mut String, text: &str) {
     *said = text.to_owned();
 }
 
-/// What the node lacks; None: it is as asked.
+/// Why the node has not reached the goal; None: it has.
 pub fn missing(node: &NodeView, goal: Goal) -> Option<String> {
     let lifecycle = |wanted: &str| (node.lifecycle != wanted).then(|| format!("is {}", node.lifecycle));
     let why = match goal {

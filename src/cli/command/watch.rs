@@ -1,4 +1,4 @@
-//! `remoor watch`: what happens, as it happens. Also how a line of a stream reads, for `job logs` and followers.
+//! `remoor watch`: prints events as they happen. Also formats the items of streams for `job logs` and for following jobs.
 
 use crate::cli::api::Api;
 use crate::cli::error::Stop;
@@ -24,14 +24,14 @@ pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
         let Some(value) = line? else {
             let text = "the manager ended the stream";
             return Err(Stop::new(Exit::CouldNotAsk, text)
-                .next("remoor watch, and remoor history for what was missed")
+                .next("remoor watch again, and remoor history for the missed events")
                 .into());
         };
         told.print(out, value)?;
     }
 }
 
-/// Turns items of a stream into lines.
+/// Formats the items of a stream as lines.
 #[derive(Debug, Default)]
 pub struct Teller {
     story: Story,
@@ -42,7 +42,7 @@ impl Teller {
         Self { story: Story::new(names) }
     }
 
-    /// Prints one line of a stream; what this version can't read is shown as it came.
+    /// Prints an item of a stream. An item that this version can't parse is printed as JSON.
     pub fn print(&mut self, out: &Out, value: Value) -> anyhow::Result<()> {
         if out.machine_line(&value)? {
             return Ok(());
@@ -57,19 +57,19 @@ impl Teller {
         Ok(())
     }
 
-    /// None: not worth a line for people.
+    /// None: the item is not shown to people.
     pub fn line(&mut self, item: &StreamItem, today: Today) -> Option<String> {
         match item {
             StreamItem::History { item, node } => {
                 if let (Some(id), Some(name)) = (item.node, node) {
                     self.story.learn(id.0, name);
                 }
-                Some(story::line(&mut self.story, item, today))
+                Some(story::lines(&mut self.story, item, today))
             }
             StreamItem::Task { job, phase, event, .. } => task(event).map(|text| format!("job {job}  {phase}  {text}")),
             StreamItem::Missed { count } => Some(format!("({})", missed(*count))),
             StreamItem::Resync { .. } => {
-                Some("(this manager caught up by a snapshot; what was missed: remoor history)".to_owned())
+                Some("(this manager caught up by a snapshot; remoor history shows the missed events)".to_owned())
             }
             StreamItem::End { text } if text.is_empty() => None,
             StreamItem::End { text } => Some(format!("end: {text}")),
@@ -77,12 +77,12 @@ impl Teller {
     }
 }
 
-/// So many items of a stream that came too fast.
+/// The text for items of a stream that were dropped because they came too fast.
 pub fn missed(count: u64) -> String {
     format!("{} {} missed", counted(count, "line"), if count == 1 { "was" } else { "were" })
 }
 
-/// An event of a playbook's run in words.
+/// The text of a playbook event; None: it is not shown.
 pub fn task(event: &Value) -> Option<String> {
     let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
     let item = event.get("item").and_then(Value::as_str).map(|i| format!(" [{i}]")).unwrap_or_default();
@@ -104,7 +104,7 @@ pub fn task(event: &Value) -> Option<String> {
     }
 }
 
-/// Whether an event is worth a line of a follower: something changed or failed.
+/// Whether an event is shown while following a job: a task that changed something or failed.
 pub fn notable(event: &Value) -> bool {
     matches!(event.get("status").and_then(Value::as_str), Some("changed" | "failed"))
 }

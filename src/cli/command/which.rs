@@ -1,4 +1,4 @@
-//! From names, a group or `--all` to nodes. Every name is looked up before anything is ordered, so that one wrong name
+//! Resolves names, a group or `--all` to nodes. All names are resolved before anything is ordered, so that a wrong name
 //! changes nothing.
 
 use crate::cli::api::{self, Api};
@@ -6,14 +6,14 @@ use crate::cli::args::Which;
 use crate::cli::error;
 use crate::rpc::view::{NodeView, StatusView};
 
-/// The chosen nodes, each once, in the order given. Whatever is asked of them comes after it.
+/// The chosen nodes, each once, in the given order. Fails before anything was ordered.
 pub async fn choose(api: &Api, which: &Which) -> anyhow::Result<Vec<NodeView>> {
     pick(&api.get("/v1/status").await.map_err(api::not_begun)?, which)
 }
 
 pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>> {
     if which.all {
-        // A machine that only joined is no part of the fleet yet: an order for all would be refused for its sake.
+        // A machine that has joined but is in no group is not part of the fleet; it would cause a refusal of the whole order.
         let known: Vec<NodeView> = status.nodes.iter().filter(|n| n.group.is_some()).cloned().collect();
         return Ok(if known.is_empty() { status.nodes.clone() } else { known });
     }
@@ -40,7 +40,7 @@ pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>>
     if unknown.is_empty() { Ok(chosen) } else { Err(error::no_such_nodes(&unknown, &status.left).into()) }
 }
 
-/// What the choice is called in a question: the node, the group, or the fleet.
+/// The name of the choice for a confirmation: the node, the group, or the fleet.
 pub fn called(which: &Which, nodes: &[NodeView]) -> String {
     match (&which.group, nodes) {
         (Some(group), _) => group.clone(),
@@ -56,7 +56,7 @@ mod tests {
     use crate::cli::tests::views;
 
     #[test]
-    fn all_are_those_that_the_applied_fleet_speaks_of() {
+    fn all_means_the_nodes_of_the_applied_fleet() {
         let all = Which { nodes: Vec::new(), group: None, all: true };
         let of = |groups: [Option<&str>; 2]| {
             let node = |(id, group): (u64, Option<&str>)| NodeView {

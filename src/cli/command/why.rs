@@ -1,4 +1,4 @@
-//! `remoor why NODE`: the whole story of one node, and what to do next.
+//! `remoor why NODE`: everything that is known about one node, and what to do next.
 
 use super::{nodes, replay};
 use crate::cli::api::{self, Api};
@@ -6,13 +6,15 @@ use crate::cli::args::WhyArgs;
 use crate::cli::exit::Exit;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
+use crate::cli::reasons::{self, ReasonLine};
+use crate::cli::sanitize;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
-use crate::model::{Absence, Finding, Job, NodeName, Outcome, Want};
+use crate::model::{Absence, Finding, Happening, HistoryItem, Job, NodeName, Outcome, Reason, Want};
 use crate::rpc::view::{ReplayView, WhyView};
 use std::collections::BTreeMap;
 
-/// So many items of the journal are shown.
+/// Number of journal events that are shown.
 const ITEMS: usize = 20;
 
 pub async fn run(api: &Api, out: &Out, args: &WhyArgs) -> anyhow::Result<Exit> {
@@ -45,15 +47,27 @@ fn tell(view: &WhyView) -> String {
     };
     section("Absence", view.absence.as_ref().map(|a| absence(a, today)).unwrap_or_default());
     section("Last verdict", view.node.finding.as_ref().map(|f| finding(f, today)).unwrap_or_default());
-    section("Wanted", view.want.as_ref().map(|w| want(w, today)).unwrap_or_default());
+    section("Requested", view.want.as_ref().map(|w| want(w, view.node.finding.as_ref(), today)).unwrap_or_default());
     section("Job", view.job.as_ref().map(|j| job(j, today)).unwrap_or_default());
     section("Not done, and why", view.not_done.clone());
     let mut story = Story::new(BTreeMap::from([(view.node.id, view.node.name.clone())]));
-    let told: Vec<String> =
-        view.history.iter().map(|item| format!("{}  {}", today.show(item.at), story.tell(item))).collect();
-    section("What happened", told[told.len().saturating_sub(ITEMS)..].to_vec());
+    let events: Vec<Vec<String>> = view.history.iter().map(|item| event(&mut story, item, view, today)).collect();
+    section("What happened", events[events.len().saturating_sub(ITEMS)..].concat());
     section("Next", view.next.clone());
     out
+}
+
+/// An event and its details; without the details of the last verdict, which has a section of its own.
+fn event(story: &mut Story, item: &HistoryItem, view: &WhyView, today: Today) -> Vec<String> {
+    let text = story.tell(item);
+    let mut lines = vec![format!("{}  {}", today.show(item.at), text.headline)];
+    let last = view.node.finding.as_ref();
+    let shown =
+        matches!(&item.what, Happening::Concluded { finding } if last.is_some_and(|last| last.at == finding.at));
+    if !shown {
+        lines.extend(text.details.iter().map(|detail| format!("    {}", sanitize::cell(detail))));
+    }
+    lines
 }
 
 fn absence(absence: &Absence, today: Today) -> Vec<String> {
@@ -62,7 +76,7 @@ fn absence(absence: &Absence, today: Today) -> Vec<String> {
         .returned
         .map_or_else(|| today.age(absence.last_seen), |at| crate::cli::duration::age(at.since(absence.last_seen)));
     let by = match absence.seen_by.as_slice() {
-        [] => "nobody saw it go: told from its traces".to_owned(),
+        [] => "no manager noticed it; concluded from boot id and agent instance".to_owned(),
         some => format!("missed by {}", some.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")),
     };
     let mut out = vec![
@@ -70,11 +84,11 @@ fn absence(absence: &Absence, today: Today) -> Vec<String> {
         format!("last seen at {since}; {by}"),
     ];
     out.push(match absence.returned {
-        Some(at) => format!("back at {} after {lasted}; being examined", today.show(at)),
-        None => format!("away for {lasted} and not back"),
+        Some(at) => format!("back at {} after {lasted}; the examination is running", today.show(at)),
+        None => format!("away for {lasted} and not back yet"),
     });
     if absence.planned {
-        out.push("planned: it was announced, or the agent said goodbye".to_owned());
+        out.push("planned: announced by an operator or by the agent".to_owned());
     }
     out
 }
@@ -84,33 +98,34 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     let verdict = finding.overtaken.as_ref().map_or(&finding.verdict, |(before, _)| before);
     let mut out = vec![format!("{verdict} (at {} by {}, after {took})", today.show(finding.at), finding.by)];
     if let Some((_, at)) = &finding.overtaken {
-        out.push(format!("made right since: {}", today.show(*at)));
+        out.push(format!("repaired or adopted since then: at {}", today.show(*at)));
     }
+    let reasons = reasons::lines(&finding.reasons);
+    out.extend(reasons.iter().map(|line| format!("reason: {}", line.dated(today))));
     if let Some(cause) = finding.cause {
         let planned = if finding.planned { ", planned" } else { "" };
         out.push(format!("cause: {}{planned}", story::cause_word(cause)));
     }
     out.extend(finding.evidence.iter().map(|e| format!("evidence: {e}")));
-    out.extend(finding.reasons.iter().map(|r| {
-        let weight = if r.grave { "" } else { " (reported only)" };
-        let since = r.since.map(|at| format!(", since {}", today.show(at))).unwrap_or_default();
-        format!("reason: {}{weight}{since}", story::reason(r))
-    }));
     let (pass, fail, unknown) = finding.checks;
-    // What was made right since has the counts of that look: they would contradict the verdict.
+    // After a repair the counts are those of a later examination, which would contradict the verdict.
     if finding.overtaken.is_none() && pass + fail + unknown > 0 {
         out.push(format!("checks: {pass} passed, {fail} failed, {unknown} unknown"));
     }
     out.push(format!("action: {}", finding.remedy));
+    out.extend(reasons.iter().filter_map(ReasonLine::checksum).map(|checksum| format!("checksum: {checksum}")));
     out
 }
 
-fn want(want: &Want, today: Today) -> Vec<String> {
-    let by = want.by.as_deref().unwrap_or("remoor itself");
+/// Reasons that the last verdict has too are not repeated.
+fn want(want: &Want, last: Option<&Finding>, today: Today) -> Vec<String> {
+    let by = want.by.as_deref().unwrap_or("remoor (automatic)");
     let what = if want.decommission { "decommissioning" } else { "re-setup" };
     let services = story::service_list(&want.services);
     let mut out = vec![format!("{what} of {services}, since {}, by {by}", today.show(want.since))];
-    out.extend(want.reasons.iter().map(|r| format!("reason: {}", story::reason(r))));
+    let known = |reason: &Reason| last.is_some_and(|last| last.reasons.iter().any(|r| r.text == reason.text));
+    let new: Vec<Reason> = want.reasons.iter().filter(|reason| !known(reason)).cloned().collect();
+    out.extend(reasons::lines(&new).iter().map(|line| format!("reason: {}", line.summary())));
     out
 }
 

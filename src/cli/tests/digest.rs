@@ -1,4 +1,4 @@
-//! `remoor digest` on a directory of its own: what is printed, and with which exit code.
+//! `remoor digest` on a temporary directory: the output and the exit codes.
 
 use crate::cli::args::{self, Verb};
 use crate::cli::command::digest;
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Answer, exit code and talk, with the directory as `DIR` and one space between words.
+/// Answer, exit code and messages. The directory is replaced with `DIR`, and words are separated by one space.
 fn printed(dir: &Path, line: &str, format: Format) -> String {
     let place = dir.display().to_string();
     let line = format!("remoor digest {}", line.replace("DIR", &place));
@@ -19,7 +19,7 @@ fn printed(dir: &Path, line: &str, format: Format) -> String {
     let out = Out::memory(format, false).quietly(args.output.quiet);
     let exit = digest::run(&out, args).expect("nothing fails").code();
     let (answer, talk) = out.written();
-    // Columns are as wide as the directory's name.
+    // The width of columns depends on the name of the directory.
     let text = format!("{answer}--- {exit}\n{talk}").replace(&place, "DIR");
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
 }
@@ -29,7 +29,7 @@ fn table(dir: &Path, line: &str, expected: Expect) {
 }
 
 #[test]
-fn a_digest_is_kept_and_compared() {
+fn a_digest_is_saved_and_compared() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
     fs::create_dir(dir.join("etc")).unwrap();
@@ -47,12 +47,12 @@ fn a_digest_is_kept_and_compared() {
         of: DIR/etc
         holds: 3 files, 1 directory, 1 symlink
         --- 3
-        1 file without content, since only their owner may read them; --key FILE has it hashed with a key
+        1 file without a content hash, because only the owner may read the content; --key FILE hashes it with a key
     "#]]
     .assert_eq(&holds("DIR/etc"));
     expect![[r#"
         --- 1
-        DIR/none: there is nothing
+        DIR/none: does not exist
     "#]]
     .assert_eq(&holds("DIR/etc/a DIR/none --quiet"));
     let json = printed(dir, "DIR/etc", Format::Json).replace("DIR", &dir.display().to_string());
@@ -101,7 +101,7 @@ fn a_digest_is_kept_and_compared() {
 }
 
 #[test]
-fn a_line_end_in_a_name_begins_no_row() {
+fn a_line_end_in_a_name_does_not_begin_a_row() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
     fs::create_dir(dir.join("etc")).unwrap();
@@ -122,7 +122,7 @@ fn a_line_end_in_a_name_begins_no_row() {
 }
 
 #[test]
-fn what_can_not_be_compared_is_wrong_usage() {
+fn an_unusable_digest_is_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
     let parse = |line: &str| args::parse(line.split_whitespace().map(Into::into)).is_ok();
     assert!(parse("remoor digest --compare f /etc") && parse("remoor digest --exclude *.log --normalize ^x /etc"));

@@ -1,4 +1,4 @@
-//! The flags: consistent in themselves, and all of them in docs/cli.md.
+//! The flags: they are consistent, and docs/reference/cli.md documents all of them.
 
 use crate::cli::args::{self, Verb};
 use crate::cli::command::local;
@@ -7,13 +7,13 @@ use crate::cli::format::Format;
 use crate::cli::out::Out;
 use clap::Command;
 
-const DOC: &str = include_str!("../../../docs/cli.md");
+const DOC: &str = include_str!("../../../docs/reference/cli.md");
 
 fn parse(line: &str) -> Result<Verb, clap::Error> {
     args::parse(line.split_whitespace().map(Into::into)).map(|cli| cli.verb)
 }
 
-/// Every command with its full name.
+/// Visits every command with its full name.
 fn each(command: &Command, name: String, visit: &mut impl FnMut(&str, &Command)) {
     visit(&name, command);
     for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
@@ -22,12 +22,12 @@ fn each(command: &Command, name: String, visit: &mut impl FnMut(&str, &Command))
 }
 
 #[test]
-fn clap_finds_no_fault() {
+fn the_clap_definition_is_valid() {
     args::command().debug_assert();
 }
 
 #[test]
-fn every_flag_and_verb_is_documented() {
+fn every_flag_and_command_is_documented() {
     let mut missing = Vec::new();
     each(&args::command(), "remoor".into(), &mut |name, command| {
         let documented =
@@ -39,7 +39,7 @@ fn every_flag_and_verb_is_documented() {
             let long = arg.get_long().map(|l| format!("--{l}"));
             let short = arg.get_short().map(|s| format!("`-{s}`"));
             for flag in long.into_iter().chain(short) {
-                // A flag ends where its name ends: `--no` is not documented by `--now`.
+                // The name must end here: `--now` does not document `--no`.
                 let known = DOC.match_indices(&flag).any(|(at, _)| {
                     DOC[at + flag.len()..].chars().next().is_none_or(|c| !c.is_ascii_alphanumeric() && c != '-')
                 });
@@ -62,12 +62,12 @@ fn every_help_ends_with_the_exit_codes() {
         assert!(help.contains(exit::HELP), "{name}");
     });
     for code in exit::Exit::ALL {
-        assert!(DOC.contains(&format!("| {} |", code.code())), "{code:?} is not in docs/cli.md");
+        assert!(DOC.contains(&format!("| {} |", code.code())), "{code:?} is not in docs/reference/cli.md");
     }
 }
 
 #[test]
-fn wrong_usage_is_refused_and_right_usage_read() {
+fn invalid_usage_is_rejected_and_valid_usage_accepted() {
     for wrong in [
         "remoor",
         "remoor stauts",
@@ -197,7 +197,7 @@ fn wrong_usage_is_refused_and_right_usage_read() {
 }
 
 #[test]
-fn a_plugin_is_known_by_arguments_that_can_not_be_read() {
+fn plugin_output_is_recognized_in_invalid_arguments() {
     let asks = |line: &str| args::asks_for_a_plugin(&line.split(' ').map(Into::into).collect::<Vec<_>>());
     for line in [
         "remoor check --fiel x -o nagios",
@@ -234,6 +234,6 @@ fn manual_pages_are_written() {
     let Ok(Verb::Man(args)) = parse(&format!("remoor man {}", target.display())) else { panic!("man") };
     local::man(&Out::memory(Format::Table, false), &args).unwrap();
     let page = std::fs::read_to_string(target.join("remoor-resetup.1")).unwrap();
-    assert!(page.contains("no\\-queue") && page.contains("refused by a guard"), "{page}");
-    assert!(!target.join("remoor-exec.1").exists(), "exec is not for people");
+    assert!(page.contains("no\\-queue") && page.contains("refused by a safety rule"), "{page}");
+    assert!(!target.join("remoor-exec.1").exists(), "exec is hidden");
 }

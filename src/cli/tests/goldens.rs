@@ -1,4 +1,4 @@
-//! What is printed, to the letter. `UPDATE_EXPECT=1 cargo test` writes what is printed now.
+//! The exact output of commands. `UPDATE_EXPECT=1 cargo test` replaces the expected texts with the present output.
 
 use super::views;
 use crate::cli::args::{Goal, Which};
@@ -11,7 +11,7 @@ use crate::model::*;
 use crate::rpc::view::*;
 use expect_test::{Expect, expect};
 
-/// Answer, talk and exit code of one command.
+/// Answer, messages and exit code of a command.
 fn printed(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {
     let out = Out::memory(format, false);
     let exit = show(&out).expect("nothing fails");
@@ -24,7 +24,7 @@ fn table(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
 }
 
 #[test]
-fn status_on_a_bad_morning() {
+fn status_of_a_fleet_with_problems() {
     table(
         |out| status::show(out, &views::status(), true),
         expect![[r#"
@@ -47,7 +47,7 @@ fn status_on_a_bad_morning() {
 }
 
 #[test]
-fn a_role_that_is_waited_for_stands_in_the_status_with_its_reason() {
+fn status_shows_why_a_role_change_waits() {
     let mut view = views::clean_status();
     view.nodes[1].role = "manager".into();
     view.nodes[1].manager_state = "promoting".into();
@@ -59,7 +59,7 @@ fn a_role_that_is_waited_for_stands_in_the_status_with_its_reason() {
 }
 
 #[test]
-fn status_of_a_clean_fleet_is_zero() {
+fn status_of_a_clean_fleet_has_exit_code_0() {
     table(
         |out| status::show(out, &views::clean_status(), true),
         expect![[r#"
@@ -86,12 +86,12 @@ fn an_open_breaker_is_not_as_desired() {
     let breaker = Breaker { group: None, why: "3 of 5 nodes away within 10 minutes".into(), at: views::at("12:00:00") };
     let view = StatusView { breaker: Some(breaker), ..views::clean_status() };
     let text = printed(Format::Table, |out| status::show(out, &view, true));
-    assert!(text.contains("BREAKER of the fleet open since 12:00:00: 3 of 5"), "{text}");
+    assert!(text.contains("CIRCUIT BREAKER of the fleet open since 12:00:00: 3 of 5"), "{text}");
     assert!(text.contains("--- 1\n"), "{text}");
 }
 
 #[test]
-fn a_stale_view_is_said_loudly_and_is_three() {
+fn a_stale_view_is_marked_and_has_exit_code_3() {
     let mut view = views::clean_status();
     view.as_of = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
     for format in [Format::Table, Format::Json] {
@@ -99,17 +99,17 @@ fn a_stale_view_is_said_loudly_and_is_three() {
         let (_, talk) = text.split_once("--- 3\n").expect("stale is 3");
         assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
     }
-    // A leader that can't be asked is no lost quorum, and nothing that recover is for.
+    // A leader that does not answer is not a lost quorum, so recover is not suggested.
     view.as_of = AsOf { leader: Some("m1".into()), heard: true, ..view.as_of };
     let text = printed(Format::Table, |out| status::show(out, &view, false));
     let (shown, talk) = text.split_once("--- 3\n").expect("stale is 3");
     assert!(shown.contains("managers up: ? of 1"), "{shown}");
-    assert!(talk.contains("STALE: m1 leads and is heard, but did not answer at its API"), "{talk}");
+    assert!(talk.contains("STALE: m1 is the leader, but its API did not answer"), "{talk}");
     assert!(!talk.contains("recover"), "{talk}");
 }
 
 #[test]
-fn each_variable_is_shown_with_the_place_whose_word_holds() {
+fn each_variable_is_shown_with_the_place_that_defines_it() {
     let var = |name: &str, value: serde_json::Value, origin: &str| VarView {
         name: name.into(),
         value,
@@ -158,10 +158,10 @@ fn nodes_are_listed_and_described() {
             checks:         1 of 13 fail
             addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
             host keys:      SHA256:key-of-w1
-            absences:       3, of these 0 agent faults
+            absences:       3, including 0 agent faults
             certificate:    until 2026-06-03
             baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
-            last verdict:   drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network) (at 12:01:09, by m1)
+            last verdict:   drifted: contiv_network: /etc/default/netplugin: content changed (sha256 1f2e.. -> 99aa..) -> resetup(contiv_network) (at 12:01:09, by m1)
             now:            resetup: job 17, attempt 1, cleanup
             --- 0
             as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
@@ -170,17 +170,19 @@ fn nodes_are_listed_and_described() {
 }
 
 #[test]
-fn history_reads_like_a_story() {
+fn history_shows_each_reason_once() {
     table(
         |out| history::show(out, &views::history()),
         expect![[r#"
             TIME      NODE  WHAT
             11:59:40  w1    away, last seen 10 s before; missed by m1, m2
             12:01:02  w1    back after 92 s; examining
-            12:01:09  w1    back after 92 s: network (boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s) — drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network)
-            12:01:10  w1    job 17 opened: re-setup of contiv_network with generation 3, because contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+            12:01:09  w1    back after 92 s (network): drifted -> resetup(contiv_network)
+                              contiv_network: /etc/default/netplugin: content changed (sha256 1f2e.. -> 99aa..)
+                              evidence: boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s
+            12:01:10  w1    job 17 opened: re-setup of contiv_network with generation 3
             12:01:10  w1    job 17: attempt 1 by m1
-            12:01:12  w1    job 17: cleanup begins
+            12:01:12  w1    job 17: phase cleanup begins
             12:01:52  w1    job 17: attempt 1 done
             12:01:52  w1    job 17 done
             --- 0
@@ -189,9 +191,9 @@ fn history_reads_like_a_story() {
     );
 }
 
-/// The counts of the later look beside the verdict of the earlier one read as if a failing check had passed.
+/// The counts of the later examination next to the earlier verdict would look as if a failing check had passed.
 #[test]
-fn a_verdict_that_was_made_right_since_counts_no_checks() {
+fn a_repaired_verdict_shows_no_check_counts() {
     let mut view = views::why();
     let finding = view.node.finding.as_mut().expect("a finding");
     let before = std::mem::replace(&mut finding.verdict, Verdict::Same);
@@ -199,13 +201,13 @@ fn a_verdict_that_was_made_right_since_counts_no_checks() {
     finding.checks = (13, 0, 0);
     let told = printed(Format::Table, |out| why::show(out, &view));
     let verdict = told.split("Last verdict\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a verdict");
-    assert!(verdict.contains("drifted") && verdict.contains("made right since: "), "{told}");
+    assert!(verdict.contains("drifted") && verdict.contains("repaired or adopted since then: "), "{told}");
     assert!(!verdict.contains("checks:"), "{told}");
     assert!(told.contains("13 ok"), "{told}");
 }
 
 #[test]
-fn why_tells_the_whole_story() {
+fn why_shows_everything_about_a_node() {
     table(
         |out| why::show(out, &views::why()),
         expect![[r#"
@@ -219,27 +221,26 @@ fn why_tells_the_whole_story() {
             checks:         1 of 13 fail
             addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
             host keys:      SHA256:key-of-w1
-            absences:       3, of these 0 agent faults
+            absences:       3, including 0 agent faults
             certificate:    until 2026-06-03
             baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
 
             Absence
-              number 4: its agent is down, its host answers on SSH
+              number 4: its agent is down, but its host answers on SSH
               last seen at 12:03:50; missed by m1, m2
-              away for 70 s and not back
+              away for 70 s and not back yet
 
             Last verdict
               drifted (at 12:01:09 by m1, after 4 s)
+              reason: contiv_network: /etc/default/netplugin: content changed (sha256 1f2e.. -> 99aa..)
               cause: network
               evidence: boot id is the same, 6f1c2d3e
               evidence: the agent lost 4 peers for 90 s
-              reason: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
               checks: 12 passed, 1 failed, 0 unknown
               action: resetup(contiv_network)
 
-            Wanted
+            Requested
               re-setup of contiv_network, since 12:04:30, by alice
-              reason: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
 
             Not done, and why
               not yet: waiting for the node to come back
@@ -247,10 +248,10 @@ fn why_tells_the_whole_story() {
             What happened
               11:59:40  away, last seen 10 s before; missed by m1, m2
               12:01:02  back after 92 s; examining
-              12:01:09  back after 92 s: network (boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s) — drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network)
-              12:01:10  job 17 opened: re-setup of contiv_network with generation 3, because contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+              12:01:09  back after 92 s (network): drifted -> resetup(contiv_network)
+              12:01:10  job 17 opened: re-setup of contiv_network with generation 3
               12:01:10  job 17: attempt 1 by m1
-              12:01:12  job 17: cleanup begins
+              12:01:12  job 17: phase cleanup begins
               12:01:52  job 17: attempt 1 done
               12:01:52  job 17 done
 
@@ -267,12 +268,12 @@ fn jobs_are_listed_and_shown() {
     table(
         |out| job::list(out, &views::jobs()),
         expect![[r#"
-        JOB  NODE  STATE    ATTEMPT  OPENED    TOOK  SERVICES         BECAUSE
-        9    w2    done     -        12:01:10  50 s  the whole group  ordered by alice
-        17   w1    cleanup  2        12:01:10  3 m   contiv_network   contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
-        --- 0
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            JOB  NODE  STATE    ATTEMPT  OPENED    TOOK  SERVICES         BECAUSE
+            9    w2    done     -        12:01:10  50 s  the whole group  ordered by alice
+            17   w1    cleanup  2        12:01:10  3 m   contiv_network   contiv_network: /etc/default/netplugin: content changed (sha256 1f2e.. -> 99aa..)
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
     table(
         |out| job::show(out, &views::jobs(), 17),
@@ -283,10 +284,10 @@ fn jobs_are_listed_and_shown() {
             what:        re-setup
             services:    contiv_network
             generation:  3
-            by:          remoor itself
+            by:          remoor (automatic)
             opened:      12:01:10
             ended:       -
-            because:     contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+            because:     contiv_network: /etc/default/netplugin: content changed (sha256 1f2e.. -> 99aa..)
 
             Attempts
               1 (id 17) opened 12:01:10 by m1: after 42 s failed(step=provision rc=2): playbooks/provision.yml:12: start netplugin: unit failed
@@ -339,13 +340,13 @@ fn a_check_shows_what_is_wrong() {
 }
 
 #[test]
-fn a_diff_that_can_tell_nothing_does_not_say_that_nothing_differs() {
+fn a_diff_without_data_does_not_claim_no_differences() {
     let unclear = vec!["/etc/big.db: larger than 16 MiB".to_owned()];
     let view = DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: Vec::new(), unclear };
     table(
         |out| examine::show_diff(out, &view),
         expect![[r#"
-            can't tell: /etc/big.db: larger than 16 MiB
+            not compared: /etc/big.db: larger than 16 MiB
             --- 0
             as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
         "#]],
@@ -378,22 +379,22 @@ fn a_diff_is_shown() {
     table(
         |out| examine::show_diff(out, &view),
         expect![[r#"
-        changed /etc/etcd.conf (etcd, rendered, since 11:58:00)
-          sha256: 1f2e.. -> 99aa..
-        --- rendered
-        +++ found
-        @@ -1 +1 @@
-        -port=2379
-        +port=2380
-
-        missing:
-          /etc/b (etcd, recorded)
-          /etc/c (etcd, recorded)
-        extra:
-          /etc/a (etcd)
-        --- 1
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            changed /etc/etcd.conf (etcd, rendered, since 11:58:00)
+              port=2379 -> port=2380
+            --- rendered
+            +++ found
+            @@ -1 +1 @@
+            -port=2379
+            +port=2380
+              sha256: 1f2e.. -> 99aa..
+            missing:
+              /etc/b (etcd, recorded)
+              /etc/c (etcd, recorded)
+            extra:
+              /etc/a (etcd)
+            --- 1
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
 }
 
@@ -418,28 +419,28 @@ fn faults_and_applied_generations_are_shown() {
     table(
         |out| fleet::show_applied(out, &view),
         expect![[r#"
-        generation 4 applied
-        outdated now: w1
-        --- 0
-        next: remoor update w1
-    "#]],
+            generation 4 applied
+            outdated nodes: w1
+            --- 0
+            next: remoor update w1
+        "#]],
     );
 }
 
 #[test]
-fn programs_get_the_view_itself() {
+fn json_output_is_the_view() {
     let view = views::status();
     let json = printed(Format::Json, |out| status::show(out, &view, false));
     let (json, talk) = json.split_once("--- 0\n").unwrap();
     assert_eq!(serde_json::from_str::<StatusView>(json).unwrap(), view);
-    assert_eq!(talk, "", "programs that read JSON are not talked to");
+    assert_eq!(talk, "", "no messages with JSON");
     let template = "{% for n in nodes %}{{ n.name }}={{ n.presence }} {% endfor %}";
     let text = printed(Format::Template(template.into()), |out| status::show(out, &view, false));
     assert_eq!(text, "m1=alive m2=alive m3=alive w1=alive w2=away \n--- 0\n");
 }
 
 #[test]
-fn a_wrong_template_is_wrong_usage() {
+fn an_invalid_template_is_a_usage_error() {
     for template in ["{{ n", "{{ nothing.there }}"] {
         let out = Out::memory(Format::Template(template.into()), false);
         let error = status::show(&out, &views::status(), false).unwrap_err();
@@ -449,7 +450,7 @@ fn a_wrong_template_is_wrong_usage() {
 }
 
 #[test]
-fn remote_text_does_not_steer_a_terminal() {
+fn remote_text_can_not_control_a_terminal() {
     let mut view = views::status();
     view.nodes[3].failed = Some("\u{1b}]0;owned\u{7}".into());
     let out = Out::memory(Format::Table, true);
@@ -459,7 +460,7 @@ fn remote_text_does_not_steer_a_terminal() {
 }
 
 #[test]
-fn streams_are_told_in_lines() {
+fn stream_items_are_formatted_as_lines() {
     let mut teller = watch::Teller::default();
     let mut line = |value: serde_json::Value| {
         let item: StreamItem = serde_json::from_value(value).unwrap();
@@ -480,7 +481,7 @@ fn streams_are_told_in_lines() {
 }
 
 #[test]
-fn goals_are_met_or_said() {
+fn goals_are_reached_or_explained() {
     let view = views::status();
     let (m1, w1, w2) = (&view.nodes[0], &view.nodes[3], &view.nodes[4]);
     assert_eq!(wait::missing(m1, Goal::Clean), None);
@@ -498,7 +499,7 @@ fn goals_are_met_or_said() {
 }
 
 #[test]
-fn one_wrong_name_chooses_nothing() {
+fn one_wrong_name_selects_nothing() {
     let names = |names: &[&str]| Which { nodes: names.iter().map(|n| (*n).to_owned()).collect(), ..Which::default() };
     let status = views::status();
     let chosen = which::pick(&status, &names(&["w1", "m1", "w1"])).unwrap();
@@ -506,7 +507,7 @@ fn one_wrong_name_chooses_nothing() {
     let error = Stop::of(&which::pick(&status, &names(&["w1", "w8", "w9"])).unwrap_err());
     assert_eq!(
         (error.exit, error.message.as_str()),
-        (Exit::Refused, "no nodes are called w8, w9; nothing was ordered")
+        (Exit::Refused, "these nodes do not exist: w8, w9; nothing was ordered")
     );
     let group = |group: &str| Which { group: Some(group.to_owned()), ..Which::default() };
     assert_eq!(which::pick(&status, &group("service-master")).unwrap().len(), 3);

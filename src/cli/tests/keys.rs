@@ -1,4 +1,4 @@
-//! Tokens, keys and who waits, from the command line's side: what is asked of a manager and what is printed, to the letter.
+//! `remoor token`, `key` and `accept` against a fake manager: the requests and the exact output.
 
 use super::transport::{Daemon, verb};
 use super::views;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const PUBLIC: &str = "remoor-1-0123456789abcdef0123456789abcdef";
 
-/// Answers with what it was asked for, where that is an order.
+/// A fake manager. It answers an order with the order itself.
 async fn manager() -> Daemon {
     let tokens = || async {
         let token = |role: &str, old: Option<&str>| json!({"role": role, "since": "2026-03-04T18:00:00.000Z", "by": "zoe", "old_until": old});
@@ -80,7 +80,7 @@ async fn run(line: &str, quiet: bool) -> (Exit, String, String) {
 }
 
 #[tokio::test]
-async fn a_rotation_says_which_key_and_one_that_leaves_nodes_behind_asks_first() {
+async fn a_rotation_names_its_key_and_finish_needs_confirmation() {
     let asked = |answer: &str| serde_json::from_str::<Value>(answer).expect("JSON");
     for (line, body) in [
         ("remoor key rotate gossip", json!({"key": "gossip"})),
@@ -92,12 +92,12 @@ async fn a_rotation_says_which_key_and_one_that_leaves_nodes_behind_asks_first()
     }
     let (exit, answer, talk) = run("remoor key rotate ca --finish", false).await;
     assert_eq!((exit, answer.as_str()), (Exit::Refused, ""), "nothing is ordered");
-    assert!(talk.contains("not waited for: w3, w4") && talk.contains("remoor accept"), "{talk}");
+    assert!(talk.contains("does not wait for them: w3, w4") && talk.contains("remoor accept"), "{talk}");
     assert_eq!(run("remoor key rotate gossip --finish", false).await.0, Exit::Usage);
 }
 
 #[tokio::test]
-async fn an_operators_credentials_go_into_a_file_and_nowhere_else() {
+async fn operator_credentials_are_only_written_to_the_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("zoe.json");
     let line = format!("remoor key operator zoe --file {}", file.display());
@@ -109,7 +109,7 @@ async fn an_operators_credentials_go_into_a_file_and_nowhere_else() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).expect("there").permissions());
     assert_eq!(mode & 0o777, 0o600);
     std::fs::write(&file, "mine").expect("written");
-    assert_eq!(run(&line, false).await.0, Exit::Usage, "it is not written over");
+    assert_eq!(run(&line, false).await.0, Exit::Usage, "it is not overwritten");
     assert_eq!(std::fs::read_to_string(&file).expect("there"), "mine");
     let (exit, answer, _) = run("remoor key operator zoe --revoke", false).await;
     assert_eq!((exit, answer.trim()), (Exit::Done, r#"{"name":"zoe"}"#));
@@ -120,47 +120,44 @@ async fn tokens_are_listed_without_their_secrets() {
     let (exit, answer, _) = run("remoor token list", false).await;
     assert_eq!(exit, Exit::Done);
     expect![[r#"
-        TOKEN    SINCE                     BY   ONE BEFORE UNTIL
+        TOKEN    SINCE                     BY   OLD ONE UNTIL
         worker   2026-03-04T18:00:00.000Z  zoe  2026-03-06T18:00:00.000Z
         manager  2026-03-04T18:00:00.000Z  zoe  -
 
-        without a secret, to wait for remoor accept: remoor-1-0123456789abcdef0123456789abcdef
+        public token (machines that join with it wait for remoor accept): remoor-1-0123456789abcdef0123456789abcdef
     "#]]
     .assert_eq(&answer);
 }
 
 #[tokio::test]
-async fn a_new_token_is_the_answer_and_all_else_is_talk() {
+async fn a_new_token_is_printed_alone_on_standard_output() {
     let token = format!("{PUBLIC}-ff\n");
     let (_, answer, talk) = run("remoor token rotate --role worker", false).await;
     assert_eq!(answer, token);
-    assert_eq!(
-        talk,
-        "this is the worker token from now on; nobody can print it again; the one before counts no more\n"
-    );
+    assert_eq!(talk, "this is the new worker token; it can't be printed again; the old one is invalid\n");
     let (_, answer, talk) = run("remoor token rotate --role manager --keep-old 2s", false).await;
-    assert!(answer == token && talk.contains("the one before counts until 2000 ms after noon"), "{talk}");
+    assert!(answer == token && talk.contains("the old one is valid until 2000 ms after noon"), "{talk}");
     assert_eq!(run("remoor token rotate --role worker", true).await, (Exit::Done, token, String::new()));
 }
 
 #[tokio::test]
-async fn a_key_on_its_way_says_whom_it_waits_for() {
+async fn key_status_shows_what_a_rotation_waits_for() {
     let (_, answer, talk) = run("remoor key status", false).await;
     assert!(
-        talk.contains("w1: there, and it does not confirm")
+        talk.contains("w1: present, but did not confirm the key")
             && talk.contains("stop it, then remoor key rotate ca --finish"),
         "{talk}"
     );
     assert!(talk.contains("next: remoor accept NAME"), "{talk}");
     expect![[r#"
-        gossip key: of init
-        a new one is on its way since 2026-03-05T12:00:00.000Z, by zoe: all take it in
+        gossip key: made by init
+        new key: rotation since 2026-03-05T12:00:00.000Z, by zoe: all nodes accept it
         waits for: w1, w2
-        away, get it on their return: w3
-        CA: 0123, of entry 40, until 2036-03-05T12:00:00.000Z
-        a new one, cdef, is on its way since 2026-03-05T12:00:00.000Z, by zoe: all get certificates of it, and trust both
+        away, get it when they return: w3
+        CA: 0123, made by entry 40, until 2036-03-05T12:00:00.000Z
+        new CA cdef: rotation since 2026-03-05T12:00:00.000Z, by zoe: all nodes get certificates from it, and trust both
         waits for: w1
-        away, and waited for: w3, w4
+        waits for (away): w3, w4
 
         OPERATOR  KEY       SINCE                     BY       UNTIL                     STATE
         zoe       SHA256:z  2026-03-05T11:00:00.000Z  root@m1  2027-03-05T11:00:00.000Z  counts
@@ -172,7 +169,7 @@ async fn a_key_on_its_way_says_whom_it_waits_for() {
 }
 
 #[tokio::test]
-async fn an_answer_says_what_was_typed_and_no_more() {
+async fn accept_sends_only_what_was_given() {
     for (line, body) in [
         ("remoor accept w7", json!({"name": "w7"})),
         ("remoor accept w7 --deny", json!({"name": "w7", "deny": true})),
@@ -188,7 +185,7 @@ async fn an_answer_says_what_was_typed_and_no_more() {
 }
 
 #[test]
-fn who_waits_stands_below_the_nodes() {
+fn waiting_machines_are_listed_below_the_nodes() {
     let waits = |name: &str, why: &str, state: &str| PendingView {
         name: name.into(),
         why: why.into(),

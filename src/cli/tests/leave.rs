@@ -1,5 +1,5 @@
-//! Leaving from the command line's side: what is asked and said, until when it is followed, and how who left is shown. The
-//! server here says what it is told to say.
+//! `remoor leave` against a fake daemon with prepared answers: the confirmation, the wait, and how nodes that left are
+//! shown.
 
 use super::transport::{Daemon, verb};
 use super::{own, views};
@@ -16,7 +16,8 @@ use axum::{Json, Router};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A worker's socket: its agent parks so many questions after it was told to leave, which is refused where `refusal` says so.
+/// A fake daemon of a worker. After it was ordered to leave, it reports `after` more times that it is a node. With `refusal`
+/// it refuses the order.
 async fn worker(after: usize, refusal: Option<Failure>, told: Arc<AtomicUsize>) -> Daemon {
     let (asked, heard) = (Arc::new(AtomicUsize::new(0)), told.clone());
     let agent = move || {
@@ -48,21 +49,21 @@ async fn leaves(daemon: &Daemon, line: &str) -> (anyhow::Result<Exit>, (String, 
 }
 
 #[tokio::test]
-async fn leaving_is_followed_until_the_daemon_has_parked() {
+async fn leave_waits_until_the_daemon_has_stopped() {
     let told = Arc::new(AtomicUsize::new(0));
     let daemon = worker(1, None, told.clone()).await;
     let (ended, (text, talk)) = leaves(&daemon, "remoor leave --yes").await;
     assert_eq!((ended.unwrap(), text.as_str()), (Exit::Done, "w1 has left\n"));
     assert!(talk.contains("waiting: the agent of") && talk.contains("nothing was cleaned up here"), "{talk}");
     assert!(talk.contains("next: systemctl disable --now remoor"), "{talk}");
-    // Once more: it is so already, and nobody is asked again.
+    // The second time it has left already, and no order is sent.
     let (ended, (_, talk)) = leaves(&daemon, "remoor leave").await;
     assert_eq!((ended.unwrap(), told.load(Ordering::SeqCst)), (Exit::Done, 1));
     assert!(talk.starts_with("nothing to do: w1 left"), "{talk}");
 }
 
 #[tokio::test]
-async fn nothing_is_left_without_a_yes_and_a_manager_is_told_what_comes_first() {
+async fn leave_needs_confirmation_and_refuses_managers_with_a_next_step() {
     let told = Arc::new(AtomicUsize::new(0));
     let daemon = worker(0, None, told.clone()).await;
     let (ended, (_, talk)) = leaves(&daemon, "remoor leave").await;
@@ -77,7 +78,7 @@ async fn nothing_is_left_without_a_yes_and_a_manager_is_told_what_comes_first() 
 }
 
 #[test]
-fn who_left_is_listed_and_named_where_an_order_is_given() {
+fn nodes_that_left_are_listed_and_named_in_errors() {
     let gone = LeftView {
         id: 9,
         name: "w9".into(),

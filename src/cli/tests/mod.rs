@@ -1,5 +1,4 @@
-//! The command line as people and programs meet it: what is printed for given views, what the flags and documents say, and
-//! what becomes of a daemon that is not there.
+//! Tests of the command line: the output for given views, flags and documentation, and the behaviour with fake daemons.
 
 mod digest;
 mod flags;

@@ -1,4 +1,4 @@
-//! A machine that is no manager, asked for what managers know; and the replay of a node.
+//! The answers of a machine that is not a manager, and the replay of a node.
 
 use super::views;
 use crate::cli::api::Api;
@@ -124,32 +124,32 @@ fn printed(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
 }
 
 #[test]
-fn an_agents_own_words_are_under_their_own_heading() {
+fn the_view_of_an_agent_has_its_own_heading() {
     printed(
         |out| own::show(out, &agent(), Asked::Status),
         expect![[r#"
-        not the cluster's view: w1 is no manager, and this is what its agent knows itself
+            not the cluster's view: w1 is no manager, and this is what its agent knows itself
 
-        node:       w1 (id 4), worker of cluster c0ffee00c0ff, epoch 1
-        agent:      remoor 0.1.0, boot 6f1c2d3e, instance 99887766, since 11:00:00; the one before ended without a goodbye
-        crashes:    1 (starts of the agent within one boot, without a goodbye before)
-        peers:      1 of 4 alive
-        isolation:  2 episodes without peers; the last from 11:58:00 to 11:59:30
-        managers:   m1 answered 30 s ago; the last time nobody did: m1: connection refused
-        manifest:   group web, generation 3: base, nginx
-        digest:     1f2e3d4c5b6a, by generation 3, taken 10 s ago in 120 ms
-        checks:     12 passed, 1 failed, 0 unknown
-          FAIL nginx: service:nginx running: expected true, found false
+            node:       w1 (id 4), worker of cluster c0ffee00c0ff, epoch 1
+            agent:      remoor 0.1.0, boot 6f1c2d3e, instance 99887766, since 11:00:00; the one before ended without a goodbye
+            crashes:    1 (starts of the agent within one boot, without a goodbye before)
+            peers:      1 of 4 alive
+            isolation:  2 episodes without peers; the last from 11:58:00 to 11:59:30
+            managers:   m1 answered 30 s ago; the last failure: m1: connection refused
+            manifest:   group web, generation 3: base, nginx
+            digest:     1f2e3d4c5b6a, by generation 3, taken 10 s ago in 120 ms
+            checks:     12 passed, 1 failed, 0 unknown
+              FAIL nginx: service:nginx running: expected true, found false
 
-        PEER  ID  ROLE     SEEN        SINCE     GENERATION  CHECKS  GOSSIP
-        m1    1   manager  alive       12:01:00  3           pass    10.0.0.1:7946
-        m2    2   manager  gone        12:01:00  -           -       10.0.0.2:7946
-        w2    5   worker   left        12:01:00  -           -       10.0.0.5:7946
-        w3    6   worker   never-seen  -         -           -       10.0.0.6:7946
-        --- 3
-        as known by the agent of w1 at 2026-03-05T12:05:00.000Z; no manager was asked
-        next: remoor status on a manager, or here with --manager 10.0.0.1:7947,10.0.0.2:7947 --credentials FILE
-    "#]],
+            PEER  ID  ROLE     SEEN        SINCE     GENERATION  CHECKS  GOSSIP
+            m1    1   manager  alive       12:01:00  3           pass    10.0.0.1:7946
+            m2    2   manager  gone        12:01:00  -           -       10.0.0.2:7946
+            w2    5   worker   left        12:01:00  -           -       10.0.0.5:7946
+            w3    6   worker   never-seen  -         -           -       10.0.0.6:7946
+            --- 3
+            as known by the agent of w1 at 2026-03-05T12:05:00.000Z; no manager was asked
+            next: remoor status on a manager, or here with --manager 10.0.0.1:7947,10.0.0.2:7947 --credentials FILE
+        "#]],
     );
     printed(
         |out| own::show(out, &agent(), Asked::Node("m1")),
@@ -169,26 +169,26 @@ fn an_agents_own_words_are_under_their_own_heading() {
 }
 
 #[test]
-fn names_are_the_answer_for_quiet_and_unknown_names_are_no_answer() {
+fn quiet_prints_names_and_unknown_names_are_an_error() {
     let out = Out::memory(Format::Table, false).quietly(true);
     assert_eq!(own::show(&out, &agent(), Asked::Nodes).unwrap(), Exit::CouldNotAsk);
     assert_eq!(out.written().0, "w1\nm1\nm2\nw2\nw3\n");
     let stop = Stop::of(&own::show(&out, &agent(), Asked::Node("w9")).unwrap_err());
     assert_eq!(stop.exit, Exit::CouldNotAsk);
-    assert!(stop.render().contains("knows no node w9"), "{}", stop.render());
+    assert!(stop.render().contains("does not know a node w9"), "{}", stop.render());
 }
 
 #[test]
-fn programs_see_that_it_is_an_agent() {
+fn json_shows_that_an_agent_answered() {
     let out = Out::memory(Format::Json, false);
     own::show(&out, &agent(), Asked::Status).unwrap();
     let value: serde_json::Value = serde_json::from_str(&out.written().0).unwrap();
     assert_eq!((&value["kind"], &value["version"]), (&"agent".into(), &1.into()));
-    assert!(value.get("nodes").is_none(), "nobody takes it for a fleet");
+    assert!(value.get("nodes").is_none(), "programs must not take it for the status of a fleet");
 }
 
 #[tokio::test]
-async fn a_worker_is_asked_about_itself_where_it_refuses_the_cluster() {
+async fn a_worker_answers_with_the_view_of_its_agent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let refuse = || async { Failure::new(Code::Unavailable, "w1 is no manager").next("ask one") };
@@ -205,7 +205,11 @@ async fn a_worker_is_asked_about_itself_where_it_refuses_the_cluster() {
     assert_eq!(nodes::run(&api, &out, &args).await.unwrap(), Exit::CouldNotAsk);
     let Verb::Wait(args) = parsed("remoor wait w2 --for=clean --timeout=1h") else { panic!("wait") };
     let stop = Stop::of(&wait::run(&api, &out, &args).await.unwrap_err());
-    assert_eq!((stop.exit, stop.next.as_deref()), (Exit::CouldNotAsk, Some("ask one")), "not waited out");
+    assert_eq!(
+        (stop.exit, stop.next.as_deref()),
+        (Exit::CouldNotAsk, Some("ask one")),
+        "it does not wait for the timeout"
+    );
     let (answer, talk) = out.written();
     assert!(answer.contains("not the cluster's view: w1 is no manager") && answer.contains("left since"), "{answer}");
     assert!(talk.contains("next: remoor status on a manager, or here with --manager 10.0.0.1:7947"), "{talk}");
@@ -213,7 +217,7 @@ async fn a_worker_is_asked_about_itself_where_it_refuses_the_cluster() {
 }
 
 #[test]
-fn a_replay_tells_what_was_told_and_which_rules_decided() {
+fn a_replay_shows_events_actions_and_rules() {
     let rule = |decides: &str, rule: &str, gives: &str, concluded: &str| RuleView {
         decides: decides.into(),
         rule: rule.into(),
@@ -236,8 +240,8 @@ fn a_replay_tells_what_was_told_and_which_rules_decided() {
         dropped: 7,
         left_out: 0,
         steps: vec![
-            step("11:59:40", "gossip lost it", &["enter into the log: absence 3 begins, away"]),
-            step("11:59:41", "its entry was applied", &["ask its SSH port, without a login"]),
+            step("11:59:40", "lost from gossip", &["propose: absence 3 begins, away"]),
+            step("11:59:41", "its entry was applied", &["probe its SSH port, without a login"]),
         ],
         verdict: Some(ReplayVerdict {
             at: "2026-03-05T12:01:09.000Z".into(),
@@ -253,27 +257,27 @@ fn a_replay_tells_what_was_told_and_which_rules_decided() {
     printed(
         |out| replay::show(out, &view),
         expect![[r#"
-        w1: what m1 was told and asked for since 11:00:00, when it began to lead; 7 older steps of all nodes are forgotten
-        11:59:40  gossip lost it
-                  -> enter into the log: absence 3 begins, away
-        11:59:41  its entry was applied
-                  -> ask its SSH port, without a login
+            w1: events and actions of m1 since 11:00:00, when it became the leader; 7 older steps of all nodes were dropped
+            11:59:40  lost from gossip
+                      -> propose: absence 3 begins, away
+            11:59:41  its entry was applied
+                      -> probe its SSH port, without a login
 
-        The last verdict, of 12:01:09 by m1, rule by rule from what the journal keeps (the examination was another leader's, or is forgotten):
-          evidence  boot id was 6f1c2d3e, is 00aa11bb
-          cause     the machine id is the same, the boot id differs -> reboot
-          action    the node is paused -> blocked: the node is paused (by the state of today; then it was resetup(nginx))
-        --- 0
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            The last verdict, of 12:01:09 by m1, rule by rule, from the journal (this leader does not have the examination):
+              evidence  boot id was 6f1c2d3e, is 00aa11bb
+              cause     the machine id is the same, the boot id differs -> reboot
+              action    the node is paused -> blocked: the node is paused (by the present state; then it was resetup(nginx))
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
     let late = ReplayView { since: None, steps: Vec::new(), verdict: None, dropped: 0, ..view };
     printed(
         |out| replay::show(out, &late),
         expect![[r#"
-        w1: m1 never led since its start, so it was told nothing
-        --- 0
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            w1: m1 was not the leader since its start, so it has no events
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
 }

@@ -1,5 +1,5 @@
-//! Removing from the command line's side: what is asked and said before, how a manager is followed on its way out, and the
-//! list of who was removed. The server here says what it is told to say.
+//! `remoor remove` against a fake manager with prepared answers: the confirmation, the wait until a manager has left, and
+//! the list of removed nodes.
 
 use super::transport::{Daemon, verb};
 use super::{own, views};
@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Answers the questions for the status one after the other, None as a worker; the last for ever. Counts the orders.
+/// A fake manager. It answers requests for the status with `answers` in turn (None: like a worker) and repeats the last one.
+/// Counts the orders.
 async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> Daemon {
     let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
     let status = move || {
@@ -50,7 +51,7 @@ async fn removed(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit>
     remove::run(&daemon.api(), out, &args).await
 }
 
-/// m3, to be removed, as far as it is.
+/// m3 at some point of its removal.
 fn with_m3(lifecycle: &str, state: &str) -> Option<StatusView> {
     let (lifecycle, manager_state) = (lifecycle.to_owned(), state.to_owned());
     let role = if state == "voter" { "manager" } else { "worker" }.to_owned();
@@ -64,7 +65,7 @@ fn without() -> Option<StatusView> {
 }
 
 #[tokio::test]
-async fn a_manager_is_followed_until_it_is_no_node() {
+async fn remove_waits_until_a_manager_is_no_longer_a_node() {
     let answers = vec![with_m3("commissioned", "voter"), with_m3("removing", "demoting"), without()];
     let daemon = cluster(answers, Arc::default()).await;
     let out = Out::memory(Format::Table, false);
@@ -76,24 +77,20 @@ async fn a_manager_is_followed_until_it_is_no_node() {
 }
 
 #[tokio::test]
-async fn a_removal_that_is_taken_back_is_one_and_the_own_is_told_by_the_agent() {
+async fn a_reversed_removal_has_exit_code_1_and_the_own_removal_is_reported_by_the_agent() {
     let back = cluster(vec![with_m3("commissioned", "voter")], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(removed(&back, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::No);
-    assert!(out.written().1.starts_with("not as asked: m3 is a manager still"), "{:?}", out.written());
+    assert!(out.written().1.starts_with("not done: m3 is still a manager"), "{:?}", out.written());
 
     let itself = cluster(vec![with_m3("commissioned", "voter"), None], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(removed(&itself, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
-    assert!(
-        out.written().0.ends_with("\nm3 is removed, and that is this machine; its name is free\n"),
-        "{:?}",
-        out.written()
-    );
+    assert!(out.written().0.ends_with("\nm3 (this machine) is removed; its name is free\n"), "{:?}", out.written());
 }
 
 #[tokio::test]
-async fn what_is_lost_is_said_and_nothing_is_ordered_without_a_yes() {
+async fn remove_shows_the_effect_and_needs_confirmation() {
     let orders = Arc::new(AtomicUsize::new(0));
     let daemon = cluster(vec![with_m3("commissioned", "voter")], orders.clone()).await;
     let out = Out::memory(Format::Table, false);
@@ -102,11 +99,14 @@ async fn what_is_lost_is_said_and_nothing_is_ordered_without_a_yes() {
     assert_eq!((stop.exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(stop.render().contains("next: the same command with --yes"), "{}", stop.render());
     let (_, talk) = out.written();
-    assert!(talk.contains("1 node for good") && talk.contains("m3: manager") && talk.contains("etcd"), "{talk}");
+    assert!(
+        talk.contains("1 node permanently removed") && talk.contains("m3: manager") && talk.contains("etcd"),
+        "{talk}"
+    );
 }
 
 #[test]
-fn who_was_removed_is_listed_with_until_when() {
+fn removed_nodes_are_listed_with_their_expiry() {
     let node = RemovedNode {
         id: 4,
         name: "w1".into(),

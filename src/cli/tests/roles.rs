@@ -1,5 +1,5 @@
-//! Promoting and demoting from the command line's side: what is ordered, how it is followed, and what is printed of managers
-//! that come and go. The server here says what it is told to say.
+//! `remoor promote` and `remoor demote` against a fake manager with prepared answers: what they order, how they wait, and
+//! what is printed about managers.
 
 use super::transport::{Daemon, verb};
 use super::{own, views};
@@ -26,7 +26,7 @@ async fn change(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit> 
     }
 }
 
-/// A node that is to be a `role`, and is this to Raft.
+/// A node with a desired role and its state in Raft.
 fn node(name: &str, role: &str, state: &str, waits: Option<&str>, lag: Option<u64>) -> NodeView {
     let id = u64::from(*name.as_bytes().last().expect("a name") - b'0');
     let manager_waits = waits.map(str::to_owned);
@@ -37,8 +37,8 @@ fn status(nodes: Vec<NodeView>) -> StatusView {
     StatusView { nodes, ..views::clean_status() }
 }
 
-/// Answers the questions for the status one after the other, the last for ever; the first is the one that looks the names up.
-/// An order is answered with a warning.
+/// A fake manager. It answers requests for the status with `answers` in turn, and repeats the last one; the first request
+/// resolves the names. It answers an order with a warning.
 async fn cluster(answers: Vec<Result<StatusView, Failure>>, asked: Arc<AtomicUsize>) -> Daemon {
     let answers = Arc::new(answers);
     let status = move || {
@@ -71,7 +71,7 @@ async fn cluster(answers: Vec<Result<StatusView, Failure>>, asked: Arc<AtomicUsi
 }
 
 #[tokio::test]
-async fn a_promotion_is_followed_until_the_node_votes() {
+async fn promote_waits_until_the_node_votes() {
     let behind = |lag: u64| {
         let waits = format!("catching up, {lag} entries behind");
         Ok(status(vec![node("w1", "manager", "learner", Some(&waits), Some(lag))]))
@@ -89,30 +89,30 @@ async fn a_promotion_is_followed_until_the_node_votes() {
         "waiting: w1: promoting: it is away",
         "waiting: w1: learner 120 behind",
     ];
-    assert_eq!(talk.lines().collect::<Vec<_>>(), said, "each once, and no line for a number alone");
+    assert_eq!(talk.lines().collect::<Vec<_>>(), said, "each reason once, and no new line if only a number changed");
 }
 
 #[tokio::test]
-async fn what_takes_too_long_is_three_and_goes_on() {
+async fn a_timeout_has_exit_code_3_and_the_order_continues() {
     let waits = Some("waiting for quorum, 1 of 3 managers answer");
     let daemon = cluster(vec![Ok(status(vec![node("m2", "worker", "demoting", waits, None)]))], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m2 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
     let (answer, talk) = out.written();
     assert_eq!(answer, "m2: ordered\n");
-    let last = "not within 600 ms: m2: demoting: waiting for quorum, 1 of 3 managers answer; it goes on without you: \
+    let last = "not done within 600 ms: m2: demoting: waiting for quorum, 1 of 3 managers answer; the order continues: \
                 remoor nodes";
     assert_eq!(talk.lines().last(), Some(last));
 }
 
 #[tokio::test]
-async fn who_does_not_wait_asks_no_further_and_programs_get_the_warnings() {
+async fn no_wait_asks_once_and_json_has_the_warnings() {
     let asked = Arc::new(AtomicUsize::new(0));
     let nodes = vec![node("w1", "worker", "worker", None, None), node("w2", "worker", "worker", None, None)];
     let daemon = cluster(vec![Ok(status(nodes))], asked.clone()).await;
     let out = Out::memory(Format::Json, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1 w2 --no-wait").await.unwrap(), Exit::Done);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "to look the names up");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "to resolve the names");
     let (answer, talk) = out.written();
     let view: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&view["orders"][1]["node"], &view["orders"][1]["manager_state"]), (&"w2".into(), &Value::Null));
@@ -120,7 +120,7 @@ async fn who_does_not_wait_asks_no_further_and_programs_get_the_warnings() {
 }
 
 #[tokio::test]
-async fn the_manager_that_is_asked_can_be_let_go_itself() {
+async fn the_asked_manager_can_be_demoted_itself() {
     let before =
         Ok(status(vec![node("m2", "manager", "voter", None, None), node("m3", "manager", "voter", None, None)]));
     let both = Ok(status(vec![
@@ -142,17 +142,20 @@ async fn the_manager_that_is_asked_can_be_let_go_itself() {
     assert_eq!(answer, "m3: ordered\nm3 is a worker now\n");
     assert!(talk.contains("waiting: m1 knows of no leader\nwaiting: m3 is no manager\n"), "{talk}");
 
-    // Of the others it knows nothing any more.
+    // It can no longer report about the others.
     let daemon = cluster(vec![before, both, worker()], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m3 m2").await.unwrap(), Exit::CouldNotAsk);
     let (answer, talk) = out.written();
     assert!(answer.ends_with("\nm3 is a worker now\n"), "{answer}");
-    assert!(talk.ends_with("m3 is a worker and can't tell of m2; it goes on: remoor nodes on a manager\n"), "{talk}");
+    assert!(
+        talk.ends_with("m3 is a worker now and can't see m2; the order continues: remoor nodes on a manager\n"),
+        "{talk}"
+    );
 }
 
 #[tokio::test]
-async fn a_worker_that_is_asked_to_promote_is_no_end_of_a_demotion() {
+async fn a_worker_answer_does_not_end_a_promotion() {
     let error = Err(Failure::new(Code::Unavailable, "m3 is no manager"));
     let before = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
     let daemon = cluster(vec![before, error], Arc::default()).await;
@@ -162,18 +165,18 @@ async fn a_worker_that_is_asked_to_promote_is_no_end_of_a_demotion() {
 }
 
 #[tokio::test]
-async fn another_order_meanwhile_is_told() {
+async fn a_contrary_order_is_reported() {
     let before = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
     let begun = Ok(status(vec![node("w1", "manager", "promoting", None, None)]));
     let back = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
     let daemon = cluster(vec![before, begun, back], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::No);
-    assert!(out.written().1.ends_with("not as asked: w1 is to be a worker again, by another order\n"));
+    assert!(out.written().1.ends_with("not done: w1 becomes a worker again, because of another order\n"));
 }
 
 #[tokio::test]
-async fn a_refused_demotion_is_four_and_nothing_is_followed() {
+async fn a_refused_demotion_has_exit_code_4_and_does_not_wait() {
     let asked = Arc::new(AtomicUsize::new(0));
     let daemon = cluster(vec![Ok(views::clean_status())], asked.clone()).await;
     let error = change(&daemon, &Out::memory(Format::Table, false), "remoor demote m1").await.unwrap_err();
@@ -190,7 +193,7 @@ fn printed(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
 }
 
 #[test]
-fn nodes_tell_what_a_manager_is_and_what_it_waits_for() {
+fn nodes_shows_the_state_of_managers_and_what_they_wait_for() {
     let quorum = Some("waiting for quorum, 1 of 3 managers answer");
     let view = status(vec![
         views::manager(1, "m1", "leader"),
@@ -225,7 +228,7 @@ fn nodes_tell_what_a_manager_is_and_what_it_waits_for() {
 }
 
 #[test]
-fn a_manager_that_is_gone_holds_a_vote_only_where_it_has_one() {
+fn an_absent_manager_holds_a_vote_only_if_it_is_a_voter() {
     let gone = |manager: Option<&str>, state: &str| NodeView {
         presence: "away".into(),
         manager: manager.map(str::to_owned),
@@ -233,8 +236,8 @@ fn a_manager_that_is_gone_holds_a_vote_only_where_it_has_one() {
     };
     for (view, said) in [
         (gone(Some("voter"), "voter"), "and holds a vote; next, on m2: systemctl restart remoor"),
-        (gone(Some("learner"), "learner"), "and is to vote once it is back; next, on m2"),
-        (gone(None, "promoting"), "to call that off: remoor demote m2"),
+        (gone(Some("learner"), "learner"), "and becomes a voter when it is back; next, on m2"),
+        (gone(None, "promoting"), "to cancel that: remoor demote m2"),
     ] {
         let out = Out::memory(Format::Table, false);
         nodes::list(&out, &status(vec![view])).unwrap();
@@ -277,21 +280,21 @@ fn raft() -> RaftView {
 }
 
 #[test]
-fn members_of_raft_are_listed_with_orphans_and_what_is_half_done() {
+fn raft_members_are_listed_with_orphans_and_joint_changes() {
     printed(
         |out| members::show(out, &raft()),
         expect![[r#"
-        term 4   log to 500, applied to 499   joint: yes   the list is not committed yet
-        warning: a change of voters is half done: the leader finishes it
+            term 4   log to 500, applied to 499   joint: yes   this list is not committed yet
+            warning: a change of voters is half done: the leader finishes it
 
-        ID  NODE  ADDRESS         RAFT     MATCH  LAG  ANSWERED    NOTE
-        1   m1*   10.0.0.1:7947   leader   500    0    -           -
-        9   m2    10.0.0.9:7947   voter    500    0    120 ms ago  to be a worker
-        12  -     10.0.0.12:7947  voter    400    100  90 s ago    orphan, leaving
-        40  w1    10.0.0.40:7947  learner  -      -    -           -
-        --- 0
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            ID  NODE  ADDRESS         RAFT     MATCH  LAG  ANSWERED    NOTE
+            1   m1*   10.0.0.1:7947   leader   500    0    -           -
+            9   m2    10.0.0.9:7947   voter    500    0    120 ms ago  to become a worker
+            12  -     10.0.0.12:7947  voter    400    100  90 s ago    orphan, leaving
+            40  w1    10.0.0.40:7947  learner  -      -    -           -
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
     let stale = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
     let out = Out::memory(Format::Json, false);
@@ -303,20 +306,20 @@ fn members_of_raft_are_listed_with_orphans_and_what_is_half_done() {
 }
 
 #[test]
-fn the_table_of_losses_asks_nobody() {
+fn the_table_of_failures_contacts_no_manager() {
     printed(
         members::table,
         expect![[r#"
-            MANAGERS  MAJORITY  LOSSES SURVIVED  OVER THREE ZONES
-            1         1         0                1
-            2         2         0                1-1
-            3         2         1                1-1-1
-            4         3         1                2-1-1
-            5         3         2                2-2-1
-            6         4         2                2-2-2
-            7         4         3                3-2-2
-            8         5         3                3-3-2
-            9         5         4                3-3-3
+            MANAGERS  MAJORITY  FAILURES SURVIVED  OVER THREE ZONES
+            1         1         0                  1
+            2         2         0                  1-1
+            3         2         1                  1-1-1
+            4         3         1                  2-1-1
+            5         3         2                  2-2-1
+            6         4         2                  2-2-2
+            7         4         3                  3-2-2
+            8         5         3                  3-3-2
+            9         5         4                  3-3-3
             --- 0
         "#]],
     );

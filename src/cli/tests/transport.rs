@@ -1,5 +1,5 @@
-//! What becomes of a command when the daemon is not there, refuses, or has no quorum. The server here only speaks HTTP; what
-//! it says is made up.
+//! Commands whose daemon does not run, refuses, or has no quorum; and how jobs are followed. The fake daemon speaks real HTTP
+//! with prepared answers.
 
 use super::views;
 use crate::cli::api::Api;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// A daemon that says what it is told to say. Ends with the test.
+/// A fake daemon with prepared answers. It ends when this is dropped.
 pub struct Daemon {
     dir: TempDir,
     task: tokio::task::JoinHandle<()>,
@@ -67,7 +67,7 @@ async fn ask_status(api: &Api) -> anyhow::Result<Exit> {
 }
 
 #[tokio::test]
-async fn no_daemon_is_three_with_a_next_step() {
+async fn no_daemon_has_exit_code_3_and_a_next_step() {
     let dir = tempfile::tempdir().unwrap();
     let stop = Stop::of(&ask_status(&api(dir.path().join("none"))).await.unwrap_err());
     assert_eq!(stop.exit, Exit::CouldNotAsk);
@@ -76,7 +76,7 @@ async fn no_daemon_is_three_with_a_next_step() {
 }
 
 #[tokio::test]
-async fn stale_is_three() {
+async fn a_stale_answer_has_exit_code_3() {
     let stale = || async {
         let mut view = views::clean_status();
         view.as_of.stale = true;
@@ -87,7 +87,7 @@ async fn stale_is_three() {
 }
 
 #[tokio::test]
-async fn answers_that_say_no_keep_their_code_and_next_step() {
+async fn error_answers_keep_their_code_and_next_step() {
     for (code, exit) in
         [(Code::Refused, Exit::Refused), (Code::NoQuorum, Exit::CouldNotAsk), (Code::Unavailable, Exit::CouldNotAsk)]
     {
@@ -98,7 +98,7 @@ async fn answers_that_say_no_keep_their_code_and_next_step() {
     }
 }
 
-/// Answers like a manager whose job ends at the third question; counts the orders.
+/// A fake manager whose job ends at the third request. Counts the orders.
 fn fleet_with_a_job(orders: Arc<AtomicUsize>, end: JobState) -> Router {
     let asked = Arc::new(AtomicUsize::new(0));
     let jobs = move || {
@@ -164,7 +164,7 @@ async fn a_resetup_is_followed_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_job_that_ends_badly_is_five() {
+async fn a_failed_job_has_exit_code_5() {
     let daemon = Daemon::start(fleet_with_a_job(Arc::default(), JobState::Cancelled)).await;
     let out = Out::memory(Format::Json, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
@@ -183,7 +183,7 @@ async fn a_batch_with_one_wrong_node_orders_nothing() {
 }
 
 #[tokio::test]
-async fn an_order_for_several_is_one_question_and_its_answers_are_told_by_node() {
+async fn an_order_for_several_nodes_is_one_request() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let orders = move |Json(body): Json<Value>| {
@@ -221,12 +221,12 @@ async fn an_order_that_is_dropped_ends_the_following() {
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1").await.unwrap();
     assert_eq!(exit, Exit::Refused);
-    assert!(out.written().0.contains("w1: not begun: "), "{:?}", out.written());
+    assert!(out.written().0.contains("w1: not started: "), "{:?}", out.written());
 }
 
-/// A manager that lost its leader meanwhile may know nothing of the order yet.
+/// A manager that lost its leader may not know the order yet.
 #[tokio::test]
-async fn an_order_that_a_stale_answer_does_not_show_is_not_taken_for_dropped() {
+async fn a_stale_answer_without_the_order_does_not_mean_dropped() {
     let as_of = AsOf { stale: true, leader: None, ..views::as_of() };
     let view = WhyView { as_of, want: None, ..views::why() };
     let fleet = fleet_with_a_job(Arc::default(), JobState::Done);
@@ -247,7 +247,7 @@ async fn logs_are_printed_until_their_end() {
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_off_is_three() {
+async fn an_interrupted_watch_has_exit_code_3() {
     let ends = || async { wire::ndjson(mpsc::channel(1).1) };
     let daemon = Daemon::start(Router::new().route("/v1/watch", get(ends))).await;
     let error = watch::run(&daemon.api(), &Out::memory(Format::Table, false)).await.unwrap_err();
@@ -255,7 +255,7 @@ async fn a_watch_that_breaks_off_is_three() {
 }
 
 #[tokio::test]
-async fn a_check_of_a_group_or_of_all_goes_on_where_one_node_does_not_answer() {
+async fn a_check_of_several_nodes_continues_after_an_error() {
     let status = || async {
         let of = |(id, name, group): (u64, &str, Option<&str>)| NodeView {
             group: group.map(str::to_owned),

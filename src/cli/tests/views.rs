@@ -1,4 +1,4 @@
-//! Views made by hand: three managers and two workers on a bad morning.
+//! Example views for tests: three managers and two workers, some of them with problems.
 
 use crate::cli::moment;
 use crate::model::*;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 pub const AT: &str = "2026-03-05T12:05:00.000Z";
 
-/// A moment of that day.
+/// A time on the day of [`AT`].
 pub fn at(time: &str) -> Wall {
     moment::parse(&format!("2026-03-05T{time}Z")).expect("a time")
 }
@@ -32,7 +32,7 @@ pub fn reason() -> Reason {
     Reason::new(Witness::Digest, "contiv_network".into(), text, true)
 }
 
-/// A01 and A02: away by the network, one file changed meanwhile.
+/// Scenarios A01 and A02: away because of the network; one file changed meanwhile.
 pub fn drifted() -> Finding {
     Finding {
         overtaken: None,
@@ -101,7 +101,7 @@ pub fn manager(id: u64, name: &str, is: &str) -> NodeView {
     NodeView { role: "manager".into(), manager: Some(is.into()), manager_state, group, ..node(id, name) }
 }
 
-/// w1 is being set up, w2 is away, m3 has another generation than desired.
+/// w1 is being set up, w2 is away, and m3 is outdated.
 pub fn status() -> StatusView {
     let w1 = NodeView {
         finding: Some(drifted()),
@@ -136,7 +136,7 @@ pub fn status() -> StatusView {
     }
 }
 
-/// As desired, all of it.
+/// All nodes are as desired.
 pub fn clean_status() -> StatusView {
     let nodes = vec![manager(1, "m1", "leader"), node(4, "w1")];
     StatusView { nodes, warnings: Vec::new(), managers: 1, managers_up: 1, ..status() }

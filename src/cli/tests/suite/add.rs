@@ -1,4 +1,4 @@
-//! Checks of what is there, added to files.
+//! `--add`: checks for the present state, added to files.
 
 use super::{check, place};
 use crate::cli::exit::Exit;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 #[test]
-fn a_check_of_what_is_there_is_added_and_passes() {
+fn an_added_check_passes() {
     let text = "# mine\nfile:\n  /etc: {exists: true} # stays\n\n# users\nuser:\n  daemon: {exists: true}\n";
     let dir = place(&[
         ("goss.yml", text),
@@ -78,17 +78,17 @@ fn a_check_of_what_is_there_is_added_and_passes() {
     });
     expect![[r#"
         4 error: nothing was added
-        caused by: DIR/goss.yml:4:3: `file:DIR/f` is there already
+        caused by: DIR/goss.yml:4:3: `file:DIR/f` already exists
         2 error: the path `relative` is not absolute
         2 error: unknown resource type `fiel`; did you mean `file`?
         4 error: nothing was added
-        caused by: DIR/tera.yml: it is a template, so nobody can say what is in it
-          hint: without --file the check is printed; put it where it belongs
+        caused by: DIR/tera.yml: the file is a template, so its content is not known before rendering
+          hint: run the command without --file to print the check, and insert it by hand
         5 error: the file can't be written
         caused by: opening directory DIR/none
         caused by: No such file or directory (os error 2)
-        2 error: --add writes into one file, or without --file to standard output
-        3 error: can't tell what http:http://me:***@127.0.0.1:1/ is to be: status: Connection refused (os error 111)
+        2 error: --add writes to one file, or without --file to standard output
+        3 error: can't determine the value of http:http://me:***@127.0.0.1:1/: status: Connection refused (os error 111)
     "#]]
     .assert_eq(&told.concat());
     assert_eq!(fs::read_to_string(&path).unwrap(), before, "a refusal changes nothing");
@@ -97,7 +97,7 @@ fn a_check_of_what_is_there_is_added_and_passes() {
 }
 
 #[test]
-fn a_file_stays_what_it_is_but_for_its_content() {
+fn adding_a_check_changes_only_the_content_of_the_file() {
     let dir = place(&[("goss.yml", "user:\r\n  root: {exists: true}\r\n")]);
     let path = |name: &str| dir.path().join(name);
     let read = |name: &str| fs::read_to_string(path(name)).unwrap();
@@ -119,19 +119,19 @@ fn a_file_stays_what_it_is_but_for_its_content() {
     });
     expect![[r#"
         4 error: nothing was added
-        caused by: DIR/goss.yml: it has 2 names (hard links), and would lose the others
-          hint: without --file the check is printed; put it where it belongs
+        caused by: DIR/goss.yml: it has 2 hard links, which would be broken
+          hint: run the command without --file to print the check, and insert it by hand
         4 error: nothing was added
-        caused by: DIR/dangling.yml: it is a link that leads to no file
-          hint: without --file the check is printed; put it where it belongs
+        caused by: DIR/dangling.yml: it is a symlink to a file that does not exist
+          hint: run the command without --file to print the check, and insert it by hand
     "#]]
     .assert_eq(&told.concat());
     assert_eq!((read("goss.yml"), path("dangling.yml").is_symlink(), path("gone.yml").exists()), (before, true, false));
 }
 
-/// Four at once, on a file that is not there yet: every one of them is in it at the end.
+/// Four commands at the same time, on a file that does not exist yet: all four checks are in it at the end.
 #[test]
-fn additions_at_once_are_all_there() {
+fn concurrent_additions_are_all_kept() {
     let dir = place(&[]);
     std::thread::scope(|scope| {
         for number in 0..4 {

@@ -1,4 +1,4 @@
-//! `--changed-only`: what is told after another run, in each form, and what is kept of a run.
+//! `--changed-only`: the output of a second run in each format, and the stored results.
 
 use super::{narrow, parsed, place, told};
 use crate::cli::command::suite;
@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// `remoor check --changed-only ...` with its state below the directory.
+/// Runs `remoor check --changed-only ...`; its state is below the directory.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
     let args = parsed(dir, &format!("{line} --changed-only"));
     told(dir, &args, |out, args| suite::run_with(out, args, Some(&dir.join("state"))))
@@ -24,7 +24,7 @@ fn kept(dir: &Path) -> Vec<PathBuf> {
 const SUITE: &str = "file:\n  DIR/f: {exists: true, size: {gt: 1}}\n  DIR/other: {exists: false}\n  DIR/secret: {exists: true, contents: [hunter3]}\nuser:\n  root: {exists: true}\n";
 
 #[test]
-fn only_what_changed_is_told_and_everything_counts() {
+fn only_changes_are_printed_and_everything_counts() {
     let dir = place(&[("goss.yml", SUITE)]);
     let dir = dir.path();
     let run = |line: &str| {
@@ -33,7 +33,7 @@ fn only_what_changed_is_told_and_everything_counts() {
     };
     let first = run("--file DIR/goss.yml");
     let same = run("--file DIR/goss.yml");
-    // Within its bounds a value may move; that something is there now, and that it is gone again, is told.
+    // A value that still passes is no change; a file that appears or disappears is one.
     fs::write(dir.join("f"), "longer than it was").unwrap();
     fs::write(dir.join("other"), "").unwrap();
     let failed = run("--file DIR/goss.yml");
@@ -47,7 +47,7 @@ fn only_what_changed_is_told_and_everything_counts() {
         goss  file:DIR/secret  contents  fail  critical  (secret)  (secret)  -
         5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME
         --- 1
-        nothing is known of a run before this one, everything is told
+        no results of an earlier run are stored, so all results are printed
         5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME; 0 of 6 changed
         --- 1
         SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
@@ -60,13 +60,13 @@ fn only_what_changed_is_told_and_everything_counts() {
         goss  group:root  exists  pass  critical  true  true  -
         5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME; 1 of 6 changed
         --- 1
-        no longer asked since the last run: 1 assertion
+        removed since the last run: 1 assertion
     "#]]
     .assert_eq(&[first, same, failed, recovered, edited].concat());
-    // Other variables and other tags are another suite.
+    // Other variables make another suite.
     assert_eq!(kept(dir).len(), 1);
     let (_, talk, _) = check(dir, "--file DIR/goss.yml --vars-inline {\"a\":1}");
-    assert!(talk.contains("nothing is known") && kept(dir).len() == 2, "{talk}");
+    assert!(talk.contains("no results of an earlier run") && kept(dir).len() == 2, "{talk}");
     for path in kept(dir) {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         let text = fs::read_to_string(&path).unwrap();
@@ -76,9 +76,9 @@ fn only_what_changed_is_told_and_everything_counts() {
     assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o7777, 0o700);
 }
 
-/// What a result shows of a value may be cut, and of a file's content there is only the number of lines.
+/// A result may show only a part of a value, and of a file's content only the number of lines. The change is found anyway.
 #[test]
-fn a_failure_that_found_something_else_is_told() {
+fn a_failure_with_another_value_counts_as_a_change() {
     let suite = "file: {DIR/f: {exists: true, contents: [x]}}\ncommand: {cat DIR/g: {exit-status: 0, stdout: short}}\n";
     let dir = place(&[("goss.yml", suite), ("f", "a\n"), ("g", "")]);
     let dir = dir.path();
@@ -95,7 +95,7 @@ fn a_failure_that_found_something_else_is_told() {
 }
 
 #[test]
-fn each_form_tells_what_changed_and_sums_up_the_run() {
+fn each_format_prints_the_changes_and_the_totals() {
     let dir = place(&[("goss.yml", SUITE)]);
     let dir = dir.path();
     let mut all = String::new();
@@ -146,7 +146,7 @@ fn each_form_tells_what_changed_and_sums_up_the_run() {
 }
 
 #[test]
-fn what_can_not_be_used_has_everything_told() {
+fn unusable_stored_results_print_everything() {
     let dir = place(&[("goss.yml", SUITE)]);
     let dir = dir.path();
     check(dir, "--file DIR/goss.yml");
@@ -164,25 +164,28 @@ fn what_can_not_be_used_has_everything_told() {
     ] {
         fs::write(&path, text).unwrap();
         let (answer, talk, exit) = check(dir, "--file DIR/goss.yml");
-        assert!(talk.contains("warning: what the last run found can't be used") && talk.contains(why), "{why}: {talk}");
+        assert!(
+            talk.contains("warning: the results of the last run can't be used") && talk.contains(why),
+            "{why}: {talk}"
+        );
         assert!(answer.contains("file:DIR/secret") && exit == Exit::No, "{answer}");
-        assert_eq!(fs::read_to_string(&path).unwrap(), whole, "it is kept anew");
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole, "it is stored again");
     }
-    // Neither a link nor a pipe is read; the first is replaced, and what it leads to stays.
+    // A link is not followed: it is replaced, and its target stays.
     fs::remove_file(&path).unwrap();
     symlink(dir.join("f"), &path).unwrap();
     let (_, talk, _) = check(dir, "--file DIR/goss.yml");
     assert!(talk.contains("can't be used") && fs::read_to_string(dir.join("f")).unwrap() == "one\ntwo\n", "{talk}");
     assert_eq!(fs::read_to_string(&path).unwrap(), whole);
-    // Where nothing can be kept the answer is the same, with a warning.
+    // If nothing can be stored, the answer is the same, with a warning.
     fs::remove_dir_all(dir.join("state")).unwrap();
     fs::write(dir.join("state"), "no directory").unwrap();
     let (answer, talk, exit) = check(dir, "--file DIR/goss.yml");
-    assert!(talk.contains("warning: the run is not kept") && exit == Exit::No, "{answer}{talk}");
+    assert!(talk.contains("warning: the results can't be stored") && exit == Exit::No, "{answer}{talk}");
 }
 
 #[test]
-fn old_suites_are_forgotten_and_what_has_no_last_run_is_refused() {
+fn old_suites_are_dropped_and_standard_input_is_refused() {
     let dir = place(&[("goss.yml", SUITE)]);
     let dir = dir.path();
     fs::create_dir_all(dir.join("state/remoor/checks")).unwrap();
@@ -192,7 +195,7 @@ fn old_suites_are_forgotten_and_what_has_no_last_run_is_refused() {
     check(dir, "--file DIR/goss.yml");
     assert_eq!(kept(dir).len(), 256);
     let (_, talk, _) = check(dir, "--file DIR/goss.yml");
-    assert!(!talk.contains("nothing is known"), "its own is kept: {talk}");
+    assert!(!talk.contains("no results of an earlier run"), "its own are kept: {talk}");
     let (_, talk, exit) = check(dir, "--file -");
     assert!(talk.contains("standard input has none") && exit == Exit::Usage, "{talk}");
     let args = parsed(dir, "--file DIR/goss.yml --changed-only");

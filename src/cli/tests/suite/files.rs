@@ -1,4 +1,4 @@
-//! How files are rendered, and how they include each other.
+//! Rendering of check files, and files that include other files.
 
 use super::{check, narrow, place};
 use crate::cli::exit::Exit;
@@ -27,11 +27,11 @@ fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
     let (answer, talk, exit) = check("--file DIR/remoor.yml DIR/plain.yml --vars DIR/vars.yml -o tap");
     assert_eq!((answer.lines().count(), talk.as_str(), exit), (5, "", Exit::Done), "{answer}");
     let (answer, ..) = check("--file DIR/plain.yml --vars DIR/vars.yml --vars DIR/more.yml -o tap");
-    assert_eq!(answer.lines().count(), 2, "the last of two files holds: {answer}");
+    assert_eq!(answer.lines().count(), 2, "the last of two files wins: {answer}");
     let (answer, ..) = check("--file DIR/plain.yml --vars DIR/vars.yml --vars-inline {\"files\":[\"none\"]} -o tap");
     assert!(answer.contains("not ok 1 - File: DIR/none: exists: Expected false to equal true"), "{answer}");
     let (_, talk, exit) = check("--file DIR/other.yml DIR/plain.yml --vars DIR/vars.yml");
-    assert_eq!((talk.as_str(), exit), ("DIR/other.yml: not for this machine, by its `when`\n", Exit::Done));
+    assert_eq!((talk.as_str(), exit), ("DIR/other.yml: does not apply to this machine (its `when`)\n", Exit::Done));
     let faults = ["plain.yml", "other.yml", "cluster.yml", "addr.yml", "late.json"].map(|name| {
         let (_, talk, exit) = check(&format!("--file DIR/{name}"));
         assert_eq!(exit, Exit::Usage, "{talk}");
@@ -45,10 +45,10 @@ fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
         caused by: DIR/other.yml: no check of it applies to this machine
         error: the check files have 1 fault; nothing was run
         caused by: DIR/cluster.yml:3:1: `peers` is known only for a node of a fleet
-          hint: remoor check NODE asks with all that is known
+          hint: run `remoor check NODE`, which knows all values of the node
         error: the check files have 1 fault; nothing was run
         caused by: DIR/addr.yml:2:1: `node.addr` is known only for a node of a fleet
-          hint: remoor check NODE asks with all that is known
+          hint: run `remoor check NODE`, which knows all values of the node
         error: the check files have 1 fault; nothing was run
         caused by: DIR/late.json:1:2: `remoor` is not the first block of the file
           hint: write it as YAML, `remoor:` at the beginning of the first line
@@ -56,9 +56,9 @@ fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
     .assert_eq(&faults.concat());
 }
 
-/// A block with checks of its own stays in the text that is loaded, and was once refused for it.
+/// Regression: a `remoor:` block with checks of its own was rejected.
 #[test]
-fn groups_count_in_the_place_of_their_members_also_where_a_tag_chooses() {
+fn groups_count_instead_of_their_members_even_with_a_tag() {
     let text = |tagged: &str, first: bool| {
         format!(
             "remoor:\n  service: web\n  all-of:\n    both: {{checks: [group:root, user:root]}}\nuser: {{root: {{exists: true}}}}\n\
@@ -75,16 +75,16 @@ fn groups_count_in_the_place_of_their_members_also_where_a_tag_chooses() {
     let (answer, _, exit) = check("--file DIR/good.yml -o tap");
     assert!(answer.contains("ok 4 - AllOf: both: holds: matches expectation") && exit == Exit::Done, "{answer}");
     let (answer, _, exit) = check("--file DIR/bad.yml -o tap");
-    assert!(answer.contains("not passed: group:root") && exit == Exit::No, "{answer}");
+    assert!(answer.contains("failing members: group:root") && exit == Exit::No, "{answer}");
     let (answer, _, exit) = check("--file DIR/member.yml --only a -o tap");
     assert!(answer.starts_with("1..3\n") && exit == Exit::No, "the member, its group, and the other member: {answer}");
     let (answer, _, exit) = check("--file DIR/skip.yml -o tap");
     assert_eq!(exit, Exit::No, "members of a group that is skipped count themselves: {answer}");
 }
 
-/// What can't be read is never passed over, and what is asked of a node that nobody knows is no condition that is false.
+/// An unreadable file is an error, and a condition about unknown facts is an error instead of false.
 #[test]
-fn nothing_is_left_out_in_silence() {
+fn nothing_is_skipped_silently() {
     let ok = "user: {root: {exists: true}}\n";
     let dir = place(&[
         ("all/a.yml", ok),
@@ -114,7 +114,7 @@ fn nothing_is_left_out_in_silence() {
         let (_, talk, exit) = check(line);
         assert!(talk.contains(said) && exit == Exit::Usage, "{line}: {talk}");
     }
-    // A name in braces of YAML or in a comment asks for nothing.
+    // Names in YAML braces or in comments are not template expressions.
     let (answer, talk, exit) = check("--file DIR/names.yml");
     assert_eq!(exit, Exit::Done, "{answer}{talk}");
 }
@@ -164,13 +164,13 @@ fn files_include_files() {
         caused by: DIR/parts/b.yml:1:1: `user:root` is there already, at DIR/twice.yml:2
           hint: give one of the two another id
         error: the check files have 1 fault; nothing was run
-        caused by: DIR/self.yml:1:12: DIR/./self.yml includes itself, at last
+        caused by: DIR/self.yml:1:12: DIR/./self.yml includes itself indirectly
         error: the check files have 1 fault; nothing was run
-        caused by: DIR/round/b.yml:1:12: DIR/round/a.yml includes itself, at last
+        caused by: DIR/round/b.yml:1:12: DIR/round/a.yml includes itself indirectly
         error: the check files have 3 faults; nothing was run
         caused by: DIR/gone.yml:3:3: no file is `no/*.yml` beside DIR/gone.yml
         caused by: DIR/gone.yml:4:3: no file is `none.yml` beside DIR/gone.yml
-        caused by: DIR/gone.yml:5:3: can't include DIR: it is no regular file; `-` reads standard input
+        caused by: DIR/gone.yml:5:3: can't include DIR: it is not a regular file; `-` reads standard input
         error: the check files have 1 fault; nothing was run
         caused by: DIR/wrong.yml:1:26: unknown attribute `fiel` of gossfile
           hint: did you mean `file`?

@@ -1,4 +1,4 @@
-//! The forms in which a run is told, each of one and the same suite.
+//! The output formats, all for the same suite.
 
 use super::{check, narrow, place};
 use crate::cli::command::suite;
@@ -31,7 +31,7 @@ user:
 "#;
 
 #[test]
-fn a_table_for_people() {
+fn the_table_format() {
     let dir = place(&[("goss.yml", MIXED)]);
     let (answer, talk, exit) = check(dir.path(), "--file DIR/goss.yml");
     expect![[r#"
@@ -56,7 +56,7 @@ fn a_table_for_people() {
 }
 
 #[test]
-fn the_forms_of_goss() {
+fn the_formats_of_goss() {
     let dir = place(&[("goss.yml", MIXED)]);
     let form = |name: &str| check(dir.path(), &format!("--file DIR/goss.yml -o {name}"));
     let mut all = String::new();
@@ -216,7 +216,7 @@ fn the_forms_of_goss() {
     assert_eq!(one_line.lines().count(), 1);
 }
 
-/// As goss 0.4.9 does: what is read line by line is not shown, and a list of which nothing was found is there and empty.
+/// Like goss 0.4.9: values that are read line by line are not shown, and a list without matches is present and empty.
 #[test]
 fn values_are_shown_as_goss_shows_them() {
     let text = "file: {DIR/f: {exists: true, contents: [one]}}\n\
@@ -242,23 +242,23 @@ fn values_are_shown_as_goss_shows_them() {
 }
 
 #[test]
-fn no_form_shows_a_secret_or_steers_a_terminal() {
+fn no_format_shows_a_secret_or_controls_a_terminal() {
     let dir = place(&[("goss.yml", MIXED)]);
     let forms = "table wide json documentation rspecish structured tap junit nagios prometheus silent";
     for form in forms.split(' ') {
         let (answer, talk, _) = check(dir.path(), &format!("--file DIR/goss.yml -o {form}"));
         let all = answer + &talk;
         assert!(!all.contains("hunter"), "{form}: {all}");
-        // A table is made harmless where it is written, and JSON by its own rules.
+        // Tables are sanitized when they are written; JSON escapes control characters itself.
         if !matches!(form, "table" | "wide") {
             assert!(!all.contains('\u{1b}') && !all.lines().any(|line| line.starts_with("ok 99")), "{form}: {all}");
         }
     }
 }
 
-/// What a program reads is as it is, but where a terminal shows it.
+/// Output for programs is not sanitized, unless a terminal shows it.
 #[test]
-fn neither_a_template_nor_json_steers_a_terminal() {
+fn neither_a_template_nor_json_controls_a_terminal() {
     let dir = place(&[(
         "goss.yml",
         "command: {say: {exec: \"printf 'a\\\\033[2J\\\\302\\\\2331m'\", exit-status: 0, stdout: {have-prefix: b}}}",
@@ -275,8 +275,8 @@ fn neither_a_template_nor_json_steers_a_terminal() {
     assert!(!shown(Format::Json, true).contains('\u{9b}') && shown(Format::Json, false).contains('\u{9b}'));
 }
 
-/// A link to a file that only its owner may read shows its content as little as the file does, and what is called secret
-/// hides the values of every type.
+/// The content of a file that only its owner may read is hidden through a link too. `secret: true` hides values of all
+/// types.
 #[test]
 fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     let suite = "file:\n  DIR/link: {exists: true, contents: {have-prefix: x}, sha256: y}\n\
@@ -297,9 +297,9 @@ fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     }
 }
 
-/// As goss 0.4.9 tells them: of a command and of what has no name never more than the id.
+/// Like goss 0.4.9: commands, and resources without a name, have only their id.
 #[test]
-fn an_id_has_its_name_behind_it() {
+fn an_id_is_followed_by_its_name() {
     let suite = "file: {a: {path: DIR/f, exists: true}, DIR/f: {exists: true}}\ncommand: {a: {exec: 'true', exit-status: 0}}\n\
         http: {a: {url: 'http://me:hunter2@127.0.0.1:1/', status: 200}}\nuser: {a: {username: root, exists: true}}\n\
         matching: {a: {content: x, matches: x}}\nport: {a: {port: 'tcp:1', listening: false}}\n";
@@ -326,7 +326,7 @@ fn an_id_has_its_name_behind_it() {
 }
 
 #[test]
-fn the_json_is_that_of_goss() {
+fn the_json_matches_goss() {
     let dir = place(&[("goss.yml", MIXED)]);
     let (answer, ..) = check(dir.path(), "--file DIR/goss.yml --json");
     let value: Value = serde_json::from_str(&answer).unwrap();
@@ -338,7 +338,7 @@ fn the_json_is_that_of_goss() {
     for time in ["start-time", "end-time"] {
         assert!(mode[time].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
     }
-    // Beside the recorded answer of goss 0.4.9 to the same file: its keys, and its values but for times and the diff.
+    // Compared with the recorded answer of goss 0.4.9 to the same file: keys, and values except times and the diff.
     let goss: Value = serde_json::from_str(include_str!("goss.json")).unwrap();
     let keys = |value: &Value| -> Vec<String> {
         let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! `remoor check --file` by its own arguments, on real files: what is printed, and the exit code.
+//! `remoor check --file` on real files: arguments, output and exit codes.
 
 mod add;
 mod changed;
@@ -17,7 +17,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A directory with `f` and `secret`, and with the check files of a test; `DIR` in them is the directory.
+/// A directory with the files `f` and `secret`, and the check files of a test. `DIR` in them is replaced with its path.
 fn place(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "one\ntwo\n").unwrap();
@@ -39,8 +39,7 @@ fn parsed(dir: &Path, line: &str) -> CheckArgs {
     args
 }
 
-/// Answer, talk and exit code of `remoor check ...`; the directory is told as DIR, and what passes, times and random names,
-/// as TIME.
+/// Answer, messages and exit code of `remoor check ...`. The directory is replaced with DIR; times and random names with TIME.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
     told(dir, &parsed(dir, line), suite::run)
 }
@@ -58,7 +57,7 @@ fn told(
     let out = Out::memory(format, false).quietly(args.quiet);
     let (exit, fault) = match run(&out, args) {
         Ok(exit) => (exit, String::new()),
-        // As `cli::run` does.
+        // Like `cli::run`.
         Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
             (suite::unknown(&out, &Stop::of(&error)), String::new())
         }
@@ -73,13 +72,13 @@ fn told(
     (same(answer), same(talk + &fault), exit)
 }
 
-/// With two blanks between columns, however long the name of the directory is.
+/// The table with two blanks between columns, independent of the length of the directory name.
 fn narrow(table: &str) -> String {
     regex::Regex::new(" {2,}").unwrap().replace_all(table, "  ").into_owned()
 }
 
 #[test]
-fn what_passes_ends_with_0_and_what_is_not_valid_with_2() {
+fn passing_checks_have_exit_code_0_and_invalid_files_2() {
     let good = "file: {DIR/f: {exists: true, meta: {tags: [a, b]}}}\n";
     let dir = place(&[
         ("good/a.yml", good),
@@ -136,7 +135,7 @@ fn what_passes_ends_with_0_and_what_is_not_valid_with_2() {
 }
 
 #[test]
-fn it_is_run_again_until_all_pass() {
+fn checks_are_repeated_until_all_pass() {
     let text = r#"command: {count: {exec: "echo x >> DIR/n; test $(wc -l < DIR/n) -ge 3", exit-status: 0}}"#;
     let dir = place(&[("goss.yml", text)]);
     let (answer, talk, exit) = check(dir.path(), "--file DIR/goss.yml --retry-timeout 10m --sleep 1ms");
@@ -144,7 +143,7 @@ fn it_is_run_again_until_all_pass() {
         (answer.as_str(), exit),
         ("1 assertion passed, 0 failed, 0 unknown, 0 skipped; took TIME; try 3\n", Exit::Done)
     );
-    assert_eq!(talk.matches("1 failed, 0 unknown; again in").count(), 2, "{talk}");
+    assert_eq!(talk.matches("1 failed, 0 unknown; next attempt in").count(), 2, "{talk}");
     let never = "command: {never: {exec: \"false\", exit-status: 0}}";
     let dir = place(&[("goss.yml", never)]);
     assert_eq!(check(dir.path(), "--file DIR/goss.yml --retry-timeout 5ms --sleep 1ms").2, Exit::No);
