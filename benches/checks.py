@@ -1,4 +1,4 @@
-"""On the host of benches/checks.rs: makes what is to be checked, and times one command. Prints JSON."""
+"""Runs on the host of benches/checks.rs: creates the checked objects, and times one command. Prints JSON."""
 
 import hashlib
 import json

@@ -1,6 +1,7 @@
-//! How fast checks are run, beside goss and testinfra in the same run, on one real host: 100 checks (60 files with sha256, 20
-//! services, 20 ports), and 1000 files with sha256. `make bench-checks`, as root. goss is taken from this machine's PATH,
-//! testinfra from the host's image (`REMOOR_LAB_PACKAGES`); a peer that is not there is named and left out.
+//! The speed of checks, compared with goss and testinfra in the same run, on one real host: 100
+//! checks (60 files with sha256, 20 services, 20 ports), and 1000 files with sha256. `make
+//! bench-checks`, as root. goss is taken from this machine's PATH, testinfra from the host's image
+//! (`REMOOR_LAB_PACKAGES`). A missing tool is named and left out.
 
 mod figures;
 #[path = "../tests/lab/mod.rs"]
@@ -15,10 +16,10 @@ const HOST: &str = "h1";
 const COMMAND: &str = "make bench-checks";
 const SCRIPT: &str = include_str!("checks.py");
 const PEAK: &str = include_str!("peak.py");
-/// A figure is the middle of so many.
+/// A figure is the median of this many runs.
 const ROUNDS: &str = "15";
 
-/// Of one command, that many times over.
+/// The times of one command over all rounds.
 struct Times {
     median: u64,
     least: u64,

@@ -1,6 +1,7 @@
-//! How fast the engine decides: 1000 nodes lose the network together and all come back drifted within one minute, once with
-//! a breaker that never opens, once with the default one, which opens and is resumed by a person. Time is simulated; what
-//! is measured is the time inside `Manager::step`. `cargo bench --bench engine`.
+//! The speed of the engine's decisions: 1000 nodes lose the network together, and all come back
+//! drifted within one minute, once with a breaker that never trips, once with the default one,
+//! which trips and is resumed by an operator. Time is simulated; the bench measures the time inside
+//! `Manager::step`. `cargo bench --bench engine`.
 
 mod figures;
 
@@ -13,11 +14,11 @@ const NODES: u64 = 1_000;
 const GROUPS: u64 = 20;
 const EPOCH: u64 = 1_000_000;
 const SECOND: u64 = 1_000;
-/// When the network fails, when it is there again, and when somebody resumes after a breaker opened.
+/// When the network fails, when it returns, and when an operator resumes after a breaker tripped.
 const LOST_S: u64 = 30;
 const BACK_S: u64 = LOST_S + 75;
 const RESUMED_S: u64 = BACK_S + 300;
-/// Far more than the budgets of the defaults need.
+/// Far more than the default budgets need.
 const PATIENCE_S: u64 = 3_600;
 const COMMAND: &str = "cargo bench --bench engine";
 
@@ -32,9 +33,9 @@ struct Fleet {
     bad: NodeDigest,
     steps: Vec<Duration>,
     busy_max: usize,
-    /// The most of one group at once.
+    /// The maximum of one group at once.
     group_max: usize,
-    /// Jobs that began while a breaker was open.
+    /// Jobs that began while a breaker was tripped.
     broken: usize,
 }
 
@@ -181,7 +182,8 @@ impl Fleet {
                     self.broken += usize::from(breaker);
                     self.count();
                 }
-                // As the manager's loop does it: every entry is news, and the own ones are answered.
+                // As in the manager's loop: every entry is an event, and the manager's own
+                // proposals are answered.
                 self.step(Event::Changed);
                 self.step(Event::Proposed { about, applied: Some(applied) });
             }
@@ -242,7 +244,7 @@ impl Fleet {
     }
 }
 
-/// One run, and what is wrong with it.
+/// One run, and its faults.
 struct Run {
     mean: Duration,
     late: Duration,
@@ -344,6 +346,6 @@ fn main() -> std::process::ExitCode {
     if faults.is_empty() {
         return std::process::ExitCode::SUCCESS;
     }
-    println!("not whole: {faults:?}");
+    println!("faults: {faults:?}");
     std::process::ExitCode::FAILURE
 }

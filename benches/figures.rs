@@ -1,8 +1,8 @@
-//! One row of the table of figures, and where the benches leave theirs for `make bench` to print as one table.
+//! One row of the table of figures, and the files from which `make bench` prints them as one table.
 
 use std::fmt::Write as _;
 
-/// What was asked for and what was found.
+/// The target and the result.
 pub struct Figure {
     pub what: &'static str,
     pub wanted: &'static str,
@@ -11,13 +11,13 @@ pub struct Figure {
     pub command: &'static str,
 }
 
-/// Prints the rows and leaves them in the build directory's `tmp`, as `figures-NAME.md`.
+/// Prints the rows and writes them to the build directory's `tmp`, as `figures-NAME.md`.
 pub fn publish(name: &str, figures: &[Figure]) {
     let mut rows = String::new();
     for figure in figures {
         let Figure { what, wanted, found, met, command } = figure;
         let mark = if *met { "" } else { " **missed**" };
-        let _ = writeln!(rows, "| {what} | {wanted} | {found}{mark} | `{command}` |"); // a String takes everything
+        let _ = writeln!(rows, "| {what} | {wanted} | {found}{mark} | `{command}` |"); // writing to a String never fails
     }
     print!("{rows}");
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("figures-{name}.md"));

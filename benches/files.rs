@@ -1,6 +1,7 @@
-//! How fast files are digested: 20,000 of 2 KiB, all of them read with their content in the page cache and without, and none read
-//! because none changed; and 1 GiB in files of the largest size that is hashed. Beside it, in the same run, the tools that do
-//! the like, each with one process for all files. And what it costs to watch them. `cargo bench --bench files`.
+//! The speed of file digests: 20,000 files of 2 KiB, read with and without their content in the
+//! page cache, and not read because none changed; and 1 GiB in files of the maximum size that is
+//! hashed. Compared in the same run with similar tools, each with one process for all files. Also
+//! the cost of watching the files. `cargo bench --bench files`.
 
 mod figures;
 mod watched;
@@ -19,9 +20,9 @@ const SMALL: usize = 20_000;
 const SMALL_BYTES: usize = 2 << 10;
 const FOLDERS: usize = 200;
 const LARGE: usize = 64;
-/// A figure is the middle of so many.
+/// A figure is the median of this many runs.
 const ROUNDS: usize = 5;
-/// After a write a file is not trusted to be known until its clock has moved on.
+/// After a write a file is only trusted as unchanged once its clock has advanced.
 const SETTLED: Duration = Duration::from_secs(2);
 const COMMAND: &str = "cargo bench --bench files";
 
@@ -30,7 +31,7 @@ struct Place {
 }
 
 impl Place {
-    /// Directories of files, each of its own content.
+    /// Creates directories of files, each with its own content.
     fn new() -> std::io::Result<Self> {
         let place = Self { dir: tempfile::Builder::new().prefix("files").tempdir_in(env!("CARGO_TARGET_TMPDIR"))? };
         for n in 0..SMALL {
@@ -71,7 +72,7 @@ impl Place {
     }
 }
 
-/// A service that has a folder and all below it.
+/// A service that contains a folder and all below it.
 fn manifest(dir: &str) -> Manifest {
     let service = ServiceManifest { name: "bench".into(), files: vec![format!("{dir}/")], ..Default::default() };
     Manifest { services: vec![service], ..Manifest::default() }
@@ -82,14 +83,14 @@ fn filled(n: usize, bytes: usize) -> Vec<u8> {
     line.bytes().cycle().take(bytes).collect()
 }
 
-/// Takes the contents of `files` out of the page cache; directories and inodes stay.
+/// Removes the contents of `files` from the page cache; directories and inodes stay.
 fn forget(files: &[PathBuf]) {
     for file in files.iter().filter_map(|path| File::open(path).ok()) {
-        let _ = fadvise(&file, 0, None, Advice::DontNeed); // then it is warm, and slower than it could be told
+        let _ = fadvise(&file, 0, None, Advice::DontNeed); // on failure the cache stays warm
     }
 }
 
-/// The middle of several times, in seconds; `before` is not measured.
+/// The median of several times, in seconds; `before` is not measured.
 fn middle(mut before: impl FnMut(), mut what: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
@@ -109,14 +110,15 @@ fn whole(digest: &NodeDigest, entries: usize) {
     assert_eq!(service.entries.len(), entries);
 }
 
-/// Seconds that a peer takes, or why it was not measured. It is told its files on standard input, or by `arguments` alone.
+/// The seconds that another tool takes, or None with a printed reason. It gets its files on
+/// standard input, or by `arguments` alone.
 fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Option<f64> {
     let list: Vec<u8> = files.iter().flat_map(|f| [f.as_os_str().as_encoded_bytes(), b"\0"].concat()).collect();
     let mut worked = true;
     let took = middle(
         || (),
         || {
-            // One process for as many files as its arguments have room for.
+            // One process for as many files as fit into its arguments.
             let mut all = Command::new("xargs");
             let all = all.args(["-0", program]).args(arguments).stdin(Stdio::piped());
             worked &= all.stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok_and(|mut child| {
@@ -132,7 +134,7 @@ fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Opt
     worked.then_some(took)
 }
 
-/// `aide --check` of the small files, by the attributes that a digest has.
+/// `aide --check` of the small files, for the attributes that a digest has.
 fn aide(place: &Place) -> Option<f64> {
     let (dir, small) = (place.dir.path().display().to_string(), place.path("small"));
     let settings = format!(
@@ -193,7 +195,8 @@ fn small(place: &Place) -> Vec<Figure> {
     }]
 }
 
-/// A single file of 1 GiB is told as too large, so it is 64 of the largest that are hashed. One thread of each: `openssl` has one.
+/// A single file of 1 GiB is reported as too large, so the bench uses 64 files of the maximum size.
+/// One thread each: `openssl` has one.
 fn large(place: &Place) -> Vec<Figure> {
     let (key, files) = ([7; 32], place.files("large"));
     let one_by_one: Vec<Manifest> = (0..LARGE)

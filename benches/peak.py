@@ -1,6 +1,6 @@
-"""The most that one command has resident, in KiB, of so many runs.
+"""The maximum resident memory of one command, in KiB, for each of several runs.
 
-What the kernel tells of a process counts the one that it was split off from, too. So this one is small: `python3 -I -S`."""
+The kernel's value for a process includes the process that forked it. So this one is small: `python3 -I -S`."""
 
 import os
 import sys

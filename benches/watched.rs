@@ -1,5 +1,5 @@
-//! What an agent at rest costs that watches many files: in a process of its own, as a part of `benches/files.rs`, with the agent's
-//! own watcher and pass and nothing else of it, over one interval.
+//! The cost at rest of an agent that watches many files. It runs in its own process, started by
+//! `benches/files.rs`, with only the agent's watcher and digest pass, over one interval.
 
 use remoor::files::let_go;
 use remoor::files::{Cache, Servers, digest_beside, directories, watch};
@@ -10,26 +10,26 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The agent's own, by default; in it falls one pass.
+/// The default interval of the agent, which contains one pass.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// So long after a pass the agent gives memory back.
+/// The time after a pass at which the agent returns memory.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The first argument of the process that watches; the others are the folder and how many entries it has.
+/// The first argument of the watching process; the others are the folder and its number of entries.
 const WATCH: &str = "--watched";
-/// Of the kernel's times in `/proc`.
+/// The unit of the kernel's times in `/proc`.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// As the process told it.
+/// The result as printed by the process.
 pub struct Cost {
-    /// Of one core.
+    /// Percent of one core.
     pub percent: f64,
-    /// Resident when the interval ends, in MB.
+    /// Resident memory when the interval ends, in MB.
     pub rest: f64,
-    /// And at most within it.
+    /// The maximum during the interval, in MB.
     pub most: f64,
 }
 
-/// Runs this program again, as one that watches `dir` and all below it.
+/// Runs this program again as a process that watches `dir` and all below it.
 pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
     let this = std::env::current_exe().ok()?;
     let told = Command::new(this).args([WATCH, dir, &entries.to_string()]).output().ok()?;
@@ -38,7 +38,7 @@ pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
     Some(Cost { percent: numbers.next()?, rest: numbers.next()?, most: numbers.next()? })
 }
 
-/// If this process is that other one, all that it does; else nothing.
+/// Does the whole work if this process is the watching one; otherwise returns false.
 pub fn is_watcher(manifest: impl Fn(&str) -> Manifest) -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, first, dir, entries, ..] = &arguments[..] else { return false };
@@ -54,7 +54,7 @@ pub fn is_watcher(manifest: impl Fn(&str) -> Manifest) -> bool {
 fn rest(manifest: &Manifest, entries: usize) -> io::Result<()> {
     let mut watcher = watch(directories(manifest, &Servers::now()), drop).map_err(io::Error::other)?;
     let mut cache = Cache::default();
-    // In a thread that goes with its stack, as the agent does it.
+    // In a thread whose stack is freed with it, as in the agent.
     let mut pass = || {
         let servers = Servers::now();
         watcher.set(directories(manifest, &servers));
@@ -68,7 +68,7 @@ fn rest(manifest: &Manifest, entries: usize) -> io::Result<()> {
     };
     pass();
     let (began, before) = (Instant::now(), ticks()?);
-    fs::write("/proc/self/clear_refs", "5")?; // the most from now on
+    fs::write("/proc/self/clear_refs", "5")?; // resets the peak
     thread::sleep(INTERVAL / 2);
     pass();
     thread::sleep(INTERVAL.saturating_sub(began.elapsed()));
@@ -78,10 +78,10 @@ fn rest(manifest: &Manifest, entries: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Processor time of this process, those of its threads that have ended included.
+/// Processor time of this process, including its ended threads.
 fn ticks() -> io::Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name in brackets may hold blanks.
+    // The name in brackets may contain blanks.
     let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     Ok(after.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum())
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes target/tools/remoor-previous: the program of the commit that is named, for the test of two versions in one cluster
-# (tests/it/versions.rs). Where it can't be made that test is skipped, and it says in capitals why.
+# Builds target/tools/remoor-previous: the program of the given commit, for the test of two versions
+# in one cluster (tests/it/versions.rs). If it can't be built, that test is skipped, with the reason
+# in capitals.
 set -eu
 cd "$(dirname "$0")/.."
 commit=$1
@@ -24,14 +25,16 @@ clear_away
 mkdir "$program.src"
 git archive --output "$program.tar" "$commit"
 tar -C "$program.src" -xf "$program.tar"
-# In a target directory of its own: in this one cargo takes the package for the same, tells the two by the age of the files, and
-# may hand out the other's program. What both depend on is copied, where it is there; an example makes it the same features.
+# In a separate target directory. In this one cargo treats both packages as the same, distinguishes
+# them by the age of the files, and may return the wrong program. Common dependencies are copied if
+# they exist; an example causes the same features.
 built=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p "$program.build/debug/deps"
 if [ -d "$built/deps" ]; then
     cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
     rm -rf "$program.build"/debug/.fingerprint/remoor-* "$program.build"/debug/.fingerprint/base2histogram-*
-    # Libraries only, which are whole once they have their name: the fuzz targets may be compiled there meanwhile.
+    # Only libraries, which are complete once they have their name: the fuzz targets may be compiled
+    # there at the same time.
     find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' \
         \( -name 'lib*' -o -name '*.so' -o -name '*.d' \) -exec cp -a -t "$program.build/debug/deps" {} +
 fi

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Gets what the demo and the host tests need and this machine lacks, saying so first.
+# Installs what the demo and the host tests need and this machine lacks, and prints it first.
 #
-# With root, or sudo: the container tools, by the machine's package manager. Without: SSH server, nginx and etcd for loopback
-# hosts, fetched as an ordinary user's files into target/tools and installed nowhere. `tools.sh test` gets both, since the
-# tests play both; where something can't be had they say in capitals what they skip.
+# With root or sudo: the container tools, by the machine's package manager. Without: SSH server,
+# nginx and etcd for loopback hosts, downloaded as files of an ordinary user into target/tools and
+# not installed in the system. `tools.sh test` gets both, because the tests use both. If a tool is
+# not available, the tests say in capitals what they skip.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,7 +13,8 @@ say() { echo "remoor: $*" >&2; }
 
 # --- the container tools, into the system ------------------------------------------------------------------------------
 
-# Sets as_root, or fails. Asks for a password only a person at a terminal who may use sudo, and only once.
+# Sets as_root, or fails. Asks for a password only once, and only a user at a terminal who may use
+# sudo.
 may_be_root() {
     if [ "$(id -u)" = 0 ]; then as_root=""; return 0; fi
     [ "${REMOOR_HOSTS:-}" != loopback ] && has sudo || return 1
@@ -35,7 +37,8 @@ real() {
     need nsenter util-linux
     need setpriv util-linux
     need setsid util-linux
-    # The hosts bring their own; only the tests of the manager's end of SSH want one beside them.
+    # The hosts have their own sshd. Only the tests of the manager's SSH client need one on this
+    # machine.
     [ "$1" != test ] || need sshd openssh-server
     # libFuzzer is C++.
     [ "$1" != test ] || need c++ g++
@@ -50,15 +53,16 @@ real() {
     DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-# Debian's goss of trixie, which the tests of the check engine ask the same as remoor; without it they compare with its recorded
-# answers. Taken out of a root of its own, installed nowhere.
+# goss of Debian trixie. The tests of the check engine send it the same checks as remoor; without it
+# they compare with its recorded answers. It is unpacked from a separate root and not installed.
 fetch_goss() {
     has goss && return 0
     tools=${CARGO_TARGET_DIR:-target}/tools
     [ ! -x "$tools/bin/goss" ] || return 0
     mkdir -p "$tools/bin"
     say "fetching goss from Debian trixie into $tools/bin, installing nothing"
-    # In a session of its own: an mmdebstrap that fails hangs up its whole process group, and that would be make's.
+    # In a separate session: a failing mmdebstrap sends SIGHUP to its whole process group, which
+    # would include make.
     for try in 1 2 3; do
         if $as_root setsid --wait mmdebstrap --quiet --variant=extract --mode=root --include=goss trixie "$tools/goss.tar" &&
             tar -xOf "$tools/goss.tar" ./usr/bin/goss >"$tools/bin/goss.new"; then
@@ -82,7 +86,8 @@ loopback() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     mkdir -p "$tools/bin" && tools=$(cd "$tools" && pwd)
     look
-    # A machine on which nobody has asked for the lists of packages yet: they can be had in a directory of one's own.
+    # If the package lists of this machine were never downloaded, download them into a private
+    # directory.
     if [ -n "$lacking" ] && has apt-get; then
         say "fetching the lists of packages into $tools, since those of the system do not tell where to find:$lacking"
         export APT_CONFIG="$tools/apt.conf"
@@ -98,7 +103,7 @@ loopback() {
     fetch || say "they could not be fetched; next: have them installed by somebody who may:$wanted"
 }
 
-# Sets wanted: packages to fetch, and lacking: those that apt does not know here.
+# Sets wanted: packages to download, and lacking: packages that apt does not know here.
 look() {
     wanted=""
     lacking=""
@@ -128,7 +133,7 @@ lists() {
 
 fetch() {
     mkdir -p "$tools/new" "$tools/root"
-    # What an installation would bring along, as far as the machine does not have it.
+    # The dependencies that an installation would add and this machine lacks.
     closure=$(apt-get install --print-uris -qq --no-install-recommends $wanted | awk '{print $2}' | sed 's/_.*//') || return 1
     (cd "$tools/new" && apt-get download -qq $closure) || return 1
     for file in "$tools"/new/*.deb; do
@@ -140,7 +145,8 @@ fetch() {
     done
 }
 
-# A script that starts a fetched program with the fetched libraries; wherever the directory is.
+# Writes a script that starts a downloaded program with the downloaded libraries, wherever the
+# directory is.
 wrap() {
     for dir in usr/sbin usr/bin sbin bin; do
         [ -x "$tools/root/$dir/$1" ] || continue

@@ -1,7 +1,7 @@
-//! The figures of five real hosts: how soon a node that comes back has its verdict and is repaired, what the daemons cost at
-//! rest, and how often a node is logged in to. `cargo bench --bench hosts`, as root; `REMOOR_BENCH_ROUNDS` (20) says how
-//! often each thing is done. What is measured comes from the program's own journal; the harness adds the moment at which it
-//! plugs a cable in again.
+//! The figures of five real hosts: how soon a returning node has its verdict and is repaired, what
+//! the daemons cost at rest, and how often managers log in to a node. `cargo bench --bench hosts`,
+//! as root; `REMOOR_BENCH_ROUNDS` (20) is the number of repetitions. The values come from the
+//! program's own journal; the harness adds the moment at which it reconnects a cable.
 
 #[path = "../figures.rs"]
 mod figures;
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         "{}; {count} rounds; defaults, but flap-count: 1000 (3), so that so many absences are not flapping",
         Lab::describe()
     );
-    println!("and sshd's LogLevel VERBOSE on the workers, so that it tells of each TCP connection");
+    println!("and sshd's LogLevel VERBOSE on the workers, so that it logs each TCP connection");
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "bench".into());
     let hosts = Lab::up(&name, &five::HOSTS)?;
     hosts.give_identity(&five::MASTERS)?;

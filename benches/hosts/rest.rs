@@ -1,5 +1,5 @@
-//! What the daemons cost when nothing happens: resident memory and processor time from `/proc`, over a time in which
-//! nobody asks them anything.
+//! The cost of the daemons at rest: resident memory and processor time from `/proc`, over a time
+//! without queries.
 
 use crate::lab::cluster::Cluster;
 use crate::lab::five;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     rss_kb: u64,
-    /// Of the process itself, and of what it started and waited for.
+    /// Of the process itself, and of its ended children.
     own_ms: u64,
     children_ms: u64,
     over: Duration,
 }
 
-/// The dearest agent and the dearest manager.
+/// The most expensive agent and the most expensive manager.
 #[derive(Debug, Clone, Default)]
 pub struct Rest {
     pub agent: Cost,
@@ -30,7 +30,7 @@ impl Cost {
         self.rss_kb as f64 / 1024.0
     }
 
-    /// Of one core, by the process itself.
+    /// Percent of one core, by the process itself.
     pub fn percent(&self) -> f64 {
         percent(self.own_ms, self.over)
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Rest {
     }
 }
 
-/// Watches all five daemons at once.
+/// Measures all five daemons at once.
 pub fn measure(cluster: &Cluster, time: Duration) -> Result<Rest> {
     let pids = five::HOSTS.map(|host| {
         let all = cluster.lab.processes(host);

@@ -1,5 +1,5 @@
-//! Absences, and what the journal says of their ends. Between the return of a host and the end of what is measured, the
-//! journal is asked once a second, so that asking costs nothing that shows.
+//! Absences, and their ends in the journal. Between the return of a host and the end of the
+//! measurement, the journal is queried once a second, so that the queries cost nothing visible.
 
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::wait_for;
@@ -9,10 +9,11 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const CUT: Duration = Duration::from_secs(75);
-/// How much later the second worker of a round is cut: the first is repaired before it comes back.
+/// How much later the second worker of a round is cut off: the first is repaired before the second
+/// comes back.
 const LATER: Duration = Duration::from_secs(37);
 
-/// Milliseconds, one for each round.
+/// Milliseconds, one value for each round.
 #[derive(Debug, Default)]
 pub struct Times(Vec<u64>);
 
@@ -49,13 +50,13 @@ impl fmt::Display for Times {
 pub struct Repair {
     /// From the leader's alive event.
     pub rejoin_ms: u64,
-    /// From the moment the cable was back.
+    /// From the moment at which the cable was reconnected.
     pub cable_ms: u64,
-    /// That the host's sshd saw between the verdict and the end of the job.
+    /// Connections that the host's sshd saw between the verdict and the end of the job.
     pub connections: usize,
 }
 
-/// A short cut without drift: from the leader's alive event to the verdict.
+/// A short cut without drift. Returns the time from the leader's alive event to the verdict.
 pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     let no = next_absence(cluster, host)?;
     cluster.lab.cut(host)?;
@@ -70,7 +71,8 @@ pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     Ok(at(journal.concluded(no))? - at(journal.returned(no))?)
 }
 
-/// Both workers, each cut for 75 s and changed meanwhile, half a cut apart: no repair waits for the other's.
+/// Cuts off both workers for 75 s each and changes them meanwhile, half a cut apart, so that no
+/// repair waits for the other.
 pub fn repairs(cluster: &Cluster, count: usize) -> Result<Vec<Repair>> {
     let mut done = Vec::new();
     while done.len() < count {
@@ -118,7 +120,7 @@ impl Cut {
     }
 }
 
-/// What the journal has of one host since a moment.
+/// The journal of one host since a moment.
 struct Journal(Vec<Value>);
 
 impl Journal {
@@ -140,7 +142,7 @@ impl Journal {
         }
     }
 
-    /// What happened when, in milliseconds since the cable was back.
+    /// Prints the events with their times, in milliseconds since the cable was reconnected.
     fn tell(&self, host: &str, since: u64) {
         let steps: Vec<String> = self
             .0

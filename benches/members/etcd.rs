@@ -1,4 +1,4 @@
-//! Three members of Debian's etcd on this machine, as `tests/tools.sh test` fetches it.
+//! Three members of Debian's etcd on this machine, as `tests/tools.sh test` installs it.
 
 use crate::load::{Http, Request, Target};
 use anyhow::{Context, Result, bail};
@@ -17,14 +17,14 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Where the program is; None: it is not installed.
+    /// The path of the program. None: it is not installed.
     pub fn program() -> Option<PathBuf> {
         let path = std::env::var("PATH").unwrap_or_default();
         path.split(':').map(|dir| Path::new(dir).join("etcd")).find(|file| file.is_file())
     }
 
     pub fn up(program: &Path, dir: &Path) -> Result<Self> {
-        // Held together, so that none is given twice.
+        // All ports are held at the same time, so that none is given twice.
         let held = (0..2 * MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
         let ports = held.iter().map(|l| Ok(l.local_addr()?.port())).collect::<std::io::Result<Vec<u16>>>()?;
         drop(held);
@@ -51,7 +51,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// The member that leads, once there is one.
+    /// The leading member, once there is one.
     pub async fn leader(&self) -> Result<Target> {
         let status = Request::json("POST", "/v3/maintenance/status", "{}");
         let begun = Instant::now();
@@ -74,7 +74,7 @@ impl Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         for member in &mut self.members {
-            let _ = member.kill(); // gone already is as good
+            let _ = member.kill(); // it may have ended already
             let _ = member.wait();
         }
     }

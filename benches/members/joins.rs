@@ -1,5 +1,6 @@
-//! A thousand nodes join one manager, over TLS with keys and certificates of their own, each dialled back, as `remoor join` does it; no agent of
-//! theirs begins. A manager lets one address join twenty times and then once a second, so each comes from one of its own.
+//! A thousand nodes join one manager over TLS, each with its own key and certificate and each
+//! dialled back, like `remoor join` does. No agent starts. A manager accepts twenty joins from one
+//! address and then one a second, so each node uses its own address.
 
 use crate::COMMAND;
 use crate::figures::Figure;
@@ -60,7 +61,7 @@ pub fn thousandth(runtime: &Runtime) -> Result<Figure> {
 }
 
 fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
-    // Of this machine, too: gossip dials whom it misses.
+    // Also an address of this machine, because gossip dials missing nodes.
     let address = Ipv4Addr::from(0x7f60_0000 + number);
     Ok(JoinRequest {
         secret: Secret::default(),
@@ -81,7 +82,7 @@ fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
     })
 }
 
-/// Passes each connection on from another address of this machine.
+/// Forwards each connection from another address of this machine.
 async fn relay_from_everywhere(relay: TcpListener, to: SocketAddr) {
     let mut number = 0;
     while let Ok((mut client, _)) = relay.accept().await {

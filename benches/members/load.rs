@@ -1,5 +1,6 @@
-//! Clients that ask the next thing as soon as the last one was answered, the same for remoor and for etcd: HTTP/1.1 on one
-//! connection each, over a socket of this machine or TCP, with nothing in them but what that takes.
+//! Clients that send the next request as soon as the last one was answered, the same for remoor and
+//! etcd: HTTP/1.1 on one connection each, over a Unix socket or TCP, with no more overhead than
+//! that needs.
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ impl Http {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// The body of an answer that says yes.
+    /// The body of a successful answer.
     pub async fn ask(&mut self, what: &Request) -> Result<Vec<u8>> {
         tokio::time::timeout(WITHIN, self.exchange(what)).await.context("no answer in time")?
     }
@@ -70,7 +71,7 @@ impl Http {
     }
 }
 
-/// A request as it goes over the wire.
+/// A request in its wire form.
 #[derive(Debug, Clone)]
 pub struct Request(Vec<u8>);
 
@@ -85,7 +86,7 @@ impl Request {
     }
 }
 
-/// What so many clients got through.
+/// The throughput of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub per_second: f64,
@@ -100,7 +101,7 @@ impl std::fmt::Display for Load {
     }
 }
 
-/// Lets so many clients ask the same for so long. A request that is refused ends it.
+/// Lets this many clients send the same request for this long. A rejected request is an error.
 pub async fn run(target: &Target, request: &Request, clients: usize, lasts: Duration) -> Result<Load> {
     let begun = Instant::now();
     let tasks: Vec<_> = (0..clients)

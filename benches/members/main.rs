@@ -1,7 +1,8 @@
-//! The figures of managers: how long nobody answers when the leader dies or goes, how many decisions a second they take beside
-//! Debian's etcd in the same run, and how long the thousandth node waits. Real processes on this machine's loopback, any
-//! user. `make bench-members`; `REMOOR_BENCH_ROUNDS` (15) says how often the leader dies, `REMOOR_BENCH_ONLY=failover,writes`
-//! which parts are measured.
+//! The figures of managers: how long no manager answers when the leader dies or leaves, how many
+//! decisions a second they make compared with Debian's etcd in the same run, and how long the
+//! thousandth node waits. Real processes on the loopback of this machine, any user. `make
+//! bench-members`; `REMOOR_BENCH_ROUNDS` (15) is the number of leader failures,
+//! `REMOOR_BENCH_ONLY=failover,writes` selects parts.
 
 mod etcd;
 #[path = "../figures.rs"]
@@ -23,7 +24,7 @@ use tokio::runtime::Runtime;
 
 const COMMAND: &str = "make bench-members";
 const NAMES: [&str; 3] = ["m1", "m2", "m3"];
-/// A value is so much longer than the one before it.
+/// The difference between two successive values.
 const UNIT_MS: u64 = 20_000;
 
 fn main() -> Result<()> {
@@ -79,7 +80,7 @@ impl Managers {
     }
 
     fn all_vote(&self) {
-        until("three vote", || {
+        until("three are voters", || {
             let status = self.status()?;
             let votes = |n: &&Value| {
                 matches!(n["manager_state"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive"
@@ -96,7 +97,8 @@ impl Managers {
     }
 }
 
-/// One client that writes longer and longer announcements, one after the other, to whoever takes them.
+/// One client that writes longer and longer announcements, one after the other, to any manager that
+/// accepts them.
 struct Writer {
     targets: Vec<Target>,
     open: Option<Http>,
@@ -111,7 +113,7 @@ impl Writer {
         Self { targets, open: None, at: 0, tried: 1_000, acked: 0 }
     }
 
-    /// Until one is acknowledged.
+    /// Repeats until one is acknowledged.
     async fn write(&mut self) {
         loop {
             self.tried += 1;
@@ -137,7 +139,8 @@ impl Writer {
     }
 }
 
-/// The leader is killed while one client writes; until its next write is acknowledged by another manager.
+/// The leader is killed while one client writes. Measures the time until another manager
+/// acknowledges its next write.
 fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     let mut managers = Managers::up()?;
     let (mut took, mut lost) = (Vec::new(), 0);
@@ -154,10 +157,10 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         let acked = writer.acked;
         managers.daemons[leader].kill();
         let killed = Instant::now();
-        // What was acknowledged last before the kill, or what came after it.
+        // This write may have been acknowledged before the kill or after it.
         runtime.block_on(writer.write());
         took.push(killed.elapsed());
-        let held = until("who leads now tells", || held(&managers.status()?));
+        let held = until("the new leader answers", || held(&managers.status()?));
         lost += usize::from(held < acked.max(writer.acked) || held > writer.tried);
         println!("fail-over {}: {} ms, held {held}, acknowledged {}", round + 1, took[round].as_millis(), writer.acked);
         tried = writer.tried;
@@ -182,14 +185,15 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     })
 }
 
-/// Which value the register m1 has.
+/// The value of the register m1.
 fn held(status: &Value) -> Option<u64> {
     let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m1")?;
     let (from, until) = (node["maintenance"]["from"].as_u64()?, node["maintenance"]["until"].as_u64()?);
     Some((until - from + UNIT_MS / 2) / UNIT_MS)
 }
 
-/// The leader is demoted while one client writes at a manager that stays: its longest wait for an acknowledgement.
+/// The leader is demoted while one client writes at a manager that stays. Measures the client's
+/// longest wait for an acknowledgement.
 fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     let managers = Managers::up()?;
     let mut gaps = Vec::new();
@@ -211,13 +215,13 @@ fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         let ordered = Instant::now();
         let out = managers.daemons[stays].ask(&["demote", NAMES[leader], "--no-wait"]);
         ensure!(out.status.success(), "{out:?}");
-        until("another one leads and the old one is out", || {
+        until("another manager leads and the old one has left", || {
             let status = managers.status()?;
             let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == NAMES[leader])?;
             (node["manager_state"] == "worker").then_some(())
         });
         std::thread::sleep(Duration::from_secs(1));
-        let _ = stop.send(()); // it listens until it is told
+        let _ = stop.send(()); // the receiver may have ended
         let acked = runtime.block_on(writing)?;
         let longest = |after: bool| {
             let pairs = acked.windows(2).filter(|pair| (pair[1] >= ordered) == after);
@@ -246,7 +250,7 @@ fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
     })
 }
 
-/// Decisions of clients at the leader, and puts at etcd's leader, in turn on the same disk.
+/// Decisions at the leader and puts at etcd's leader, alternately on the same disk.
 fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
     const TURNS: usize = 3;
     const LASTS: Duration = Duration::from_secs(5);
@@ -274,7 +278,7 @@ fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
         let others: Vec<Load> = others.into_iter().map(middle).collect();
         let told = beside.puts.iter().zip(&others).map(|((name, _), load)| format!("; {name} {load}"));
         let against = if others.is_empty() { "; etcd is NOT INSTALLED HERE".to_owned() } else { told.collect() };
-        // Judged by the better of etcd's two ways, also where that is the one that has to be switched on.
+        // Compared with the better of etcd's two APIs, even if that one is not enabled by default.
         let best = others.into_iter().max_by(|a, b| a.per_second.total_cmp(&b.per_second));
         let met = best.is_some_and(|best| found.per_second >= times * best.per_second && found.p99 <= best.p99);
         figures.push(Figure { what, wanted, found: format!("{found}{against}"), met, command: COMMAND });
@@ -290,7 +294,7 @@ fn middle(mut loads: Vec<Load>) -> Load {
 struct Beside {
     _etcd: Option<etcd::Etcd>,
     leader: Target,
-    /// How a put is said, in each of its APIs.
+    /// The put request in each of its APIs.
     puts: Vec<(&'static str, Request)>,
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Puts a Debian package and all that it needs into a directory, installing nothing: debs.sh DIRECTORY PACKAGE.
+# Puts a Debian package and all its dependencies into a directory, without installation: debs.sh
+# DIRECTORY PACKAGE.
 set -eu
 dir=$1 package=$2
 if ! apt-cache show "$package" >/dev/null 2>&1; then
@@ -9,7 +10,7 @@ fi
 rm -rf "$dir.new"
 mkdir -p "$dir.new/debs"
 cd "$dir.new/debs"
-# What an installation would bring along, and the package itself where it is installed.
+# The dependencies that an installation would add, and the package itself if it is installed.
 wanted=$(apt-get install --reinstall --print-uris -qq --no-install-recommends "$package" | awk '{print $2}' | sed 's/_.*//')
 apt-get download -qq -o APT::Sandbox::User=root $wanted
 for file in *.deb; do

@@ -1,4 +1,4 @@
-"""The 20 tasks of benches/playbooks in pyinfra's words."""
+"""The 20 tasks of benches/playbooks for pyinfra."""
 
 from pyinfra import host
 from pyinfra.operations import files, server
@@ -11,7 +11,7 @@ for n in range(1, 6):
     if n > 1:
         files.put(name=f"copy {n}", src="copy", dest=f"{own}/d{n}/copy", mode="644")
     else:
-        # Lines come to this one later: it is only to be there.
+        # The task that adds lines comes later; this file must only exist.
         server.shell(name="copy 1", commands=[f"test -e {own}/d1/copy || echo 'a copied line' > {own}/d1/copy"])
 for n in range(1, 6):
     files.template(name=f"template {n}", src="template.j2", dest=f"{own}/d{n}/template", mode="644", port=n)

@@ -1,5 +1,6 @@
-//! The same 20 tasks on this machine itself, without a login: remoor, CFEngine's cf-agent and Puppet's apply. Both come as
-//! Debian packages into a directory below target, installed nowhere; one that can't be had is named and left out.
+//! The same 20 tasks on this machine itself, without a login: remoor, CFEngine's cf-agent and
+//! `puppet apply`. Both come as Debian packages into a directory below target and are not installed
+//! in the system. A missing one is named and left out.
 
 use crate::node::Node;
 use crate::{Cost, Spread, tools, well};
@@ -15,14 +16,14 @@ const DEBS: &str = include_str!("debs.sh");
 const PEAK: &str = include_str!("../peak.py");
 const CFENGINE: &str = "cfengine3";
 const PUPPET: &str = "puppet-agent";
-/// By which it keeps its keys, locks and state somewhere else than in the system.
+/// Makes it keep its keys, locks and state outside the system directories.
 const CFENGINE_DIR: &str = "CFENGINE_TEST_OVERRIDE_WORKDIR";
 
-/// What a tool costs here, when nothing is to be changed.
+/// The cost of a tool here when nothing changes.
 pub struct Local {
     pub name: &'static str,
     pub wall: Spread,
-    /// Of its largest process.
+    /// Memory of its largest process.
     pub mb: Option<f64>,
 }
 
@@ -61,16 +62,17 @@ fn run(node: &Node, name: &'static str, command: fn(&Node) -> Command, rounds: u
     Ok(Local { name, wall, mb })
 }
 
-/// By a small process: what the kernel tells of one counts the one that it was split off from, too.
+/// Measured from a small process, because the kernel's value for a process includes the one that
+/// forked it.
 fn peak(node: &Node, command: &Command) -> Result<f64> {
     let mut small = node.command("python3");
     small.args(["-I", "-S", "-c", PEAK, "1"]).arg(command.get_program()).args(command.get_args());
     small.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let said = well(&mut small)?;
-    Ok(said.trim().parse::<f64>().with_context(|| format!("no number: {said}"))? / 1024.0)
+    Ok(said.trim().parse::<f64>().with_context(|| format!("not a number: {said}"))? / 1024.0)
 }
 
-/// Where a package is, with all that it needs, and without its installation.
+/// The directory of a package with all its dependencies, without installation.
 fn root(package: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("playbook-peers-debs").join(package)
 }
@@ -85,7 +87,7 @@ fn have(package: &str) -> Result<()> {
     well(Command::new("sh").args(["-c", DEBS, "debs.sh"]).arg(&dir).arg(package)).map(drop)
 }
 
-/// A program of a package, which finds the libraries that came with it.
+/// A program of a package, with the libraries of the package.
 fn of(node: &Node, package: &str, program: &str) -> Command {
     let root = root(package);
     let mut libraries = vec![root.join("usr/lib")];
@@ -102,7 +104,8 @@ fn make_cfengine(node: &Node) -> Result<()> {
     let (policy, work) = (node.path("policy.cf"), node.path("cfengine"));
     fs::write(&policy, POLICY.replace("OWN", &own))?;
     fs::set_permissions(&policy, fs::Permissions::from_mode(0o600))?;
-    // It has its policies checked by a program in there. No other one is there, so that nothing is started for good.
+    // It runs a program in this directory to check its policies. No other program is there, so that
+    // no permanent process starts.
     fs::create_dir_all(work.join("bin"))?;
     fs::set_permissions(&work, fs::Permissions::from_mode(0o700))?;
     symlink(root(CFENGINE).join("usr/bin/cf-promises"), work.join("bin/cf-promises"))?;
@@ -112,7 +115,7 @@ fn make_cfengine(node: &Node) -> Result<()> {
 fn cfengine(node: &Node) -> Command {
     let mut command = of(node, CFENGINE, "cf-agent");
     command.env(CFENGINE_DIR, node.path("cfengine"));
-    // Also when it has just been run.
+    // Also if it has just run.
     command.args(["--no-lock", "--file"]).arg(node.path("policy.cf"));
     command
 }
@@ -127,7 +130,7 @@ fn puppet(node: &Node) -> Command {
     let ruby = root(PUPPET).join("usr/lib/ruby");
     let mut command = of(node, PUPPET, "ruby");
     let mut paths = vec![ruby.join("vendor_ruby")];
-    // The version's own, and the architecture's.
+    // The directories of the version and of the architecture.
     paths.extend(below(&ruby).filter(|path| is_version(path)));
     for dir in of_architectures(&root(PUPPET).join("usr/lib")) {
         paths.extend(
@@ -148,7 +151,7 @@ fn below(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// As `x86_64-linux-gnu`.
+/// Such as `x86_64-linux-gnu`.
 fn of_architectures(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     below(dir).filter(|path| path.to_string_lossy().contains("-linux-"))
 }

@@ -1,9 +1,10 @@
-//! How fast a playbook is done: 20 tasks on 1, 5, 20 and 50 hosts, the first time and when nothing is to be changed, looking
-//! only, by a long way, and on this machine itself, beside `ssh host true` and the tools that do the like, in the same run. The
-//! hosts are addresses of this machine's loopback with sshds, keys and homes of their own; nothing of the machine is changed.
-//! `make bench-playbooks`, as any user; `REMOOR_BENCH_ROUNDS` (5) says how often, `REMOOR_BENCH_HOSTS` (50) on
-//! how many hosts at most. Peers come by pip and as Debian packages into
-//! directories below target; one that can't be had is named and left out.
+//! The speed of a playbook: 20 tasks on 1, 5, 20 and 50 hosts, for the first time and without
+//! changes, in check mode, over a slow link, and on this machine itself, compared with `ssh host
+//! true` and similar tools in the same run. The hosts are addresses of this machine's loopback with
+//! their own sshds, keys and homes; nothing of the machine is changed. `make bench-playbooks`, as
+//! any user; `REMOOR_BENCH_ROUNDS` (5) is the number of repetitions, `REMOOR_BENCH_HOSTS` (50) the
+//! maximum number of hosts. Other tools come by pip and as Debian packages into directories below
+//! target. A missing one is named and left out.
 
 #[path = "../figures.rs"]
 mod figures;
@@ -18,17 +19,17 @@ use node::{COUNTS, HOSTS, Node};
 use std::fmt;
 use tools::{Case, Kind, Tool};
 
-/// What one run cost, in seconds.
+/// The cost of one run, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     pub wall: f64,
     /// Processor time of the tool here.
     pub local: f64,
-    /// Of everything that sshd started, for all hosts.
+    /// Processor time of everything that sshd started, for all hosts.
     pub node: f64,
 }
 
-/// The middle of several values, and how far they are apart.
+/// The median of several values, and their spread.
 #[derive(Debug, Clone, Copy)]
 pub struct Spread {
     pub middle: f64,
@@ -55,7 +56,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// A tool in one case. Without `again` it was too slow for a second time.
+/// A tool in one case. `again` is empty if it was too slow for a second run.
 pub struct Runs {
     pub name: &'static str,
     pub kind: Kind,
@@ -69,16 +70,16 @@ impl Runs {
     }
 }
 
-/// All that was measured.
+/// All results.
 pub struct Found {
-    /// By how many hosts there were.
+    /// By number of hosts.
     pub near: Vec<(usize, Vec<Runs>)>,
     pub far: Vec<Runs>,
     pub check: Vec<Runs>,
     pub local: Vec<here::Local>,
     /// To a host that lacks the program.
     pub upload: Spread,
-    /// Of the executor, in MB, of each of several runs.
+    /// Memory of the executor in MB, for each of several runs.
     pub peaks: Vec<f64>,
 }
 
@@ -89,7 +90,7 @@ fn main() -> Result<()> {
     println!("{rounds} rounds on sshds of its own at 127.0.0.2 to 127.0.0.51; seconds; CPU of all hosts together");
     let upload = upload(&node, rounds)?;
     let mut tools = tools::all(&node);
-    // The peers' caches of bytecode and the like come once in a host's life.
+    // The tools' caches of bytecode and the like are filled only once for a host.
     tools.retain(|tool| match node.timed(&mut (tool.command)(&node, Case::near(1))) {
         Err(why) if tool.kind == Kind::Peer => {
             println!("{} DOES NOT RUN HERE, LEFT OUT: {why:#}", tool.name);
@@ -113,7 +114,7 @@ fn asked(name: &str, otherwise: usize) -> Result<usize> {
     text.parse().ok().filter(|n| *n > 0).with_context(|| format!("{name} is a number, at least 1"))
 }
 
-/// Of a host that has never seen the program; afterwards all hosts have it.
+/// The upload to a host that has never seen the program. Afterwards all hosts have it.
 fn upload(node: &Node, rounds: usize) -> Result<Spread> {
     let mut costs = Vec::new();
     for _ in 0..rounds {
@@ -124,7 +125,7 @@ fn upload(node: &Node, rounds: usize) -> Result<Spread> {
     Ok(Spread::of(&costs, |c| c.wall))
 }
 
-/// Of a peer, so often: some of them take a minute.
+/// The number of runs of a tool: some of them take a minute.
 fn often(kind: Kind, case: Case, rounds: usize) -> usize {
     match (kind, case.hosts) {
         (Kind::Peer, 20..) => 1,
@@ -133,7 +134,7 @@ fn often(kind: Kind, case: Case, rounds: usize) -> usize {
     }
 }
 
-/// All tools take their turns in each round, so that what else goes on here is everybody's.
+/// All tools alternate in each round, so that other load on this machine affects all of them.
 fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Runs>> {
     let new = |tool: &Tool| Runs { name: tool.name, kind: tool.kind, first: Vec::new(), again: Vec::new() };
     let mut all: Vec<Runs> = tools.iter().map(new).collect();
@@ -169,7 +170,7 @@ fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Ru
     Ok(all)
 }
 
-/// The first time and again.
+/// The first run and the second one.
 fn turn(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
     let run = || Ok::<_, anyhow::Error>(node.timed(&mut (tool.command)(node, case))?.0);
     if tool.name == tools::LOGIN {
@@ -180,7 +181,7 @@ fn turn(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
     node.empty()?;
     runs.first.push(run()?);
     node.made(case.hosts)?;
-    // A third of an hour would be for a few values more of those that are known to be slow.
+    // More values of tools that are known to be slow would take a third of an hour.
     if tool.kind == Kind::Peer && case.hosts >= 50 {
         return Ok(());
     }
@@ -188,7 +189,7 @@ fn turn(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
     node.made(case.hosts)
 }
 
-/// Those that only look and show differences, where five of twenty tasks would change something.
+/// Tools in check mode with differences, where five of twenty tasks would change something.
 fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
     let case = Case { check: true, ..Case::near(1) };
     node.timed(&mut tools::remoor(node, Case::near(1)))?;
@@ -208,7 +209,7 @@ fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
     Ok(all)
 }
 
-/// A command that has to succeed, with what it said if it does not.
+/// Runs a command that must succeed. The error contains its output.
 pub fn well(command: &mut std::process::Command) -> Result<String> {
     let out = command.output().with_context(|| format!("{command:?}"))?;
     let said = String::from_utf8_lossy(&out.stdout).into_owned();

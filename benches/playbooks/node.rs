@@ -1,5 +1,5 @@
-//! The hosts: an sshd on fifty addresses of the loopback, with keys, a configuration and a home of its own; and what a
-//! command costs here and behind that sshd.
+//! The hosts: an sshd on fifty addresses of the loopback, with its own keys, configuration and
+//! home; and the cost of a command here and behind that sshd.
 
 use crate::{Cost, relay, well};
 use anyhow::{Context, Result, bail, ensure};
@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// On how many hosts a playbook is run.
+/// The numbers of hosts on which a playbook runs.
 pub const COUNTS: [usize; 4] = [1, 5, 20, 50];
 pub const HOSTS: usize = 50;
-/// One sshd listens on no more than 16 addresses.
+/// One sshd listens on at most 16 addresses.
 const HOSTS_OF_ONE: usize = 13;
-/// Where the first host is to be had by the long way.
+/// The address of the first host over the slow link.
 pub const FAR: &str = "127.0.1.2";
 pub const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// After so long a tool hangs.
+/// The time after which a tool counts as hanging.
 const RUN_MAX: &str = "600";
 const SSHD: &str = "/usr/sbin/sshd";
-/// In which the kernel counts processor time, a second.
+/// The kernel's units of processor time, per second.
 const TICKS: f64 = 100.0;
 const SPOILT: &str = "port 0\n";
 const LONG: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ pub struct Node {
     pub port: u16,
 }
 
-/// The first so many hosts.
+/// The names of the first `count` hosts.
 pub fn names(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("n{n}")).collect()
 }
@@ -110,7 +110,8 @@ impl Node {
         crate::tools::write(self, user.trim())
     }
 
-    /// A command with a clean environment: nobody's settings, and no slow start of a shell. One that hangs is ended.
+    /// A command with a clean environment: no user settings, and no slow start of a shell. A
+    /// hanging one is ended.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", RUN_MAX]).arg(program);
@@ -120,7 +121,7 @@ impl Node {
         command
     }
 
-    /// The first host has never seen remoor.
+    /// Removes remoor from the first host.
     pub fn forget(&self) -> Result<()> {
         match fs::remove_dir_all(self.path("state/n1")) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -128,7 +129,8 @@ impl Node {
         }
     }
 
-    /// All hosts have the program that the first one has. Links, since fifty copies would measure the disk.
+    /// Gives all hosts the program that the first one has. As links, because fifty copies would
+    /// measure the disk.
     pub fn spread(&self) -> Result<()> {
         for host in names(HOSTS).iter().skip(1) {
             let bin = self.path("state").join(host).join("bin");
@@ -141,13 +143,13 @@ impl Node {
         Ok(())
     }
 
-    /// Takes away what the tools have made.
+    /// Removes what the tools have made.
     pub fn empty(&self) -> Result<()> {
         fs::remove_dir_all(self.path("top"))?;
         Ok(fs::create_dir(self.path("top"))?)
     }
 
-    /// That the tool has done its work on so many hosts, all of it.
+    /// Checks that the tool has done all of its work on these hosts.
     pub fn made(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
@@ -161,7 +163,7 @@ impl Node {
         Ok(())
     }
 
-    /// Lets five files of each host be others than the playbook has them.
+    /// Changes five files of each host so that they differ from the playbook.
     pub fn spoil(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
@@ -171,7 +173,7 @@ impl Node {
         Ok(())
     }
 
-    /// That they are left so.
+    /// Checks that these files are still changed.
     pub fn spoilt(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
@@ -182,7 +184,7 @@ impl Node {
         Ok(())
     }
 
-    /// Runs it to its end and to that of its sessions. With what it said.
+    /// Runs a command to its end and to that of its sessions. Returns its cost and its output.
     pub fn timed(&self, command: &mut Command) -> Result<(Cost, String)> {
         let (local, node) = (children("self")?, self.cpu()?);
         let begun = Instant::now();
@@ -193,12 +195,12 @@ impl Node {
         Ok((Cost { wall, local, node: self.cpu()? - node }, said))
     }
 
-    /// Ends connections that are kept for later, and waits until sshd has accounted for all of them.
+    /// Ends persistent connections, and waits until sshd has accounted for all of them.
     fn quiet(&self) -> Result<()> {
         for master in fs::read_dir(self.path("masters"))? {
             let control = format!("ControlPath={}", master?.path().display());
             let mut end = self.command("ssh");
-            // One that has ended by itself is as good.
+            // A connection that has already ended is fine.
             let _gone = end.args(["-F", "none", "-O", "exit", "-o", &control, "none"]).output()?;
         }
         let begun = Instant::now();
@@ -212,7 +214,7 @@ impl Node {
         Ok(())
     }
 
-    /// Of sshd and all that it started and that has ended.
+    /// Processor time of sshd and of its ended children.
     fn cpu(&self) -> Result<f64> {
         let of = |sshd: &Child| {
             let id = sshd.id().to_string();
@@ -247,10 +249,10 @@ fn sshd(dir: &Path, port: u16, hosts: RangeInclusive<usize>) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context(SSHD)
 }
 
-/// Seconds of a process and of its ended children, by two fields of its state.
+/// Seconds of a process or of its ended children, from two fields of its state.
 fn seconds(id: &str, fields: [usize; 2]) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The name may hold blanks; behind it comes field 3.
+    // The name may contain blanks; field 3 follows it.
     let (_, rest) = text.rsplit_once(") ").context("no state")?;
     let words: Vec<&str> = rest.split(' ').collect();
     let ticks = |field: usize| -> Result<f64> { Ok(words.get(field - 3).context("no field")?.parse()?) };

@@ -1,5 +1,5 @@
-//! A long way to a host: what comes is handed on a while later, in both directions. In userspace, since few kernels of virtual
-//! machines can delay (netem). It lasts as long as the bench.
+//! A slow link to a host: forwards data after a delay, in both directions. It works in userspace,
+//! because few kernels of virtual machines can delay (netem). It runs as long as the bench.
 
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
@@ -8,16 +8,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pieces on their way; more wait with the sender.
+/// The maximum number of pieces on their way; more wait with the sender.
 const PIECES: usize = 1024;
 const PIECE: usize = 64 * 1024;
 
-/// Takes connections at `here` to `there`, each way taking `one_way`.
+/// Forwards connections from `here` to `there` with a delay of `one_way` in each direction.
 pub fn start(here: SocketAddr, there: SocketAddr, one_way: Duration) -> Result<()> {
     let listener = TcpListener::bind(here).with_context(|| format!("relay at {here}"))?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // A connection that breaks is the tool's to tell.
+            // The tool reports a broken connection.
             thread::spawn(move || carry(client, there, one_way));
         }
     });
@@ -41,7 +41,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     thread::spawn(move || {
         for (due, piece) in under_way {
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            // An empty one is the end.
+            // An empty piece is the end.
             if piece.is_empty() || to.write_all(&piece).is_err() {
                 break;
             }

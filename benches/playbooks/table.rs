@@ -1,4 +1,4 @@
-//! From what was measured to the rows of docs/performance.md.
+//! Converts the results to the rows of docs/performance.md.
 
 use crate::figures::Figure;
 use crate::here::Local;
@@ -21,18 +21,18 @@ fn named<'a>(runs: &'a [Runs], name: &str) -> Option<&'a Runs> {
     runs.iter().find(|runs| runs.name == name)
 }
 
-/// Both middles of a tool; what was not measured is no number, and meets nothing.
+/// Both medians of a tool. Without a measurement they are NaN, which meets no target.
 fn middles(runs: &[Runs], name: &str) -> (f64, f64) {
     named(runs, name).map_or((f64::NAN, f64::NAN), |runs| (runs.wall().0.middle, runs.wall().1.middle))
 }
 
-/// Of a peer that was left out nothing can be asked.
+/// Whether remoor is `times` faster. A tool that was left out counts as slower.
 fn faster(runs: &[Runs], times: f64) -> bool {
     let (ours, theirs) = (middles(runs, REMOOR), middles(runs, ANSIBLE));
     named(runs, ANSIBLE).is_none() || (theirs.0 >= times * ours.0 && theirs.1 >= times * ours.1)
 }
 
-/// Each tool with both times, and how many times remoor's they are.
+/// Each tool with both times, and their ratio to remoor's times.
 fn compared(runs: &[Runs]) -> String {
     let ours = middles(runs, REMOOR);
     let one = |runs: &Runs| {
@@ -72,7 +72,7 @@ fn many(runs: &[Runs]) -> Figure {
     }
 }
 
-/// A host more costs what the others do.
+/// The cost of one more host.
 fn curve(found: &Found) -> Figure {
     let mut tools: Vec<&'static str> = Vec::new();
     for (_, runs) in &found.near {

@@ -1,4 +1,5 @@
-//! remoor and its peers, each with the same 20 tasks: 5 directories, 5 copies, 5 templates, 3 lines and 2 commands.
+//! remoor and other tools, each with the same 20 tasks: 5 directories, 5 copies, 5 templates, 3
+//! lines and 2 commands.
 
 use crate::node::{COUNTS, FAR, Node, address, names};
 use crate::well;
@@ -14,14 +15,14 @@ pub const ANSIBLE: &str = "ansible-core 2.19.14 with pipelining";
 const PYINFRA_DEPLOY: &str = include_str!("deploy.py");
 const WORK: &str = include_str!("work.sh");
 
-/// What is run.
+/// One measured case.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The first so many.
+    /// The number of hosts, from the first.
     pub hosts: usize,
-    /// By the long way, to one host.
+    /// Over the slow link, to one host.
     pub far: bool,
-    /// Only looks, and shows differences.
+    /// In check mode with differences.
     pub check: bool,
 }
 
@@ -38,7 +39,7 @@ impl Case {
 pub struct Tool {
     pub name: &'static str,
     pub kind: Kind,
-    /// Can look only, and show differences.
+    /// Supports a check mode with differences.
     pub checks: bool,
     pub command: fn(&Node, Case) -> Command,
 }
@@ -48,11 +49,11 @@ pub enum Kind {
     Ours,
     /// ssh alone.
     Floor,
-    /// Left out if it can't; run less often, the more hosts it is.
+    /// Left out if it can't run, and run less often on many hosts.
     Peer,
 }
 
-/// remoor, the floors, and the peers that pip could have; the others are named.
+/// remoor, the plain logins, and the tools that pip could install; the others are named.
 pub fn all(node: &Node) -> Vec<Tool> {
     let mut tools = vec![
         Tool { name: LOGIN, kind: Kind::Floor, checks: false, command: login },
@@ -79,7 +80,8 @@ fn venv() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("playbook-peers")
 }
 
-/// Gets `package` unless it is there; `made` says so, a file that it brings or one that is put there.
+/// Installs `package` unless it is there. `made` is a file that the package brings or that marks it
+/// as installed.
 fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     let made = venv().join(made);
     if made.exists() {
@@ -88,7 +90,7 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     if !venv().join("bin/pip").exists() {
         well(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
     }
-    // With the caller's own settings: where packages come from is theirs to say.
+    // With the caller's own settings, which say where packages come from.
     well(Command::new(venv().join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", package]))?;
     if !made.exists() {
         fs::write(&made, "")?;
@@ -96,7 +98,7 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
     Ok(())
 }
 
-/// The playbook and what it needs, for each tool in its own words.
+/// Writes the playbook and its files for each tool in its own language.
 pub fn write(node: &Node, user: &str) -> Result<()> {
     let top = node.path("top").display().to_string();
     let mut tasks = String::new();
@@ -105,7 +107,7 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
         add(&format!("directory {n}, file: {{path: '{{{{ own }}}}/d{n}', state: directory, mode: \"0755\"}}"));
     }
     for n in 1..=5 {
-        // Lines come to the first one later: it is only to be there.
+        // The task that adds lines comes later; the first file must only exist.
         add(&format!(
             "copy {n}, copy: {{src: copy, dest: '{{{{ own }}}}/d{n}/copy', mode: \"0644\", force: {}}}",
             n != 1
@@ -127,7 +129,7 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
         "- hosts: all\n  gather_facts: false\n  vars: {{own: '{top}/{{{{ inventory_hostname }}}}'}}\n  tasks:\n"
     );
     fs::write(node.path("site.yml"), format!("{play}{tasks}"))?;
-    // The executor is the shell's parent, and what it has had at most is known by then.
+    // The executor is the parent of the shell, and its peak memory is known by then.
     let peak = "    - {name: peak, shell: 'grep VmHWM /proc/$PPID/status'}\n";
     fs::write(node.path("peak.yml"), format!("{play}{tasks}{peak}"))?;
     fs::write(node.path("copy"), "a copied line\n")?;
@@ -154,7 +156,7 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// For each host at once; what fails is seen by what it did not do.
+/// Runs a shell command for each host in parallel. A failure shows by the missing results.
 fn each(node: &Node, case: Case, does: &str) -> Command {
     let list = names(case.hosts).join(" ");
     let mut command = node.command("sh");
@@ -221,7 +223,7 @@ fn pyinfra(node: &Node, case: Case) -> Command {
     command
 }
 
-/// The most that the executor has resident during such a run, in MB.
+/// The maximum resident memory of the executor during such a run, in MB.
 pub fn peak(node: &Node) -> Result<f64> {
     node.empty()?;
     let said = well(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Asks Ansible's own templar what each line of expressions.txt comes to, and prints the answers for answers.json:
+"""Evaluates each line of expressions.txt with Ansible's own templar, and prints the answers for answers.json:
 
     python3 -m venv V && V/bin/pip install ansible-core==2.19.14 passlib netaddr    (and a collection, see below)
     PYTHONHASHSEED=0 ANSIBLE_COLLECTIONS_PATH=DIR V/bin/python tests/ansible/record.py > tests/ansible/answers.json
 
-DIR has the collection ansible.utils below ansible_collections; the package `ansible` brings it. The answers hold nothing of
-the machine or of the time: expressions that would are not in the table. `↵` in the table is the end of a line; behind `[file]` stands
-what is in a template file, behind `[when]` a condition.
+DIR contains the collection ansible.utils below ansible_collections; the package `ansible` contains
+it. The answers contain nothing about the machine or the time; expressions that would are not in the
+table. `↵` in the table is a line end. `[file]` precedes the content of a template file, `[when]` a
+condition.
 """
 
 import json
@@ -49,7 +50,8 @@ def answer(templar, text):
     try:
         if text.startswith("[file] "):
             text = trust_as_template(text.removeprefix("[file] "))
-            # As the action `template` does it; what is no text is written as `str` has it.
+            # Like the action `template`; a value that is not a string is written as `str` writes
+            # it.
             result = plain(templar.template(text, escape_backslashes=False))
             return {"is": "" if result is None else str(result)}
         if text.startswith("[when] "):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Copies the files that facts are read from to tests/ansible/node, beside what Ansible's setup says of the same machine:
+"""Copies the files with facts to tests/ansible/node, and the output of Ansible's setup for the same machine:
 
     V/bin/python tests/ansible/record_facts.py V/bin/ansible
 
@@ -16,7 +16,7 @@ import sys
 FILES = """etc/os-release etc/debian_version etc/lsb-release etc/resolv.conf proc/cpuinfo proc/meminfo proc/1/comm proc/1/cgroup
 proc/modules proc/net/route proc/net/ipv6_route proc/sys/crypto/fips_enabled""".split()
 OF_INTERFACES = "address mtu operstate type flags ifindex speed".split()
-# Only whether they are there counts.
+# Only their existence matters.
 MARKS = "usr/bin/apt-get usr/bin/lsb_release usr/bin/dnf .dockerenv dev/kvm run/systemd/system sys/kernel/security/apparmor".split()
 FACTS = """all_ipv4_addresses all_ipv6_addresses apparmor default_ipv4 default_ipv6 distribution distribution_file_parsed
 distribution_file_path distribution_file_variety distribution_major_version distribution_minor_version distribution_release

@@ -1,5 +1,6 @@
-//! Takes the hosts down when the demo ends in any way, Ctrl-C and kill -9 among them: a second process of the same program
-//! in a process group of its own, which waits for the end of a pipe that only the demo holds.
+//! Removes the hosts when the demo ends in any way, including Ctrl-C and kill -9. The guard is a
+//! second process of the same program in its own process group. It waits for the end of a pipe that
+//! only the demo holds.
 
 use super::lab::Lab;
 use anyhow::{Context, Result};
@@ -7,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// The word that makes the program a guard.
+/// The argument that makes the program a guard.
 pub const WORD: &str = "guard";
 
 pub struct Guard(Child);
@@ -19,9 +20,9 @@ impl Guard {
         command.spawn().map(Guard).context("starting the demo's guard")
     }
 
-    /// Lets the hosts live on.
+    /// Leaves the hosts running.
     pub fn keep(mut self) -> Result<()> {
-        self.0.stdin.take().context("the guard's pipe")?.write_all(b"keep").context("telling the demo's guard")?;
+        self.0.stdin.take().context("the guard's pipe")?.write_all(b"keep").context("writing to the demo's guard")?;
         self.0.wait().map(drop).context("the demo's guard")
     }
 
@@ -32,7 +33,7 @@ impl Guard {
     }
 }
 
-/// The guard's own life.
+/// The main function of the guard process.
 pub fn watch(lab: &str) -> Result<()> {
     let mut told = Vec::new();
     std::io::stdin().read_to_end(&mut told)?;

@@ -1,6 +1,6 @@
-//! The demo: three managers and two workers. With root they are real hosts of the tests' lab, without it ordinary processes
-//! of who runs it. `demo` plays the story and leaves nothing behind; with `--keep` or `KEEP=1` it leaves the hosts up, and
-//! `demo down` removes them.
+//! The demo: three managers and two workers. With root they are real hosts of the tests' lab,
+//! without root they are ordinary processes of the user. `demo` plays the story and removes
+//! everything; with `--keep` or `KEEP=1` it leaves the hosts running, and `demo down` removes them.
 
 mod guard;
 #[path = "../lab/mod.rs"]
@@ -20,12 +20,12 @@ use std::process::{Command, Stdio};
 use story::Story;
 use world::{World, ask, commission, row, status, verdict, wait};
 
-/// Of the hosts on this machine; tests have their own, beside a demo that somebody keeps.
+/// The lab name of the hosts. Tests use their own, in order not to disturb a kept demo.
 fn name() -> String {
     std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "demo".to_owned())
 }
 
-/// So wide are the lines of a story.
+/// The width to which lines of the story are wrapped.
 const WIDTH: usize = 130;
 
 fn main() -> Result<()> {
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
         Some(ground::WORD) => ground::lie(),
         Some(ground::HOST_WORD) => ground::live(&words[1..]),
         Some(other) => {
-            bail!("demo knows no {other:?}; it takes nothing, --keep, down, or of loopback hosts cut or heal HOST")
+            bail!("unknown argument {other:?}; use none, --keep, down, or for loopback hosts cut HOST or heal HOST")
         }
     }
 }
@@ -47,7 +47,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether sudo is there and asks for no password. `REMOOR_HOSTS=loopback` says that it is not to be used.
+/// Whether sudo is available without a password. `REMOOR_HOSTS=loopback` disables its use.
 fn may_sudo() -> bool {
     let unwanted = std::env::var_os("REMOOR_HOSTS").is_some_and(|hosts| hosts == "loopback");
     let asks_nothing = || {
@@ -58,7 +58,7 @@ fn may_sudo() -> bool {
     !unwanted && asks_nothing()
 }
 
-/// The same command as root; returns only if that fails.
+/// Runs the same command as root; returns only if that fails.
 fn as_root(words: &[&str]) -> anyhow::Error {
     let own = std::env::current_exe().unwrap_or_default();
     anyhow::Error::from(Command::new("sudo").arg("-n").arg(own).args(words).exec()).context("starting sudo")
@@ -83,7 +83,7 @@ fn play() -> Result<()> {
         Lab::available().map_err(|why| anyhow::anyhow!("no real hosts on this machine: {why}"))?;
         Lab::describe()
     } else {
-        format!("{} (after `sudo -v`: real ones)", Loopback::describe()?)
+        format!("{} (for real hosts run `sudo -v` first)", Loopback::describe()?)
     };
     let mut story = Story::begin(&format!("remoor demo: {first_line}"));
     let mut world: Box<dyn World> = if is_root() {
@@ -102,9 +102,9 @@ fn play() -> Result<()> {
     }
     if keep {
         story.say(&world.keep()?);
-        story.say("remove it all:      cargo run --example demo -- down");
+        story.say("remove everything:  cargo run --example demo -- down");
     } else {
-        story.stage("Take it all down");
+        story.stage("Remove everything");
         world.end()?;
     }
     story.end();
@@ -127,7 +127,7 @@ fn tell(story: &mut Story, world: &mut dyn World) -> Result<()> {
 }
 
 fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
-    story.stage("Pull w1's network, change its configuration meanwhile");
+    story.stage("Disconnect w1 from the network, change its configuration meanwhile");
     world.cut("w1")?;
     wait(world, "w1 to be missed", |s| (row(s, "w1")?["presence"] == "away").then_some(()))?;
     show(story, world, "m1", &["status"])?;
@@ -136,7 +136,7 @@ fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
     world.console("w1", &script)?;
     story.say(&format!("on w1, cut off: {script}"));
 
-    story.stage("Plug it in again: why was it away, did it drift, set it up");
+    story.stage("Reconnect w1: remoor finds the cause and the drift, and sets w1 up again");
     world.heal("w1")?;
     verdict(world, "w1", 1)?;
     wait(world, "w1 to be repaired", |s| {
@@ -145,7 +145,7 @@ fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
     })?;
     show(story, world, "m1", &["history", "w1"])?;
     show(story, world, "m1", &["why", "w1"])?;
-    story.say("what was run on w1, from its own log:");
+    story.say("runs on w1, from its own log:");
     for run in world.runs("w1")?.iter().rev().take(2).rev() {
         if let [time, phase, job, attempt, service] = run.split(' ').collect::<Vec<_>>()[..] {
             story.say(&format!("  {time} {phase} job {job} attempt {attempt} {service}"));
@@ -155,7 +155,7 @@ fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
 }
 
 fn never_away(story: &mut Story, world: &dyn World) -> Result<()> {
-    story.stage("Change a file on w2, which was never away: shown, not touched, until somebody says so");
+    story.stage("Change a file on w2, which was never away: remoor shows the drift and waits for an order");
     world.console("w2", &world.mischief(1))?;
     wait(world, "the drift of w2 to be seen", |s| {
         (row(s, "w2")?["finding"]["verdict"]["is"] == "drifted").then_some(())
@@ -165,7 +165,7 @@ fn never_away(story: &mut Story, world: &dyn World) -> Result<()> {
 }
 
 fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
-    story.stage("Kill only the agent of w2: its services run on, and nothing is run");
+    story.stage("Kill only the agent of w2: its services keep running, and remoor runs nothing");
     let before = world.nginx_pid("w2")?;
     let now = status(world)?;
     let absence = row(&now, "w2").context("w2 in the status")?["absences"].as_u64().unwrap_or(0) + 1;
@@ -177,11 +177,11 @@ fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
     Ok(())
 }
 
-/// The command as an operator types it, and what it prints. `1` is an answer too.
+/// Prints the command as an operator types it, and its output. Exit code 1 is an answer too.
 fn show(story: &Story, world: &dyn World, host: &str, argv: &[&str]) -> Result<()> {
     story.say(&format!("{host}$ remoor {}", argv.join(" ")));
     let output = ask(world, host, argv)?;
-    // What tells a story is folded as a terminal would; a diff is not.
+    // Prose is wrapped as a terminal does; a diff is not.
     let text = output.text();
     story.say(&if matches!(argv[0], "history" | "why") { fold(&text, WIDTH) } else { text });
     story.say(String::from_utf8_lossy(&output.stderr).trim_end());

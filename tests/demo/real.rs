@@ -1,4 +1,4 @@
-//! Real hosts: systemd-nspawn, by the tests' lab. Needs root.
+//! Real hosts: systemd-nspawn, provided by the tests' lab. Needs root.
 
 use super::guard::Guard;
 use super::world::World;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
-/// Hosts that are up; remoor is on them once `cluster` is there.
+/// Running hosts. remoor is on them once `cluster` is set.
 pub struct Real {
     lab: Option<Lab>,
     cluster: Option<Cluster>,
@@ -103,7 +103,8 @@ impl World for Real {
     }
 }
 
-/// The defaults, but for the minute that a new leader waits before it repairs anything.
+/// The default limits, but a new leader waits only five seconds instead of a minute before it
+/// repairs anything.
 fn limits(path: &str, text: String) -> String {
     if path == "remoor.yml" { format!("{text}\nlimits: {{leader-grace: 5s}}\n") } else { text }
 }

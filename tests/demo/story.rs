@@ -1,8 +1,8 @@
-//! What the demo prints: numbered stages with the time each took. Does nothing itself.
+//! The output of the demo: numbered stages with the time that each took. Performs no actions.
 
 use std::time::{Duration, Instant};
 
-/// The clock and the pen of the demo.
+/// Prints stages and measures their times.
 pub struct Story {
     began: Instant,
     stage: Option<(String, Instant)>,
@@ -15,7 +15,7 @@ impl Story {
         Story { began: Instant::now(), stage: None, number: 0 }
     }
 
-    /// Ends the stage before and names the next.
+    /// Ends the previous stage and names the next.
     pub fn stage(&mut self, title: &str) {
         self.end_stage();
         self.number += 1;
@@ -23,14 +23,14 @@ impl Story {
         self.stage = Some((title.to_owned(), Instant::now()));
     }
 
-    /// Lines of the current stage, set in.
+    /// Prints indented lines of the current stage.
     pub fn say(&self, text: &str) {
         for line in text.lines() {
             println!("    {line}");
         }
     }
 
-    /// Ends the last stage and prints the whole time.
+    /// Ends the last stage and prints the total time.
     pub fn end(mut self) {
         self.end_stage();
         println!("\ndone in {}", seconds(self.began.elapsed()));

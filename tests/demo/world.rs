@@ -1,4 +1,5 @@
-//! What the story needs of five hosts with remoor on them, whatever they are made of; and what is asked the same way of all.
+//! What the story needs of five hosts with remoor, whatever kind of hosts they are, and the queries
+//! that are the same for all kinds.
 
 use crate::lab::tool::{Output, wait_for};
 use anyhow::{Context, Result};
@@ -8,41 +9,42 @@ use std::time::Duration;
 
 pub use crate::lab::cluster::{PATIENCE, row};
 
-/// An election, on a machine with other work to do.
+/// The maximum time of an election on a busy machine.
 const ELECTION: Duration = Duration::from_secs(120);
 
-/// Five hosts that are up: m1, m2, m3, w1, w2.
+/// Five running hosts: m1, m2, m3, w1, w2.
 pub trait World {
     /// Installs and starts remoor on all of them; returns when they see each other.
     fn form(&mut self) -> Result<()>;
-    /// Gives the managers the fleet.
+    /// Applies the fleet.
     fn apply(&self) -> Result<()>;
     /// One line for each host.
     fn introduce(&self) -> Result<Vec<String>>;
-    /// `remoor` on a host.
+    /// Runs `remoor` on a host.
     fn remoor(&self, host: &str, argv: &[&str]) -> Result<Output>;
-    /// A script on a host's console, cut off or not; an error unless it ends with 0.
+    /// Runs a script on a host's console, cut off or not. An error unless it ends with 0.
     fn console(&self, host: &str, script: &str) -> Result<()>;
-    /// Pulls the host's network cable.
+    /// Disconnects the host's network cable.
     fn cut(&self, host: &str) -> Result<()>;
     fn heal(&self, host: &str) -> Result<()>;
     fn wait_isolated(&self, host: &str) -> Result<()>;
-    /// What a colleague does to a host: a command, by the number of the occasion.
+    /// The shell command with which a colleague damages a host, by the number of the occasion.
     fn mischief(&self, occasion: usize) -> String;
-    /// Ends the agent as a crash would, and nothing else.
+    /// Ends the agent like a crash, and nothing else.
     fn kill_agent(&self, host: &str) -> Result<()>;
     fn nginx_pid(&self, host: &str) -> Result<u32>;
-    /// The host's own log of what was run there, oldest first.
+    /// The host's own log of its runs, oldest first.
     fn runs(&self, host: &str) -> Result<Vec<String>>;
-    /// Copies what the daemons logged beside the builds, for whoever looks into a failure.
+    /// Copies the logs of the daemons into the build directory, for the analysis of a failure.
     fn save_logs(&self) -> Result<PathBuf>;
-    /// How to use and remove hosts that stay up.
+    /// Leaves the hosts running. Returns how to use and remove them.
     fn keep(self: Box<Self>) -> Result<String>;
-    /// Takes everything down and waits for it.
+    /// Removes everything and waits for it.
     fn end(self: Box<Self>) -> Result<()>;
 }
 
-/// The same, asked again for a while where no leader is known, as after a hand-over; exit code 3 says that nothing was done.
+/// Runs a command and repeats it for a while if no leader is known, for example after a leadership
+/// transfer. Exit code 3 says that nothing was done.
 pub fn ask(world: &dyn World, host: &str, argv: &[&str]) -> Result<Output> {
     let asked = std::time::Instant::now();
     loop {
@@ -54,13 +56,13 @@ pub fn ask(world: &dyn World, host: &str, argv: &[&str]) -> Result<Output> {
     }
 }
 
-/// The status as m1 has it.
+/// The status according to m1.
 pub fn status(world: &dyn World) -> Result<Value> {
     let output = world.remoor("m1", &["status", "-o", "json"])?.checked("remoor status")?;
-    serde_json::from_str(&output.text()).context("what status printed")
+    serde_json::from_str(&output.text()).context("the output of status")
 }
 
-/// Asks for the status until `ask` finds what it looks for.
+/// Repeats the status query until `ask` returns a value.
 pub fn wait<T>(world: &dyn World, what: &str, mut ask: impl FnMut(&Value) -> Option<T>) -> Result<T> {
     let mut last = Value::Null;
     wait_for(what, PATIENCE, || {

@@ -1,7 +1,9 @@
 #!/bin/bash
-# Asks the goss on PATH what it says to each assertion of matching/*.yaml and prints the answers for matching/answers.json:
-#   tests/goss/record.sh VERSION > answers.json    (VERSION is what the package calls itself; Debian's goss can't tell)
-# Needs jq. The answers hold nothing of the machine or of the time.
+# Runs the goss on PATH for each assertion of matching/*.yaml and prints the answers for
+# matching/answers.json:
+# tests/goss/record.sh VERSION > answers.json    (VERSION is the package version; Debian's goss
+# can't print it)
+# Needs jq. The answers contain nothing about the machine or the time.
 set -euo pipefail
 version=${1:?usage: record.sh VERSION}
 cd "$(dirname "$0")/matching"

@@ -1,5 +1,6 @@
-//! Managers that are lost for ever, as processes on this machine's loopback: the cluster is founded anew on a survivor, or from
-//! a backup; workers come over, and managers of before park their logs. No lab, no root.
+//! Managers that are lost permanently, as processes on the loopback of this machine. The cluster is
+//! rebuilt from a survivor or restored from a backup. Workers join the new cluster, and former
+//! managers archive their logs. Needs neither the lab nor root.
 
 use crate::local::{Daemon, done, net, remoor, three_managers, until};
 use serde_json::Value;
@@ -12,12 +13,13 @@ pub struct Cluster {
     pub host: Box<dyn Fn(u8) -> Ipv4Addr>,
     pub managers: Vec<Daemon>,
     pub workers: Vec<Daemon>,
-    /// After the daemons: where a test fails they tell their logs.
+    /// Declared after the daemons, because the drop of a daemon prints its log if the test failed.
     dir: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// m1 to m3 vote; w1 and w2 have met a manager; there is a generation, and a maintenance in the history.
+    /// m1 to m3 are voters. w1 and w2 have contacted a manager. There is one generation, and one
+    /// maintenance in the history.
     pub fn up() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
@@ -32,7 +34,7 @@ impl Cluster {
         let cluster = Self { dir, host: Box::new(host), managers, workers };
         cluster.votes(0, 3);
         for worker in &cluster.workers {
-            until("a worker met a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
+            until("a worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
         }
         let fleet = cluster.at("fleet");
         fs::create_dir(&fleet).expect("made");
@@ -42,8 +44,9 @@ impl Cluster {
         good(&cluster.managers[0].ask(&["maintenance", "w1", "--for", "1h"]));
         let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
         for manager in &cluster.managers {
-            until("all have it", || {
-                // Asked of itself, without the leader: what its own log has.
+            until("all have the entry", || {
+                // Answered by this manager itself, not by the leader: shows what its own log
+                // contains.
                 let history = manager.json("history").to_string();
                 history.contains("maintenance").then_some(())
             });
@@ -61,7 +64,7 @@ impl Cluster {
     }
 
     pub fn votes(&self, at: usize, wanted: usize) {
-        until(&format!("{wanted} vote"), || {
+        until(&format!("{wanted} are voters"), || {
             let status = self.managers[at].json("status");
             let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter"));
             let count = status["nodes"].as_array()?.iter().filter(votes).count();
@@ -108,27 +111,28 @@ pub fn state_of(status: &Value, name: &str) -> String {
     node["manager_state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// ForceNewCluster: of three managers two are lost for ever.
+/// ForceNewCluster: two of three managers are lost permanently.
 #[test]
 fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
     let mut cluster = Cluster::up();
-    // While a majority lives it is refused, and changes nothing (SCENARIOS E18).
+    // While a majority is alive, recovery is rejected and changes nothing
+    // (docs/design/scenarios.md, E18).
     let before = identity(&cluster.manager(0));
     refused(&recover(&cluster.manager(0), &["--yes"]), &["remoor runs on"]);
     cluster.managers[0].kill();
     until("the others have a leader", || (cluster.managers[1].json("status")["as_of"]["stale"] == false).then_some(()));
-    refused(&recover(&cluster.manager(0), &["--yes"]), &["follows a leader that lives", "are a majority"]);
-    refused(&recover(&cluster.manager(0), &["--dry-run"]), &["follows a leader that lives"]);
+    refused(&recover(&cluster.manager(0), &["--yes"]), &["follows a live leader", "are a majority"]);
+    refused(&recover(&cluster.manager(0), &["--dry-run"]), &["follows a live leader"]);
     assert_eq!(identity(&cluster.manager(0)), before);
     let manager = cluster.manager(0);
     cluster.managers[0] = Daemon::start(&manager);
     cluster.votes(0, 3);
 
-    // Two are lost. What is left says so, and takes no orders.
+    // Two managers are lost. The remaining one reports this and rejects orders.
     for lost in [1, 2] {
         cluster.managers[lost].kill();
     }
-    until("the one that is left says that it is alone", || {
+    until("the remaining manager reports that it has no quorum", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
         let view: Value = serde_json::from_slice(&out.stdout).ok()?;
         (out.status.code() == Some(3) && view["as_of"]["stale"] == true).then_some(())
@@ -152,37 +156,39 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
     assert!(parked(&cluster.manager(0))[0].join("log.redb").exists(), "nothing is deleted");
 
     cluster.managers[0] = Daemon::start(&manager);
-    let status = until("it leads alone", || {
+    let status = until("the manager leads alone", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
     });
     assert_eq!((&status["generation"], &status["epoch"], &status["managers"]), (&1.into(), &after["epoch"], &1.into()));
-    assert_eq!([state_of(&status, "m2"), state_of(&status, "m3")], ["lost", "lost"], "SCENARIOS E19");
+    assert_eq!([state_of(&status, "m2"), state_of(&status, "m3")], ["lost", "lost"], "docs/design/scenarios.md, E19");
     let history = cluster.managers[0].json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("recovered without a majority"), "{history}");
-    // Another one that finds no majority hears that there is a newer epoch, which nothing overrules.
+    // Another manager that finds no majority learns that a newer epoch exists. No option overrides
+    // this.
     let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
     let lost = identity(&cluster.manager(1));
-    refused(&recover(&cluster.manager(1), &shut_out), &["founded anew without this manager"]);
+    refused(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);
     assert_eq!(identity(&cluster.manager(1)), lost);
-    // Workers come over without joining.
+    // Workers move to the new epoch without joining again.
     for (at, name) in ["w1", "w2"].into_iter().enumerate() {
-        until("a worker is of the new epoch", || {
+        until("a worker is in the new epoch", || {
             (cluster.workers[at].json("status")["node"]["epoch"] == after["epoch"]).then_some(())
         });
-        until("it is stored", || (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(()));
+        until("the order is stored", || (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(()));
         assert!(parked(&cluster.at(name)).is_empty());
     }
     good(&cluster.managers[0].ask(&["pause", "w1"]));
 
-    // Both that were lost come back, a majority of the epoch before: they are told, park, and are nobody's quorum.
+    // Both lost managers come back, a majority of the previous epoch. They learn of the new epoch,
+    // archive their logs and form no quorum.
     for lost in [1, 2] {
         let home = cluster.manager(lost);
         cluster.managers[lost] = Daemon::start(&home);
     }
     for lost in [1, 2] {
         let home = cluster.manager(lost);
-        until("it has parked its log", || {
+        until("the log is archived", || {
             let now = identity(&home);
             let kept = parked(&home);
             let whole = kept.first().is_some_and(|kept| kept.join("log.redb").exists());
@@ -192,7 +198,7 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
         assert!(log.contains("wrong-epoch"), "{log}");
         assert!(!home.join("raft").exists() && !home.join("ca").exists());
     }
-    assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "lost", "nobody takes it back by itself");
+    assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "lost", "it is not taken back automatically");
     good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
     let again = identity(&cluster.manager(1));
     assert!(again["raft"].as_u64() > after["raft"].as_u64(), "{again}");
@@ -205,7 +211,7 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
     assert!(history.contains("maintenance"), "{history}");
 }
 
-/// Of the Raft directory alone: an older copy of it is put back.
+/// Only the Raft directory is restored, from an older copy.
 #[test]
 fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on() {
     let mut cluster = Cluster::up();
@@ -220,12 +226,12 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
     cluster.managers[victim] = Daemon::start(&home);
     good(&cluster.managers[leader].ask(&["maintenance", "w2", "--for", "1h"]));
     let wanted = cluster.managers[leader].json("raft-members")["last_applied"].as_u64().expect("an index");
-    until("it is noted that it was applied", || {
+    until("the applied entry is recorded", || {
         let high = fs::read(home.join("raft.high")).ok()?;
         let high: Value = serde_json::from_slice(&high).ok()?;
         (high["index"].as_u64() >= Some(wanted)).then_some(())
     });
-    // As it is, it starts again.
+    // Unchanged, it starts again.
     cluster.managers[victim].kill();
     cluster.managers[victim] = Daemon::start(&home);
     cluster.votes(victim, 3);
@@ -233,13 +239,13 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
     fs::rename(home.join("raft"), home.join("newer")).expect("moved");
     fs::rename(home.join("older"), home.join("raft")).expect("moved");
     cluster.managers[victim] = Daemon::start(&home);
-    let ended = until("the start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
+    let ended = until("the start is rejected", || cluster.managers[victim].child.try_wait().expect("a status"));
     let said = fs::read_to_string(home.join("log")).expect("a log");
     assert!(!ended.success() && said.contains("was put back from an older copy"), "{said}");
     good(&cluster.managers[leader].ask(&["pause", "w2"]));
-    // Nor is the cluster founded anew on it, unless that is said.
+    // The cluster is not rebuilt from it either, unless the operator asks for that explicitly.
     let all_but = ["--dry-run", "--even-if-majority-alive", "--even-if-behind"];
-    refused(&recover(&home, &all_but), &["it was put back from an older copy", "--even-if-rolled-back gives up"]);
+    refused(&recover(&home, &all_but), &["it was restored from an older copy", "--even-if-rolled-back discards"]);
     good(&recover(&home, &[&all_but[..], &["--even-if-rolled-back"]].concat()));
     fs::rename(home.join("raft"), home.join("older")).expect("moved");
     fs::rename(home.join("newer"), home.join("raft")).expect("moved");
@@ -247,20 +253,21 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
     cluster.votes(victim, 3);
 }
 
-/// WipedState: all managers are gone, and a backup is there.
+/// WipedState: all managers are lost, and a backup exists.
 #[test]
 fn a_backup_becomes_the_cluster_again_at_another_address() {
     let mut cluster = Cluster::up();
     let file = cluster.at("b");
     let path = file.to_str().expect("UTF-8");
     let told = good(&cluster.managers[1].ask(&["backup", path]));
-    assert!(told.contains("read back and whole") && told.contains("holds the keys"), "{told}");
+    assert!(told.contains("read back and verified") && told.contains("contains the keys"), "{told}");
     refused(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
     let whole = good(&done(remoor().args(["backup", "--verify", path])));
     assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
     assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
 
-    // By itself, and told of by the manager that was asked, though another one leads.
+    // The scheduled backup is made without an order. The manager that was asked reports it even if
+    // another one leads.
     let leader = until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         leader[1..].parse::<usize>().ok().map(|n| n - 1)
@@ -273,7 +280,7 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     };
     let folder = cluster.at("backups");
     plan(&folder);
-    until("the first one is made", || {
+    until("the first backup is made", || {
         let backup = other.json("status")["backup"].clone();
         let made = fs::read_dir(&folder).ok()?.flatten().count() == 1;
         (made && backup["by"] == *by && backup["age_ms"].is_u64() && backup["every_ms"] == 21_600_000).then_some(())
@@ -281,21 +288,22 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     let shown = text(&other.ask(&["status"]));
     let line = format!("backup of {by}: verified");
     assert!(shown.contains(&line) && shown.contains("one every 6 h"), "{shown}");
-    // What can't be written is warned of.
+    // A backup that can't be written causes a warning.
     let gone = cluster.at("gone");
     plan(&gone);
     fs::remove_dir(&gone).expect("removed");
-    let failed = format!("warning: {by}: the planned backup was not made: ");
-    until("it is told of", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
+    let failed = format!("warning: {by}: the scheduled backup failed: ");
+    until("it is reported", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
 
-    // One that no backup knows.
+    // A node that is in no backup.
     let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
     join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
     done(join.arg(cluster.at("w3")).arg("--token-file").arg(cluster.at("worker")));
     let later = Daemon::start(&cluster.at("w3"));
-    until("w3 met a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
+    until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
 
-    // All managers are lost. What is not whole is refused, and so is a directory that is a node's.
+    // All managers are lost. An incomplete backup is rejected, and so is a directory that belongs
+    // to a node.
     for lost in 0..3 {
         cluster.managers[lost].kill();
     }
@@ -305,9 +313,9 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     let newer = [&b"remoor backup 9"[..], &bytes[15..]].concat();
     let bad = cluster.at("bad");
     for (content, said) in [
-        (&flipped[..], "its checksum is another"),
-        (&bytes[..bytes.len() - 7], "its checksum is another"),
-        (b"remoor snapshot 1\nx", "it does not begin as one"),
+        (&flipped[..], "its checksum differs"),
+        (&bytes[..bytes.len() - 7], "its checksum differs"),
+        (b"remoor snapshot 1\nx", "its first line is not that of a backup"),
         (&newer[..], "install the newer program"),
     ] {
         fs::write(&bad, content).expect("written");
@@ -322,7 +330,7 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     refused(&restore.output().expect("remoor runs"), &["remoor runs on"]);
     restore = remoor();
     restore.args(["restore", path, "--dir"]).arg(cluster.manager(0));
-    refused(&restore.output().expect("remoor runs"), &["is a node's already"]);
+    refused(&restore.output().expect("remoor runs"), &["already belongs to node"]);
 
     let elsewhere = (cluster.host)(9);
     let new = cluster.at("new");
@@ -332,7 +340,7 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     assert!(told.contains("lost managers: m1, m3") && told.contains(&format!("{elsewhere}:7947")), "{told}");
     let epoch = identity(&new)["epoch"].clone();
     let manager = Daemon::start(&new);
-    let status = until("it leads alone", || {
+    let status = until("the manager leads alone", || {
         let out = manager.ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
     });
@@ -341,21 +349,21 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     let history = manager.json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("restored from a backup"), "{history}");
     for worker in &cluster.workers {
-        until("a worker came over", || {
+        until("a worker moved to the new epoch", || {
             let view = worker.json("status");
             (view["node"]["epoch"] == epoch && view["manager"]["name"] == "m2").then_some(())
         });
     }
-    until("who joined after the backup hears that it is no node", || {
+    until("the node that joined after the backup learns that it is unknown", || {
         let said = text(&later.ask(&["status"]));
         (said.contains("REMOVED") && said.contains("restored from before")).then_some(())
     });
-    // A worker of the backup becomes a manager: keys, CA and log are what they were.
+    // A worker of the backup becomes a manager: keys, CA and log are unchanged.
     good(&manager.ask(&["promote", "w2", "--timeout", "4m"]));
-    // A manager of before comes back, with its log whole: it parks.
+    // A former manager comes back with its complete log and archives it.
     let home = cluster.manager(0);
     cluster.managers[0] = Daemon::start(&home);
-    until("it has parked its log", || {
+    until("the log is archived", || {
         let now = identity(&home);
         (now["raft"].is_null() && now["epoch"] == epoch && !parked(&home).is_empty()).then_some(())
     });

@@ -1,6 +1,6 @@
-//! Managers of an epoch that is over, as processes on this machine's loopback: whoever was not there as the cluster was founded
-//! anew decides nothing more once any node of the newer epoch is met, and of two daemons of one node the older one ends. No lab,
-//! no root.
+//! Managers of a previous epoch, as processes on the loopback of this machine. A manager that was
+//! not part of the rebuild decides nothing after it meets any node of the newer epoch. If two
+//! daemons run as one node, the older one stops. Needs neither the lab nor root.
 
 use crate::disaster::{Cluster, good, identity, parked, recover, refused, state_of, text};
 use crate::local::{Daemon, done, remoor, until};
@@ -12,9 +12,10 @@ fn log(dir: &Path) -> String {
     fs::read_to_string(dir.join("log")).expect("a log")
 }
 
-/// It has put its log aside, as one of before the epoch of `after`.
+/// Waits until the manager has archived its log because it belongs to an epoch before that of
+/// `after`.
 fn gave_way(home: &Path, after: &Value) {
-    until("it has parked its log", || {
+    until("the log is archived", || {
         let (now, kept) = (identity(home), parked(home));
         let said = log(home).contains("wrong-epoch");
         (now["raft"].is_null() && now["epoch"] == after["epoch"] && !kept.is_empty() && said).then_some(())
@@ -22,13 +23,14 @@ fn gave_way(home: &Path, after: &Value) {
 }
 
 fn leads(manager: &Daemon) -> Value {
-    until("it leads alone", || {
+    until("the manager leads alone", || {
         let out = manager.ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
     })
 }
 
-/// SCENARIOS E19: those that were lost come back as a majority while the new manager is down. A worker is enough to stop them.
+/// docs/design/scenarios.md, E19: the lost managers come back as a majority while the new manager
+/// is down. A worker is enough to stop them.
 #[test]
 fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() {
     let mut cluster = Cluster::up();
@@ -50,10 +52,10 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
         let home = cluster.manager(lost);
         cluster.managers[lost] = Daemon::start(&home);
     }
-    // Whatever they are asked meanwhile, nothing is acknowledged that would be lost.
+    // Meanwhile they acknowledge no order, because the result would be lost.
     for lost in [1, 2] {
         let home = cluster.manager(lost);
-        until("it has parked", || {
+        until("the log is archived", || {
             let out = cluster.managers[lost].ask(&["maintenance", "w2", "--for", "1h"]);
             assert_ne!(out.status.code(), Some(0), "m{} decided in the old epoch: {}", lost + 1, text(&out));
             identity(&home)["raft"].is_null().then_some(())
@@ -67,8 +69,10 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "voter");
 }
 
-/// Two recoveries, of which the second one's manager is nobody whom the workers were told of: they find it by its certificate, and
-/// with theirs the first one's manager ends as it comes back, though the second's is down. So it does by a node that joined since.
+/// There are two recoveries. The workers have no address of the manager of the second one. They
+/// find it by its certificate. When the manager of the first recovery comes back, the workers'
+/// certificates make it stop although the second manager is down. A node that joined later makes it
+/// stop as well.
 #[test]
 fn workers_come_over_to_a_manager_whom_nobody_named() {
     let mut cluster = Cluster::up();
@@ -94,7 +98,7 @@ fn workers_come_over_to_a_manager_whom_nobody_named() {
         certified(&cluster.at(name), name, of(&second), 2);
     }
     for (at, name) in ["w1", "w2"].into_iter().enumerate() {
-        until("it has heard the new manager", || {
+        until("the worker has heard from the new manager", || {
             (cluster.workers[at].json("status")["manager"]["name"] == "m2").then_some(name)
         });
     }
@@ -108,20 +112,21 @@ fn workers_come_over_to_a_manager_whom_nobody_named() {
     });
     cluster.managers[1].kill();
     cluster.workers.clear();
-    // Only w3 is up, whom the first one never heard of.
+    // Only w3 is up, which the first manager does not know.
     cluster.managers[0] = Daemon::start(&first);
     gave_way(&first, &after);
 }
 
-/// It has a certificate of this epoch, the `nth` since it began.
+/// Waits until the node has a certificate of this epoch, at least the `nth` one since the epoch
+/// began.
 fn certified(home: &Path, name: &str, epoch: u64, nth: usize) {
-    until("it is certified in the new epoch", || {
+    until("the node has a certificate of the new epoch", || {
         let renewed = log(home).matches(&format!("the certificate of {name} was renewed")).count();
         (identity(home)["epoch"] == epoch && renewed >= nth).then_some(())
     });
 }
 
-/// The survivor has another address than before, where nobody but gossip tells of it.
+/// The survivor starts with another address, which only gossip announces.
 #[test]
 fn a_survivor_at_another_address_is_found_by_its_workers_and_by_those_that_were_lost() {
     let mut cluster = Cluster::up();
@@ -137,7 +142,7 @@ fn a_survivor_at_another_address_is_found_by_its_workers_and_by_those_that_were_
     let api = status["nodes"].as_array().and_then(|nodes| nodes.iter().find(|n| n["name"] == "m1")?["api"].as_str());
     assert_eq!(api, Some(format!("{elsewhere}:7947").as_str()));
     for name in ["w1", "w2"] {
-        until("a worker is of the new epoch", || {
+        until("a worker is in the new epoch", || {
             (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())
         });
     }
@@ -147,8 +152,9 @@ fn a_survivor_at_another_address_is_found_by_its_workers_and_by_those_that_were_
     good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
 }
 
-/// A backup is restored while all managers live, which takes more than the command: the cluster that was restored goes on, as its epoch is the newer one,
-/// the others end deciding, and the daemon whose node was restored elsewhere ends.
+/// A backup is restored while all managers are alive, which requires an explicit option. The
+/// restored cluster continues because its epoch is newer. The other managers stop deciding, and the
+/// daemon whose node was restored elsewhere stops.
 #[test]
 fn a_restore_beside_living_managers_leaves_one_cluster() {
     let mut cluster = Cluster::up();
@@ -157,7 +163,7 @@ fn a_restore_beside_living_managers_leaves_one_cluster() {
     let (elsewhere, new) = ((cluster.host)(9), cluster.at("new"));
     let mut restore = remoor();
     restore.arg("restore").arg(&file).args(["--set-addr", &format!("m1={elsewhere}"), "--dir"]).arg(&new);
-    refused(&restore.output().expect("remoor runs"), &["follows a leader that lives", "--even-if-majority-alive"]);
+    refused(&restore.output().expect("remoor runs"), &["follows a live leader", "--even-if-majority-alive"]);
     assert!(!new.join("node.key").exists() && !new.join("identity.json").exists(), "nothing is left");
     good(&done(restore.arg("--even-if-majority-alive")));
     let after = identity(&new);
@@ -172,11 +178,11 @@ fn a_restore_beside_living_managers_leaves_one_cluster() {
     let said = log(&cluster.manager(0));
     assert!(!ended.success() && said.contains(&format!("another daemon of this node, at {elsewhere}:7946")), "{said}");
     for name in ["w1", "w2"] {
-        until("a worker is of the new epoch", || {
+        until("a worker is in the new epoch", || {
             (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())
         });
     }
-    until("all of them are met", || {
+    until("all nodes are alive", || {
         let status = restored.json("status");
         let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
         (alive == 5).then_some(())

@@ -1,5 +1,6 @@
-//! Who may come in and stay, with real processes on this machine's loopback: certificates that are renewed while the daemons run,
-//! one that ran out, tokens that are replaced, machines that wait to be let in, clocks and copies. No lab, no root.
+//! Admission and membership, with real processes on the loopback of this machine: certificates that
+//! are renewed while the daemons run, an expired certificate, replaced tokens, machines that wait
+//! for approval, wrong clocks and copied keys. Needs neither the lab nor root.
 
 mod ca;
 
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::SystemTime;
 
-/// Long enough to be asked for within, short enough to run out while a test waits.
+/// Long enough to renew in time, short enough to expire during a test.
 const LIFE_S: u64 = 20;
 
 fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -31,9 +32,9 @@ fn now() -> Wall {
     Wall(since.as_millis() as u64)
 }
 
-/// m1, whose certificates for others hold for [`LIFE_S`], or as long as is usual.
+/// m1. The certificates that it issues are valid for [`LIFE_S`] or for the default period.
 struct Cluster {
-    /// Before the folder, since its end may show a log that is there.
+    /// Declared before the folder, because the drop of the daemon may print a log in it.
     m1: Daemon,
     dir: tempfile::TempDir,
     at: Box<dyn Fn(u8) -> Ipv4Addr>,
@@ -82,7 +83,7 @@ impl Cluster {
         certificate_not_after(&self.credentials(name).cert_pem).expect("a certificate")
     }
 
-    /// Asks m1 for the peers, as this node.
+    /// Requests the peers from m1 as this node.
     fn peers_as(&self, name: &str) -> Result<PeersReply, ApiError> {
         let tls = ClientTls::member(&self.credentials(name).tls()).expect("TLS");
         wait(Client::tls(self.api(1), &tls, None).get("/agent/v1/peers"))
@@ -107,7 +108,7 @@ fn said(out: &Output) -> String {
     String::from_utf8_lossy(&[out.stdout.as_slice(), out.stderr.as_slice()].concat()).into_owned()
 }
 
-/// A command that waits, and is ended with the test.
+/// A command that waits. It is ended with the test.
 struct Waiting(Option<Child>);
 
 impl Waiting {
@@ -140,53 +141,54 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
     let first = certificate_not_after(&joined_w1.cert_pem).expect("a certificate");
     assert!(first.since(now()) <= (LIFE_S + 1) * 1000, "it is brief");
 
-    // m2 issues its own, as its own node.json says: for as long as is usual.
-    until("the manager m2 has renewed its own", || {
+    // m2 issues its own certificates, and its own node.json has the default period.
+    until("the manager m2 has renewed its certificate", || {
         (cluster.ends("m2").since(now()) > 80 * 24 * 3_600_000).then_some(())
     });
-    until("w1 has renewed its own twice, and the first is over", || {
+    until("w1 has renewed its certificate twice, and the first has expired", || {
         (cluster.ends("w1").0 > first.0 + LIFE_S * 1000 && now() > first).then_some(())
     });
     let renewed = cluster.credentials("w1");
     let kept = |c: &Credentials| (c.node, c.name.clone(), c.key_pem.clone(), c.gossip_key.clone(), c.ca_pem.clone());
     assert_eq!(kept(&renewed), kept(&joined_w1), "all but the certificate is as it was");
 
-    // What runs uses them: m1 and each of the two take one another for who they are, by TLS, in both directions.
+    // The running processes use the new certificates: m1 and each of the two nodes authenticate
+    // each other by TLS in both directions.
     let tls = ClientTls::member(&cluster.credentials("m1").tls()).expect("TLS");
     for (last, node) in [(2, joined_w1.node), (3, joined_m2.node)] {
         let answer = wait(Client::tls(cluster.api(last), &tls, Some(node)).get::<Value>("/nothing"));
         let error = answer.expect_err("nothing is there");
         assert!(matches!(error, ApiError::Status { .. }), "the server's certificate is a valid one: {error:?}");
     }
-    until("the agent of w1 was answered by a manager after the first certificate was over", || {
+    until("a manager answered the agent of w1 after the first certificate expired", || {
         let view = w1.json("status");
         let at: jiff::Timestamp = view["manager"]["at"].as_str()?.parse().ok()?;
         (at.as_millisecond() as u64 > first.0 && view["manager"]["error"].is_null()).then_some(())
     });
-    until("m2 votes and knows the leader", || {
+    until("m2 is a voter and knows the leader", || {
         let status = m2.json("status");
         let me = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m2").cloned()?;
         (matches!(me["manager"].as_str(), Some("voter" | "leader")) && status["as_of"]["stale"] == false).then_some(())
     });
-    // The first one is worth nothing any more, but for asking for another.
+    // The first certificate is only good for requesting a new one.
     let old = ClientTls::member(&joined_w1.tls()).expect("TLS");
     let refused = wait(Client::tls(cluster.api(1), &old, None).get::<PeersReply>("/agent/v1/peers"));
     assert_eq!(refused.expect_err("refused").code(), Some("credential-expired"));
 }
 
-/// SCENARIOS E24.
+/// docs/design/scenarios.md, E24.
 #[test]
 fn a_node_that_was_off_until_its_certificate_ran_out_is_accepted_again_as_who_it_was() {
     let cluster = Cluster::new(true);
     let mut w1 = cluster.worker("w1", 2);
-    until("w1 is there", || (cluster.m1.json("status")["nodes"][1]["presence"] == "alive").then_some(()));
+    until("w1 is alive", || (cluster.m1.json("status")["nodes"][1]["presence"] == "alive").then_some(()));
     w1.kill();
     let (before, ends) = (cluster.credentials("w1"), cluster.ends("w1"));
-    until("its certificate has run out", || (now() > ends.after(1_500)).then_some(()));
+    until("the certificate has expired", || (now() > ends.after(1_500)).then_some(()));
     assert_eq!(cluster.peers_as("w1").expect_err("refused").code(), Some("credential-expired"));
     let _w1 = Daemon::start(&cluster.folder("w1"));
 
-    let waits = until("it waits", || cluster.waiting().into_iter().next());
+    let waits = until("the machine waits", || cluster.waiting().into_iter().next());
     assert_eq!(
         (&waits["name"], &waits["why"], &waits["state"]),
         (&"w1".into(), &"certificate".into(), &"waiting".into())
@@ -201,12 +203,12 @@ fn a_node_that_was_off_until_its_certificate_ran_out_is_accepted_again_as_who_it
 
     let out = cluster.m1.ask(&["accept", "w1"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
-    until("it has a new certificate", || (cluster.ends("w1") > ends).then_some(()));
+    until("the node has a new certificate", || (cluster.ends("w1") > ends).then_some(()));
     let after = cluster.credentials("w1");
     assert_eq!((after.node, after.key_pem), (before.node, before.key_pem));
-    until("nobody waits any more", || cluster.waiting().is_empty().then_some(()));
+    until("no machine waits any more", || cluster.waiting().is_empty().then_some(()));
     assert_eq!(cluster.names(), ["m1", "w1"]);
-    until("it is a node like before", || cluster.peers_as("w1").ok());
+    until("it is the same node as before", || cluster.peers_as("w1").ok());
 }
 
 #[test]
@@ -238,13 +240,13 @@ fn a_replaced_token_lets_nobody_in_and_is_told_apart_from_a_wrong_one() {
     assert!(out.status.code() == Some(4) && text.contains("not valid here") && text.contains("next: "), "{text}");
     let out = join("w4", 5, &fs::read_to_string(cluster.folder("manager")).expect("a token"));
     assert!(
-        out.status.code() == Some(4) && said(&out).contains("a manager's"),
+        out.status.code() == Some(4) && said(&out).contains("for managers"),
         "the other role's stands: {}",
         said(&out)
     );
     assert_eq!(cluster.names(), ["m1", "w1", "w2", "w3"]);
 
-    // Since when, and never a secret: neither in the list nor in the history.
+    // The list shows when tokens were replaced. Neither list nor history shows a secret.
     let list = said(&cluster.m1.ask(&["token", "list"]));
     assert!(list.contains("worker") && list.contains("root@m1") || list.contains("uid "), "{list}");
     let history = said(&cluster.m1.ask(&["history"]));
@@ -263,33 +265,35 @@ fn a_machine_without_a_secret_waits_for_a_yes_or_a_no() {
     let public = cluster.public_token();
     let token = ["--token", public.as_str()];
     let waits = |name: &str| {
-        until("it waits", || cluster.waiting().into_iter().find(|p| p["name"] == name && p["state"] == "waiting"))
+        until("the machine waits", || {
+            cluster.waiting().into_iter().find(|p| p["name"] == name && p["state"] == "waiting")
+        })
     };
 
-    // Nobody answers it in time: it is told what it has to compare, and is no node.
+    // Nobody approves it in time. It prints the fingerprint to compare and is not a node.
     let out = cluster.joining("w1", "w1", 2).args(token).args(["--wait", "1s"]).output().expect("remoor runs");
     let text = said(&out);
     let shown = waits("w1")["fingerprint"].as_str().expect("a fingerprint").to_owned();
     assert!(out.status.code() == Some(3) && text.contains(&shown) && text.contains("remoor accept w1"), "{text}");
     assert!(shown.starts_with("SHA256:") && !cluster.folder("w1/identity.json").exists());
 
-    // It may come with the yes that was said meanwhile, and in the role that was said.
+    // It can join after the approval that was given meanwhile, in the approved role.
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
     assert!(out.status.code() == Some(4) && said(&out).contains(&shown), "{}", said(&out));
     let again = Waiting::start(cluster.joining("w1", "w1", 2).args(token));
-    // Another machine of that name is refused, and changes nothing.
+    // Another machine with the same name is rejected and changes nothing.
     let out = cluster.joining("thief", "w1", 9).args(token).output().expect("remoor runs");
-    assert!(out.status.code() == Some(4) && said(&out).contains("with another key"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && said(&out).contains("another key"), "{}", said(&out));
     assert_eq!(cluster.names(), ["m1"]);
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", &shown]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
     let out = again.end();
     assert!(out.status.success() && said(&out).contains("w1 joined"), "{}", said(&out));
     let w1 = Daemon::start(&cluster.folder("w1"));
-    until("it is a node like others", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    until("it is an ordinary node", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     assert_eq!(cluster.waiting(), Vec::<Value>::new(), "who has come waits no more");
 
-    // A no ends it at once.
+    // A denial ends the wait at once.
     let denied = Waiting::start(cluster.joining("w2", "w2", 3).args(token));
     waits("w2");
     let table = said(&cluster.m1.ask(&["nodes"]));
@@ -299,17 +303,17 @@ fn a_machine_without_a_secret_waits_for_a_yes_or_a_no() {
     let out = denied.end();
     assert!(out.status.code() == Some(4) && said(&out).contains("denied"), "{}", said(&out));
     let out = cluster.m1.ask(&["accept", "w9"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("nobody waits"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && said(&out).contains("no machine waits"), "{}", said(&out));
     assert_eq!(cluster.names(), ["m1", "w1"]);
 
-    // As a manager, where the operator says so.
+    // It joins as a manager if the operator approves that role.
     let third = Waiting::start(cluster.joining("m2", "m2", 4).args(token));
     waits("m2");
     let out = cluster.m1.ask(&["accept", "m2", "--role", "manager"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
     assert!(third.end().status.success());
     let _m2 = Daemon::start(&cluster.folder("m2"));
-    until("m2 votes", || {
+    until("m2 is a voter", || {
         let nodes = cluster.m1.json("status")["nodes"].as_array().cloned()?;
         nodes.iter().any(|n| n["name"] == "m2" && n["manager"] == "voter").then_some(())
     });
@@ -319,7 +323,7 @@ fn a_machine_without_a_secret_waits_for_a_yes_or_a_no() {
 fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     let cluster = Cluster::new(false);
     let w1 = cluster.worker("w1", 2);
-    until("w1 is there", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    until("w1 is alive", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     let text = fs::read_to_string(cluster.folder("worker")).expect("a token");
     let (token, public) = (Token::parse(&text).expect("a token"), Token::parse(&cluster.public_token()));
     let key = NodeKey::generate().expect("a key");
@@ -375,19 +379,19 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     assert!(reply.node > NodeId(0) && cluster.names() == ["m1", "w1", "w2"]);
 }
 
-/// SCENARIOS E27.
+/// docs/design/scenarios.md, E27.
 #[test]
 fn who_joins_through_a_node_that_is_no_manager_is_sent_to_one() {
     let cluster = Cluster::new(false);
     let w1 = cluster.worker("w1", 2);
-    until("w1 met its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    until("w1 has contacted its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
     let tls = ClientTls::joiner(token.ca_digest()).expect("TLS");
     let nothing = serde_json::json!({});
     let asked = wait(Client::tls(cluster.api(2), &tls, None).post::<Value>(join::JOIN_PATH, &nothing));
-    let Err(ApiError::Status { code, message, next, details, .. }) = asked else { panic!("a worker lets nobody in") };
+    let Err(ApiError::Status { code, message, next, details, .. }) = asked else { panic!("a worker admits no node") };
     assert_eq!((code.as_str(), &details["managers"]), ("not-leader", &serde_json::json!([cluster.api(1)])));
-    assert!(message == format!("w1 is no manager: ask {}", cluster.api(1)) && next.is_some(), "{message}");
+    assert!(message == format!("w1 is not a manager: ask {}", cluster.api(1)) && next.is_some(), "{message}");
 
     let through = |last, name: &str, own: u8| {
         let mut join = remoor();
@@ -395,25 +399,26 @@ fn who_joins_through_a_node_that_is_no_manager_is_sent_to_one() {
         done(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
     };
     through(2, "w2", 3);
-    // One that was a manager until just now.
+    // A node that was a manager until just now.
     done(cluster.joining("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
     let _m2 = Daemon::start(&cluster.folder("m2"));
     let state = || cluster.m1.json("status")["nodes"][3]["manager"].clone();
-    until("m2 votes", || (state() == "voter").then_some(()));
+    until("m2 is a voter", || (state() == "voter").then_some(()));
     let out = cluster.m1.ask(&["demote", "m2"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
     through(4, "w3", 5);
     assert_eq!(cluster.names(), ["m1", "w1", "w2", "m2", "w3"]);
 }
 
-/// SCENARIOS E14.
+/// docs/design/scenarios.md, E14.
 #[test]
 fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
     let cluster = Cluster::new(false);
     let _w1 = cluster.worker("w1", 2);
     let before = (cluster.names(), cluster.waiting());
     let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
-    // It listens at one address, and names another: at 3 is nobody, at 2 is w1, at 1 the leader itself.
+    // The node listens at one address and names another. Nothing listens at address 3, w1 at 2, the
+    // leader at 1.
     for (last, code, why) in
         [(3, "unreachable", "can't be dialled back"), (2, "wrong-node", "is not w2"), (1, "wrong-node", "is not w2")]
     {
@@ -425,7 +430,7 @@ fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
         assert!(out.status.code() == Some(4) && wanted, "{text}");
         assert!(!cluster.folder("w2/identity.json").exists());
 
-        // A client of another making, which says that it does not answer, is dialled as well.
+        // A client of another implementation that says it does not answer is dialled as well.
         let key = NodeKey::load_or_create(&cluster.folder("w2")).expect("a key");
         let request = serde_json::json!({
             "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last), "answers": false,
@@ -439,13 +444,14 @@ fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
     assert_eq!((cluster.names(), cluster.waiting()), before);
 }
 
-/// SCENARIOS E13: the node's key on another machine, as by a disk that was copied.
+/// docs/design/scenarios.md, E13: the node's key is used on another machine, for example after a
+/// disk copy.
 #[test]
 fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_comes_back_does() {
     let cluster = Cluster::new(false);
     let mut w1 = cluster.worker("w1", 2);
     let row = || cluster.m1.json("status")["nodes"][1].clone();
-    until("w1 is there", || (row()["presence"] == "alive").then_some(()));
+    until("w1 is alive", || (row()["presence"] == "alive").then_some(()));
     let before = (row()["id"].clone(), row()["api"].clone());
     let copy = |folder: &str| {
         fs::create_dir(cluster.folder(folder)).expect("made");
@@ -462,19 +468,19 @@ fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_c
     let warnings = cluster.m1.json("status")["warnings"].to_string();
     assert!(warnings.contains(&elsewhere), "{warnings}");
 
-    // Its own machine comes back, at once at its address, and later at another.
+    // Its own machine comes back, first at its old address and later at another.
     w1.kill();
     copy("again");
     done(cluster.joining("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
     let mut again = Daemon::start(&cluster.folder("again"));
-    until("w1 is there again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
+    until("w1 is alive again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
     again.kill();
-    until("w1 is missed", || (row()["presence"] == "away").then_some(()));
+    until("w1 is away", || (row()["presence"] == "away").then_some(()));
     copy("moved");
     done(cluster.joining("moved", "w1", 8).arg("--token-file").arg(cluster.folder("worker")));
     assert_eq!(row()["id"], before.0);
     let _moved = Daemon::start(&cluster.folder("moved"));
-    until("w1 is there at its new address", || (row()["presence"] == "alive").then_some(()));
+    until("w1 is alive at its new address", || (row()["presence"] == "alive").then_some(()));
 }
 
 #[test]
@@ -491,7 +497,7 @@ fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_re
     };
     alive(&["m1", "w1", "w2"]);
     w2.kill();
-    until("w2 is missed", || (cluster.m1.json("status")["nodes"][2]["presence"] == "away").then_some(()));
+    until("w2 is away", || (cluster.m1.json("status")["nodes"][2]["presence"] == "away").then_some(()));
     let key = |name: &str| cluster.credentials(name).gossip_key;
     let old = key("m1");
     assert!(old == key("w1") && old == key("w2"));
@@ -499,7 +505,7 @@ fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_re
     let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
     let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("on its way already"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && said(&out).contains("in progress already"), "{}", said(&out));
     let text = said(&cluster.m1.ask(&["key", "status"]));
     assert!(text.contains("all take it in") && text.contains("w2"), "{text}");
     until("the new key is the only one", || {
@@ -509,7 +515,7 @@ fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_re
         };
         (keys["gossip"].is_null() && keys["serial"].as_u64()? > 0).then_some(())
     });
-    until("m1 and w1 hold it and no other", || {
+    until("m1 and w1 have only this key", || {
         let held = ["m1", "w1"].map(|name| cluster.credentials(name));
         held.iter().all(|c| c.gossip_others.is_empty() && c.gossip_key == held[0].gossip_key).then_some(())
     });
@@ -517,13 +523,13 @@ fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_re
     assert!(new != old && key("w2") == old);
     alive(&["m1", "w1"]);
 
-    // Who was away has the old one only; it comes back by its certificate.
+    // The absent node only has the old key. It comes back by means of its certificate.
     let _w2 = Daemon::start(&cluster.folder("w2"));
     alive(&["w2"]);
-    until("w2 holds the new one", || (key("w2") == new).then_some(()));
-    // So it is after a restart, and for who joins now.
+    until("w2 has the new key", || (key("w2") == new).then_some(()));
+    // The same holds after a restart, and for a node that joins now.
     w1.kill();
-    until("w1 is missed", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
+    until("w1 is away", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
     let _w1 = Daemon::start(&cluster.folder("w1"));
     let _w3 = cluster.worker("w3", 4);
     assert!(key("w3") == new);
@@ -564,7 +570,7 @@ fn the_first_gossip_key_may_be_ones_own() {
     assert_eq!(credentials.gossip_key.to_hex().reveal(), key);
 }
 
-/// The bounds of a path: what a worker's certificate opens is its own renewal and no other's.
+/// Authorization of a path: a worker's certificate renews only that worker's own certificate.
 #[test]
 fn a_certificate_is_renewed_for_its_own_node_and_key_only() {
     let cluster = Cluster::new(false);

@@ -1,7 +1,8 @@
-//! A run whose executor is killed, at any task and in the middle of one, and begun again: the tree is that of a run that nobody
-//! killed, handlers that were owed have run, and nothing lies about that was being made.
+//! A playbook run whose executor is killed, between tasks or in the middle of one, and which is
+//! started again. The resulting tree equals that of an uninterrupted run, pending handlers have
+//! run, and no temporary files remain.
 //!
-//! `SEED=n` chooses the moments; with `REMOOR_LONG` it is killed at every event.
+//! `SEED=n` selects the moments. With `REMOOR_LONG` the executor is killed at every event.
 
 use crate::local::{LONG, remoor};
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every module that changes files, and handlers that take up what is configured as a service does that is restarted: one that
-/// is not run leaves `running/` as it was.
+/// Contains every module that changes files. The handlers copy the configuration into `running/`,
+/// like the restart of a service does. If a handler does not run, `running/` stays as it was.
 const SITE: &str = r#"
 - hosts: all
   gather_facts: no
@@ -66,7 +67,7 @@ const SITE: &str = r#"
     - {name: last, copy: {content: last, dest: '{{ t }}/running/last'}}
 "#;
 
-/// A directory to play in, its tree as it is before.
+/// The directory that the playbook changes, with the tree as it is before the run.
 struct Ground {
     dir: tempfile::TempDir,
 }
@@ -101,7 +102,7 @@ impl Ground {
         self.dir.path().join(name)
     }
 
-    /// Begins the run; its events come line by line.
+    /// Starts the run and returns its events line by line.
     fn begin(&self) -> (Child, std::io::Lines<BufReader<ChildStdout>>) {
         let vars = serde_json::json!({"remoor_state_dir": self.path("state"), "dir": self.dir.path()});
         let mut command: Command = remoor();
@@ -116,7 +117,7 @@ impl Ground {
         (child, lines)
     }
 
-    /// A run to its end: how many events it told, and how long they took from the first to the last.
+    /// A complete run. Returns the number of its events and the time from the first to the last.
     fn whole(&self) -> (usize, Duration) {
         let deadline = Instant::now() + LONG;
         loop {
@@ -127,8 +128,8 @@ impl Ground {
                 begun.get_or_insert_with(Instant::now);
                 all.push(line.expect("a line"));
             }
-            let code = child.wait().expect("an end").code();
-            // A command that the killed run had begun still holds the node.
+            let code = child.wait().expect("an exit").code();
+            // A command that the killed run had started still holds the lock of the node.
             if code == Some(4) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
@@ -138,7 +139,7 @@ impl Ground {
         }
     }
 
-    /// A run whose executor is killed at this moment; false: it was over before.
+    /// A run whose executor is killed at this moment. Returns false if the run ended before that.
     fn killed(&self, at: &Moment) -> bool {
         let (mut child, mut lines) = self.begin();
         let first = match at {
@@ -155,12 +156,12 @@ impl Ground {
         }
         let executor = executor_of(child.id());
         if let Some(pid) = executor {
-            // Over in the meantime is as good.
+            // The executor may have ended in the meantime; that is fine.
             let _ = kill_process(pid, Signal::KILL);
         }
         lines.for_each(drop);
-        let code = child.wait().expect("an end").code();
-        // 3: before it had said that it is there.
+        let code = child.wait().expect("an exit").code();
+        // Exit code 3: it was killed before it reported that it was ready.
         assert!(matches!(code, Some(0 | 3 | 4 | 5)), "{code:?}");
         executor.is_some() && code == Some(5)
     }
@@ -171,7 +172,7 @@ impl Ground {
         out
     }
 
-    /// What a run may not leave.
+    /// Files that a run must not leave.
     fn left(&self) -> Vec<PathBuf> {
         let mut all = BTreeMap::new();
         below(self.dir.path(), self.dir.path(), &mut all);
@@ -188,9 +189,9 @@ impl Ground {
 
 #[derive(Debug)]
 enum Moment {
-    /// When so many lines of it were read.
+    /// After this number of its lines were read.
     Event(usize),
-    /// So long after the first.
+    /// This long after the first line.
     After(Duration),
 }
 
@@ -230,7 +231,7 @@ fn executor_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(executor?)
 }
 
-/// The same moments for the same seed.
+/// Returns the same moments for the same seed.
 fn moments(events: usize, took: Duration, seed: u64) -> Vec<Moment> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move |below: u64| {
@@ -239,7 +240,7 @@ fn moments(events: usize, took: Duration, seed: u64) -> Vec<Moment> {
         state ^= state << 17;
         state % below.max(1)
     };
-    // A run and its like take seconds by a program that is not optimized.
+    // A run takes seconds in a debug build, so the short test tries only some moments.
     let (step, random) = if std::env::var_os("REMOOR_LONG").is_some() { (1, 60) } else { (10, 5) };
     let first = 1 + usize::try_from(seed).unwrap_or_default() % step;
     let mut all: Vec<Moment> = (first..=events).step_by(step).map(Moment::Event).collect();
@@ -261,7 +262,7 @@ fn a_run_that_is_killed_at_any_moment_and_begun_again_ends_in_the_same_tree() {
     for (n, at) in all.iter().enumerate() {
         let ground = Ground::new();
         hit += usize::from(ground.killed(at));
-        // Now and then a second time, before it comes to its end.
+        // From time to time it is killed a second time before it completes.
         if n % 4 == 0 {
             ground.killed(&Moment::After(took.mul_f64((n % 11) as f64 / 11.0)));
         }

@@ -1,5 +1,6 @@
-//! Two daemons on this machine's loopback, as processes: what a worker's socket answers while its manager lives and after it
-//! was killed, and what the manager shows of its agent. No lab, no root.
+//! Two daemons on the loopback of this machine, as processes: what a worker's socket answers while
+//! its manager is alive and after the manager was killed, and what the manager shows of the
+//! worker's agent. Needs neither the lab nor root.
 
 use remoor::disk::{CLOSED, FENCE};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 pub const LONG: Duration = Duration::from_secs(300);
-/// Of this version.
+/// The program of this version.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_remoor");
 
 pub struct Daemon {
@@ -25,7 +26,7 @@ impl Daemon {
         Self::of(Path::new(PROGRAM), dir)
     }
 
-    /// The daemon of this program, which may be of another version.
+    /// Starts the daemon of `program`, which may be of another version.
     pub fn of(program: &Path, dir: &Path) -> Self {
         let log = fs::File::create(dir.join("log")).expect("a log");
         let mut command = bare(program);
@@ -35,12 +36,12 @@ impl Daemon {
     }
 
     pub fn kill(&mut self) {
-        // Gone already is as good.
+        // It may have ended already; that is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// A question to this daemon's socket.
+    /// Sends a command to the socket of this daemon.
     pub fn ask(&self, args: &[&str]) -> Output {
         remoor().args(args).arg("--socket").arg(self.dir.join("s")).output().expect("remoor runs")
     }
@@ -64,7 +65,7 @@ pub fn remoor() -> Command {
     bare(Path::new(PROGRAM))
 }
 
-/// `program` without what the environment would tell it.
+/// `program` without the environment variables that remoor reads.
 pub fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR", "REMOOR_TOKEN"] {
@@ -90,15 +91,16 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Addresses of one test: of 127/8 all is this machine's. Each test that asks has a network of its own, which the number of
-/// this process tells from that of another run.
+/// Addresses for one test; all of 127/8 is local. Each caller gets its own network. The process id
+/// separates it from those of another test run.
 pub fn net() -> impl Fn(u8) -> Ipv4Addr + Copy {
     static NEXT: AtomicU8 = AtomicU8::new(100);
     let (net, run) = (NEXT.fetch_add(1, Ordering::Relaxed), (std::process::id() % 250) as u8 + 1);
     move |last| Ipv4Addr::new(127, net, run, last)
 }
 
-/// A cluster of one manager, m1, in a folder of its name in `dir`; the tokens are there in the files `manager` and `worker`.
+/// A cluster of one manager, m1, in a folder of that name in `dir`. The tokens are in the files
+/// `manager` and `worker` there.
 pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
     one_manager_of(Path::new(PROGRAM), dir, at)
 }
@@ -113,11 +115,11 @@ fn one_manager_of(program: &Path, dir: &Path, at: Ipv4Addr) -> Daemon {
         fs::write(dir.join(role), token).expect("written");
     }
     let manager = Daemon::of(program, &home);
-    until("it leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
     manager
 }
 
-/// Writes a fleet of two files into `dir`, beside what is there, and applies it.
+/// Writes a fleet of two files into a subfolder of `dir` and applies it.
 pub fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
     let fleet = dir.join("fleet");
     fs::create_dir_all(&fleet).expect("made");
@@ -128,13 +130,13 @@ pub fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) 
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// Three managers m1, m2 and m3 at the first three addresses of `host`, each with a folder of its name in `dir`; the cluster's
-/// tokens are there in the files `manager` and `worker`.
+/// Three managers m1, m2 and m3 at the first three addresses of `host`, each in a folder of its
+/// name in `dir`. The cluster's tokens are in the files `manager` and `worker` there.
 pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
     three_managers_of(Path::new(PROGRAM), dir, host)
 }
 
-/// All of them made and run by this program, which may be of another version.
+/// All of them are created and run by `program`, which may be of another version.
 pub fn three_managers_of(program: &Path, dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
     let first = one_manager_of(program, dir, host(1));
     let joined = |name: &str, last: u8| {
@@ -179,8 +181,8 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     fs::write(&node, config.to_string()).expect("written");
     let mut worker = Daemon::start(&w1);
 
-    // With its manager: its own words, never taken for the cluster's.
-    let view = until("the agent met its manager", || {
+    // With its manager: the worker answers for itself and never for the cluster.
+    let view = until("the agent has contacted its manager", || {
         let view = worker.json("status");
         (view["manager"]["name"] == "m1" && view["peers_alive"] == 1).then_some(view)
     });
@@ -192,13 +194,13 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
         let out = worker.ask(order);
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(3), "{order:?}: {said}");
-        assert!(said.contains("w1 is no manager") && said.contains(&format!("--manager {at_m1}:7947")), "{said}");
+        assert!(said.contains("w1 is not a manager") && said.contains(&format!("--manager {at_m1}:7947")), "{said}");
     }
     let text = get(metrics, "/metrics").expect("metrics");
     assert!(text.contains("\nremoor_agent_peers 1\n") && text.contains("remoor_agent_info{version="), "{text}");
     assert!(get(metrics, "/v1/agent").expect("an answer").starts_with("HTTP/1.1 404"));
 
-    // What the manager shows of it, and what its leader was told.
+    // What the manager shows of the worker, and what its leader was sent.
     let node = until("the manager has the report", || {
         let (_, status) = as_operator(&["status"]);
         let nodes = status["nodes"].as_array()?;
@@ -208,15 +210,15 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let (code, replay) = as_operator(&["why", "w1", "--replay"]);
     assert_eq!(code, Some(0));
     let steps = replay["steps"].as_array().expect("steps");
-    assert!(steps.iter().any(|s| s["told"].as_str().is_some_and(|t| t.starts_with("gossip has it"))), "{replay}");
-    let asked = |s: &Value| s["asked"].to_string().contains("what it is like, as first seen");
+    assert!(steps.iter().any(|s| s["told"].as_str().is_some_and(|t| t.starts_with("alive in gossip"))), "{replay}");
+    let asked = |s: &Value| s["asked"].to_string().contains("its boot id and instance, as first seen");
     assert!(replay["since"].is_string() && steps.iter().any(asked), "{replay}");
     let (_, history) = as_operator(&["history"]);
     assert!(history["items"][0]["time"].as_str().is_some_and(|t| t.ends_with('Z')), "{history}");
 
-    // Without it.
+    // Without its manager.
     manager.kill();
-    until("the agent missed its manager", || {
+    until("the agent has noticed that its manager is away", || {
         let view = worker.json("status");
         (view["manager"]["error"].is_string() && view["peers"][0]["presence"] == "gone").then_some(())
     });
@@ -227,11 +229,13 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("next: systemctl start remoor"), "{out:?}");
 }
 
-/// What a node is to be may change with a run on it, and gossip does not show that: its agent asks when it sees that something
-/// ran, and not when it would have asked anyway.
+/// A run may change a node's desired state, and gossip does not show this. The agent therefore
+/// queries its managers when it sees that something ran, and does not wait for the next regular
+/// query.
 #[test]
 fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
-    /// As often an agent asks that has been told everything; more often while something is to be told.
+    /// The interval of an agent's queries when it has everything; the second one is the interval
+    /// while something is outstanding.
     const AT_REST: Duration = Duration::from_secs(120);
     const TO_BE_TOLD: Duration = Duration::from_secs(20);
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
@@ -265,7 +269,7 @@ fn managers_that_move_find_each_other_again() {
     let host = net();
     let [m1, m2, m3] = three_managers(dir.path(), host);
 
-    /// All three vote, are there, and are entered where they are.
+    /// All three are voters, alive, and recorded at their current addresses.
     fn whole(at: &Daemon, places: [Ipv4Addr; 3]) -> Option<()> {
         let status = at.json("status");
         let nodes = status["nodes"].as_array()?;
@@ -289,12 +293,12 @@ fn managers_that_move_find_each_other_again() {
         Daemon::start(&dir)
     };
     until("three managers", || whole(&m1, [host(1), host(2), host(3)]));
-    // One that follows, then the one that led: nobody is told but by gossip.
+    // First a follower moves, then the leader. Only gossip announces the new addresses.
     let m2 = moved(m2, host(12));
-    until("the second one at its new address", || whole(&m1, [host(1), host(12), host(3)]));
+    until("m2 at its new address", || whole(&m1, [host(1), host(12), host(3)]));
     let m1 = moved(m1, host(11));
-    until("the first one at its new address", || whole(&m2, [host(11), host(12), host(3)]));
-    // Those two are the majority now: Raft has their new addresses.
+    until("m1 at its new address", || whole(&m2, [host(11), host(12), host(3)]));
+    // The two moved managers are the majority now, so Raft has their new addresses.
     drop(m3);
     until("the two that moved to agree", || {
         let out = m1.ask(&["maintenance", "m3", "--for", "1h"]);
@@ -305,7 +309,7 @@ fn managers_that_move_find_each_other_again() {
     assert!(["m1", "m2"].contains(&leader.as_str()), "{seen}");
 }
 
-/// The same from the manager and from the directory, of one node and without asking it.
+/// The manager and the directory give the same answer for one node, without a query to that node.
 #[test]
 fn what_a_node_is_asked_is_listed_with_and_without_a_manager() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -353,9 +357,9 @@ fn variables_are_shown_with_their_origin_and_an_order_may_not_give_all() {
     assert!(has("colour", "remoor.yml: vars") && has("zone", "groups.web.vars"), "{shown}");
     assert!(has("workers", "inventory.yml"), "{shown}");
     for (wrong, said) in [
-        (&["resetup", "m1", "-e", "ansible_host=elsewhere"][..], "ansible_host is not an order's to give"),
-        (&["commission", "m1", "-e", "peers=[]"], "peers is not an order's to give"),
-        (&["update", "m1", "-e", "a-b=1"], "no name of a variable"),
+        (&["resetup", "m1", "-e", "ansible_host=elsewhere"][..], "an order can't set the variable ansible_host"),
+        (&["commission", "m1", "-e", "peers=[]"], "an order can't set the variable peers"),
+        (&["update", "m1", "-e", "a-b=1"], "not a variable name"),
     ] {
         let out = m1.ask(wrong);
         let text = String::from_utf8_lossy(&out.stderr).into_owned();

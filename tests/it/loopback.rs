@@ -1,9 +1,11 @@
-//! The demo, from its first line to the last trace of it. With root: its story on real hosts, which are kept and taken down.
-//! Without: its story on loopback hosts, and its end by Ctrl-C.
+//! The demo, from its first line until all its traces are removed. With root: the story on real
+//! hosts, which are kept and then removed. Without root: the story on loopback hosts, and its end
+//! by Ctrl-C.
 //!
-//! Run by root, the demo without it becomes an ordinary user, whom only the demo's own view of `/etc/passwd` knows: sshd lets nobody in
-//! without a name and a shell. Skipped, loudly, where that or a program is missing; a failure where `REMOOR_LAB_REQUIRED`
-//! is set.
+//! If root runs this test, the demo without root runs as an ordinary user that exists only in the
+//! demo's own view of `/etc/passwd`, because sshd rejects a user without a name and a shell. The
+//! test is skipped with a notice if a requirement is missing, and fails instead if
+//! `REMOOR_LAB_REQUIRED` is set.
 
 use crate::lab::Lab;
 use crate::lab::five::built;
@@ -16,13 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Far more than the demo takes.
+/// Far more time than the demo takes.
 const LIMIT: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(120);
-/// Of nobody, and of no user of the system.
+/// Neither "nobody" nor a user of the system.
 const UID: u32 = 64021;
 
-/// A copy of the programs that everybody may read, and a directory for temporary files that belongs to who runs the demo.
+/// A copy of the programs that everybody may read, and a temporary directory that belongs to the
+/// user who runs the demo.
 struct Stage {
     dir: tempfile::TempDir,
 }
@@ -65,7 +68,8 @@ impl Stage {
         command
     }
 
-    /// What of a demo is still there: processes that name the stage on their command lines, and files.
+    /// What still exists of a demo: processes that name the stage on their command lines, and
+    /// files.
     fn left(&self) -> Vec<String> {
         let stage = self.dir.path().display().to_string();
         let lines = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -78,13 +82,13 @@ impl Stage {
     }
 }
 
-/// Where `tests/tools.sh` puts what it fetches.
+/// The directory where `tests/tools.sh` puts its downloads.
 fn fetched() -> Option<PathBuf> {
     let dir = std::env::current_exe().ok()?.ancestors().nth(3)?.join("tools");
     dir.is_dir().then_some(dir)
 }
 
-/// Why the demo can't be played here.
+/// The reason why the demo can't run here.
 fn lacks() -> Option<String> {
     let here =
         |name: &str| fetched().is_some_and(|dir| dir.join("bin").join(name).is_file()) || find_program(name).is_some();
@@ -128,7 +132,8 @@ fn the_demo_without_root() -> Result<()> {
     interrupted(&stage)
 }
 
-/// The demo's hosts, named apart from those of a demo that somebody keeps; gone when this is, whatever happens.
+/// The demo's hosts, with names that differ from those of a demo that a developer keeps. They are
+/// removed on drop in any case.
 struct Kept;
 
 impl Kept {
@@ -140,7 +145,7 @@ impl Kept {
         Ok(command)
     }
 
-    /// What of them is on this machine.
+    /// What exists of these hosts on this machine.
     fn left() -> Result<Vec<String>> {
         let spaces = must(&["ip", "netns", "list"])?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;
@@ -171,7 +176,7 @@ fn the_demo_with_root() -> Result<()> {
     let parts = ["vlan-if eth0", "-> resetup(contiv_network)", "changed  Stop netmaster and netplugin", "demo -- down"];
     told(&output, &text, "remoor demo: systemd-nspawn hosts", 7, &parts)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    ensure!(!Kept::left()?.is_empty(), "the hosts were to be kept");
+    ensure!(!Kept::left()?.is_empty(), "the hosts were not kept");
     run(Kept::demo("down")?, None, END)?.checked("demo down")?;
     ensure!(Kept::left()?.is_empty(), "the demo left: {:#?}", Kept::left()?);
     drop(kept);
@@ -186,8 +191,8 @@ fn told(output: &Output, text: &str, first_line: &str, stages: usize, parts: &[&
         ensure!(text.contains(&format!("\n[{stage}] ")), "no stage {stage}");
     }
     let always =
-        [": network (boot id is the same", ": agent (boot id is the same", "same -> nothing to do", "\ndone in "];
-    // A story is folded between words.
+        ["(network): drifted", "(agent): same -> nothing to do", "evidence: boot id is the same", "\ndone in "];
+    // The story is wrapped between words.
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in always.iter().chain(parts) {
         let words = part.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,6 @@
-//! A manager part that comes and goes in a daemon that goes on, with real processes on this machine's loopback: who may order
-//! it, what a kill in the middle leaves, and what the agent notices of it: nothing. No lab, no root.
+//! A manager service that starts and stops in a daemon that keeps running, with real processes on
+//! the loopback of this machine: who may order it, what a kill in the middle leaves, and that the
+//! agent is not affected. Needs neither the lab nor root.
 
 use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
 use remoor::model::{ClusterId, Epoch, NodeId, RaftId};
@@ -33,7 +34,7 @@ fn tls(dir: &Path) -> TlsIdentity {
     Credentials::load(dir).expect("read").expect("credentials").tls()
 }
 
-/// What the agent of a daemon says of itself, whatever else it is.
+/// The view of a daemon's agent, whatever else the daemon is.
 fn agent(dir: &Path) -> Option<AgentView> {
     wait(Client::unix(dir.join("s")).within(Duration::from_secs(5)).get("/v1/agent")).ok()
 }
@@ -44,7 +45,7 @@ fn removed(dir: &Path, id: &str) -> Vec<PathBuf> {
     names.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start))).collect()
 }
 
-/// Orders for the node of `to`, which is at `at`, in the name of whom `by` are the credentials.
+/// Orders for the node of `to` at address `at`, sent with the credentials of `by`.
 struct Orders {
     to: PathBuf,
     at: Ipv4Addr,
@@ -107,7 +108,7 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
     join(dir.path(), "w1", "worker", host(1), host(2), &w1);
     join(dir.path(), "w2", "worker", host(1), host(3), &w2);
     let mut worker = Daemon::start(&w1);
-    let view = until("w1 met its manager", || agent(&w1).filter(|view| view.manager.name.is_some()));
+    let view = until("w1 has contacted its manager", || agent(&w1).filter(|view| view.manager.name.is_some()));
     assert!(!view.node.manager);
     let orders = Orders::new(&w1, host(2), &m1, host(1));
     let (manager, other) = (tls(&m1), tls(&w2));
@@ -132,35 +133,36 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
         assert_eq!(answer.code(), Some("not-found"), "{path}");
     }
     let answer = wait(client.get::<Value>("/v1/status")).expect_err("a worker knows nothing of the cluster");
-    assert!(answer.code() == Some("not-leader") && answer.to_string().contains("is no manager"), "{answer}");
+    assert!(answer.code() == Some("not-leader") && answer.to_string().contains("is not a manager"), "{answer}");
     assert!(!w1.join("raft").exists() && removed(&w1, "2").is_empty(), "a refusal changes nothing");
 
-    // An id that was passed in the log and is nobody's: its only message is the question whether it stands.
+    // A Raft id that was skipped in the log and was never granted. The only message of this manager
+    // is the query whether the id is valid.
     let socket = fs::metadata(w1.join("s")).expect("a socket").ino();
     let begun = Instant::now();
-    until("w1 hears of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
-    eprintln!("parked after {:?}", begun.elapsed());
+    until("w1 learns of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
+    eprintln!("archived after {:?}", begun.elapsed());
     let kept = removed(&w1, "2");
     assert!(kept.len() == 1 && kept[0].join("log.redb").exists(), "{kept:?}");
     assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
     let now = identity(&w1);
     assert_eq!((&now["raft"], &now["log_begun"], &now["retired"]), (&Value::Null, &false.into(), &2.into()));
     let log = fs::read_to_string(w1.join("log")).expect("a log");
-    assert!(log.contains("manages the cluster no more") && log.contains("or remoor promote w1"), "{log}");
+    assert!(log.contains("is no longer a manager") && log.contains("or remoor promote w1"), "{log}");
     assert_eq!(orders.code(&manager, &good), "retired", "an order that comes late begins nothing");
     assert_eq!(removed(&w1, "2").len(), 1);
-    let after = agent(&w1).expect("the agent goes on");
+    let after = agent(&w1).expect("the agent continues");
     assert_eq!((&after.node.instance, after.node.manager), (&view.node.instance, false));
     assert_eq!(fs::metadata(w1.join("s")).expect("a socket").ino(), socket);
 
-    // What a crash left between the identity and the log.
+    // What a crash leaves between the write of the identity and that of the log.
     worker.kill();
     fs::create_dir(w1.join("raft")).expect("made");
     fs::write(w1.join("raft/log.redb"), "left").expect("written");
     fs::create_dir(w1.join("ca")).expect("made");
     fs::write(w1.join("ca/ca.key"), "left").expect("written");
     let _worker = Daemon::start(&w1);
-    until("w1 is there again", || agent(&w1));
+    until("w1 is alive again", || agent(&w1));
     assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
     assert!(removed(&w1, "2").iter().any(|kept| kept.join("ca/ca.key").exists()));
 }
@@ -177,18 +179,20 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
         status["nodes"].as_array().map_or(0, |nodes| nodes.iter().filter(votes).count())
     };
     until("three voters", || (voters() == 3).then_some(()));
-    // m4 was let in as a manager, and has not begun: as one that is promoted.
+    // m4 was admitted as a manager and has not started the service, like a node that is being
+    // promoted.
     join(dir.path(), "m4", "manager", host(1), host(4), &m4);
     let granted = identity(&m4)["raft"].as_u64().expect("an id");
     let mut worker = identity(&m4);
     worker["raft"] = Value::Null;
     fs::write(m4.join("identity.json"), worker.to_string()).expect("written");
     let mut fourth = Daemon::start(&m4);
-    until("m4 is there", || agent(&m4).filter(|view| view.peers_alive >= 2));
+    until("m4 is alive", || agent(&m4).filter(|view| view.peers_alive >= 2));
     let manager = tls(&m1);
     let orders = Orders::new(&m4, host(4), &m1, host(1));
 
-    // A kill at any moment of the order leaves what the next start, or the next order, goes on from.
+    // A kill at any moment of the order leaves a state from which the next start or the next order
+    // continues.
     for ms in [0, 5, 15, 40, 90, 200, 500] {
         std::thread::scope(|scope| {
             let given = scope.spawn(|| orders.give(&manager, &orders.request(granted)));
@@ -197,11 +201,11 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
             let _whatever = given.join().expect("no panic");
         });
         fourth = Daemon::start(&m4);
-        until("m4 is there after the kill", || agent(&m4));
-        assert!(removed(&m4, "unknown").is_empty(), "what was begun is gone on with");
+        until("m4 is alive after the kill", || agent(&m4));
+        assert!(removed(&m4, "unknown").is_empty(), "the started work is continued");
     }
     let before = agent(&m4).expect("an agent").node.instance;
-    let reply = |raft| until("the order is carried out", || orders.give(&manager, &orders.request(raft)).ok());
+    let reply = |raft| until("the order is performed", || orders.give(&manager, &orders.request(raft)).ok());
     assert_eq!(reply(granted), ManageReply { raft: RaftId(granted) });
     assert_eq!(reply(granted), ManageReply { raft: RaftId(granted) }, "twice is once");
     until("four voters", || (voters() == 4).then_some(()));
@@ -210,7 +214,8 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
     assert_eq!((&view.node.instance, view.node.manager), (&before, true));
     assert!(m4.join("ca").exists());
 
-    // Somebody joins with its key while it runs, and is refused (SCENARIOS E13).
+    // Another machine joins with its key while it runs, and is rejected (docs/design/scenarios.md,
+    // E13).
     fs::create_dir(at("again")).expect("made");
     fs::copy(m4.join("node.key"), at("again").join("node.key")).expect("copied");
     let out = joining(dir.path(), "m4", "manager", host(1), host(5), &at("again")).output().expect("remoor runs");
@@ -218,12 +223,12 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
     assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
     assert_eq!(voters(), 4);
 
-    // Let go, its id is nobody's; promoted again it has another one.
+    // After the demotion its id is unused. After the next promotion it has another id.
     let begun = Instant::now();
     let out = first.ask(&["demote", "m4"]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
-    until("the old log is aside", || removed(&m4, &granted.to_string()).pop());
-    eprintln!("parked after {:?}", begun.elapsed());
+    until("the old log is archived", || removed(&m4, &granted.to_string()).pop());
+    eprintln!("archived after {:?}", begun.elapsed());
     let kept = removed(&m4, &granted.to_string());
     assert!(kept[0].join("log.redb").exists() && kept[0].join("ca").exists(), "{kept:?}");
     assert_eq!(agent(&m4).expect("an agent").node.instance, before);

@@ -1,5 +1,6 @@
-//! Managers come and go, as processes on this machine's loopback: workers are promoted and demoted again while they run, the
-//! leader is sent away, the dead are, and who was sent away while it was down parks its log when it comes back. No lab, no root.
+//! Managers come and go, as processes on the loopback of this machine. Workers are promoted and
+//! demoted while they run, and the leader and dead managers are demoted. A manager that was demoted
+//! while it was down archives its log when it comes back. Needs neither the lab nor root.
 
 use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
 use serde_json::Value;
@@ -8,11 +9,11 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Nodes by place: m1 is at 0.
+/// Nodes by index: m1 is 0.
 struct Cluster {
     names: Vec<&'static str>,
     daemons: Vec<Daemon>,
-    /// After the daemons: where a test fails they tell their logs.
+    /// Declared after the daemons, because the drop of a daemon prints its log if the test failed.
     dir: tempfile::TempDir,
 }
 
@@ -26,7 +27,7 @@ impl Cluster {
             daemons.push(worker(dir.path(), name, host(1), host(last)));
         }
         let cluster = Self { dir, names: vec!["m1", "w1", "w2"], daemons };
-        until("all three are there", || {
+        until("all three are alive", || {
             let status = cluster.daemons[0].json("status");
             let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
             (alive == 3).then_some(())
@@ -46,10 +47,10 @@ impl Cluster {
         self.dir.path().join(self.names[at])
     }
 
-    /// Until exactly these vote, as the node at this place has it, which knows a leader.
+    /// Waits until exactly these nodes are voters, as reported by node `at`, which knows a leader.
     fn votes(&self, at: usize, wanted: &[&str]) {
         let wanted: BTreeSet<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        until(&format!("{wanted:?} vote, says {}", self.names[at]), || {
+        until(&format!("{wanted:?} are voters according to {}", self.names[at]), || {
             let status = self.daemons[at].json("status");
             let nodes = status["nodes"].as_array()?.clone();
             let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
@@ -59,7 +60,7 @@ impl Cluster {
         });
     }
 
-    /// Who leads, as the node at this place has it.
+    /// The index of the leader, as reported by node `at`.
     fn leader(&self, at: usize) -> usize {
         until("a leader", || {
             let status = self.daemons[at].json("status");
@@ -80,16 +81,17 @@ impl Cluster {
         said
     }
 
-    /// The Raft id in the node's identity; None: it is a worker.
+    /// The Raft id in the node's identity. None: the node is a worker.
     fn raft_id(&self, at: usize) -> Option<u64> {
         let bytes = fs::read(self.folder(at).join("identity.json")).expect("an identity");
         serde_json::from_slice::<Value>(&bytes).expect("JSON")["raft"].as_u64()
     }
 
-    /// Until the node at this place is a worker that kept aside what it had as the manager of this id.
+    /// Waits until node `at` is a worker and has archived the log that it had as the manager with
+    /// this id.
     fn parked(&self, at: usize, id: u64) {
         let prefix = format!("raft.removed-{id}-");
-        let aside = until("it is a worker and its log is parked", || {
+        let aside = until("the node is a worker and its log is archived", || {
             let entries = fs::read_dir(self.folder(at)).ok()?.flatten();
             let aside = entries.map(|e| e.path()).find(|p| named(p).starts_with(&prefix))?;
             self.raft_id(at).is_none().then_some(aside)
@@ -97,7 +99,7 @@ impl Cluster {
         assert!(aside.join("log.redb").exists(), "nothing is deleted");
         let folder = self.folder(at);
         assert!(!folder.join("raft").exists() && !folder.join("ca").exists() && !folder.join("ssh.key").exists());
-        until("its socket answers as a worker's", || {
+        until("the socket answers like that of a worker", || {
             (self.daemons[at].json("status")["kind"] == "agent").then_some(())
         });
     }
@@ -114,7 +116,8 @@ fn worker(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr) -> Daemon {
     Daemon::start(&dir.join(name))
 }
 
-/// One manager becomes three, the founder and leader goes and comes back under another id, and two go at once.
+/// One manager becomes three. The founder and leader leaves and returns with another id, and two
+/// managers leave at once.
 #[test]
 fn managers_come_and_go_and_nobody_is_missed() {
     let cluster = Cluster::of_one();
@@ -128,7 +131,8 @@ fn managers_come_and_go_and_nobody_is_missed() {
     }
     let first = cluster.raft_id(1).expect("an id");
 
-    // DemotePromoteLeader: leadership goes first, then the voter, then its id; another one when it is back.
+    // DemotePromoteLeader: first the leadership is transferred, then the voter leaves, then its id
+    // is retired. It returns with another id.
     assert_eq!(cluster.leader(1), 0);
     cluster.ordered(1, &["demote", "m1"]);
     cluster.votes(1, &["w1", "w2"]);
@@ -139,7 +143,8 @@ fn managers_come_and_go_and_nobody_is_missed() {
     let again = cluster.raft_id(0).expect("an id");
     assert!(again > first, "{again} was granted after {first}");
 
-    // DemoteToSingleManager, in one order; in another one all three are too many, and nothing of it is done.
+    // DemoteToSingleManager, in one order. In another order all three are too many, and no part of
+    // that order is executed.
     let (code, said) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
     assert_eq!(code, Some(4), "{said}");
     cluster.votes(0, &["m1", "w1", "w2"]);
@@ -155,14 +160,15 @@ fn managers_come_and_go_and_nobody_is_missed() {
     );
 }
 
-/// Who alone leads and is to go leads on until the one that takes its place is back, whom it tells how.
+/// A single leader that is to be demoted keeps leading until its successor is back. It prints how
+/// to do that.
 #[test]
 fn the_only_manager_goes_when_its_successor_is_back() {
     let mut cluster = Cluster::of_one();
     cluster.daemons[1].kill();
     cluster.ordered(0, &["promote", "w1", "--no-wait"]);
     cluster.ordered(0, &["demote", "m1", "--no-wait"]);
-    until("it says what it waits for", || {
+    until("the output says what it waits for", || {
         cluster.order(0, &["nodes"]).1.contains("it is the only voter").then_some(())
     });
     cluster.ordered(0, &["maintenance", "w2", "--for", "1h"]);
@@ -170,7 +176,7 @@ fn the_only_manager_goes_when_its_successor_is_back() {
     cluster.daemons[1] = Daemon::start(&folder);
     cluster.votes(1, &["w1"]);
     cluster.parked(0, 1);
-    // Who knew the old one only hears of the new one from it.
+    // A node that only knew the old manager learns of the new one from it.
     let folder = cluster.folder(2);
     cluster.daemons[2].kill();
     cluster.daemons[2] = Daemon::start(&folder);
@@ -183,8 +189,9 @@ fn the_only_manager_goes_when_its_successor_is_back() {
     assert!(code == Some(0) && history.contains("maintenance"), "{history}");
 }
 
-/// DemoteDownedManager: the dead one goes while the two others are there, and finds out when it comes back. Of two that are
-/// left with one of them dead nobody goes: it says what it waits for, and the order can be taken back.
+/// DemoteDownedManager: the dead manager leaves while the two others are alive, and learns of it
+/// when it comes back. If one of two managers is dead, neither is demoted: the manager reports what
+/// it waits for, and the order can be cancelled.
 #[test]
 fn a_dead_manager_is_sent_away_and_parks_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();
@@ -193,16 +200,16 @@ fn a_dead_manager_is_sent_away_and_parks_its_log_when_it_comes_back() {
     let (gone, id) = (cluster.names[dead], cluster.raft_id(dead).expect("an id"));
     cluster.daemons[dead].kill();
 
-    // The one that lives can't go: one of two would be left.
+    // The live one can't be demoted: one of two would remain.
     let lives = cluster.names[other];
     let same = cluster.raft_id(other);
     cluster.ordered(leader, &["demote", lives, "--no-wait"]);
-    until("it says what it waits for", || {
+    until("the output says what it waits for", || {
         let (_, said) = cluster.order(leader, &["nodes"]);
         said.contains("waiting for quorum").then_some(())
     });
     cluster.ordered(leader, &["promote", lives]);
-    assert_eq!(cluster.raft_id(other), same, "SCENARIOS E3");
+    assert_eq!(cluster.raft_id(other), same, "docs/design/scenarios.md, E3");
 
     cluster.ordered(leader, &["demote", gone]);
     cluster.votes(leader, &[cluster.names[leader], lives]);
@@ -211,13 +218,14 @@ fn a_dead_manager_is_sent_away_and_parks_its_log_when_it_comes_back() {
     cluster.parked(dead, id);
     cluster.votes(leader, &[cluster.names[leader], lives]);
 
-    // The cluster goes on without either: a decision of before is there after the leader was killed and came back.
+    // The cluster does not depend on the former leader: an earlier decision is still there after
+    // the leader was killed and came back.
     cluster.ordered(other, &["maintenance", gone, "--for", "1h"]);
     cluster.ordered(leader, &["promote", gone]);
     cluster.votes(dead, &["m1", "m2", "m3"]);
     assert!(cluster.raft_id(dead) > Some(id));
     cluster.daemons[leader].kill();
-    let history = until("the others lead on", || {
+    let history = until("the others have a leader", || {
         let (code, said) = cluster.order(dead, &["history", gone]);
         (code == Some(0)).then_some(said)
     });

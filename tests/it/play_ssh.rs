@@ -1,5 +1,5 @@
-//! `remoor play` over SSH, to an sshd of its own on loopback: logins and round trips, upload, sudo, host keys, and what is
-//! left of a run whose connection or whose caller is gone.
+//! `remoor play` over SSH, to its own sshd on loopback: logins and round trips, upload, sudo, host
+//! keys, and what remains of a run whose connection or caller is gone.
 
 use crate::local::{LONG, remoor};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// An sshd, and around it hosts `h1` to `h3`, all of them this machine with states of their own.
+/// An sshd with the hosts `h1` to `h3`, which are all this machine with separate state.
 struct Server {
     dir: tempfile::TempDir,
     sshd: Child,
 }
 
 impl Server {
-    /// None where no sshd can run, with the reason on stderr.
+    /// Returns None if no sshd can run, with the reason on stderr.
     fn start() -> Option<Self> {
         if !Path::new(SSHD).exists() {
             eprintln!("SKIPPED: {SSHD} is missing, so nothing was tried over SSH (Debian: openssh-server)");
@@ -38,7 +38,8 @@ impl Server {
         }
         fs::copy(at("user.pub"), at("authorized")).expect("a copy");
         fs::create_dir(at("bin")).expect("a directory");
-        // Between finding the port and using it another process may take it: then the next one is tried.
+        // Another process may take the port between the search and its use; then the next port is
+        // tried.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
             let mut sshd = spawn(dir.path(), port);
@@ -78,7 +79,7 @@ impl Server {
         fs::write(self.path(name), text).expect(name);
     }
 
-    /// A program that comes before the system's on the hosts.
+    /// A program that precedes the system's program on the hosts.
     fn program(&self, name: &str, text: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect(name);
@@ -102,10 +103,10 @@ impl Server {
         ended(&mut self.command(tasks, args))
     }
 
-    /// Two plays, the first with these keys and tasks, while `lost` can't be reached: the hosts that did something in each,
-    /// in order of their names.
+    /// Runs two plays, the first with these keys and tasks, while `lost` can't be reached. Returns
+    /// the hosts that did something in each play, in order of their names.
     fn plays(&self, keys: &str, task: &str, lost: &str) -> (Option<i32>, String, [String; 2]) {
-        // Nobody listens at a port that was free, and is asked for no more.
+        // Nothing listens at a port that was free and is not bound again.
         let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
         let hosts = fs::read_to_string(self.path("hosts")).expect("hosts");
         self.write("hosts", &hosts.replace(&format!("{lost} "), &format!("{lost} ansible_port={free} ")));
@@ -125,7 +126,7 @@ impl Server {
         (code, text, done)
     }
 
-    /// Logins and commands so far.
+    /// The number of logins and of commands so far.
     fn counts(&self) -> (usize, usize) {
         let log = fs::read_to_string(self.path("log")).expect("a log");
         (log.matches("Accepted publickey").count(), log.matches("Starting session: command").count())
@@ -135,7 +136,7 @@ impl Server {
         let deadline = Instant::now() + LONG;
         while !holds() {
             let log = fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "waited in vain for {what}: {log}");
+            assert!(Instant::now() < deadline, "timeout while waiting for {what}: {log}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -180,7 +181,7 @@ fn whoami() -> String {
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
-/// The processes that `pid` started and that still run.
+/// The processes that `pid` started and that are still running.
 fn children(pid: u32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
@@ -193,7 +194,7 @@ fn one_login_and_one_command_a_host_once_the_program_is_there() {
     let Some(server) = Server::start() else { return };
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
     assert_eq!(code, Some(0), "{text}");
-    // In vain, the system's name, the upload, the run.
+    // The failed attempt, the query for the system's name, the upload, and the run.
     assert_eq!(server.counts(), (1, 4), "{text}");
     let (code, text) = server.play(&format!("{TOUCH}, {TOUCH}, {TOUCH}"), &["-l", "h1"]);
     assert_eq!((code, server.counts()), (Some(0), (2, 5)), "{text}");
@@ -201,7 +202,7 @@ fn one_login_and_one_command_a_host_once_the_program_is_there() {
     let uploaded = fs::read_dir(&bin).expect("bin").next().expect("one").expect("an entry").path();
     assert_eq!(fs::metadata(&bin).expect("bin").permissions().mode() & 0o777, 0o755);
 
-    // What is there under its name and is another, damaged or of another version, is replaced.
+    // A file under its name that is another one, damaged, or of another version is replaced.
     fs::remove_file(&uploaded).expect("removed");
     fs::write(&uploaded, "#!/bin/sh\nexit 0\n").expect("written");
     fs::set_permissions(&uploaded, fs::Permissions::from_mode(0o755)).expect("a mode");
@@ -216,9 +217,9 @@ fn a_host_that_is_not_reached_is_3_and_the_others_go_on() {
     let Some(server) = Server::start() else { return };
     server.write("known", "");
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
-    assert!(code == Some(3) && text.contains("h1  UNREACHABLE: no host key of it is in known_hosts"), "{text}");
+    assert!(code == Some(3) && text.contains("h1  UNREACHABLE: its host key is not in known_hosts"), "{text}");
     assert!(text.contains("unreachable=1"), "{text}");
-    assert_eq!(server.counts().0, 0, "nobody logged in");
+    assert_eq!(server.counts().0, 0, "no login");
     let stranger = fs::read_to_string(server.path("user.pub")).expect("a key");
     let port = fs::read_to_string(server.path("sshd_config")).expect("a configuration");
     let port = port.lines().find_map(|line| line.strip_prefix("Port ")).expect("a port").to_owned();
@@ -244,7 +245,7 @@ fn with_any_errors_fatal_a_host_that_is_not_reached_ends_the_play_for_all() {
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h1");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["", ""]), "{text}");
     assert!(text.contains("any_errors_fatal"), "{text}");
-    // Those before it are done, and nobody goes on to the next play.
+    // The hosts of earlier batches are done, and no host continues to the next play.
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h2");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["h1", ""]), "{text}");
 }
@@ -257,7 +258,7 @@ fn max_fail_percentage_counts_hosts_that_failed_and_not_those_that_were_not_reac
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(5), ["h3", "h3"]), "{text}");
     let (code, text, done) = server.plays("max_fail_percentage: 30", fails, "h2");
     assert_eq!((code, done[1].as_str()), (Some(5), ""), "{text}");
-    assert!(text.contains("1 of 3 hosts failed, at most 30 % may (max_fail_percentage)"), "{text}");
+    assert!(text.contains("1 of 3 hosts failed, the maximum is 30 % (max_fail_percentage)"), "{text}");
 }
 
 #[test]
@@ -281,14 +282,15 @@ fn sudo_is_asked_once_and_one_that_wants_a_password_is_told() {
     server.program("sudo", "echo 'sudo: a password is required' >&2; exit 1");
     let (code, text) = server.play(TOUCH, &["-l", "h1", "--become"]);
     assert!(code == Some(3) && text.contains("a password is required") && text.contains("NOPASSWD"), "{text}");
-    // Who needs no root is the login itself.
+    // A task that does not need root runs as the login user.
     assert_eq!(server.play(TOUCH, &["-l", "h1"]).0, Some(0));
     let mixed = "{command: 'true', become: true}, {copy: {content: x, dest: '{{ dir }}/ran'}}";
     let (code, text) = server.play(mixed, &["-l", "h1", "-u", "deploy"]);
     assert!(code == Some(2) && text.contains("site.yml:2:") && text.contains("then run as the login"), "{text}");
 }
 
-/// One task until `go` is there, then many: a few of these may be begun before the word of a loss comes there.
+/// One task that runs until `go` exists, then many. A few of them may start before the loss is
+/// noticed.
 const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; \
                          echo x > {{ dir }}/done'}, {shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}";
 
@@ -300,19 +302,19 @@ fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
     for pid in children(server.sshd.id()) {
         kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("the connection");
     }
-    let Output { status, stdout, .. } = child.wait_with_output().expect("an end");
+    let Output { status, stdout, .. } = child.wait_with_output().expect("an exit");
     let text = String::from_utf8_lossy(&stdout);
     assert!(status.code() == Some(5) && text.contains("h1  UNKNOWN: "), "{text}");
     assert!(text.contains("the connection to the host ended; the run there ends after its task"), "{text}");
     server.write("go", "");
-    server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
+    server.until("the run ends on the host", || server.audit("s1").ends_with(" stopped\n"));
     assert!(server.path("done").exists() && server.many() < 2000);
 }
 
 #[test]
 fn an_executor_that_is_killed_is_told_from_a_connection_that_ended() {
     let Some(server) = Server::start() else { return };
-    // The shell of the task is the executor's child.
+    // The shell of the task is a child of the executor.
     let (code, text) = server.play("{shell: 'kill -9 $PPID; sleep 5'}", &["-l", "h1"]);
     assert!(code == Some(5) && text.contains("h1  UNKNOWN: the executor ended: killed by a signal"), "{text}");
     assert!(text.contains("kernel log") && !text.contains("the connection"), "{text}");
@@ -331,11 +333,11 @@ fn a_run_ends_on_the_host_when_its_caller_is_gone_and_the_next_one_takes_away_it
     let mut child = play(LONG_TASK).spawn().expect("remoor runs");
     server.until("the task", || server.path("begun").exists());
     child.kill().expect("it runs");
-    child.wait().expect("an end");
+    child.wait().expect("an exit");
     server.write("go", "");
-    server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
+    server.until("the run ends on the host", || server.audit("s1").ends_with(" stopped\n"));
     assert!(server.path("done").exists() && server.many() < 2000);
-    assert_eq!(sockets(), 1, "nobody was left to remove it");
+    assert_eq!(sockets(), 1, "no process was left to remove it");
     let (code, text) = ended(&mut play(TOUCH));
     assert_eq!((code, sockets()), (Some(0), 0), "{text}");
 }

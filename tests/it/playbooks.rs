@@ -1,6 +1,8 @@
-//! The playbooks of `tests/playbooks`, run by `remoor play` on this machine and compared with what ansible-core made of them
-//! (`record.sh` there asks it): exit codes, tasks and handlers in order, recaps, and the tree afterwards. What may differ
-//! stands with its reason in `departures.txt`; whatever else differs is a fault, and so is a departure that is none.
+//! Runs the playbooks of `tests/playbooks` with `remoor play` on this machine and compares the
+//! results with those of ansible-core (recorded by `record.sh` there): exit codes, tasks and
+//! handlers in order, recaps, and the tree afterwards. Allowed differences are in `departures.txt`,
+//! each with a reason. Any other difference fails the test, and so does a listed difference that
+//! does not occur.
 
 mod ran;
 mod web;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Fewer would not be what was promised.
+/// The minimum number of playbooks that remoor promises to compare.
 const LEAST: usize = 60;
 
 fn home() -> PathBuf {
@@ -38,7 +40,8 @@ fn recorded(dir: &Path, name: &str) -> Answer {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Lines that only one of them has, in order: of `ansible` with `-`, of `remoor` with `+`.
+/// Appends the lines that only one side has, in order: those of `ansible` with `-`, those of
+/// `remoor` with `+`.
 fn lines(what: &str, ansible: &[String], remoor: &[String], into: &mut Vec<String>) {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (ansible.iter().map(String::as_str).collect(), remoor.iter().map(String::as_str).collect());
@@ -55,7 +58,7 @@ fn listed<T: std::fmt::Debug>(map: &BTreeMap<String, T>) -> Vec<String> {
     map.iter().map(|(key, value)| format!("{key}: {value:?}")).collect()
 }
 
-/// In what `remoor` differs from `ansible`, a line each.
+/// The differences between `remoor` and `ansible`, one per line.
 fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
     let mut out = Vec::new();
     for (at, (old, new)) in ansible.runs.iter().zip(&remoor.runs).enumerate() {
@@ -64,7 +67,7 @@ fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
             out.push(format!("{run}: refused: {why}"));
             continue;
         }
-        // ansible-playbook tells by the code also how it failed.
+        // ansible-playbook also encodes the kind of failure in its exit code.
         if (old.code == 0) != (new.code == 0) {
             out.push(format!("{run}: code -{} +{}", old.code, new.code));
         }
@@ -73,20 +76,20 @@ fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
             let (old, new) = (old.hosts.get(host).cloned(), new.hosts.get(host).cloned());
             let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
             lines(&format!("{run} {host}:"), &old.tasks, &new.tasks, &mut out);
-            // Of other tasks the counts are others too.
+            // If the tasks differ, the counts differ as well.
             if old.tasks == new.tasks {
                 lines(&format!("{run} {host} recap:"), &listed(&old.recap), &listed(&new.recap), &mut out);
             }
         }
     }
-    // What was never run has left nothing.
+    // A playbook that was rejected and did not run has left nothing.
     if remoor.runs.iter().all(|run| run.refused.is_none()) {
         lines("tree:", &listed(&ansible.tree), &listed(&remoor.tree), &mut out);
     }
     out
 }
 
-/// Departures by playbook: below lines of reason (`# `) come the differences that it explains.
+/// Departures by playbook. Lines of reason (`# `) precede the differences that they explain.
 fn departures(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     let mut out: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut reason = false;
@@ -106,7 +109,7 @@ fn departures(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, String> 
     Ok(out)
 }
 
-/// What each playbook comes to here; a few at once, since they wait more than they work.
+/// The result of each playbook here. A few run in parallel because they mostly wait.
 fn all_ran(names: &[String]) -> BTreeMap<String, Answer> {
     let left = Mutex::new(names.iter());
     let done = Mutex::new(BTreeMap::new());
@@ -155,7 +158,8 @@ fn each_recording_has_its_playbook_and_says_what_made_it() {
     }
 }
 
-/// Where an ansible-playbook of the recorded version is on PATH, it still says what was recorded.
+/// If an ansible-playbook of the recorded version is on PATH, its results still match the
+/// recording.
 #[test]
 fn ansible_still_does_what_was_recorded() {
     let said = Command::new("ansible-playbook").arg("--version").output();

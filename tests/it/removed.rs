@@ -1,6 +1,7 @@
-//! Nodes are taken out for good, as processes on this machine's loopback: what is refused, what who was removed is told
-//! and does, and that it gets in nowhere, whom it asks and for whom it asks. And nodes leave by their own word, and come back
-//! as who they were, or not. No lab, no root.
+//! Nodes are removed permanently, as processes on the loopback of this machine: which removals are
+//! rejected, what a removed node learns and does, and that no manager accepts its requests, whether
+//! for itself or for others. In addition, nodes leave on their own request and come back with the
+//! same identity or not. Needs neither the lab nor root.
 
 use crate::local::{Daemon, apply_small, done, net, one_manager, remoor, three_managers, until};
 use remoor::rpc::client::Client;
@@ -43,7 +44,7 @@ fn names(manager: &Daemon) -> Vec<String> {
     nodes(manager).unwrap_or_default().into_iter().map(|(name, _)| name).collect()
 }
 
-/// Until this agent says that its node was removed.
+/// Waits until this agent reports that its node was removed.
 fn parked(daemon: &Daemon, name: &str) {
     let why = until(&format!("{name} knows that it was removed"), || {
         daemon.json("status")["node"]["removed"].as_str().map(str::to_owned)
@@ -53,9 +54,9 @@ fn parked(daemon: &Daemon, name: &str) {
     assert!(code == Some(3) && said.contains("REMOVED") && said.contains("empty data directory"), "{said}");
 }
 
-/// Until `name` is not among the peers that this agent has as alive.
+/// Waits until `name` is not among the live peers of this agent.
 fn unseen(daemon: &Daemon, name: &str) {
-    until(&format!("nobody gossips with {name}"), || {
+    until(&format!("no agent gossips with {name}"), || {
         let view = daemon.json("status");
         let peers = view["peers"].as_array()?;
         (!peers.iter().any(|p| p["name"] == name && p["presence"] == "alive")).then_some(())
@@ -66,7 +67,8 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// What the manager at `at` answers whoever has these credentials, by its code; `ok` where it does.
+/// Reports how the manager at `at` answers a client with these credentials: the error code, or
+/// `ok`.
 struct Visitor {
     tls: ClientTls,
     at: Ipv4Addr,
@@ -91,7 +93,7 @@ impl Visitor {
     }
 }
 
-/// Method and path of every route of a manager, with something in the place of what varies.
+/// Method and path of every route of a manager, with a value for each path parameter.
 fn routes() -> Vec<(&'static str, String)> {
     let source = include_str!("../../src/manager/api/mod.rs");
     let mut routes = Vec::new();
@@ -120,7 +122,8 @@ fn routes() -> Vec<(&'static str, String)> {
     routes
 }
 
-/// Every route of the manager at `at`, asked by two workers, a removed node, its own node, an operator and nobody.
+/// Requests every route of the manager at `at` as two workers, a removed node, the manager's own
+/// node, an operator, and without credentials.
 fn doors(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
     let operator = TlsIdentity::load(&dir.join("m1/operator.json")).expect("an operator");
     let operator = Visitor { tls: ClientTls::member(&operator).expect("TLS"), at };
@@ -134,7 +137,7 @@ fn doors(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
         let top = path.split('/').nth(1).unwrap_or_default();
         assert_eq!(nobody.code(method, &path), "unauthenticated", "{what}");
         if top == "raft" {
-            // Whoever speaks Raft says as whom, and this says nothing of the kind.
+            // A client that speaks Raft names its Raft id, and this request names none.
             for visitor in [&worker, &removed, &manager] {
                 assert_ne!(visitor.code(method, &path), "ok", "{what}");
             }
@@ -144,7 +147,7 @@ fn doors(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
             assert_eq!(code == "forbidden", top != "agent", "{what}: {code}");
         }
         if top == "v1" {
-            continue; // operators may, and managers for them
+            continue; // permitted for operators, and for managers on their behalf
         }
         assert_eq!(operator.code(method, &path), "unauthenticated", "{what}");
         let code = manager.code(method, &path);
@@ -168,7 +171,7 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
         done(&mut joining(dir.path(), name, host(1), host(last), &at(name)));
         workers.push(Daemon::start(&at(name)));
     }
-    until("all four are there", || {
+    until("all four are alive", || {
         let status = m1.json("status");
         let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
         (alive == 4).then_some(())
@@ -182,9 +185,9 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     assert_eq!(nodes(&m1).as_ref(), Some(&before), "one order: all or none");
 
     workers[0].kill();
-    let said = until("w1 was away for long enough", || {
+    let said = until("w1 was away long enough", || {
         let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
-        let early = ["is up", "is away for less", "is not seen by gossip"];
+        let early = ["is up", "has been away for less", "gossip does not see"];
         assert!(code == Some(0) || early.iter().any(|why| said.contains(why)), "{said}");
         (code == Some(0)).then_some(said)
     });
@@ -195,7 +198,8 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("unknown: removed") && history.contains("removed for good"), "{history}");
 
-    // It comes back, and again: it is told so, nobody takes it for a node, and nothing of it is lost.
+    // It comes back, twice. Each time it learns that it was removed, no node accepts it, and none
+    // of its data is lost.
     for _ in 0..2 {
         workers[0] = Daemon::start(&at("w1"));
         parked(&workers[0], "w1");
@@ -206,15 +210,15 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     assert_eq!(order(&m1, &["history", "w1"]).1.lines().count(), history.lines().count(), "nothing happened to it");
     unseen(&workers[1], "w1");
 
-    // Its key is not let in, under whatever name; a machine of its name with a key of its own is.
+    // Its key is rejected under any name. A machine with the same name and another key is admitted.
     fs::create_dir(at("copy")).expect("made");
     fs::copy(at("w1").join("node.key"), at("copy").join("node.key")).expect("copied");
     let out = joining(dir.path(), "w9", host(1), host(2), &at("copy")).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("was removed for good"), "{said}");
+    assert!(!out.status.success() && said.contains("was permanently removed"), "{said}");
     done(&mut joining(dir.path(), "w1", host(1), host(2), &at("again")));
     let again = Daemon::start(&at("again"));
-    until("the new w1 is there", || {
+    until("the new w1 is alive", || {
         let status = m1.json("status");
         let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "w1" && n["presence"] == "alive")?;
         let old = before.iter().find(|(name, _)| name == "w1")?;
@@ -222,7 +226,7 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     });
     assert_eq!(again.json("status")["node"]["removed"], Value::Null);
 
-    // One that is up: it is told at once.
+    // A node that is up learns of its removal at once.
     let (code, said) = order(&m1, &["remove", "w2", "--force", "--yes"]);
     assert_eq!(code, Some(0), "{said}");
     parked(&workers[1], "w2");
@@ -248,7 +252,7 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     };
     let voted = |daemon: &Daemon, wanted: &[usize]| {
         let wanted: BTreeSet<String> = wanted.iter().map(|at| format!("m{}", at + 1)).collect();
-        until(&format!("{wanted:?} vote"), || (votes(daemon)? == wanted).then_some(()));
+        until(&format!("{wanted:?} are voters"), || (votes(daemon)? == wanted).then_some(()));
     };
     voted(&daemons[0], &[0, 1, 2]);
     let leader = until("a leader", || {
@@ -262,7 +266,8 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
         serde_json::from_slice(&fs::read(home(victim).join("identity.json")).expect("an identity")).expect("JSON");
     let raft = identity["raft"].as_u64().expect("an id");
 
-    // Dead, removed by way of a follower, and back with all that it had, knowing the follower only.
+    // A dead manager is removed through a follower and comes back with all of its data. It knows
+    // only the follower.
     daemons[victim].kill();
     let (code, said) = order(&daemons[other], &["remove", &name(victim), "--force", "--yes"]);
     assert!(code == Some(0) && said.contains("it leaves Raft first"), "{said}");
@@ -277,12 +282,12 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     fs::write(&book, peers.to_string()).expect("written");
     daemons[victim] = Daemon::start(&home(victim));
     parked(&daemons[victim], &name(victim));
-    let aside = until("its log is aside", || {
+    let aside = until("the log is archived", || {
         let entries = fs::read_dir(home(victim)).ok()?.flatten().map(|e| e.path());
         entries.into_iter().find(|p| p.to_string_lossy().contains(&format!("raft.removed-{raft}-")))
     });
     assert!(aside.join("log.redb").exists(), "nothing is deleted");
-    // Orders in its name, and such that it passes on, are refused wherever it gives them.
+    // Its own orders and orders that it passes on are rejected at every manager.
     for to in [leader, other] {
         let visitor = Visitor::node(&home(victim), host(to as u8 + 1));
         let client = Client::tls(format!("{}:7947", visitor.at), &visitor.tls, None).on_behalf("root@m1", None);
@@ -292,7 +297,8 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     voted(&daemons[leader], &[leader, other]);
     assert_eq!(names(&daemons[leader]).into_iter().collect::<BTreeSet<_>>(), left);
 
-    // The leader itself, in its own words: another one leads first, and brings it to its end.
+    // The leader is removed at its own request: first another manager takes over the leadership,
+    // then that one completes the removal.
     let (code, said) = order(&daemons[leader], &["remove", &name(leader), "--force", "--yes"]);
     assert_eq!(code, Some(0), "{said}");
     voted(&daemons[other], &[other]);
@@ -302,7 +308,7 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     assert!(said.contains(&name(leader)) && said.contains(&name(victim)), "{said}");
 }
 
-/// Who left, by the manager's list.
+/// The nodes that left, as listed by the manager.
 fn left(manager: &Daemon) -> Vec<String> {
     let status = manager.json("status");
     let names =
@@ -310,9 +316,9 @@ fn left(manager: &Daemon) -> Vec<String> {
     names(&status["left"]).unwrap_or(Some(Vec::new())).unwrap_or_default()
 }
 
-/// Until these are there and nobody else is.
+/// Waits until exactly these nodes are alive.
 fn alive(manager: &Daemon, names: &[&str]) {
-    until(&format!("{names:?} are there"), || {
+    until(&format!("{names:?} are alive"), || {
         let status = manager.json("status");
         let nodes = status["nodes"].as_array()?;
         let all = nodes.len() == names.len();
@@ -334,7 +340,7 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     alive(&m1, &["m1", "w1", "w2"]);
     let before = nodes(&m1).expect("nodes");
 
-    // A manager does not leave, and nobody leaves without a yes.
+    // A manager does not leave, and no node leaves without confirmation.
     refused(&m1, &["leave", "--yes"], "m1 is the only manager");
     refused(&workers[0], &["leave"], "was not confirmed; nothing was changed");
     assert_eq!(nodes(&m1).as_ref(), Some(&before));
@@ -344,7 +350,7 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     assert!(said.contains("nothing was cleaned up here") && said.contains("systemctl disable"), "{said}");
     assert_eq!((names(&m1), left(&m1)), (vec!["m1".to_owned(), "w2".to_owned()], vec!["w1".to_owned()]));
     let (code, said) = order(&workers[0], &["status"]);
-    assert!(code == Some(3) && said.contains("LEFT") && said.contains("as it is"), "{said}");
+    assert!(code == Some(3) && said.contains("LEFT") && said.contains("unchanged"), "{said}");
     let (code, said) = order(&workers[0], &["leave", "--yes"]);
     assert!(code == Some(0) && said.contains("nothing to do"), "{said}");
     unseen(&workers[1], "w1");
@@ -353,7 +359,7 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     for args in [&["pause", "w1"][..], &["why", "w1"], &["promote", "w1"]] {
         refused(&m1, args, "w1 left the cluster at");
     }
-    // It is told so at each start, also where no manager is asked, and its certificate opens nothing.
+    // It reports this at each start, even without a manager, and its certificate is rejected.
     workers[0].kill();
     workers[0] = Daemon::start(&at("w1"));
     let node = until("w1 says that it left", || {
@@ -366,31 +372,35 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     for (method, path) in [("get", "/agent/v1/peers"), ("post", "/agent/v1/renew"), ("get", "/v1/status")] {
         assert_eq!(visitor.code(method, path), "node-removed", "{path}");
     }
-    // It is no absence, and its name is nobody else's.
+    // It is not an absence, and no other node can take its name.
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("left the cluster by its own word") && !history.contains("away since"), "{history}");
     let out = joining(dir.path(), "w1", host(1), host(9), &at("other")).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("which left") && said.contains("remoor remove w1"), "{said}");
 
-    // The daemon runs: it is to be stopped first. Then the same directory, at another address, is the same node.
+    // The daemon runs and must be stopped first. Then the same directory, at another address, is
+    // the same node.
     let out = joining(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("remoor runs on"), "{out:?}");
     workers[0].kill();
     done(&mut joining(dir.path(), "w1", host(1), host(8), &at("w1")));
     let again = joining(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("it has joined"), "{again:?}");
+    assert!(
+        !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("the node has joined already"),
+        "{again:?}"
+    );
     workers[0] = Daemon::start(&at("w1"));
     alive(&m1, &["m1", "w1", "w2"]);
     assert_eq!((nodes(&m1).as_ref(), left(&m1)), (Some(&before), Vec::new()), "the same ids");
     assert!(order(&m1, &["history", "w1"]).1.contains("left the cluster by its own word"), "with its history");
-    until("w2 gossips with it again", || {
+    until("w2 gossips with the node again", || {
         let view = workers[1].json("status");
         let back = |p: &Value| p["name"] == "w1" && p["presence"] == "alive";
         view["peers"].as_array()?.iter().any(back).then_some(())
     });
 
-    // Gone once more, it is taken out at once, and its name is free.
+    // After it left once more, it is removed at once, and its name is free.
     let (code, said) = order(&workers[0], &["leave", "--yes", "--no-wait"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
@@ -404,7 +414,8 @@ fn who_left_is_removed_by_itself_when_its_time_is_over() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let m1 = one_manager(dir.path(), host(1));
     let home = dir.path().join("w1");
-    // The token: neither said nor in the environment; on the command line, with a warning; in the environment.
+    // The token: neither given nor in the environment; on the command line, with a warning; in the
+    // environment.
     let bare = || {
         let (mut join, at) = (remoor(), host(2).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &at, "--dir"]).arg(&home);
@@ -426,13 +437,13 @@ fn who_left_is_removed_by_itself_when_its_time_is_over() {
     apply_small(&m1, dir.path(), config, "web: {hosts: {w1: {}}}\n");
     let (code, said) = order(&w1, &["leave", "--yes"]);
     assert_eq!(code, Some(0), "{said}");
-    until("it is removed", || {
+    until("the node is removed", || {
         (left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
     });
     assert_eq!(names(&m1), ["m1"]);
-    // It comes too late: its key is refused, with the way in.
+    // It comes back too late: its key is rejected, and the error says how to join.
     w1.kill();
     let out = joining(dir.path(), "w1", host(1), host(2), &home).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && said.contains("was removed for good") && said.contains("aside"), "{said}");
+    assert!(!out.status.success() && said.contains("was permanently removed") && said.contains("away"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! `remoor check --file` as a process of its own: standard input, exit codes, and what is left after Ctrl-C.
+//! `remoor check --file` as a process: standard input, exit codes, and what remains after Ctrl-C.
 
 use crate::local::{LONG, remoor};
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,14 +7,14 @@ use std::io::Write;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run of the checks on its standard input.
+/// Starts a run of the checks in `text`, given on standard input.
 fn started(text: &str, args: &[&str]) -> Child {
     let mut child = waiting(args);
-    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the child reads");
     child
 }
 
-/// One that waits for its standard input.
+/// Starts a run that waits for its standard input.
 fn waiting(args: &[&str]) -> Child {
     let mut command: Command = remoor();
     command
@@ -27,11 +27,11 @@ fn waiting(args: &[&str]) -> Child {
 }
 
 fn ended(text: &str, args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, .. } = started(text, args).wait_with_output().expect("an end");
+    let Output { status, stdout, .. } = started(text, args).wait_with_output().expect("an exit");
     (status.code(), String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// Whether a process whose command line holds `mark` exists.
+/// Whether a process exists whose command line contains `mark`.
 fn exists(mark: &str) -> bool {
     fs::read_dir("/proc").expect("/proc").flatten().any(|entry| {
         fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
@@ -57,14 +57,15 @@ fn standard_input_and_exit_codes() {
     assert_eq!(ended(bad, &["-o", "nagios"]).0, Some(2));
     assert_eq!(ended("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
     for wrong in [&["check", "--fiel", "x", "-onagios"][..], &["check", "w1", "--output=nagios"]] {
-        let Output { status, stdout, .. } = remoor().args(wrong).output().expect("an end");
+        let Output { status, stdout, .. } = remoor().args(wrong).output().expect("an exit");
         let first = String::from_utf8_lossy(&stdout).into_owned();
         assert!(status.code() == Some(3) && first.starts_with("REMOOR UNKNOWN - "), "{wrong:?}: {first}");
     }
     assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
 }
 
-/// Through a pipe it comes byte for byte: only a terminal is not to be steered.
+/// Output through a pipe is unchanged, byte for byte. Control characters are only removed for a
+/// terminal.
 #[test]
 fn what_a_program_reads_is_as_it_is() {
     let text = "command: {say: {exec: \"printf 'a\\\\033[2Jb'\", exit-status: 0, stdout: {have-prefix: b}}}\n";
@@ -79,8 +80,8 @@ fn a_reader_that_goes_away_changes_no_verdict() {
             let mut child = waiting(&["-o", form]);
             drop(child.stdout.take());
             let text = format!("file: {{{path}: {{exists: true}}}}\n");
-            child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-            let Output { status, stderr, .. } = child.wait_with_output().expect("an end");
+            child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the child reads");
+            let Output { status, stderr, .. } = child.wait_with_output().expect("an exit");
             assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(code), ""), "{form}");
         }
     }
@@ -99,10 +100,10 @@ fn what_nobody_read_is_told_again() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut unread = asked();
-    assert_eq!(unread.stdout(writer).status().expect("an end").code(), Some(1));
+    assert_eq!(unread.stdout(writer).status().expect("an exit").code(), Some(1));
     assert!(!dir.path().join("remoor").exists(), "nothing is kept");
     for told in [true, false] {
-        let Output { stdout, .. } = asked().output().expect("an end");
+        let Output { stdout, .. } = asked().output().expect("an exit");
         let text = String::from_utf8_lossy(&stdout).into_owned();
         assert_eq!(text.contains("/no/such/file"), told, "{text}");
     }
@@ -114,8 +115,8 @@ fn an_interrupted_run_leaves_no_process() {
     let text =
         format!("command: {{long: {{exec: \"sleep {mark} & sleep {mark}\", exit-status: 0, timeout: 600000}}}}\n");
     let mut child = started(&text, &["--retry-timeout", "1h"]);
-    until("the check is run", || exists(&mark));
-    kill_process(Pid::from_child(&child), Signal::INT).expect("it lives");
-    assert_eq!(child.wait().expect("an end").code(), Some(130));
-    until("what the check started is gone", || !exists(&mark));
+    until("the check runs", || exists(&mark));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the process exists");
+    assert_eq!(child.wait().expect("an exit").code(), Some(130));
+    until("the processes of the check are gone", || !exists(&mark));
 }

@@ -1,5 +1,6 @@
-//! Data directories of managers that are copied, or put back as a whole from an older copy, as processes on this machine's
-//! loopback: the others notice, the manager parks, and what it is told to do brings it back. No lab, no root.
+//! Data directories of managers that are copied, or restored as a whole from an older copy, as
+//! processes on the loopback of this machine. The other managers notice, the manager archives its
+//! log, and the printed commands bring it back. Needs neither the lab nor root.
 
 use crate::local::{Daemon, done, net, three_managers, until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +13,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 struct Cluster {
-    /// Before the directory that they tell of.
+    /// Declared before the directory, because the drop of a daemon reads its log there.
     managers: [Daemon; 3],
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     dir: tempfile::TempDir,
@@ -33,12 +34,12 @@ impl Cluster {
         self.dir.path().join(format!("m{}", at + 1))
     }
 
-    /// All three vote, as the one at this place has it.
+    /// Waits until all three are voters, as reported by manager `at`.
     fn votes(&self, at: usize) {
-        until("three vote", || (self.voters(at)?.len() == 3).then_some(()));
+        until("three are voters", || (self.voters(at)?.len() == 3).then_some(()));
     }
 
-    /// By Raft id, of the members as a manager that has a leader shows them.
+    /// Raft ids of the voters, as shown by a manager that has a leader.
     fn voters(&self, at: usize) -> Option<BTreeSet<u64>> {
         let status = self.managers[at].json("status");
         let view = self.managers[at].json("raft-members");
@@ -46,7 +47,7 @@ impl Cluster {
         (status["as_of"]["stale"] == false).then(|| members.filter_map(|m| m["id"].as_u64()).collect())
     }
 
-    /// A copy of a directory as a second daemon, at an address of its own.
+    /// Starts a copy of a directory as a second daemon, at its own address.
     fn start_elsewhere(&self, dir: &Path) -> Daemon {
         let _ = fs::remove_file(dir.join("s"));
         let mut config: Value = serde_json::from_slice(&fs::read(dir.join("node.json")).expect("read")).expect("JSON");
@@ -55,7 +56,7 @@ impl Cluster {
         Daemon::start(dir)
     }
 
-    /// The place of one that does not lead, and of who leads.
+    /// The indexes of a follower and of the leader.
     fn follower(&self) -> (usize, usize) {
         let leader = until("a leader", || {
             let leader = self.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
@@ -64,18 +65,18 @@ impl Cluster {
         ((leader + 1) % 3, leader)
     }
 
-    /// So many acknowledged decisions, each of which the one at `seen` has applied afterwards.
+    /// Makes three acknowledged decisions and waits until manager `seen` has applied them.
     fn decide(&self, leader: usize, seen: Option<usize>) {
         for name in ["m1", "m2", "m3"] {
-            // A leader may change on a busy machine, also where nothing is broken.
-            until("it is decided", || {
+            // On a busy machine the leader may change even without a fault.
+            until("the decision is made", || {
                 let out = self.managers[leader].ask(&["maintenance", name, "--for", "1h"]);
                 (out.status.code() == Some(0)).then_some(())
             });
         }
         let Some(seen) = seen else { return };
         let last = applied(&self.managers[leader]).expect("an index");
-        until("it has applied them", || (applied(&self.managers[seen])? >= last).then_some(()));
+        until("the decisions are applied", || (applied(&self.managers[seen])? >= last).then_some(()));
     }
 }
 
@@ -97,19 +98,19 @@ fn copy(from: &Path, to: &Path) {
     done(Command::new("cp").arg("-a").arg(from).arg(to));
 }
 
-/// As of a machine whose disk is copied while it runs.
+/// Like a machine whose disk is copied while it runs.
 fn copy_running(daemon: &Daemon, from: &Path, to: &Path) {
     let pid = Pid::from_child(&daemon.child);
     kill_process(pid, Signal::STOP).expect("stopped");
     copy(from, to);
-    kill_process(pid, Signal::CONT).expect("it goes on");
+    kill_process(pid, Signal::CONT).expect("the process continues");
 }
 
 fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-/// The log that was put aside, once the identity names no Raft id any more.
+/// The archived log, once the identity has no Raft id any more.
 fn parked(dir: &Path) -> Option<PathBuf> {
     let mut paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
     let removed = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"));
@@ -117,15 +118,17 @@ fn parked(dir: &Path) -> Option<PathBuf> {
     (identity(dir)["raft"].is_null() && kept.join("log.redb").exists()).then_some(kept)
 }
 
-/// For so long after the first message of a start the others take one of an earlier start for what was on its way then, refuse
-/// it and note nothing (`LATE_MS` of `src/raft/life.rs`).
+/// For this long after the first message of a start, the others assume that a message of an earlier
+/// start was delayed. They reject it without recording anything (`LATE_MS` of
+/// `src/raft/incarnation.rs`).
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// SCENARIOS E7, E13: of a machine that was stopped to be copied, and of one whose disk was copied while it ran.
+/// docs/design/scenarios.md, E7 and E13: the copy of a stopped machine, and the copy of a disk
+/// while the machine ran.
 #[test]
 fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_back() {
     let mut cluster = Cluster::up();
-    for (stopped, why) in [(true, "it comes with start"), (false, "had told of entry")] {
+    for (stopped, why) in [(true, "it reports start"), (false, "had reported entry")] {
         let (victim, leader) = cluster.follower();
         let (home, name) = (cluster.home(victim), format!("m{}", victim + 1));
         let (older, newer) = (cluster.dir.path().join("older"), cluster.dir.path().join("newer"));
@@ -139,7 +142,7 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
         cluster.votes(victim);
         cluster.decide(leader, Some(victim));
         let before = cluster.voters(leader).expect("voters");
-        // To be started again is no fault.
+        // A restart is not an error.
         cluster.managers[victim].kill();
         if stopped {
             cluster.managers[victim] = Daemon::start(&home);
@@ -149,48 +152,49 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
         }
         assert!(parked(&home).is_none());
         let ended = Instant::now();
-        until("what it sent last is no longer on its way", || (ended.elapsed() > ON_ITS_WAY).then_some(()));
+        until("its last messages have arrived", || (ended.elapsed() > ON_ITS_WAY).then_some(()));
         fs::rename(&home, &newer).expect("moved");
         fs::rename(&older, &home).expect("moved");
         let _ = fs::remove_file(home.join("s"));
         cluster.managers[victim] = Daemon::start(&home);
-        let log = until("it has parked, and said so", || {
+        let log = until("the log is archived, and this is reported", || {
             let log = fs::read_to_string(home.join("log")).expect("a log");
             log.contains("stale-directory").then_some(log)
         });
-        let kept = parked(&home).expect("put aside");
+        let kept = parked(&home).expect("an archived log");
         assert!(log.contains(why), "{log}");
-        assert!(log.contains(&format!("remoor demote {name}")) && log.contains("put nothing back"), "{log}");
+        assert!(log.contains(&format!("remoor demote {name}")) && log.contains("do not restore the files"), "{log}");
         assert!(kept.join("ca").exists() && kept.join("life").exists(), "nothing is deleted");
 
-        // The others go on, with what they had, and say so.
+        // The others continue with what they had, and report the rejection.
         let history = good(&cluster.managers[leader].ask(&["history"]));
         cluster.decide(leader, None);
-        assert_eq!(cluster.voters(leader).expect("voters"), before, "nobody was taken out by it");
+        assert_eq!(cluster.voters(leader).expect("voters"), before, "no voter was removed by it");
         let status = good(&cluster.managers[leader].ask(&["status"]));
-        assert!(status.contains(&format!("{name} is refused as a manager")), "{status}");
-        // It stays out, however often it is started.
+        assert!(status.contains(&format!("{name} is rejected as a manager")), "{status}");
+        // It stays rejected after any number of starts.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&home);
-        until("it is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
+        until("the node is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
 
         good(&cluster.managers[leader].ask(&["demote", &name, "--timeout", "4m"]));
         good(&cluster.managers[leader].ask(&["promote", &name, "--timeout", "4m"]));
         cluster.votes(victim);
         assert!(!before.contains(&identity(&home)["raft"].as_u64().expect("an id")), "a new id");
-        let again = until("it has all that was decided", || {
+        let again = until("the manager has all decisions", || {
             let out = cluster.managers[victim].ask(&["history"]);
             (out.status.code() == Some(0) && text(&out).lines().count() >= history.lines().count()).then(|| text(&out))
         });
         assert!(again.contains("maintenance"), "{again}");
         let status = good(&cluster.managers[leader].ask(&["status"]));
-        assert!(!status.contains("is refused as a manager"), "{status}");
+        assert!(!status.contains("is rejected as a manager"), "{status}");
         fs::remove_dir_all(&newer).expect("removed");
     }
 }
 
-/// A copy that is older than what the original has told, started elsewhere beside it: one of the others may take it for the next
-/// start before it hears more, and the original goes on all the same.
+/// A copy that is older than what the original has reported is started elsewhere while the original
+/// runs. One of the others may accept it as the next start before it receives more, and the
+/// original continues nevertheless.
 #[test]
 fn an_older_copy_beside_a_living_follower_costs_no_vote() {
     let cluster = Cluster::up();
@@ -201,10 +205,11 @@ fn an_older_copy_beside_a_living_follower_costs_no_vote() {
     cluster.decide(leader, Some(victim));
     let before = cluster.voters(leader).expect("voters");
     let mut copied = cluster.start_elsewhere(&second);
-    until("the copy has parked, and said so", || {
+    until("the copy has archived its log, and this is reported", || {
         fs::read_to_string(second.join("log")).expect("a log").contains("stale-directory").then_some(())
     });
-    // It hears its own signature from elsewhere, and manages nothing: it ends, and the one that manages goes on.
+    // The copy receives its own signature from another address, and is not a manager. So it stops,
+    // and the original continues.
     until("the copy ends", || copied.child.try_wait().expect("a status"));
     cluster.decide(leader, Some(victim));
     cluster.votes(victim);
@@ -216,7 +221,7 @@ fn an_older_copy_beside_a_living_follower_costs_no_vote() {
     assert_eq!(cluster.voters(victim).expect("voters"), before);
 }
 
-/// Both live: the one that came second is refused, and the first goes on.
+/// Both run: the second one is rejected, and the first continues.
 #[test]
 fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
     let mut cluster = Cluster::up();
@@ -228,19 +233,19 @@ fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
     cluster.votes(victim);
     let before = cluster.voters(leader).expect("voters");
     let mut copied = cluster.start_elsewhere(&second);
-    let log = until("the second has parked, and said so", || {
+    let log = until("the second process has archived its log, and this is reported", || {
         let log = fs::read_to_string(second.join("log")).expect("a log");
         log.contains("stale-directory").then_some(log)
     });
     assert!(log.contains("there are two copies") && parked(&second).is_some(), "{log}");
     cluster.decide(leader, Some(victim));
     assert_eq!(cluster.voters(victim).expect("voters"), before);
-    // Gossip ends the second one as a node, too.
+    // Gossip stops the second daemon as a node, too.
     let ended = until("the second ends", || copied.child.try_wait().expect("a status"));
     assert!(!ended.success());
     let log = fs::read_to_string(second.join("log")).expect("a log");
     assert!(log.contains("this node's identity is in use at"), "{log}");
-    assert!(cluster.managers[victim].child.try_wait().expect("a status").is_none(), "the first one goes on");
+    assert!(cluster.managers[victim].child.try_wait().expect("a status").is_none(), "the first node continues");
     cluster.decide(leader, Some(victim));
     assert!(parked(&home).is_none());
 }

@@ -1,6 +1,7 @@
-//! Three managers on this machine's loopback, as processes: a generation needs a majority of them, orders that one passes on
-//! keep the name of who gave them, and whoever is left alone says what it last knew, and that it is old. One alone whose port
-//! is taken or whose disk is full says so. No lab; root only for the small disk.
+//! Three managers on the loopback of this machine, as processes. A generation needs a majority. A
+//! forwarded order keeps the name of the operator. A manager without a quorum reports what it last
+//! knew and that this is old. A single manager reports an occupied port or a full disk. Needs no
+//! lab; root only for the small disk.
 
 use crate::local::{Daemon, done, net, remoor, three_managers, until};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ impl Three {
         self.dir.path().join(format!("m{}", at + 1))
     }
 
-    /// Which of those that live leads, as it says itself.
+    /// The leader among the live ones, as it says itself.
     fn leader(&self, living: &[usize]) -> usize {
         until("a leader", || {
             living.iter().copied().find(|at| {
@@ -68,13 +69,14 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     let [first, second] = [(leader + 1) % 3, (leader + 2) % 3];
     assert_eq!(three.apply(leader, "one").0, Some(0));
 
-    // An order that a follower passes on is still who gave it.
+    // An order that a follower forwards keeps the operator's name.
     let out = three.daemons[first].ask(&["maintenance", "m1", "--for", "1h"]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     let history = three.daemons[leader].json("history").to_string();
-    assert!(history.contains(&format!("@m{}", first + 1)) && !history.contains("somebody on"), "{history}");
+    assert!(history.contains(&format!("@m{}", first + 1)) && !history.contains("unknown user on"), "{history}");
 
-    // Raft's own list, asked of a follower: the leader answers it, who knows how far the others are.
+    // A follower forwards the query for Raft's members to the leader, which knows how far the
+    // others are.
     let raft = three.daemons[first].json("raft-members");
     let is = |raft: &Value| -> Vec<String> {
         raft["members"].as_array().into_iter().flatten().map(|m| format!("{} {}", m["node"], m["is"])).collect()
@@ -94,10 +96,11 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     let generation = |three: &Three, at: usize| three.daemons[at].json("status")["generation"].as_u64();
     assert_eq!(generation(&three, leader), Some(2));
 
-    // The leader and another one are down: reading goes on, and says how old it is; orders are refused and change nothing.
+    // The leader and another manager are down. Reads still work and say how old they are. Orders
+    // are rejected and change nothing.
     three.daemons[leader].kill();
     let left = first;
-    let stale = until("the one that is left says that it is alone", || {
+    let stale = until("the remaining manager reports that it has no quorum", || {
         let out = three.daemons[left].ask(&["status", "--json"]);
         let view: Value = serde_json::from_slice(&out.stdout).ok()?;
         (view["as_of"]["stale"] == true && view["as_of"]["age_ms"].as_u64() >= Some(1_000)).then_some((out, view))
@@ -111,7 +114,7 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     assert_eq!((out.status.code(), listed.matches(":7947").count()), (Some(3), 3), "{listed}{said}");
     assert!(said.contains(&format!("STALE: no quorum; this is what m{} last knew", left + 1)), "{said}");
     let had = blobs(&three.folder(left));
-    until("a refusal", || {
+    until("a rejection", || {
         let (code, said) = three.apply(left, "three");
         assert_eq!(code, Some(3), "{said}");
         said.contains("nothing was changed").then_some(())
@@ -121,11 +124,12 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     assert_eq!(out.status.code(), Some(3), "{out:?}");
     assert!(String::from_utf8_lossy(&out.stderr).contains("nothing was changed"), "{out:?}");
 
-    // With a majority again the second generation is in force, whoever leads, and can be read there.
+    // With a majority again, the second generation is in force under any leader, and can be read
+    // there.
     three.daemons[second] = Daemon::start(&three.folder(second));
     let leads = three.leader(&[left, second]);
     assert_eq!(generation(&three, leads), Some(2));
-    until("an apply of what is in force", || {
+    until("an apply of the current generation", || {
         let (code, said) = three.apply(leads, "two");
         (code == Some(0)).then_some(()).or_else(|| (code == Some(2)).then(|| panic!("{said}")))
     });
@@ -148,11 +152,11 @@ fn a_port_that_is_taken_is_named() {
     assert!(!out.status.success() && said.contains(&format!("{at}:7947 can't be listened on")), "{said}");
     drop(taken);
     let again = Daemon::start(&dir.path().join("m1"));
-    until("it leads, with nothing lost", || (again.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    until("the manager leads, with nothing lost", || (again.ask(&["status"]).status.code() == Some(0)).then_some(()));
 }
 
-/// A manager on a disk of its own that becomes full: what can't be stored is refused with the reason, and once there is room
-/// all goes on.
+/// A manager on its own disk, which becomes full. An order that can't be stored is rejected with
+/// the reason. Once there is space, all works again.
 #[test]
 fn a_full_disk_is_named_and_nothing_is_lost() {
     if !rustix::process::geteuid().is_root() {
@@ -167,7 +171,7 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     init.args(["init", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
     done(&mut init);
     let daemon = Daemon::start(&home);
-    until("it leads", || (daemon.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    until("the manager leads", || (daemon.ask(&["status"]).status.code() == Some(0)).then_some(()));
     let fleet = dir.path().join("fleet");
     fs::create_dir(&fleet).expect("made");
     fs::write(fleet.join("hosts"), format!("[web]\nm1 word={}\n", "x".repeat(200_000))).expect("written");
@@ -182,11 +186,11 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     assert!(!out.status.success() && said.contains("No space left on device"), "{said}");
     drop(file);
     fs::remove_file(&ballast).expect("removed");
-    until("an apply once there is room", || (apply().status.code() == Some(0)).then_some(()));
+    until("an apply after there is space", || (apply().status.code() == Some(0)).then_some(()));
     assert_eq!(daemon.json("status")["generation"], 1);
 }
 
-/// A file system with room for the program that a node keeps, and little more; unmounted at the end.
+/// A small file system with space for the program that a node keeps. It is unmounted at the end.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -199,7 +203,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a daemon that was killed may hold it for a moment.
+        // Lazily, because a killed daemon may hold it for a moment.
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

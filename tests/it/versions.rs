@@ -198,7 +198,7 @@ fn managers_of_two_versions_lead_and_follow_each_other_until_all_are_of_the_late
     let writer = Writer::begin((0..MANAGERS).map(|at| cluster.home(at).join("s")).collect());
     writer.goes_on("all are of the version before");
 
-    // In the order of docs/operating.md: workers, managers that follow, the one that leads.
+    // In the order of docs/guides/upgrades.md: workers, followers, the leader.
     stop(&mut w1);
     w1 = Daemon::start(&home);
     let leader = cluster.whole();
@@ -206,7 +206,7 @@ fn managers_of_two_versions_lead_and_follow_each_other_until_all_are_of_the_late
     cluster.led_by(&before);
     writer.goes_on("one of the version before leads, and a later one follows");
     let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.whole());
-    // As docs/operating.md says of an upgrade; an order that is under way is done with by then.
+    // As docs/guides/upgrades.md requires; an order in progress has ended by then.
     writer.at_leader.store(true, Ordering::SeqCst);
     writer.goes_on("orders are given at the manager that leads");
     cluster.restart(second.expect("one of the two follows"), now);

@@ -1,6 +1,7 @@
-//! The walk of docs/operating.md, line by line, with real daemons on this machine's loopback: each command is run where the text
-//! says, and what it prints must be what stands there. Numbers, times and ids are compared as such, not by their value; `...` stands for
-//! any lines. `REMOOR_WALK=write` writes what was printed into the text instead.
+//! Runs the walk of docs/guides/walkthrough.md line by line, with real daemons on the loopback of
+//! this machine. Each command runs on the node that the guide names, and its output must be the
+//! output in the guide. Numbers, times and ids are compared by form, not by value. `...` matches
+//! any lines. `REMOOR_WALK=write` writes the actual outputs into the guide instead.
 
 use crate::local::{Daemon, done, net, one_manager, remoor};
 use std::collections::BTreeMap;
@@ -8,13 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md");
+const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/walkthrough.md");
 const BEGIN: &str = "## A walk";
-/// How long what is printed may take to become what stands there.
+/// The maximum time until the output becomes that of the guide.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// So long a command that asks is left to settle where its output is written down.
+/// The time that a query is left to settle before its output is written down.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Verbs that change nothing: asked again until they print what is expected.
+/// Verbs that change nothing: repeated until they print what is expected.
 const ASKS: [&str; 4] = ["status", "nodes", "raft-members", "history"];
 
 /// `w1# remoor nodes    # 3`, and the lines that it prints.
@@ -62,7 +63,7 @@ fn is_node(text: &str) -> bool {
 struct Machines {
     dir: tempfile::TempDir,
     daemons: BTreeMap<String, Daemon>,
-    /// As it is here, and as it stands in the text.
+    /// The value here, and the value in the text.
     names: Vec<(String, String)>,
 }
 
@@ -91,7 +92,7 @@ impl Machines {
         self.dir.path().join(node)
     }
 
-    /// Its exit code, and what it printed, as the text has it.
+    /// The exit code and the output, with the names of the text.
     fn run(&mut self, step: &Step) -> (i32, Vec<String>) {
         let argv: Vec<&str> = step.argv.iter().map(String::as_str).collect();
         let home = self.home(&step.node);
@@ -133,7 +134,7 @@ impl Machines {
     }
 }
 
-/// Without what differs from one run to the next.
+/// The line without what differs between runs.
 fn plain(line: &str) -> String {
     let word = |word: &str| -> String {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -174,7 +175,7 @@ fn names(line: &str) -> String {
 }
 
 #[test]
-fn the_walk_of_the_operating_page_is_as_it_stands_there() {
+fn the_walkthrough_prints_what_the_guide_shows() {
     let text = fs::read_to_string(TEXT).expect("the page");
     let steps = steps(&text);
     assert!(steps.len() > 20, "the walk has {} commands", steps.len());
@@ -190,7 +191,7 @@ fn the_walk_of_the_operating_page_is_as_it_stands_there() {
             if code == step.code && fits(&step.wanted, &got) {
                 break;
             }
-            // What was refused changed nothing, and may be ordered again.
+            // A rejected order changed nothing and may be repeated.
             let again = (asks || code == 4) && begun.elapsed() < PATIENCE;
             let wanted = step.wanted.join("\n");
             let at = step.line + 1;

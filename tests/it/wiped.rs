@@ -1,5 +1,6 @@
-//! Data directories that are not as they should be, with real processes on this machine's loopback: a manager that lost its Raft
-//! log and kept its identity, and what a kill left of `init` and `join`. No lab, no root.
+//! Damaged data directories, with real processes on the loopback of this machine: a manager that
+//! lost its Raft log and kept its identity, and what a kill left of `init` and `join`. Needs
+//! neither the lab nor root.
 
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, done, net, one_manager, remoor, three_managers, until};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 struct Cluster {
     dir: tempfile::TempDir,
-    /// The address of that number.
+    /// The address with this number.
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     managers: [Daemon; 3],
 }
@@ -29,7 +30,7 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// Who votes, and who leads, as the one at this place has it.
+    /// The number of voters and the leader, as reported by manager `at`.
     fn voters(&self, at: usize) -> (usize, Option<usize>) {
         let status = self.managers[at].json("status");
         let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
@@ -39,7 +40,7 @@ impl Cluster {
         (voters, leader.and_then(|name| name[1..].parse::<usize>().ok()).map(|n| n - 1))
     }
 
-    /// Stops one that does not lead, takes its log away, and starts it again.
+    /// Stops a follower, applies `wipe` to its directory, and starts it again.
     fn wipe_a_follower(&mut self, wipe: impl Fn(&Path)) -> usize {
         let leader = until("three voters and a leader", || {
             let (voters, leader) = self.voters(0);
@@ -58,7 +59,7 @@ fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-/// SCENARIOS E12.
+/// docs/design/scenarios.md, E12.
 #[test]
 fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_another_id() {
     for wipe in [
@@ -76,25 +77,30 @@ fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_an
         let key = || fs::read(dir.join("node.key")).expect("a key");
         let own = key();
         let works = |cluster: &Cluster| {
-            until("it is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
+            until("the node is a worker", || {
+                (cluster.managers[victim].json("status")["kind"] == "agent").then_some(())
+            });
         };
         works(&cluster);
         let said = fs::read_to_string(dir.join("log")).expect("a log");
         assert!(said.contains(&format!("{} is gone", file.display())), "{said}");
         assert!(said.contains(&format!("remoor demote {name} on another manager")), "{said}");
-        // The others know that they are two, though gossip has three, and say what to do about it.
+        // The other two know that only two of them work although gossip has three, and say what to
+        // do about it.
         let other = (0..3).find(|at| *at != victim).expect("another");
-        until("the others tell of it", || {
+        until("the others report it", || {
             let status = cluster.managers[other].json("status");
-            let silent = format!("{name} is there and has a vote, but manages nothing: no answer to the leader");
+            let silent =
+                format!("{name} is up and is a voter, but does not work as a manager: no answer to the leader");
             let warned = status["warnings"].as_array()?.iter().any(|w| w.as_str().is_some_and(|w| w.contains(&silent)));
             (warned && status["managers_up"] == 2).then_some(())
         });
         let listed = cluster.managers[other].ask(&["nodes"]);
         let listed = String::from_utf8_lossy(&[&listed.stdout[..], &listed.stderr].concat()).into_owned();
         assert!(listed.contains("voter: no answer to the leader"), "{listed}");
-        assert!(listed.contains(&format!("{name} is alive but manages nothing")), "{listed}");
-        // However often it is started, whatever the leader sends meanwhile; the others keep their leader and take orders.
+        assert!(listed.contains(&format!("{name} is alive but does not act as a manager")), "{listed}");
+        // This holds after any number of starts and whatever the leader sends meanwhile. The others
+        // keep their leader and accept orders.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&dir);
         works(&cluster);
@@ -121,7 +127,7 @@ fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_an
             (&before["node"], &before["name"], &before["cluster"])
         );
         assert_eq!(key(), own);
-        let history = until("it has all that was decided", || {
+        let history = until("the manager has all decisions", || {
             let out = cluster.managers[victim].ask(&["history"]);
             (out.status.code() == Some(0)).then(|| String::from_utf8_lossy(&out.stdout).into_owned())
         });
@@ -131,7 +137,7 @@ fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_an
     }
 }
 
-/// Nobody could give it another id.
+/// No other manager could give it another id.
 #[test]
 fn the_only_manager_is_not_started_without_its_log() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -143,8 +149,8 @@ fn the_only_manager_is_not_started_without_its_log() {
     assert!(!home.join("raft/log.redb").exists());
 }
 
-/// As it came by `init` and as others fetched it, again when a file is lost or spoilt; a worker never has it, and a cluster
-/// without one lives on.
+/// The key that `init` made is fetched by the other managers, again when the file is lost or
+/// damaged. A worker never has it, and a cluster without a key continues.
 #[test]
 fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     let mut cluster = Cluster::begin();
@@ -157,7 +163,7 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     };
     has_it(&cluster, "m2");
     has_it(&cluster, "m3");
-    let line = until("m2 tells it", || cluster.managers[1].json("status")["ssh_key"].as_str().map(str::to_owned));
+    let line = until("m2 reports it", || cluster.managers[1].json("status")["ssh_key"].as_str().map(str::to_owned));
     assert!(line.starts_with("restrict ssh-ed25519 AAAA") && line.contains(" remoor-"), "{line}");
     cluster.managers[1].kill();
     fs::remove_file(file(&cluster, "m2")).expect("removed");
@@ -174,11 +180,11 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     join.args(["join", &format!("{first}:7947"), "--name", "w1", "--advertise", &own, "--dir"]);
     done(join.arg(cluster.at("w1")).arg("--token-file").arg(cluster.at("worker")));
     let worker = Daemon::start(&cluster.at("w1"));
-    until("the worker met a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
+    until("the worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
     assert!(!file(&cluster, "w1").exists());
     drop(worker);
 
-    // As a cluster of before: nobody has one.
+    // Like a cluster of an older version: no manager has a key.
     for at in 0..3 {
         cluster.managers[at].kill();
         fs::remove_file(file(&cluster, &format!("m{}", at + 1))).expect("removed");
@@ -186,7 +192,7 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     for at in 0..3 {
         cluster.managers[at] = Daemon::start(&cluster.at(&format!("m{}", at + 1)));
     }
-    let status = until("they agree again", || {
+    let status = until("the managers agree again", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).expect("JSON"))
     });
@@ -221,13 +227,13 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
         let _gone_or_killed = child.kill();
         child.wait().expect("a status");
         if m1.join("identity.json").exists() {
-            fs::remove_dir_all(&m1).expect("removed"); // it was done already: from the beginning, on a slow machine
+            fs::remove_dir_all(&m1).expect("removed"); // `init` had completed; start again for slow machines
         }
     }
-    // A name that no inventory could have makes nothing.
+    // A name that is invalid in every inventory creates nothing.
     let mut odd = remoor();
     odd.args(["init", "--name", "web 1", "--advertise", &host(1), "--dir"]).arg(at("odd"));
-    refused(&mut odd, 2, &["\"web 1\" is no name for a node (letters, digits", "next: --name"]);
+    refused(&mut odd, 2, &["\"web 1\" can't be the name of a node (letters, digits", "next: --name"]);
     assert!(!at("odd").exists());
     let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(1))).stdout).expect("JSON");
     assert!(!m1.join("unfinished").exists());
@@ -256,9 +262,10 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
     let last = if worker.ends_with('0') { '1' } else { '0' };
     let guessed = format!("{}{last}", &worker[..worker.len() - 1]);
     refused(&mut join("w1", &guessed), 4, &["not valid here", "next: "]);
-    refused(&mut join("w1", &of_manager), 4, &["this token is a manager's", "next: remoor join --manager"]);
+    refused(&mut join("w1", &of_manager), 4, &["this token is for managers", "next: remoor join --manager"]);
     refused(join("w1", &worker).arg("--manager"), 4, &["admits workers only", "next: "]);
-    // Nothing of all this stands in the way; nor does what a kill left before the identity was written.
+    // None of this prevents a later join, nor does what a kill left before the identity was
+    // written.
     done(&mut join("w1", &worker));
     fs::remove_file(at("w1").join("identity.json")).expect("removed");
     fs::write(at("w1").join("unfinished"), "").expect("written");
@@ -268,7 +275,7 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
         4,
         &["already belongs to node w1 of the token's cluster", "next: systemctl start"],
     );
-    // Another cluster's directory, and one that has lost its identity.
+    // A directory of another cluster, and one that has lost its identity.
     let other = at("m2");
     done(&mut init(&other, &host(3)));
     refused(
@@ -276,7 +283,7 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
         4,
         &["already belongs to node m1 of another cluster", "next: move the directory"],
     );
-    // A damaged file is named, with what to do, and stays as it is.
+    // A damaged file is named, with what to do, and stays unchanged.
     for (file, next) in [
         ("identity.json", "next: put that file back"),
         ("node.key", "next: put that file back"),

@@ -1,7 +1,9 @@
-//! The lab's own control groups: what the lab started is in them, and nothing else is ever signalled.
+//! The lab's own control groups. All processes that the lab started are in them, and no other
+//! process is ever signalled.
 //!
-//! Everything is decided in the cgroup2 tree. On a hybrid machine (version 1 with a cgroup2 mount beside it) the processes
-//! enter the same path of systemd's named version-1 tree too, because systemd-nspawn reads its own place from there.
+//! The cgroup2 tree is decisive. On a hybrid machine (version 1 with an additional cgroup2 mount)
+//! the processes also enter the same path in systemd's named version-1 tree, because systemd-nspawn
+//! reads its own position there.
 
 use super::tool::wait_for;
 use anyhow::{Context, Result};
@@ -11,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where this machine has its trees, and this lab's group in them.
+/// The paths of this lab's group in the trees of this machine.
 #[derive(Debug, Clone)]
 pub struct Groups {
     unified: PathBuf,
@@ -38,7 +40,7 @@ impl Groups {
         Ok(Groups { unified, named })
     }
 
-    /// What kind of machine this is, for people.
+    /// The kind of this machine, for messages.
     pub fn kind(&self) -> &'static str {
         if self.named.is_some() { "hybrid (cgroup2 beside version 1)" } else { "cgroup2" }
     }
@@ -55,12 +57,14 @@ impl Groups {
         Ok(())
     }
 
-    /// Shell text that moves the shell itself into `part`; a shell with `set -e` ends where that is refused.
+    /// Shell text that moves the shell itself into `part`. A shell with `set -e` ends if that is
+    /// refused.
     pub fn enter(&self, part: &str) -> String {
         self.trees().map(|tree| format!("echo 0 > '{}/cgroup.procs'\n", tree.join(part).display())).collect()
     }
 
-    /// Every process in `part` and below (empty `part`: of the whole lab), as this machine numbers them.
+    /// The ids on this machine of all processes in `part` and below. An empty `part` means the
+    /// whole lab.
     pub fn pids(&self, part: &str) -> BTreeSet<i32> {
         let mut pids = BTreeSet::new();
         for tree in self.trees() {
@@ -72,13 +76,14 @@ impl Groups {
         pids
     }
 
-    /// Freezes or thaws every process of `part`. The kernel goes on answering for it, as for a hung machine.
+    /// Freezes or thaws every process of `part`. The kernel still answers for them, as on a hung
+    /// machine.
     pub fn freeze(&self, part: &str, on: bool) -> Result<()> {
         let file = self.unified.join(part).join("cgroup.freeze");
         fs::write(&file, if on { "1" } else { "0" }).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Kills what is in `part` and waits until it is gone.
+    /// Kills all processes in `part` and waits until they are gone.
     pub fn kill(&self, part: &str) -> Result<()> {
         wait_for("the lab's processes to end", Duration::from_secs(120), || {
             let left = self.pids(part);

@@ -1,5 +1,5 @@
-//! A remoor cluster on the lab's hosts: three managers, two workers, the fleet of five applied and commissioned.
-//! Everything goes through the program's own command line, as an operator would do it.
+//! A remoor cluster on the lab's hosts: three managers, two workers, with the fleet of five applied
+//! and commissioned. All actions use the command line, like an operator.
 
 use super::{Lab, five, wait_for};
 use anyhow::{Context, Result, bail, ensure};
@@ -7,9 +7,9 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Far beyond what anything here takes on a machine with much other work; reached only where something hangs.
+/// Far more than any step takes on a busy machine; reached only if something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// Of each daemon's log, where nobody can look at the machine afterwards.
+/// The number of lines of each daemon's log in a report, for readers without access to the machine.
 const LINES_TOLD: usize = 60;
 const CHARS_TOLD: usize = 240;
 const FLEET: &str = "/root/fleet";
@@ -20,7 +20,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Installs remoor, makes m1 a cluster of one, lets the others join, and waits until all are seen.
+    /// Installs remoor, makes m1 a cluster of one, lets the others join, and waits until all are
+    /// seen.
     pub fn up(lab: Lab) -> Result<Cluster> {
         let cluster = Cluster { lab };
         match cluster.form() {
@@ -32,7 +33,7 @@ impl Cluster {
         }
     }
 
-    /// Copies what each daemon logged into the build directory, for whoever looks into a failure.
+    /// Copies the log of each daemon into the build directory, for the analysis of a failure.
     pub fn save_logs(&self, why: &str) -> Result<()> {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hosts");
         std::fs::create_dir_all(&dir)?;
@@ -62,7 +63,7 @@ impl Cluster {
         })?;
         let ip = |host: &str| cluster.lab.host(host).ip.to_string();
         let made = cluster.on("m1", &["init", "--name", "m1", "--advertise", &ip("m1"), "-o", "json"])?;
-        let made: Value = serde_json::from_str(&made).context("what init printed")?;
+        let made: Value = serde_json::from_str(&made).context("the output of init")?;
         cluster.start("m1")?;
         wait_for("m1 to lead", PATIENCE, || cluster.status().ok())?;
         for host in &five::HOSTS[1..] {
@@ -90,14 +91,16 @@ impl Cluster {
         self.lab.shell(host, "systemctl enable --now remoor 2>&1").map(drop)
     }
 
-    /// `remoor` on a host's console; its standard output. A failure carries what it said.
+    /// Runs `remoor` on a host's console and returns its standard output. The error contains its
+    /// messages.
     pub fn on(&self, host: &str, argv: &[&str]) -> Result<String> {
         let output = self.order(host, argv)?;
         output.checked(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
-    /// The same with its exit code. Where an election was in the way, and it says that nothing was changed, that it is to be
-    /// asked again, or that its answer is stale, once more after it.
+    /// The same with its exit code. If an election prevented the command (its message says that
+    /// nothing was changed, that the query must be repeated, or that the answer is stale), it is
+    /// repeated once after the election.
     pub fn order(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -109,12 +112,12 @@ impl Cluster {
         self.run(host, argv)
     }
 
-    /// The same as it comes.
+    /// The same without a repetition.
     pub fn run(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         self.lab.exec(host, &[&[five::REMOOR], argv].concat())
     }
 
-    /// What the first manager that answers with exit code 0 says.
+    /// The output of the first manager that answers with exit code 0.
     pub fn ask(&self, argv: &[&str]) -> Result<String> {
         let mut said = String::new();
         for host in five::MASTERS {
@@ -129,10 +132,10 @@ impl Cluster {
 
     /// `remoor status -o json` of the first manager that answers with a leader.
     pub fn status(&self) -> Result<Value> {
-        serde_json::from_str(&self.ask(&["status", "-o", "json"])?).context("what status printed")
+        serde_json::from_str(&self.ask(&["status", "-o", "json"])?).context("the output of status")
     }
 
-    /// Asks for the status until `ask` finds what it looks for.
+    /// Repeats the status query until `ask` returns a value.
     pub fn wait<T>(&self, what: &str, mut ask: impl FnMut(&Value) -> Option<T>) -> Result<T> {
         let mut last = Value::Null;
         wait_for(what, PATIENCE, || {
@@ -175,8 +178,8 @@ impl Cluster {
         })
     }
 
-    /// Until every node is there, commissioned and as desired, three managers vote, and nothing is open, wanted or stopped.
-    /// That a node was flapping is no unrest.
+    /// Waits until every node is alive, commissioned and as desired, three managers are voters, and
+    /// nothing is open, requested or stopped. A node in state flapping does not matter.
     pub fn wait_quiet(&self) -> Result<()> {
         let open =
             ["examining", "settling", "waiting", "blocked", "resetup", "held", "maintenance", "host-key-changed"];
@@ -197,7 +200,8 @@ impl Cluster {
         })
     }
 
-    /// What somebody without this machine needs to understand a failure: status, why, and the end of each daemon's log.
+    /// Everything that a reader without access to this machine needs to understand a failure:
+    /// status, why, and the end of each daemon's log.
     pub fn tell(&self) -> String {
         let said = |argv: &[&str]| self.ask(argv).unwrap_or_else(|e| format!("{e:#}"));
         let mut told = format!("--- status\n{}\n", said(&["status"]));
@@ -220,7 +224,7 @@ impl Cluster {
         row(&status, name).cloned().with_context(|| format!("no node {name} in the status"))
     }
 
-    /// Name of the leader.
+    /// The name of the leader.
     pub fn leader(&self) -> Result<String> {
         self.status()?["as_of"]["leader"].as_str().map(str::to_owned).context("no leader")
     }
@@ -247,7 +251,7 @@ impl Cluster {
         .with_context(|| format!("{node}: {}", self.node(node).unwrap_or_default()))
     }
 
-    /// What was run on the host since `before` lines: (phase, service) in order.
+    /// The runs on the host after the first `before` lines of its log: (phase, service) in order.
     pub fn ran_since(&self, host: &str, before: usize) -> Result<Vec<(String, String)>> {
         let runs = five::runs(&self.lab, host)?;
         ensure!(runs.len() >= before, "the log of runs of {host} became shorter");
@@ -261,7 +265,7 @@ pub fn row<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 impl Lab {
-    /// Until the agent of a host that was cut off has noticed itself that it is alone.
+    /// Waits until the agent of an isolated host has noticed that it is alone.
     pub fn wait_isolated(&self, host: &str) -> Result<()> {
         wait_for(&format!("{host} to notice that it is alone"), PATIENCE, || {
             let record: Value = serde_json::from_slice(&self.read(host, "/var/lib/remoor/agent.json").ok()?).ok()?;

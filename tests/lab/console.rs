@@ -1,4 +1,5 @@
-//! A host's console: commands, files and processes without its network, as a serial line or a management board gives.
+//! A host's console: commands, files and processes without the network, as a serial line or a
+//! management board provides.
 
 use super::host::Process;
 use super::tool::{Output, command, run, wait_for};
@@ -10,20 +11,22 @@ use std::fs;
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Lab {
-    /// Runs a command as root on the host, also while it is cut off. An error only if that can't be done within two minutes.
+    /// Runs a command as root on the host, also while it is cut off. An error only if that takes
+    /// more than the command limit or is impossible.
     pub fn exec(&self, host: &str, argv: &[&str]) -> Result<Output> {
         self.exec_with(host, argv, None)
     }
 
-    /// [`Lab::exec`] of a line for the shell that must succeed; its output.
+    /// Like [`Lab::exec`] with a shell script that must succeed. Returns its output.
     pub fn shell(&self, host: &str, script: &str) -> Result<String> {
         Ok(self.exec(host, &["sh", "-c", script])?.checked(&format!("{host}: {script}"))?.text())
     }
 
     fn exec_with(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
         let pid = self.first_process(host).with_context(|| format!("{host} is off"))?;
-        // Entering from outside would bring all of the outer root's capabilities along, CAP_SYS_TIME among them: with it
-        // `date -s` on a host would set the clock of this machine. So: no more than the host's own PID 1 may have.
+        // A process that enters from outside would keep all capabilities of the outer root,
+        // including CAP_SYS_TIME: `date -s` on a host would set the clock of this machine. So it
+        // gets only the capabilities that the host's own PID 1 may have.
         let bound = capabilities(pid)?;
         let pid = pid.to_string();
         let enter = format!("set -e\n{}exec \"$@\"", self.groups.enter("console"));
@@ -37,7 +40,7 @@ impl Lab {
         run(command(&all), stdin, COMMAND_LIMIT)
     }
 
-    /// On the host's disk, whether it is on or off.
+    /// Runs a command on the host's disk, whether the host is on or off.
     fn on_disk(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
         if self.is_on(host) {
             return self.exec_with(host, argv, stdin);
@@ -48,7 +51,8 @@ impl Lab {
         run(command(&all), stdin, COMMAND_LIMIT)
     }
 
-    /// Puts a file of root's on the host, whole or not at all; folders are made. Works when the host is off, too.
+    /// Puts a file owned by root on the host, atomically, and creates its folders. Works when the
+    /// host is off, too.
     pub fn push(&self, host: &str, bytes: &[u8], dest: &str, mode: u32) -> Result<()> {
         let script = "set -e; mkdir -p \"$(dirname \"$1\")\"; cat > \"$1.lab\"; chmod \"$2\" \"$1.lab\"; mv -f \"$1.lab\" \"$1\"";
         let argv = ["sh", "-c", script, "sh", dest, &format!("{mode:o}")];
@@ -72,8 +76,8 @@ impl Lab {
         all
     }
 
-    /// Sends a signal to every process of the host with this name (as the kernel has it: at most 15 characters).
-    /// How many there were; PID 1 is left out.
+    /// Sends a signal to every process of the host with this name, except PID 1. The kernel's names
+    /// have at most 15 characters. Returns the number of processes.
     pub fn kill(&self, host: &str, name: &str, signal: Signal) -> Result<usize> {
         let hit: Vec<Process> = self
             .processes(host)
@@ -86,7 +90,7 @@ impl Lab {
         Ok(hit.len())
     }
 
-    /// Waits until the host's systemd takes commands.
+    /// Waits until the host's systemd accepts commands.
     pub fn wait_console(&self, host: &str) -> Result<()> {
         wait_for(&format!("the console of {host}"), BOOT_LIMIT, || {
             let answer = self.exec(host, &["systemctl", "is-active", "ssh.service"]).ok()?;
@@ -95,7 +99,7 @@ impl Lab {
     }
 }
 
-/// `setpriv`'s spelling of the capabilities that a process may ever have.
+/// The capabilities that a process may ever have, in the syntax of `setpriv`.
 fn capabilities(pid: i32) -> Result<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let mask =
@@ -107,7 +111,8 @@ fn capabilities(pid: i32) -> Result<String> {
     Ok(format!("--bounding-set=-all{held}"))
 }
 
-/// A process inside a host: one with a number of its own in a second namespace. The nspawn above it has none.
+/// A process inside a host has an additional process id in a second namespace. The nspawn process
+/// above it has none.
 fn look(outer: i32) -> Option<Process> {
     let status = fs::read_to_string(format!("/proc/{outer}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

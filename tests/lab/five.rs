@@ -1,5 +1,6 @@
-//! The fleet of five hosts that the demo and the tests stand on: three masters and two workers, each with etcd, contiv's
-//! network and nginx. Writes the user's directory for a lab and puts on the hosts what no playbook of the fleet installs.
+//! The fleet of five hosts that the demo and the tests use: three masters and two workers, each
+//! with etcd, contiv's network and nginx. Writes the user's directory for a lab and installs on the
+//! hosts what no playbook of the fleet installs.
 
 use super::tool::find_program;
 use super::{Host, Lab, Program};
@@ -11,16 +12,16 @@ pub const HOSTS: [&str; 5] = ["m1", "m2", "m3", "w1", "w2"];
 pub const MASTERS: [&str; 3] = ["m1", "m2", "m3"];
 pub const WORKERS: [&str; 2] = ["w1", "w2"];
 
-/// systemd's unit of the agent, as a user would install it.
+/// The systemd unit of the agent, as a user would install it.
 pub const AGENT_UNIT: &str = include_str!("../demo/bin/remoor.service");
-/// Where remoor is on a host.
+/// The path of remoor on a host.
 pub const REMOOR: &str = "/usr/local/bin/remoor";
-/// Where every playbook of the fleet writes what was run.
+/// The file in which every playbook of the fleet logs its runs.
 pub const RUNS: &str = "/var/log/remoor-runs.log";
 
-/// Writes the fleet into `dir` with the addresses of these hosts: `remoor.yml`, `inventory.yml`, playbooks, templates, and
-/// the checks of the services that `remoor.yml` declares. `edit` may change each file's text on the way, that of
-/// `remoor.yml` first; it is given the path within the fleet.
+/// Writes the fleet into `dir` with the addresses of these hosts: `remoor.yml`, `inventory.yml`,
+/// playbooks, templates, and the checks of the services that `remoor.yml` declares. `edit` may
+/// change each file's text, that of `remoor.yml` first; it receives the path within the fleet.
 pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> String) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |from: &Path| fs::read_to_string(from).with_context(|| format!("reading {}", from.display()));
@@ -46,7 +47,7 @@ pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> S
     Ok(())
 }
 
-/// What is shipped of checks and is nobody's playbook: services that are only looked at.
+/// The shipped checks without a playbook: monitor-only services.
 pub const WATCHED: [&str; 3] = ["base", "chrony", "sshd"];
 
 /// The text of the fleet's `remoor.yml` with [`WATCHED`], for these groups.
@@ -61,10 +62,10 @@ pub fn watching(config: &str, groups: &[&str]) -> String {
     config
 }
 
-/// The shipped inventory with the addresses of `hosts` in the place of its own.
+/// The shipped inventory with the addresses of `hosts` instead of its own.
 fn inventory(text: &str, hosts: &[Host]) -> Result<String> {
     let mut text = text.to_owned();
-    // In two steps: a host's new address may be another host's old one.
+    // In two steps, because a host's new address may be the old address of another host.
     for (at, name) in HOSTS.iter().enumerate() {
         text = text.replace(&format!("10.77.1.{}", 11 + at), &format!("<{name}>"));
     }
@@ -75,13 +76,14 @@ fn inventory(text: &str, hosts: &[Host]) -> Result<String> {
     Ok(text)
 }
 
-/// The hosts of a lab of five, as they are now.
+/// The hosts of a lab of five, with their current addresses.
 pub fn hosts(lab: &Lab) -> Vec<Host> {
     HOSTS.iter().map(|name| lab.host(name)).collect()
 }
 
-/// A program built beside this one: `remoor`, or an example's by its name. `REMOOR_PROFILE=release` takes the one that users
-/// run, whatever this one was built as.
+/// A program from the build directory of this one: `remoor`, or an example by its name.
+/// `REMOOR_PROFILE=release` selects the program that users run, independently of the profile of
+/// this one.
 pub fn built(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("where this program is")?;
     // A test is in target/PROFILE/deps, an example in target/PROFILE/examples.
@@ -97,8 +99,8 @@ pub fn built(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Puts a program on a host, and refuses one that needs libraries the host's Debian does not have: on a newer distribution
-/// it must be linked statically (`-C target-feature=+crt-static`).
+/// Puts a program on a host. Returns an error if it needs libraries that the host's Debian lacks:
+/// on a newer distribution it must be linked statically (`-C target-feature=+crt-static`).
 pub fn install(lab: &Lab, host: &str, program: &Path, dest: &str) -> Result<()> {
     let bytes = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
     lab.push(host, &bytes, dest, 0o755)?;
@@ -116,7 +118,8 @@ fn runs_there(lab: &Lab, host: &str, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// The five hosts, with remoor and the stand-ins of contiv's programs on their disks. The masters may log in everywhere.
+/// The five hosts, with remoor and the stand-ins of contiv's programs on their disks. The masters
+/// can log in on all hosts.
 pub fn up(name: &str) -> Result<Lab> {
     let (remoor, contiv) = (built("remoor")?, built("contiv-standin")?);
     let programs: [Program<'_>; 3] = [
@@ -161,7 +164,8 @@ pub struct Run {
     pub service: String,
 }
 
-/// What was run on the host, oldest first: the ground truth. Works when the host is cut or off.
+/// The runs on the host, oldest first: the ground truth. Works when the host is cut off or powered
+/// off.
 pub fn runs(lab: &Lab, host: &str) -> Result<Vec<Run>> {
     let text = lab.read(host, RUNS).unwrap_or_default();
     let line = |line: &str| -> Result<Run> {
@@ -173,7 +177,8 @@ pub fn runs(lab: &Lab, host: &str) -> Result<Vec<Run>> {
     String::from_utf8_lossy(&text).lines().map(line).collect()
 }
 
-/// Main process of a unit on a host, 0 if it does not run: a check that nobody restarted it.
+/// The main process of a unit on a host, 0 if it does not run. Shows whether the unit was
+/// restarted.
 pub fn main_pid(lab: &Lab, host: &str, unit: &str) -> Result<u32> {
     let shown = lab.exec(host, &["systemctl", "show", "-p", "MainPID", "--value", unit])?;
     shown.checked(&format!("systemctl show {unit} on {host}"))?.text().parse().context("a process id")
@@ -188,7 +193,7 @@ pub fn ansible() -> Option<PathBuf> {
 fn the_inventory_has_the_hosts_addresses() {
     let shipped =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/five/inventory.yml")).unwrap();
-    // m2 has what the shipped file calls m1's.
+    // m2 has the address that the shipped file gives to m1.
     let address = [[10, 77, 9, 50], [10, 77, 1, 11], [10, 77, 9, 13], [10, 77, 9, 14], [10, 77, 9, 15]];
     let hosts: Vec<Host> =
         HOSTS.iter().zip(address).map(|(name, ip)| Host { name: (*name).into(), ip: ip.into() }).collect();

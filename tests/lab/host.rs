@@ -1,4 +1,4 @@
-//! One host: its disk, what an installer would have written there, its power, and its ends.
+//! One host: its disk, what an installer would write on it, its power, and its removal.
 
 use super::net::OPERATOR;
 use super::tool::{attempt, must, wait_for};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A host by name, and where it is on the lab's network.
+/// A host's name, and its address on the lab's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     pub name: String,
@@ -23,18 +23,18 @@ pub struct Host {
 /// How a host goes down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
-    /// As `systemctl reboot` or `poweroff`.
+    /// Like `systemctl reboot` or `poweroff`.
     Orderly,
-    /// The plug is pulled: no process and no socket ends in order.
+    /// The power is cut: no process and no socket ends in order.
     Cut,
 }
 
 /// One process of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// As this machine numbers it.
+    /// Its id on this machine.
     pub outer: i32,
-    /// As the host numbers it.
+    /// Its id on the host.
     pub pid: i32,
     /// The kernel's name of it, at most 15 characters.
     pub comm: String,
@@ -54,7 +54,7 @@ impl Lab {
         format!("remoor-lab-{}-{host}", self.name)
     }
 
-    /// Puts what all hosts are delivered with into the layer that they share.
+    /// Puts the programs that all hosts have into the layer that they share.
     pub(super) fn deliver(&self, programs: &[Program<'_>]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
         for (program, dest) in programs {
@@ -65,7 +65,8 @@ impl Lab {
         Ok(())
     }
 
-    /// A disk of the image, of what all hosts are delivered with unless this one is to have nothing of it, and of its own.
+    /// Mounts a host's disk: the image, the shared layer unless this host is to have none of it,
+    /// and its own layer.
     pub(super) fn mount(&self, host: &str, shared: Option<&Path>) -> Result<()> {
         let disk = self.disk(host);
         for part in ["upper", "work", "root"] {
@@ -75,7 +76,7 @@ impl Lab {
         mount_overlay(&layers, &disk)
     }
 
-    /// What an installer writes on a new disk: names, keys, who may log in.
+    /// What an installer writes on a new disk: names, keys, permitted logins.
     pub(super) fn seed(&self, host: &str) -> Result<()> {
         let root = self.root(host);
         let put = |path: &str, text: &str, mode: u32| -> Result<()> {
@@ -87,8 +88,9 @@ impl Lab {
         put("etc/hostname", &format!("{host}\n"), 0o644)?;
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', "");
         put("etc/machine-id", &id, 0o444)?;
-        // Inotify instances are few on the machine outside: none to look for questions that nobody would answer, and of a
-        // login no more than its session, which saves the work of starting root's own service manager, too.
+        // Inotify instances of the outer machine are scarce. So no unit watches for password
+        // questions that nobody would answer. A login only starts its session, which also saves the
+        // start of root's own service manager.
         for unit in ["user@.service", "systemd-ask-password-console.path", "systemd-ask-password-wall.path"] {
             let file = root.join("etc/systemd/system").join(unit);
             let _ = fs::remove_file(&file);
@@ -109,7 +111,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Writes the operator's `ssh_config` and `known_hosts` for the hosts as they are now.
+    /// Writes the operator's `ssh_config` and `known_hosts` for the current hosts.
     pub(super) fn write_access(&self) -> Result<()> {
         let mut known = String::new();
         let mut config = format!(
@@ -128,13 +130,13 @@ impl Lab {
         Ok(())
     }
 
-    /// The host's SSH key at the time of its seeding: type and base64.
+    /// The host's SSH key from the creation of its disk: type and base64.
     pub fn host_key(&self, host: &str) -> Result<String> {
         let line = fs::read_to_string(self.disk(host).join("host_key.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
     }
 
-    /// Makes these hosts able to log in to all others as root, as managers must.
+    /// Enables these hosts to log in to all others as root, as managers must.
     pub fn give_identity(&self, hosts: &[&str]) -> Result<()> {
         let (key, known) = (fs::read(self.fleet_key())?, fs::read(self.known_hosts())?);
         for host in hosts {
@@ -162,13 +164,14 @@ impl Lab {
         supply.arg(disk.join("power.sh")).current_dir("/").process_group(0);
         supply.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut supply = supply.spawn().context("starting a host's power supply")?;
-        // Only so that no zombie is left; the supply outlives a kept lab's process.
+        // Only prevents a zombie; the supply process outlives the process of a kept lab.
         std::thread::spawn(move || supply.wait());
         Ok(())
     }
 
-    /// The host's power supply: it boots the host, and again for as long as it ends in a reboot (nspawn's exit code 133).
-    /// Each boot gets a new network namespace, so no socket, address or route outlives the host.
+    /// The host's power supply: it boots the host, and again after every reboot (nspawn's exit code
+    /// 133). Each boot gets a new network namespace, so no socket, address or route outlives the
+    /// host.
     fn power_script(&self, host: &str) -> String {
         let at = self.hosts.iter().position(|name| name == host).unwrap_or(0) as u8;
         let disk = self.disk(host);
@@ -203,12 +206,13 @@ impl Lab {
         self.first_process(host).is_some()
     }
 
-    /// Number, on this machine, of the host's PID 1.
+    /// The id on this machine of the host's PID 1.
     pub(super) fn first_process(&self, host: &str) -> Option<i32> {
         self.processes(host).into_iter().find(|p| p.pid == 1 && p.comm == "systemd").map(|p| p.outer)
     }
 
-    /// Restarts the host and waits until its sshd answers (not if it is cut off: then until it is up again).
+    /// Restarts the host and waits until its sshd answers. If the host is cut off, waits until it
+    /// is up.
     pub fn reboot(&self, host: &str, how: Power) -> Result<()> {
         let old = self.first_process(host).with_context(|| format!("{host} is off"))?;
         let order = if how == Power::Cut { "cycle" } else { "on" };
@@ -256,7 +260,8 @@ impl Lab {
         self.groups.freeze(&format!("host/{host}"), false)
     }
 
-    /// A new disk: nothing of the old one is left, machine id and SSH host key are others. Boots it.
+    /// Gives the host a new disk and boots it. Nothing of the old disk is left; machine id and SSH
+    /// host key differ.
     pub fn wipe(&self, host: &str) -> Result<()> {
         self.poweroff(host, Power::Cut)?;
         must(&["umount", &self.root(host).display().to_string()])?;
@@ -269,7 +274,7 @@ impl Lab {
         self.poweron(host)
     }
 
-    /// Gives the host another address, at once and for later boots. Others learn it from nobody.
+    /// Gives the host another address, now and for later boots. No other host is informed.
     pub fn readdress(&self, host: &str, ip: Ipv4Addr) -> Result<()> {
         let old = self.host(host).ip;
         self.state().addresses.insert(host.to_owned(), ip);
@@ -292,7 +297,7 @@ impl Lab {
         for entry in fs::read_dir(&hosts).into_iter().flatten().flatten() {
             let (root, host) = (entry.path().join("root"), entry.file_name().to_string_lossy().into_owned());
             if let Ok(meta) = fs::metadata(&root) {
-                // What a killed nspawn leaves outside the lab's directory.
+                // Files that a killed nspawn leaves outside the lab's directory.
                 let _ = fs::remove_file(format!("/run/systemd/nspawn/locks/inode-{}:{}", meta.dev(), meta.ino()));
             }
             let _ = fs::remove_dir(format!("/run/systemd/nspawn/propagate/{}", self.machine(&host)));
@@ -310,7 +315,7 @@ fn mount_overlay(lower: &[&Path], disk: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts `root` if it is a mount; what ended a moment ago may still hold it.
+/// Unmounts `root` if it is a mount. A process that ended a moment ago may still hold it.
 fn unmount(root: &Path) -> Result<()> {
     let place = root.display().to_string();
     wait_for(&format!("{place} to be free"), Duration::from_secs(60), || {
@@ -323,7 +328,8 @@ fn unmount(root: &Path) -> Result<()> {
     })
 }
 
-/// Tries one overlay in the lab's directory: a container's own root often can't carry a second one.
+/// Tries one overlay in the lab's directory, because the root file system of a container often does
+/// not support a second one.
 pub(super) fn overlay_works() -> Result<(), String> {
     let dir = image::lab_dir();
     let attempt = || -> Result<()> {

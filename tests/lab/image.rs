@@ -1,7 +1,8 @@
-//! The disk that every host starts from: a small Debian, built once and shared read-only below each host's own layer.
+//! The disk that every host starts from: a small Debian, built once and shared read-only below each
+//! host's own layer.
 //!
-//! It carries no identity (no machine id, no SSH host key, no host name) and its services are switched off: what runs on a
-//! host is what a playbook switched on.
+//! It has no identity (no machine id, no SSH host key, no host name) and its services are switched
+//! off: only services that a playbook started run on a host.
 
 use super::tool::{command, find_program, must, run};
 use anyhow::{Context, Result, bail};
@@ -9,7 +10,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Pinned, whatever the machine of the newcomer runs.
+/// Pinned, independently of the distribution of this machine.
 pub const SUITE: &str = "bookworm";
 
 const PACKAGES: &[&str] = &[
@@ -26,11 +27,12 @@ const PACKAGES: &[&str] = &[
     "procps",
     "sudo",
     "curl",
-    // For the groups that the user's own Ansible sets up, and for those that read remoor's inventory by it.
+    // For the groups that the user's own Ansible sets up, and for reading remoor's inventory with
+    // Ansible.
     "ansible-core",
 ];
 
-/// What a playbook is to switch on, and timers that only make noise.
+/// Services that a playbook must start, and timers that only make noise.
 const OFF: &[&str] = &[
     "nginx.service",
     "etcd.service",
@@ -43,10 +45,11 @@ const OFF: &[&str] = &[
     "fstrim.timer",
 ];
 
-/// To be raised when [`customize`] changes.
+/// Increase this number when [`customize`] changes.
 const RECIPE: u32 = 1;
 
-/// `REMOOR_LAB_DIR`, else a folder of the lab's own under `/var/lib`. The image stays there between runs.
+/// `REMOOR_LAB_DIR`, else the lab's own folder under `/var/lib`. The image stays there between
+/// runs.
 pub fn lab_dir() -> PathBuf {
     std::env::var_os("REMOOR_LAB_DIR").map_or_else(|| "/var/lib/remoor-test-lab".into(), PathBuf::from)
 }
@@ -57,7 +60,7 @@ fn packages() -> Vec<String> {
     PACKAGES.iter().map(|name| (*name).to_owned()).chain(more.split_whitespace().map(str::to_owned)).collect()
 }
 
-/// Where the image of this recipe is, built or not.
+/// The path of the image of this recipe, whether built or not.
 pub fn path() -> PathBuf {
     let recipe = format!("{RECIPE} {SUITE} {:?} {OFF:?}", packages());
     lab_dir().join(format!("base-{:016x}", super::hash(&recipe)))
@@ -67,7 +70,8 @@ pub fn is_built() -> bool {
     path().with_extension("ok").exists()
 }
 
-/// The image, built if this machine has none of this recipe yet (a minute or two, and some 300 MB).
+/// Returns the image. Builds it if this machine has none of this recipe yet (a minute or two, and
+/// some 300 MB).
 pub fn ready() -> Result<PathBuf> {
     let base = path();
     fs::create_dir_all(lab_dir()).with_context(|| format!("creating {}", lab_dir().display()))?;
@@ -84,7 +88,7 @@ pub fn ready() -> Result<PathBuf> {
     bootstrap(&unfinished)?;
     customize(&unfinished)?;
     fs::rename(&unfinished, &base).context("putting the image in place")?;
-    fs::write(base.with_extension("ok"), "").context("marking the image as whole")?;
+    fs::write(base.with_extension("ok"), "").context("marking the image as complete")?;
     eprintln!("lab: image built in {:.0} s", began.elapsed().as_secs_f64());
     Ok(base)
 }
@@ -95,14 +99,14 @@ fn bootstrap(root: &Path) -> Result<()> {
     argv.push("--aptopt=Acquire::Languages \"none\"".into());
     argv.push(format!("--include={}", packages().join(",")));
     argv.extend([SUITE.to_owned(), root.display().to_string()]);
-    // Without an archive of its own choice mmdebstrap takes Debian's.
+    // Without an explicit archive mmdebstrap uses Debian's.
     argv.extend(archive());
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     run(command(&argv), None, Duration::from_secs(900))?.checked("building the hosts' image with mmdebstrap")?;
     Ok(())
 }
 
-/// `REMOOR_LAB_MIRROR`, else the archive that this machine's own apt takes the suite from, if it does.
+/// `REMOOR_LAB_MIRROR`, else the archive from which this machine's own apt takes the suite, if any.
 fn archive() -> Option<String> {
     std::env::var("REMOOR_LAB_MIRROR").ok().or_else(|| {
         let listed = must(&["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).ok()?;
@@ -140,7 +144,7 @@ fn customize(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a tree that nothing is mounted in; what is not there is fine.
+/// Removes a tree that contains no mounts. A tree that does not exist is fine.
 pub fn remove_tree(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -150,7 +154,7 @@ pub fn remove_tree(dir: &Path) -> Result<()> {
     }
 }
 
-/// What building needs and this machine lacks.
+/// What the build needs and this machine lacks.
 pub fn lacks() -> Option<String> {
     if is_built() {
         return None;

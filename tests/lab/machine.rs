@@ -1,4 +1,5 @@
-//! What this machine can bear, read from /proc and never changed: memory, inotify instances, and whether it stood still.
+//! The capacity of this machine, read from /proc and never changed: memory, inotify instances, and
+//! stalls.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that can be had without swapping.
+/// Bytes that are available without swapping.
 pub fn memory_available() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -14,12 +15,13 @@ pub fn memory_available() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// How many inotify instances one user may have, unless the kernel does not say.
+/// The maximum number of inotify instances of one user. None if the kernel does not say.
 pub fn inotify_limit() -> Option<usize> {
     fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").ok()?.trim().parse().ok()
 }
 
-/// How many root has now, as far as /proc shows: those of processes that share one are counted twice.
+/// The number of inotify instances of root, as far as /proc shows. Instances that processes share
+/// are counted twice.
 pub fn inotify_used() -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let of_root = processes.filter(|p| p.metadata().is_ok_and(|meta| meta.uid() == 0));
@@ -27,7 +29,8 @@ pub fn inotify_used() -> usize {
     files.filter(|f| fs::read_link(f.path()).is_ok_and(|to| to.to_string_lossy().contains("inotify"))).count()
 }
 
-/// Notes how long this machine stood still: a test that fails on one that did may tell nothing of the program.
+/// Records how long this machine stalled: a test that fails during a stall may say nothing about
+/// the program.
 #[derive(Debug)]
 pub struct Stalls {
     longest_ms: Arc<AtomicU64>,
@@ -49,7 +52,7 @@ impl Stalls {
         stalls
     }
 
-    /// The longest since the watch began or was asked last.
+    /// The longest stall since the start or the previous call.
     pub fn longest(&self) -> Duration {
         Duration::from_millis(self.longest_ms.swap(0, Ordering::Relaxed))
     }

@@ -4,12 +4,13 @@
 //! ```text
 //!   operator ──┐                 one network namespace each
 //!              ├── bridge (own namespace; nftables cuts here)
-//!   m1 m2 .. ──┘                 console: into a host's namespaces, with no more rights than its PID 1 has
+//!   m1 m2 .. ──┘                 console: enters a host's namespaces with the rights of its PID 1
 //! ```
 //!
-//! The outer machine keeps its network, clock, devices and settings: hosts have no CAP_SYS_TIME and none of its device
-//! nodes, and the lab kills only what is in its own control group. A lab is named; `up` first removes what a crashed run of
-//! the same name left, and dropping the [`Lab`] removes everything but the image. Not here: what remoor is and does.
+//! The outer machine keeps its network, clock, devices and settings. Hosts have no CAP_SYS_TIME and
+//! none of its device nodes, and the lab kills only processes in its own control group. A lab has a
+//! name: `up` first removes what a crashed run of the same name left. Dropping the [`Lab`] removes
+//! everything but the image. This module knows nothing of remoor.
 
 #![allow(dead_code, reason = "the tests and the demo each use a part")]
 
@@ -38,21 +39,23 @@ use std::sync::Mutex;
 use std::time::Duration;
 pub use tool::{Output, wait_for};
 
-/// A command on a host's console or of the operator may take this long; some wait for a job of the fleet to end.
+/// The maximum time of a command on a host's console or of the operator. Some commands wait for a
+/// job of the fleet.
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
-/// A boot, from power to sshd's banner, on a machine with other work to do.
+/// The maximum time of a boot, from power to sshd's banner, on a busy machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
-/// Inotify instances of the one root user that a host holds: 3 of systemd, 1 each of dbus, logind and the agent.
+/// The inotify instances of root that a host holds: 3 of systemd, 1 each of dbus, logind and the
+/// agent.
 pub const INOTIFY_PER_HOST: usize = 6;
-/// A file from outside the lab that all hosts have from their first boot, and where.
+/// A file from outside the lab that all hosts have from their first boot, and its path there.
 pub type Program<'a> = (&'a Path, &'a str);
 
-/// Hosts that are up. Dropping it ends them; [`Lab::keep`] does not.
+/// Running hosts. Dropping it ends them, unless [`Lab::keep`] was called.
 pub struct Lab {
     name: String,
     dir: PathBuf,
     base: PathBuf,
-    /// Layer between the image and each host's own: what all hosts were delivered with.
+    /// The layer between the image and each host's own layer: the programs that all hosts have.
     shared: Option<PathBuf>,
     net: Net,
     groups: Groups,
@@ -69,7 +72,7 @@ struct Changing {
 }
 
 impl Lab {
-    /// Why there can be no real hosts on this machine.
+    /// The reason why no real hosts can run on this machine.
     pub fn available() -> Result<(), String> {
         if !rustix::process::geteuid().is_root() {
             return Err("real hosts need root".into());
@@ -106,19 +109,21 @@ impl Lab {
         host::overlay_works()
     }
 
-    /// What kind of machine the hosts will live on, in a few words for the first line of a log.
+    /// The kind of machine on which the hosts will run, in a few words for the first line of a log.
     pub fn describe() -> String {
         let groups = Groups::find("remoor-lab-probe").map_or("no cgroup2", |groups| groups.kind());
         let clock = if host::has_time_namespaces() { "own uptime" } else { "uptime shared with this machine" };
         format!("systemd-nspawn hosts, Debian {}, control groups {groups}, {clock}", image::SUITE)
     }
 
-    /// Brings hosts up and waits until each one's sshd answers. One process at a time can hold the lab of a name.
+    /// Starts hosts and waits until each one's sshd answers. One process at a time can hold the lab
+    /// of a name.
     pub fn up(name: &str, hosts: &[&str]) -> Result<Lab> {
         Lab::up_with(name, hosts, &[])
     }
 
-    /// The same with programs on the hosts' disks, stored once for all of them. A wiped disk does not have them.
+    /// The same with programs on the hosts' disks, stored once for all of them. A wiped disk does
+    /// not have them.
     pub fn up_with(name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
         for word in hosts.iter().chain([&name]) {
             // p-NAME is an interface and may have 15 characters.
@@ -174,20 +179,20 @@ impl Lab {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, Changing> {
-        self.changing.lock().expect("nobody panics while changing the lab")
+        self.changing.lock().expect("no thread panics while it changes the lab")
     }
 
     pub fn names(&self) -> &[String] {
         &self.hosts
     }
 
-    /// A host of this lab; its address may have been changed by [`Lab::readdress`].
+    /// A host of this lab with its current address (see [`Lab::readdress`]).
     pub fn host(&self, name: &str) -> Host {
         let ip = *self.state().addresses.get(name).unwrap_or_else(|| panic!("the lab has no host {name}"));
         Host { name: name.to_owned(), ip }
     }
 
-    /// The lab's own directory, removed with it; a place for what belongs to one run.
+    /// The lab's own directory, removed with it; a place for the files of one run.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -208,7 +213,7 @@ impl Lab {
         self.dir.join("operator_key")
     }
 
-    /// The key that [`Lab::give_identity`] gives to managers; every host lets it in as root.
+    /// The key that [`Lab::give_identity`] gives to managers; every host accepts it for root.
     pub fn fleet_key(&self) -> PathBuf {
         self.dir.join("fleet_key")
     }
@@ -224,18 +229,21 @@ impl Lab {
         command
     }
 
-    /// Runs a command in the operator's network namespace; an error only if it can't be run or takes two minutes.
+    /// Runs a command in the operator's network namespace. An error only if it can't be run or
+    /// exceeds the command limit.
     pub fn op(&self, argv: &[&str]) -> Result<Output> {
         tool::run(self.op_command(argv), None, COMMAND_LIMIT)
     }
 
-    /// Over the network, as the operator would; `script` is for the host's shell. Exit code 255: no connection.
+    /// Runs a shell script on the host over the network, as the operator would. Exit code 255: no
+    /// connection.
     pub fn ssh(&self, host: &str, script: &str) -> Result<Output> {
         let config = self.ssh_config();
         self.op(&["ssh", "-F", config.to_str().context("the lab's directory has a name in UTF-8")?, host, script])
     }
 
-    /// Runs `call` on a thread in the operator's network namespace: sockets made there are on the lab's network.
+    /// Runs `call` on a thread in the operator's network namespace: sockets made there are on the
+    /// lab's network.
     pub fn in_net<T: Send>(&self, call: impl FnOnce() -> T + Send) -> Result<T> {
         let place =
             File::open(format!("/run/netns/{}", self.net.namespace(OPERATOR))).context("the lab's network is gone")?;
@@ -264,7 +272,7 @@ impl Lab {
         matches!(self.in_net(ask), Ok(Ok(true)))
     }
 
-    /// Waits until the host's sshd answers; the error carries the end of its console.
+    /// Waits until the host's sshd answers. The error contains the end of the host's console.
     pub fn wait_ssh(&self, host: &str) -> Result<()> {
         wait_for(&format!("sshd of {host}"), BOOT_LIMIT, || self.answers_ssh(host).then_some(())).with_context(|| {
             let console = fs::read_to_string(self.disk(host).join("console.log")).unwrap_or_default();
@@ -281,7 +289,7 @@ impl Lab {
         self.net.apply(&state.faults)
     }
 
-    /// The host hears nobody and nobody hears it. It stays up and the console still works.
+    /// Cuts the host off in both directions. It stays up and the console still works.
     pub fn cut(&self, host: &str) -> Result<()> {
         self.change(|f| {
             f.deaf.insert(host.to_owned());
@@ -296,7 +304,8 @@ impl Lab {
         })
     }
 
-    /// Hosts of different groups can't talk; who is in no group (the operator is `op`) talks to all.
+    /// Hosts of different groups can't communicate. A host without a group (the operator is `op`)
+    /// reaches all.
     pub fn partition(&self, groups: &[&[&str]]) -> Result<()> {
         self.change(|f| {
             for (at, group) in groups.iter().enumerate() {
@@ -307,7 +316,7 @@ impl Lab {
         })
     }
 
-    /// The two can't talk to each other, in both directions.
+    /// Blocks the link between two hosts in both directions.
     pub fn block(&self, a: &str, b: &str) -> Result<()> {
         self.change(|f| {
             f.block(a, b);
@@ -334,19 +343,20 @@ impl Lab {
 
     // --- ending -----------------------------------------------------------------------------------------------------
 
-    /// Leaves the hosts running after this process. A later [`Lab::up`] or [`Lab::remove`] of the name ends them.
+    /// Leaves the hosts running after this process. A later [`Lab::up`] or [`Lab::remove`] of the
+    /// name ends them.
     pub fn keep(mut self) -> String {
         self.keep = true;
         let enter = format!("nsenter --net=/run/netns/{}", self.net.namespace(OPERATOR));
         let pull = format!("ip -n {} link set p-{}", self.net.bridge(), self.hosts.last().map_or("HOST", |h| h));
         format!(
-            "a shell on a host:  {enter} ssh -F {} {}\npull a cable:       {pull} down\nplug it in again:   {pull} up\n",
+            "a shell on a host:  {enter} ssh -F {} {}\ndisconnect a host:  {pull} down\nreconnect it:       {pull} up\n",
             self.ssh_config().display(),
             self.hosts.first().map_or("HOST", |h| h),
         )
     }
 
-    /// Ends the kept or crashed lab of this name and removes what it left; none is fine.
+    /// Ends the kept or crashed lab of this name and removes its files. No error if there is none.
     pub fn remove(name: &str) -> Result<()> {
         let root = image::lab_dir();
         if !root.exists() {
@@ -369,7 +379,7 @@ impl Lab {
         lab.sweep()
     }
 
-    /// Removes all that a lab of this name has on this machine, whoever started it.
+    /// Removes all that a lab of this name has on this machine, whichever process started it.
     fn sweep(&self) -> Result<()> {
         self.groups.kill("")?;
         self.groups.remove("");
@@ -392,7 +402,7 @@ impl Drop for Lab {
     }
 }
 
-/// Raising the limit would change the outer machine, so a machine with too low a limit is told what to do.
+/// Raising the limit would change the outer machine, so the error says what to do instead.
 fn enough_inotify(hosts: usize) -> Result<()> {
     let need = hosts * INOTIFY_PER_HOST;
     match (machine::inotify_limit(), machine::inotify_used()) {

@@ -1,7 +1,9 @@
-//! The lab's network: a bridge in a namespace of its own, a cable to each host and to the operator, and what is cut.
+//! The lab's network: a bridge in its own namespace, a virtual cable to each host and to the
+//! operator, and the faults.
 //!
-//! All faults are one nftables table of the bridge, written whole at each change. Frames are dropped silently, as by a
-//! dead cable or a firewall; nobody gets an error back. Delay is not here: netem is missing in some kernels.
+//! All faults are one nftables table of the bridge, rewritten as a whole at each change. Frames are
+//! dropped silently, like a broken cable or a firewall does; the sender gets no error. Delay is not
+//! supported, because some kernels lack netem.
 
 use super::COMMAND_LIMIT;
 use super::tool::{attempt, must, must_with};
@@ -10,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
 
-/// The operator's machine, as faults name it.
+/// The name of the operator's machine in faults.
 pub const OPERATOR: &str = "op";
 
-/// Names and addresses of one lab's network; `10.77.N.0/24` with N from the lab's name.
+/// Names and addresses of one lab's network: `10.77.N.0/24` with N from the lab's name.
 #[derive(Debug, Clone)]
 pub struct Net {
     lab: String,
@@ -25,7 +27,8 @@ impl Net {
         Net { lab: lab.to_owned(), number: (super::hash(lab) % 254) as u8 + 1 }
     }
 
-    /// Network namespace of the bridge, of the operator or of a host. A lab's name has no dot, so no lab's is another's prefix.
+    /// The network namespace of the bridge, of the operator or of a host. A lab's name has no dot,
+    /// so no lab's prefix matches another lab.
     pub fn namespace(&self, end: &str) -> String {
         format!("remoor-lab.{}.{end}", self.lab)
     }
@@ -39,7 +42,7 @@ impl Net {
         Ipv4Addr::new(10, 77, self.number, last)
     }
 
-    /// Makes the bridge and the operator's end.
+    /// Creates the bridge and the operator's end.
     pub fn create(&self) -> Result<()> {
         let (bridge, operator) = (self.bridge(), self.namespace(OPERATOR));
         must(&["ip", "netns", "add", &bridge])?;
@@ -51,7 +54,8 @@ impl Net {
         self.apply(&Faults::default())
     }
 
-    /// Shell text that lays the cable from the bridge to `end` (whose namespace exists) and gives it an address.
+    /// Shell text that connects the bridge with `end` (whose namespace exists) and gives it an
+    /// address.
     pub fn plug(&self, end: &str, last: u8, address: &str) -> String {
         let (bridge, own) = (self.bridge(), self.namespace(end));
         format!(
@@ -65,19 +69,19 @@ impl Net {
         )
     }
 
-    /// Pulls the cable out; the host's sockets get no word of it.
+    /// Removes the cable; the host's sockets are not notified.
     pub fn unplug(&self, end: &str) {
         attempt(&["ip", "-n", &self.bridge(), "link", "del", &format!("p-{end}")]);
     }
 
-    /// Puts exactly these faults in force.
+    /// Applies exactly these faults.
     pub fn apply(&self, faults: &Faults) -> Result<()> {
         let place = format!("--net=/run/netns/{}", self.bridge());
         must_with(&["nsenter", &place, "nft", "-f", "-"], Some(faults.rules().as_bytes()), COMMAND_LIMIT)?;
         Ok(())
     }
 
-    /// Every namespace of this lab that there is.
+    /// Every existing namespace of this lab.
     pub fn namespaces(&self) -> Vec<String> {
         let prefix = self.namespace("");
         let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
@@ -91,16 +95,16 @@ impl Net {
     }
 }
 
-/// Which way of a host's traffic is lost.
+/// The direction in which a host's traffic is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// The host hears nothing.
+    /// The host receives nothing.
     In,
-    /// Nobody hears the host.
+    /// No other host receives from this host.
     Out,
 }
 
-/// What is broken now. Names are hosts' or [`OPERATOR`].
+/// The current faults. Names are those of hosts or [`OPERATOR`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults {
     pub deaf: BTreeSet<String>,
@@ -131,7 +135,7 @@ impl Faults {
         self.deaf.iter().for_each(|h| rule(format!("oifname \"p-{h}\"")));
         self.blocked.iter().for_each(|(from, to)| rule(format!("iifname \"p-{from}\" oifname \"p-{to}\"")));
         for (host, percent) in &self.loss {
-            // "< 100" is a rule that nftables refuses, as it would be always true.
+            // nftables rejects "< 100" because that is always true.
             let some = if *percent < 100 { format!(" numgen random mod 100 < {percent}") } else { String::new() };
             rule(format!("iifname \"p-{host}\"{some}"));
             rule(format!("oifname \"p-{host}\"{some}"));

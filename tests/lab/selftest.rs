@@ -1,4 +1,4 @@
-//! The lab's own test: what it promises to the tests that stand on it.
+//! The lab's own test: the properties on which other tests rely.
 
 use super::host::Power;
 use super::tool::must;
@@ -7,11 +7,12 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::time::Duration;
 
-/// Far beyond what a healed cable or a killed process takes to be seen.
+/// Far more than a healed cable or a killed process takes to be noticed.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Two hosts: own boot ids, a cut that cuts, a reboot that is one, the outer clock out of reach, nothing left behind.
-/// A machine without real hosts says so loudly and passes, unless `REMOOR_LAB_REQUIRED` is set (CI).
+/// Two hosts: own boot ids, cuts that work, a real reboot, an outer clock that can't be changed,
+/// nothing left behind. On a machine without real hosts the test prints a notice and passes, unless
+/// `REMOOR_LAB_REQUIRED` is set (CI).
 pub fn lab_self_test() {
     if let Err(why) = Lab::available() {
         assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "real hosts are required here: {why}");
@@ -68,7 +69,7 @@ fn cuts(lab: &Lab) -> Result<()> {
     ensure!(reaches("a", "b")? && reaches("b", "a")?, "no network before any fault");
     lab.cut("a")?;
     ensure!(lab.ssh("a", "true")?.code == 255, "ssh into a host that is cut off");
-    ensure!(!reaches("b", "a")? && !reaches("a", "b")?, "a cut host is heard");
+    ensure!(!reaches("b", "a")? && !reaches("a", "b")?, "a host that is cut off is reachable");
     ensure!(lab.shell("a", "hostname")? == "a", "no console on a cut host");
     lab.heal()?;
     comes_back("b", "a")?;
@@ -85,7 +86,8 @@ fn cuts(lab: &Lab) -> Result<()> {
 
 const SENT: u64 = 400;
 
-/// How many of [`SENT`] datagrams to a port that nobody has arrive. No datagram is sent twice, so each lost one is missing.
+/// The number of [`SENT`] datagrams to an unused port that arrive. No datagram is sent twice, so
+/// each lost one is missing.
 fn arrive(lab: &Lab, from: &str, to: &str) -> Result<u64> {
     let count = || -> Result<u64> {
         lab.shell(to, "awk '/^Udp: [0-9]/ {print $3}' /proc/net/snmp")?.parse().context("a count of datagrams")
@@ -97,7 +99,8 @@ fn arrive(lab: &Lab, from: &str, to: &str) -> Result<u64> {
 }
 
 fn lossy(lab: &Lab) -> Result<()> {
-    // Who is deaf hears no answer to the question where the other is.
+    // A host that receives nothing gets no answer to its ARP query, so the neighbour entry is set
+    // by hand.
     for (on, of) in [("a", "b"), ("b", "a")] {
         let mac = lab.shell(of, "ip -o link show eth0 | sed 's/.*link.ether \\([0-9a-f:]*\\).*/\\1/'")?;
         lab.shell(on, &format!("ip neigh replace {} lladdr {mac} dev eth0 nud permanent", lab.host(of).ip))?;
@@ -110,9 +113,9 @@ fn lossy(lab: &Lab) -> Result<()> {
     let (none, some, all) = (0..=0, SENT / 4..=SENT * 3 / 4, SENT - 4..=SENT + 20);
     check("no fault", all.clone(), all.clone())?;
     lab.cut_one_way("a", Way::In)?;
-    check("a hears nothing", all.clone(), none.clone())?;
+    check("a receives nothing", all.clone(), none.clone())?;
     lab.cut_one_way("a", Way::Out)?;
-    check("nobody hears a", none.clone(), all.clone())?;
+    check("no host receives from a", none.clone(), all.clone())?;
     lab.lose("a", 50)?;
     check("half of a's frames are lost", some.clone(), some)?;
     lab.lose("a", 100)?;
@@ -175,7 +178,8 @@ fn wiping(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// What this machine shows of a lab: namespaces, mounts, processes, control groups, folders, nspawn's traces.
+/// The traces of a lab on this machine: namespaces, mounts, processes, control groups, folders,
+/// files of nspawn.
 fn traces(name: &str) -> Result<Vec<String>> {
     let mut found = super::net::Net::new(name).namespaces();
     let dir = image::lab_dir().join("labs").join(name);

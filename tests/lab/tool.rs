@@ -1,4 +1,4 @@
-//! Running a command with a time limit, and waiting for a condition. Knows nothing of labs.
+//! Runs a command with a time limit, and waits for a condition. Knows nothing of labs.
 
 use anyhow::{Context, Result, bail};
 use std::borrow::BorrowMut;
@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// Every limit of the lab is there for what hangs, so it may be long. `REMOOR_LONG`: the durations of production, which
-/// are ten times as long and more.
+/// A limit in the lab only catches hangs, so it may be long. With `REMOOR_LONG` the durations are
+/// those of production, which are ten times as long or more.
 pub fn patient(limit: Duration) -> Duration {
     if long() { limit * 10 } else { limit }
 }
@@ -20,10 +20,10 @@ pub fn long() -> bool {
     std::env::var_os("REMOOR_LONG").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// No command of the lab prints more than this that anybody reads; the rest is read and dropped.
+/// The maximum output of a command that is kept; the rest is read and dropped.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Exit code, or 128 plus the number of the signal that ended it.
@@ -52,7 +52,8 @@ impl Output {
     }
 }
 
-/// Runs `command` with `stdin` (none: empty) to its end. It and what it started are killed at `limit`, which is an error.
+/// Runs `command` to its end with `stdin` (none: empty). At `limit` the command and its children
+/// are killed, which is an error.
 pub fn run(mut command: impl BorrowMut<Command>, stdin: Option<&[u8]>, limit: Duration) -> Result<Output> {
     let command = command.borrow_mut();
     let what = command.get_program().to_string_lossy().into_owned();
@@ -64,11 +65,11 @@ pub fn run(mut command: impl BorrowMut<Command>, stdin: Option<&[u8]>, limit: Du
     let stderr = collect(child.stderr.take(), done);
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), stdin) {
         let bytes = bytes.to_vec();
-        // A command may end without reading its input: the broken pipe is its own business.
+        // A command may end without reading its input. A broken pipe is not an error here.
         std::thread::spawn(move || drop(pipe.write_all(&bytes)));
     }
     let status = wait_child(&mut child, limit).with_context(|| format!("{what}: no end after {limit:?}"))?;
-    // A process left in the background may hold the pipes open for ever, so the readers get a short time only.
+    // A background process may hold the pipes open, so the readers only get a short time.
     let grace = Instant::now() + Duration::from_secs(2);
     for _ in 0..2 {
         let _ = ended.recv_timeout(grace.saturating_duration_since(Instant::now()));
@@ -103,7 +104,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>, done: mpsc::Sender<()>) -> 
         std::thread::spawn(move || {
             let mut part = [0; 16 << 10];
             while let Ok(n @ 1..) = pipe.read(&mut part) {
-                let mut kept = into.lock().expect("nobody panics with it");
+                let mut kept = into.lock().expect("no holder panics");
                 let room = KEPT_BYTES.saturating_sub(kept.len()).min(n);
                 kept.extend_from_slice(&part[..room]);
             }
@@ -113,17 +114,17 @@ fn collect(pipe: Option<impl Read + Send + 'static>, done: mpsc::Sender<()>) -> 
     kept
 }
 
-/// A command of this machine that must succeed within a minute; its standard output.
+/// Runs a command on this machine that must succeed within a minute. Returns its standard output.
 pub fn must(argv: &[&str]) -> Result<String> {
     must_with(argv, None, Duration::from_secs(60))
 }
 
-/// As [`must`], with input and a limit of its own.
+/// Like [`must`], with input and its own limit.
 pub fn must_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Result<String> {
     Ok(run(command(argv), stdin, limit)?.checked(&argv.join(" "))?.text())
 }
 
-/// A command of this machine whose failure does not matter (undoing what may not be there).
+/// Runs a command on this machine whose failure does not matter (removal of what may not exist).
 pub fn attempt(argv: &[&str]) {
     let _ = run(command(argv), None, Duration::from_secs(60));
 }
@@ -134,14 +135,14 @@ pub fn command(argv: &[&str]) -> Command {
     command
 }
 
-/// Where a program is, in the places where root's programs are.
+/// The path of a program, also in the directories of root's programs.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin:/bin";
     path.split(':').map(|dir| PathBuf::from(dir).join(name)).find(|file| file.is_file())
 }
 
-/// Asks until the answer is `Some`, at first every 30 ms, later three times a second, so that the asking is not the load;
-/// an error naming `what` after `limit` (see [`patient`]).
+/// Repeats `ask` until it returns `Some`: at first every 30 ms, later three times a second, in
+/// order to limit the load. An error naming `what` after `limit` (see [`patient`]).
 pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
     let end = Instant::now() + patient(limit);
     let mut pause = Duration::from_millis(30);

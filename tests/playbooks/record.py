@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs playbooks of this directory with the ansible-playbook on PATH and writes down what came of it.
+"""Runs playbooks of this directory with the ansible-playbook on PATH and records the results.
 
     record.py [--to DIR] [NAME..]     into DIR/NAME.json (recorded/ here); without names all of them
 
@@ -30,7 +30,7 @@ def runs_of(text):
 
 
 def tree_of(top):
-    """What lies below `top`: mode and content of files, mode of directories, where links lead, which files are one."""
+    """The tree below `top`: mode and content of files, mode of directories, targets of links, hard links."""
     tree, seen = {}, {}
     for folder, folders, files in os.walk(top):
         folders.sort()
@@ -53,7 +53,7 @@ def tree_of(top):
 
 
 def run(name, options, top, home, address):
-    """One run: exit code, and of each host the tasks in order and the recap."""
+    """One run: exit code, and for each host the tasks in order and the recap."""
     told = os.path.join(home, "told.json")
     if os.path.exists(told):
         os.remove(told)
@@ -86,7 +86,7 @@ def record(name, version, address):
     with open(os.path.join(HERE, name + ".yml"), encoding="utf-8") as file:
         options = runs_of(file.read())
     with tempfile.TemporaryDirectory() as ground, tempfile.TemporaryDirectory() as home:
-        # Nobody's own settings.
+        # No settings of the user.
         open(os.path.join(home, "ansible.cfg"), "w", encoding="utf-8").close()
         top = os.path.join(os.path.realpath(ground), "top")
         os.mkdir(top, 0o755)

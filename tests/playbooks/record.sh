@@ -1,8 +1,10 @@
 #!/bin/bash
-# Asks real ansible-core what each playbook here does, and writes the answers to recorded/*.json:
-#   tests/playbooks/record.sh DIR [NAME..]    (DIR keeps the virtual environment; without names all playbooks)
-# Needs python3 with venv, and pip's network the first time. Everything is run here as whoever asks, in a temporary directory;
-# the answers hold nothing of the machine or of the time. With another ansible-playbook on PATH: record.py alone.
+# Runs each playbook here with real ansible-core, and writes the answers to recorded/*.json:
+#   tests/playbooks/record.sh DIR [NAME..]
+# DIR keeps the virtual environment. Without names it runs all playbooks.
+# Needs python3 with venv, and network access for pip the first time. Everything runs as the calling
+# user in a temporary directory. The answers contain nothing about the machine or the time. With
+# another ansible-playbook on PATH use record.py alone.
 set -euo pipefail
 version=2.19.14
 venv=${1:?usage: record.sh DIR [NAME..]}/ansible-$version

@@ -1,4 +1,4 @@
-"""The web server that playbooks here ask, at `web`; tests/it/playbooks/web.rs is the same server for remoor's runs."""
+"""The web server that the playbooks here use, at `web`; tests/it/playbooks/web.rs is the same server for remoor."""
 
 import base64
 import hashlib
@@ -6,7 +6,7 @@ import http.server
 import json
 import threading
 
-# Sent as the time of each file: before any run of a test.
+# Sent as the time of each file: earlier than any run of a test.
 MODIFIED = "Mon, 01 Jan 2024 00:00:00 GMT"
 FILE = b"content of a file\n"
 

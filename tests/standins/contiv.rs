@@ -1,7 +1,8 @@
-//! Stand-ins for contiv's netmaster and netplugin, which Debian does not package: they read the arguments that the real
-//! ones are configured with, bind the real ports, ask the cluster store, and end with a message when misconfigured.
+//! Stand-ins for contiv's netmaster and netplugin, which Debian does not package. They read the
+//! arguments with which the real ones are configured, bind the real ports, query the cluster store,
+//! and exit with a message when misconfigured.
 //!
-//! One program; the name it is called by decides. They forward no packets.
+//! One program; the name of the executable selects the role. They forward no packets.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A store that refuses connections for so long is a wrong address or a missing etcd.
+/// A store that refuses connections for this long is a wrong address or a missing etcd.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 const STORE_ANSWER: Duration = Duration::from_secs(3);
 
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// There is no end but an error.
+/// The program only ends with an error.
 enum Never {}
 
 type Options = BTreeMap<String, String>;
@@ -88,7 +89,7 @@ fn netmaster(options: &Options) -> Result<Never, String> {
     )
 }
 
-/// An address of this host: only such a one can be bound.
+/// Checks that this is an address of this host: only such an address can be bound.
 fn own_address(text: &str) -> Result<(), String> {
     let ip: IpAddr = text.parse().map_err(|_| format!("{text:?} is no IP address"))?;
     if ip.is_unspecified() {
@@ -105,7 +106,7 @@ fn store_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Binds, tells systemd that it is ready, asks the store, then answers every connection.
+/// Binds, notifies systemd that it is ready, queries the store, then answers every connection.
 fn serve(places: &[SocketAddr], store: String) -> Result<Never, String> {
     let mut doors = Vec::new();
     for place in places {
@@ -128,7 +129,7 @@ fn serve(places: &[SocketAddr], store: String) -> Result<Never, String> {
     Err(end.recv().unwrap_or_else(|_| "every thread ended".into()))
 }
 
-/// One line to whoever connects, so that a test can tell that it is the program and not just an open port.
+/// Sends one line to each client, so that a test can distinguish the program from an open port.
 fn answer(door: &TcpListener) -> String {
     loop {
         match door.accept() {
@@ -142,7 +143,8 @@ fn answer(door: &TcpListener) -> String {
     }
 }
 
-/// A store that can be reached but gives no answer yet (it has no quorum) is waited for; one that can't be is an error.
+/// Waits for a store that can be reached but gives no answer yet (it has no quorum). A store that
+/// can't be reached is an error.
 fn find_store(place: &str) -> Result<(), String> {
     let mut refused_since: Option<(Instant, String)> = None;
     loop {
@@ -169,14 +171,16 @@ fn find_store(place: &str) -> Result<(), String> {
     }
 }
 
-/// The store's answer, head and version; none if it took the connection and said nothing in time.
+/// The store's answer, head and version. None if it accepted the connection but did not answer in
+/// time.
 fn ask_store(place: &str) -> std::io::Result<Option<String>> {
     let to = place.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&to, STORE_ANSWER)?;
     stream.set_read_timeout(Some(STORE_ANSWER))?;
     stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
-    // Silence and a server's error are those of an etcd without a quorum, or of a proxy whose members are all away.
+    // Silence and a server error come from an etcd without a quorum, or from a proxy without
+    // members.
     let _ = stream.take(4096).read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer).into_owned();
     let waits = text.is_empty() || text.split(' ').nth(1).is_some_and(|code| code.starts_with('5'));

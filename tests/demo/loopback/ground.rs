@@ -1,5 +1,6 @@
-//! What the loopback hosts stand on: one process that is the network between them and starts each host's first process. It
-//! lives until the demo tells it the end or is gone itself, however that came, and takes everything with it.
+//! The base process of the loopback hosts: it is the network between them and starts each host's
+//! first process. It runs until the demo ends it or the demo is gone for any reason, and ends
+//! everything that it started.
 
 use super::host;
 use super::place::{self, Place, Programs};
@@ -19,16 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-/// The words that make the program a ground, and a host.
+/// The arguments that make the program a base process, and a host.
 pub const WORD: &str = "ground";
 pub const HOST_WORD: &str = "host";
-/// So many networks are tried: others of this machine may have one.
+/// The number of networks that are tried, because other users of this machine may have one.
 const NETS: u8 = 20;
 const END: Duration = Duration::from_secs(120);
 /// An order is one short line.
 const ORDER_MAX: u64 = 100;
 
-/// The demo's hand on the ground. Dropped, the ground ends.
+/// The demo's handle of the base process, which ends when the handle is dropped.
 pub struct Ground {
     pub place: Place,
     child: Child,
@@ -36,15 +37,15 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Starts it with its hosts; what an earlier one left is removed before.
+    /// Starts the base process with its hosts, after it removed what an earlier one left.
     pub fn begin() -> Result<Ground> {
         down()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().context("starting the ground of the hosts")?;
+        let mut child = command.spawn().context("starting the base process of the hosts")?;
         let hand = child.stdin.take();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("the ground's output")?).read_line(&mut line)?;
+        BufReader::new(child.stdout.take().context("the output of the base process")?).read_line(&mut line)?;
         let net = line.trim().parse().ok();
         let Some(net) = net else {
             let _ = child.wait();
@@ -57,9 +58,13 @@ impl Ground {
         order(&format!("{} {host}", if cut { "cut" } else { "heal" }))
     }
 
-    /// Lets the hosts live on.
+    /// Leaves the hosts running.
     pub fn keep(mut self) -> Result<()> {
-        self.hand.take().context("the ground's pipe")?.write_all(b"keep").context("telling the ground")
+        self.hand
+            .take()
+            .context("the pipe of the base process")?
+            .write_all(b"keep")
+            .context("writing to the base process")
     }
 
     /// Waits until nothing is left.
@@ -70,7 +75,7 @@ impl Ground {
     fn let_go(&mut self) -> Result<()> {
         if let Some(hand) = self.hand.take() {
             drop(hand);
-            ensure!(self.child.wait()?.success(), "the hosts could not be removed wholly; see above");
+            ensure!(self.child.wait()?.success(), "the hosts could not be removed completely; see above");
         }
         Ok(())
     }
@@ -84,7 +89,7 @@ impl Drop for Ground {
     }
 }
 
-/// One line to this user's ground that is up, and its answer.
+/// Sends one line to this user's running base process and checks the answer.
 pub fn order(line: &str) -> Result<()> {
     let mut stream = UnixStream::connect(Place::ground()).context("no loopback hosts are up")?;
     stream.write_all(format!("{line}\n").as_bytes())?;
@@ -94,7 +99,8 @@ pub fn order(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends the hosts of this user that were kept or left behind; none is fine. Hosts that a demo plays on are left alone.
+/// Ends the hosts of this user that were kept or left behind; none is fine. Hosts of a running demo
+/// are not touched.
 pub fn down() -> Result<()> {
     let base = Place::base();
     if UnixStream::connect(Place::ground()).is_ok() {
@@ -104,7 +110,7 @@ pub fn down() -> Result<()> {
     place::remove(&base)
 }
 
-/// The ground's own life.
+/// The main function of the base process.
 pub fn lie() -> Result<()> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let (end, ended) = mpsc::channel();
@@ -118,7 +124,7 @@ pub fn lie() -> Result<()> {
     built.map(drop).and(cleaned)
 }
 
-/// The demo's pipe: its end is the end of the hosts, unless something was said before.
+/// Waits for the end of the demo's pipe, which ends the hosts unless they are to be kept.
 fn hold(end: &Sender<()>, kept: &AtomicBool) {
     let mut told = Vec::new();
     let _ended_as_well = std::io::stdin().read_to_end(&mut told);
@@ -143,11 +149,11 @@ fn build(end: Sender<()>, kept: Arc<AtomicBool>) -> Result<tokio::runtime::Runti
     let relay = relay.start(roots);
     drop(inside);
     listen(relay, end, kept)?;
-    writeln!(std::io::stdout(), "{}", place.net).context("telling the demo where the hosts are")?;
+    writeln!(std::io::stdout(), "{}", place.net).context("reporting the network to the demo")?;
     Ok(runtime)
 }
 
-/// A network that nobody uses.
+/// Finds an unused network.
 async fn network() -> Result<(Place, Relay)> {
     let first = rustix::process::getuid().as_raw() % 200;
     let mut why = None;
@@ -162,7 +168,7 @@ async fn network() -> Result<(Place, Relay)> {
 }
 
 fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<()> {
-    let listener = UnixListener::bind(Place::ground()).context("the ground's socket")?;
+    let listener = UnixListener::bind(Place::ground()).context("the socket of the base process")?;
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut line = String::new();
@@ -177,14 +183,16 @@ fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<(
 fn obey(line: &str, relay: &Relay, end: &Sender<()>, kept: &AtomicBool) -> &'static str {
     match line.split_once(' ') {
         Some((word @ ("cut" | "heal"), host)) if HOSTS.contains(&host) => relay.change(host, word == "cut"),
-        None if line == "end" && !kept.load(Ordering::SeqCst) => return "a demo of yours is playing: end that first\n",
+        None if line == "end" && !kept.load(Ordering::SeqCst) => {
+            return "a demo of this user is running: end it first\n";
+        }
         None if line == "end" => drop(end.send(())),
         _ => return "cut HOST, heal HOST or end\n",
     }
     "ok\n"
 }
 
-/// The host's own life, by its words on the command line.
+/// The main function of a host process, by its arguments on the command line.
 pub fn live(words: &[String]) -> Result<()> {
     let [name, net] = words else { bail!("host NAME NET") };
     ensure!(HOSTS.contains(&name.as_str()), "no host {name}");

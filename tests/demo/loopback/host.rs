@@ -1,5 +1,5 @@
-//! The first process of one loopback host: adopts what is orphaned below it, runs sshd, and restarts the agent when it
-//! ends, as systemd would. When the ground is gone, so is the host.
+//! The first process of one loopback host: adopts orphaned processes of the host, runs sshd, and
+//! restarts the agent when it ends, as systemd would. It ends with the base process.
 
 use super::place::{self, Place, Programs};
 use super::tree;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(50);
-/// As in the unit: RestartSec.
+/// RestartSec of the systemd unit.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// Until the ground ends.
+/// Runs until the base process ends.
 pub fn live(place: &Place, host: &str) -> Result<()> {
     let ground = getppid();
     set_child_subreaper(Some(rustix::process::getpid()))?;

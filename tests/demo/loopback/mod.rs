@@ -134,7 +134,7 @@ impl Loopback {
 impl World for Loopback {
     fn form(&mut self) -> Result<()> {
         let made: Value =
-            serde_json::from_str(&self.join("m1", &["init", "-o", "json"])?).context("what init printed")?;
+            serde_json::from_str(&self.join("m1", &["init", "-o", "json"])?).context("the output of init")?;
         wait_for("m1 to lead", PATIENCE, || status(self).ok()).map_err(|e| self.explain(e, "m1", "remoor"))?;
         let addr = self.place().at("m1", API).to_string();
         for host in &HOSTS[1..] {
@@ -233,7 +233,7 @@ impl World for Loopback {
         let text = format!(
             "remoor on m1:       REMOOR_SOCKET={} {remoor} status\n\
              a shell on a host:  ssh -F {base}/ssh_config w1    (its files: {base}/w1, its services: ./ctl there)\n\
-             pull a cable:       {own} cut w1\nplug it in again:   {own} heal w1\n",
+             disconnect w1:      {own} cut w1\nreconnect w1:       {own} heal w1\n",
             place.socket("m1").display()
         );
         self.ground.keep()?;
@@ -245,10 +245,10 @@ impl World for Loopback {
     }
 }
 
-/// Its name, under which the hosts let it in.
+/// The name of this user, with which the hosts accept the login.
 fn user() -> Result<String> {
     let mut command = Command::new("id");
     command.arg("-un");
     let output = run(command, None, COMMAND_LIMIT)?;
-    Ok(output.checked("this user has no name, and sshd lets nobody in without one: id -un")?.text())
+    Ok(output.checked("this user has no name, and sshd rejects such users: id -un")?.text())
 }

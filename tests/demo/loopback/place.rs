@@ -1,8 +1,9 @@
-//! Where the loopback hosts are: addresses, ports, directories and the programs of this machine that they run. Makes the
-//! directories, and starts nothing.
+//! The addresses, ports and directories of the loopback hosts, and the programs of this machine
+//! that they run. Creates the directories, and starts nothing.
 //!
-//! Each host has two addresses: its services listen on the back one, and everybody dials the front one, which is the
-//! relay's. So the relay is the only network between the hosts, and pulling a cable there pulls it for everything.
+//! Each host has two addresses. Its services listen on the back address, and all clients use the
+//! front address, on which the relay listens. So the relay is the only network between the hosts,
+//! and a cut there affects all traffic.
 
 use crate::lab::five::{HOSTS, built};
 use crate::lab::tool::{find_program, must};
@@ -18,7 +19,7 @@ pub const API: u16 = 27947;
 pub const ETCD: u16 = 22379;
 pub const ETCD_PEER: u16 = 22380;
 pub const NGINX: u16 = 28080;
-/// What the relay carries by TCP; gossip goes by UDP as well.
+/// The TCP ports that the relay forwards; gossip also uses UDP.
 pub const TCP: [u16; 6] = [SSH, GOSSIP, API, ETCD, ETCD_PEER, NGINX];
 
 const CTL: &str = include_str!("ctl");
@@ -27,11 +28,11 @@ const CTL: &str = include_str!("ctl");
 #[derive(Debug, Clone)]
 pub struct Place {
     pub base: PathBuf,
-    /// Third number of the addresses.
+    /// The third number of the addresses.
     pub net: u8,
 }
 
-/// Programs that the hosts run.
+/// The programs that the hosts run.
 pub struct Programs {
     pub sshd: PathBuf,
     pub keygen: PathBuf,
@@ -67,12 +68,13 @@ impl Place {
         self.dir(host).join("run/remoor.sock")
     }
 
-    /// Where the ground takes orders.
+    /// The socket on which the base process accepts orders.
     pub fn ground() -> PathBuf {
         Self::base().join("ground.sock")
     }
 
-    /// The base directory, which only this user may enter, and every host's tree with its keys.
+    /// Creates the base directory, which only this user may enter, and every host's tree with its
+    /// keys.
     pub fn make(&self, programs: &Programs) -> Result<()> {
         let mut private = fs::DirBuilder::new();
         private.mode(0o700).create(&self.base).with_context(|| format!("creating {}", self.base.display()))?;
@@ -124,11 +126,11 @@ impl Place {
     }
 }
 
-/// Removes what an earlier run left in `base`; refuses what is not this user's.
+/// Removes what an earlier run left in `base`. An error if it belongs to another user.
 pub fn remove(base: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(base) else { return Ok(()) };
     let own = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
-    ensure!(own, "{} is there and is not a directory of yours", base.display());
+    ensure!(own, "{} exists and is not a directory of this user", base.display());
     fs::remove_dir_all(base).with_context(|| format!("removing {}", base.display()))
 }
 
@@ -143,7 +145,7 @@ fn key(programs: &Programs, path: &Path) -> Result<()> {
 }
 
 impl Programs {
-    /// Err: which packages are missing.
+    /// Err: the missing packages.
     pub fn find() -> Result<Programs> {
         let mut missing = Vec::new();
         let mut find = |name: &str, package: &'static str| {
@@ -157,12 +159,13 @@ impl Programs {
         let _used_by_the_managers = find("ssh", "openssh-client");
         let (nginx, etcd) = (find("nginx", "nginx-light"), find("etcd", "etcd-server"));
         missing.dedup();
-        ensure!(missing.is_empty(), "this machine lacks the packages {}: have them installed", missing.join(", "));
+        ensure!(missing.is_empty(), "this machine lacks the packages {}: install them", missing.join(", "));
         Ok(Programs { sshd, keygen, nginx, etcd, remoor: built("remoor")? })
     }
 }
 
-/// What `tests/tools.sh` fetched without root is beside the builds of this program.
+/// The directory next to the build directory into which `tests/tools.sh` downloads programs without
+/// root.
 pub fn tools() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let dir = own.ancestors().nth(3)?.join("tools/bin");

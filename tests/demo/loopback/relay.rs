@@ -1,10 +1,12 @@
-//! The network between the loopback hosts: listens on every front address and carries bytes to the back one. A host whose
-//! cable is pulled neither hears nor is heard: its datagrams are lost, its connections stand still, in both directions,
-//! whichever side opened them, and go on when it is plugged in again, as TCP does.
+//! The network between the loopback hosts: listens on every front address and forwards bytes to the
+//! back address. A host that is cut off neither receives nor sends. Its datagrams are lost. Its
+//! connections stall in both directions, whichever side opened them, and continue after the cut
+//! heals, as TCP does.
 //!
-//! Who sends is told by the kernel: datagrams come from a back address; of connections, those whose connecting end a process
-//! of the host holds are looked up when its cable is pulled, and of new ones as they come while it is. What belongs to no
-//! host is the operator's. No delay and no loss can be had here.
+//! The kernel identifies the sender. Datagrams come from a back address. For connections, the relay
+//! looks up which connecting ends the processes of a host hold: for open connections when the host
+//! is cut off, for new ones when they arrive during the cut. Traffic that belongs to no host is the
+//! operator's. Delay and loss are not supported.
 
 use super::place::{GOSSIP, Place, TCP};
 use super::tree;
@@ -21,18 +23,18 @@ use tokio::sync::watch;
 /// The hosts that are cut off, each with the connecting ends that it holds.
 type Cut = BTreeMap<String, BTreeSet<SocketAddrV4>>;
 
-/// Bound, and not yet at work.
+/// Bound, but not started.
 pub struct Relay {
     place: Place,
     tcp: Vec<(&'static str, u16, TcpListener)>,
     udp: Vec<Arc<UdpSocket>>,
     cut: watch::Sender<Cut>,
-    /// First process of each host.
+    /// The first process of each host.
     roots: BTreeMap<String, i32>,
 }
 
 impl Relay {
-    /// Err: an address is taken.
+    /// Err: an address is in use.
     pub async fn bind(place: Place) -> Result<Relay> {
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());
         for host in HOSTS {
@@ -46,7 +48,7 @@ impl Relay {
         Ok(Relay { place, tcp, udp, cut: watch::Sender::default(), roots: BTreeMap::new() })
     }
 
-    /// Works until the runtime ends.
+    /// Forwards until the runtime ends.
     pub fn start(mut self, roots: BTreeMap<String, i32>) -> Arc<Relay> {
         self.roots = roots;
         let listeners = std::mem::take(&mut self.tcp);
@@ -60,7 +62,7 @@ impl Relay {
         relay
     }
 
-    /// Pulls a host's cable, or plugs it in. Looks at its processes, so it blocks.
+    /// Cuts a host off, or connects it. Blocking, because it reads the host's processes from /proc.
     pub fn change(&self, host: &str, cut: bool) {
         self.cut.send_modify(|cables| {
             cables.remove(host);
@@ -71,7 +73,7 @@ impl Relay {
         self.look(host);
     }
 
-    /// Notes the connecting ends of a host that is cut off. Blocking.
+    /// Records the connecting ends of a host that is cut off. Blocking.
     fn look(&self, host: &str) {
         let Some(root) = self.roots.get(host) else { return };
         let held = tree::sockets(&tree::Tree::read().below(*root));
@@ -90,7 +92,7 @@ impl Relay {
             let Some(sender) = HOSTS.iter().position(|host| *from.ip() == self.place.back(host)) else { continue };
             let cut = self.cut.borrow().clone();
             if !cut.contains_key(to) && !cut.contains_key(HOSTS[sender]) {
-                // From the sender's own front address: an answer finds its way back.
+                // Sent from the sender's own front address, so that an answer finds its way back.
                 let _lost = self.udp[sender].send_to(&packet[..length], self.place.behind(to, GOSSIP)).await;
             }
         }
@@ -102,7 +104,7 @@ impl Relay {
                 Ok((stream, SocketAddr::V4(from))) => {
                     tokio::spawn(self.clone().carry(host, port, stream, from));
                 }
-                // Out of file descriptors, say: the caller tries again.
+                // For example no file descriptors are left: the caller tries again.
                 _ => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             }
         }
@@ -124,7 +126,7 @@ impl Relay {
     }
 }
 
-/// A connection's way through the network.
+/// One forwarded connection.
 #[derive(Clone)]
 struct Line {
     to: &'static str,

@@ -1,5 +1,5 @@
-//! The processes of this machine as a tree: who belongs to which host, and which sockets are theirs. Each host has a process
-//! that adopts whatever is orphaned below it, so nothing that a host starts leaves its tree.
+//! The processes of this machine as a tree: which host each belongs to, and its sockets. Each host
+//! has a process that adopts orphans, so no process that a host starts leaves its tree.
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// Parent by process, at one moment.
+/// The parent of each process, at one moment.
 pub struct Tree(BTreeMap<i32, i32>);
 
 impl Tree {
@@ -20,14 +20,14 @@ impl Tree {
         Tree(pids.filter_map(|pid| Some((pid, parent(pid)?))).collect())
     }
 
-    /// All that descend from `root`, itself left out.
+    /// All descendants of `root` without itself.
     pub fn below(&self, root: i32) -> Vec<i32> {
         self.0.keys().copied().filter(|pid| *pid != root && self.ancestry(*pid).any(|one| one == root)).collect()
     }
 
     /// The process, its parent and so on.
     fn ancestry(&self, pid: i32) -> impl Iterator<Item = i32> {
-        // A pid may be used anew while the tree is read, so a circle is possible.
+        // A pid may be reused while the tree is read, so a cycle is possible.
         std::iter::successors(Some(pid), |pid| self.0.get(pid).copied()).take(64)
     }
 }
@@ -38,7 +38,7 @@ fn parent(pid: i32) -> Option<i32> {
     words.nth(1)?.parse().ok()
 }
 
-/// Kills everything below the calling process, also what starts meanwhile, and takes leave of it.
+/// Kills all descendants of the calling process, including new ones, and reaps them.
 pub fn end_all_below_me() -> Result<()> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let limit = Instant::now() + END_LIMIT;
@@ -70,7 +70,7 @@ pub fn sockets(pids: &[i32]) -> BTreeSet<SocketAddrV4> {
     ours.filter_map(|row| address(row.get(1)?)).collect()
 }
 
-/// As the kernel prints it: the address in the machine's own byte order.
+/// Parses the form of the kernel: the address is in the machine's byte order.
 fn address(hex: &str) -> Option<SocketAddrV4> {
     let (ip, port) = hex.split_once(':')?;
     let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();

@@ -1,4 +1,5 @@
-//! The cases that swarm's own tests of its managers have, by their names, and four of ours that a round has no time for.
+//! The cases of swarm's own manager tests, with their names, and some of our own for which a round
+//! has no time.
 
 use super::cluster::{Cluster, name};
 use super::{Rng, missing, one_at_a_time};
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The Raft id that a node of this directory has; None: it is a worker.
+/// The Raft id of the node in this directory. None: it is a worker.
 pub fn raft_id(home: &Path) -> Option<u64> {
     let bytes = fs::read(home.join("identity.json")).expect("an identity");
     serde_json::from_slice::<Value>(&bytes).expect("JSON")["raft"].as_u64()
@@ -18,7 +19,7 @@ pub fn raft_id(home: &Path) -> Option<u64> {
 impl Cluster {
     fn votes(&mut self, wanted: &[usize]) {
         let wanted: BTreeSet<usize> = wanted.iter().copied().collect();
-        self.until(&format!("{wanted:?} vote"), |c| {
+        self.until(&format!("{wanted:?} are voters"), |c| {
             (c.voters().into_iter().collect::<BTreeSet<_>>() == wanted).then_some(())
         });
     }
@@ -28,7 +29,7 @@ impl Cluster {
         self.voters().into_iter().find(|at| *at != leader).expect("a follower")
     }
 
-    /// Notes something that must not be forgotten.
+    /// Records an entry that must survive.
     fn note(&self, of: usize) {
         self.ordered(&["maintenance", &name(of), "--for", "1h"]);
     }
@@ -40,7 +41,8 @@ impl Cluster {
     }
 }
 
-/// One who joins again is the same node: while it runs it is refused, and the members stay as they are.
+/// A node that joins again is the same node. While it runs the join is rejected, and the members
+/// stay as they are.
 #[test]
 fn join_twice() {
     if missing() {
@@ -55,7 +57,7 @@ fn join_twice() {
     let out = cluster.joining(3, "m2", true).arg("--dir").arg(&again).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
-    // Another machine of that name, whose key is another.
+    // Another machine of that name with another key.
     let other = again.with_file_name("other");
     let out = cluster.joining(3, "m2", true).arg("--dir").arg(&other).output().expect("remoor runs");
     assert!(!out.status.success(), "{out:?}");
@@ -65,7 +67,8 @@ fn join_twice() {
     cluster.settled();
 }
 
-/// The one that leads ends in order: others lead on without it, and it is one of them again when it is back.
+/// The leader stops in order. The others continue with a new leader, and it is one of them again
+/// when it is back.
 #[test]
 fn leader_leave() {
     if missing() {
@@ -81,7 +84,7 @@ fn leader_leave() {
         assert!(begun.elapsed() < super::cluster::LONG, "it does not end");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let next = cluster.until("another one leads", |c| c.leader().filter(|at| *at != leader));
+    let next = cluster.until("another manager leads", |c| c.leader().filter(|at| *at != leader));
     assert!(cluster.noted(leader));
     cluster.note(next);
     cluster.start(leader);
@@ -90,7 +93,8 @@ fn leader_leave() {
     assert!(cluster.noted(next));
 }
 
-/// A follower without its log is refused its old vote for good; sent away, the machine comes back under another name and id.
+/// A follower without its log never gets its old vote again. After a demotion the machine comes
+/// back with another name and id.
 #[test]
 fn wiped_state() {
     if missing() {
@@ -104,21 +108,23 @@ fn wiped_state() {
     assert!(cluster.kill(wiped));
     fs::remove_dir_all(cluster.home(wiped).join("raft")).expect("removed");
     cluster.start(wiped);
-    cluster.until("it begins nothing under the id that had a log", |c| {
-        fs::read_to_string(c.log(wiped)).ok().filter(|log| log.contains("so it manages nothing under this Raft id"))
+    cluster.until("the service does not start with the id that had a log", |c| {
+        fs::read_to_string(c.log(wiped))
+            .ok()
+            .filter(|log| log.contains("so its manager service does not run under this Raft id"))
     });
     cluster.ordered(&["demote", &name(wiped)]);
     let others: Vec<usize> = (0..3).filter(|at| *at != wiped).collect();
     cluster.votes(&others);
     assert!(cluster.members().expect("members").members.iter().all(|m| m.id != id));
 
-    // The same node, under another id.
+    // The same node, with another id.
     cluster.ordered(&["promote", &name(wiped)]);
     cluster.votes(&[0, 1, 2]);
     let id = raft_id(&cluster.home(wiped)).filter(|new| *new > id).expect("another id");
     assert!(cluster.noted(wiped));
 
-    // All of its directory is gone: the same machine, as m4.
+    // Its whole directory is lost: the same machine joins as m4.
     cluster.note(wiped);
     cluster.kill(wiped);
     cluster.ordered(&["demote", &name(wiped), "--no-wait"]);
@@ -132,7 +138,8 @@ fn wiped_state() {
     assert!(cluster.noted(wiped));
 }
 
-/// All end, and begin again one after the other: with the second there is a leader, and nothing is gone.
+/// All stop, and start again one after the other. With the second there is a leader, and nothing is
+/// lost.
 #[test]
 fn restart_cluster_staggered() {
     if missing() {
@@ -168,7 +175,7 @@ fn demote_promote_leader() {
     let (id, others) = (raft_id(&cluster.home(leader)), (0..3).filter(|at| *at != leader).collect::<Vec<_>>());
     cluster.ordered(&["demote", &name(leader), "--no-wait"]);
     cluster.votes(&others);
-    cluster.until("it is a worker", |c| raft_id(&c.home(leader)).is_none().then_some(()));
+    cluster.until("the node is a worker", |c| raft_id(&c.home(leader)).is_none().then_some(()));
     cluster.ordered(&["promote", &name(leader), "--no-wait"]);
     cluster.votes(&[0, 1, 2]);
     assert!(raft_id(&cluster.home(leader)) > id, "an id is given once");
@@ -188,7 +195,7 @@ fn demote_downed_manager() {
     let others: Vec<usize> = (0..3).filter(|at| *at != down).collect();
     cluster.votes(&others);
     cluster.start(down);
-    cluster.until("it parks its log when it is back", |c| raft_id(&c.home(down)).is_none().then_some(()));
+    cluster.until("the log is archived after the return", |c| raft_id(&c.home(down)).is_none().then_some(()));
     cluster.votes(&others);
     cluster.settled();
 }
@@ -210,8 +217,8 @@ fn demote_to_single_manager() {
     cluster.settled();
 }
 
-/// Orders to and fro, faster than they can be carried out: no vote is left over, and what was said last comes about.
-/// `REMOOR_LONG`: a hundred; else thirty.
+/// Alternating orders, faster than they can be performed: no vote is left over, and the last order
+/// takes effect. `REMOOR_LONG`: a hundred rounds; otherwise thirty.
 #[test]
 fn hundred_promote_demote_rounds() {
     if missing() {
@@ -223,7 +230,7 @@ fn hundred_promote_demote_rounds() {
     for round in 0..if crate::lab::tool::long() { 100 } else { 30 } {
         for verb in ["promote", "demote"] {
             cluster.ordered(&[verb, "m2", "--no-wait"]);
-            // Mostly cut short while it learns, now and then once it votes.
+            // Mostly interrupted while it is a learner, sometimes after it became a voter.
             let voted = round % 15 == 14 && verb == "promote";
             if voted {
                 cluster.votes(&[0, 1]);
@@ -231,7 +238,7 @@ fn hundred_promote_demote_rounds() {
             std::thread::sleep(Duration::from_millis(rng.next() % 400));
         }
     }
-    cluster.until("it is a worker and no member", |c| {
+    cluster.until("the node is a worker and not a member", |c| {
         let alone = c.members()?.members.len() == 1;
         (alone && raft_id(&c.home(1)).is_none()).then_some(())
     });
@@ -240,7 +247,7 @@ fn hundred_promote_demote_rounds() {
     cluster.settled();
 }
 
-/// The half of a change of voters is there when the leader dies: another one finishes it.
+/// Half of a change of voters is done when the leader dies: another leader completes it.
 #[test]
 fn leader_dies_in_joint() {
     if missing() {
@@ -251,7 +258,7 @@ fn leader_dies_in_joint() {
     let mut rng = Rng(11);
     for _ in 0..2 {
         let killed = (0..3).find_map(|_| super::joint::killed(&mut cluster, &mut rng));
-        let (demoted, proof) = killed.expect("the half of a change");
+        let (demoted, proof) = killed.expect("half of a change");
         eprintln!("{proof}");
         cluster.votes(&(0..5).filter(|at| *at != demoted).collect::<Vec<_>>());
         cluster.settled();
@@ -261,7 +268,7 @@ fn leader_dies_in_joint() {
 /// In kilobytes a second: the snapshot takes some seconds.
 const RATE: u64 = 100;
 
-/// A follower that gets a snapshot is killed in the middle of it, again and again, and has everything in the end.
+/// A follower is killed repeatedly while it receives a snapshot, and has everything in the end.
 #[test]
 fn snapshot_interrupted() {
     if missing() {
@@ -271,7 +278,7 @@ fn snapshot_interrupted() {
     let mut cluster = Cluster::up(3, 3);
     let late = cluster.follower();
     let before = cluster.state(late).expect("a state").applied;
-    // What it is sent at a start without one.
+    // The number of bytes that it receives at a start without a snapshot.
     assert!(cluster.kill(late));
     cluster.slow(late, RATE);
     cluster.start(late);
@@ -282,7 +289,7 @@ fn snapshot_interrupted() {
     assert!(cluster.kill(late));
     let leader = cluster.led();
     cluster.fill(leader, 64, 6_500);
-    // The log of before is cut: only a snapshot can bring what is missing.
+    // The old log is purged, so only a snapshot can bring the missing entries.
     let snapshot = |c: &Cluster, of: usize| fs::metadata(c.home(of).join("raft/snapshot")).map(|file| file.len());
     assert!(snapshot(&cluster, late).is_err());
     let whole = snapshot(&cluster, leader).expect("a snapshot");
@@ -291,20 +298,20 @@ fn snapshot_interrupted() {
         cluster.start(late);
         let wanted = usual + whole * part / 4;
         let enough = |c: &Cluster| Some(c.sent(late)).filter(|sent| *sent >= wanted);
-        let sent = cluster.until("a part of the snapshot is there", enough);
+        let sent = cluster.until("a part of the snapshot exists", enough);
         assert!(cluster.kill(late));
         eprintln!("killed after {sent} bytes, {usual} as usual, of a snapshot of {whole}");
         assert!(sent < usual + whole && snapshot(&cluster, late).is_err(), "the kill came too late");
         cluster.quick(late);
     }
     cluster.start(late);
-    let after = cluster.until("it has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
+    let after = cluster.until("the log has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
     assert!(snapshot(&cluster, late).is_ok(), "by a snapshot: {after:?}");
     cluster.settled();
 }
 
-/// A follower gets its directory of before back: it has forgotten entries that it confirmed. Nothing that was acknowledged is lost,
-/// and the others take orders throughout.
+/// A follower gets an older copy of its directory back, which lacks entries that it confirmed. No
+/// acknowledged write is lost, and the others accept orders throughout.
 #[test]
 fn rolled_back_directory() {
     if missing() {
@@ -325,8 +332,8 @@ fn rolled_back_directory() {
     fs::remove_dir_all(&home).expect("removed");
     fs::rename(&copy, &home).expect("moved");
     cluster.start(back);
-    cluster.until("it parks", |c| raft_id(&c.home(back)).is_none().then_some(()));
-    assert_eq!((0..3).filter(|at| !cluster.runs(*at)).count(), 0, "nobody ended");
+    cluster.until("the log is archived", |c| raft_id(&c.home(back)).is_none().then_some(()));
+    assert_eq!((0..3).filter(|at| !cluster.runs(*at)).count(), 0, "no node has ended");
     cluster.ordered(&["demote", &name(back)]);
     cluster.ordered(&["promote", &name(back)]);
     cluster.note(0);

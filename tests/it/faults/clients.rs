@@ -1,5 +1,6 @@
-//! Clients that announce maintenance at any manager and read it: each node is a register, and each announcement has a length of its own,
-//! by which it is known again. What they asked and were answered is kept for the checker.
+//! Clients that announce maintenance at any manager and read it. Each node is a register, and each
+//! announcement has a unique length by which it is recognized. Requests and answers are kept for
+//! the checker.
 
 use super::Rng;
 use super::cluster::{Cluster, NODES, name};
@@ -13,18 +14,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Registers are the first nodes: few, so that clients meet.
+/// Registers are the first nodes: few, so that clients conflict.
 const KEYS: usize = 3;
 const CLIENTS: usize = 6;
-/// One value is longer than another by this, more than two clocks that are read one after the other can differ.
+/// The difference between two values: more than two clocks that are read one after the other can
+/// differ.
 const UNIT_MS: u64 = 20_000;
-/// The first value; 0 is no maintenance. Long enough not to run out meanwhile.
+/// The first value; 0 means no maintenance. Long enough not to expire during the test.
 const FIRST: u64 = 1_000;
 const WITHIN: Duration = Duration::from_secs(4);
-/// Between two requests of a client.
+/// The pause between two requests of a client.
 const PAUSE_MS: u64 = 25;
 
-/// A write that was acknowledged: where, and since when by the clock of who proposed it.
+/// An acknowledged write: its register, its value, and its start by the clock of the proposer.
 struct Acked {
     key: usize,
     value: u64,
@@ -45,25 +47,25 @@ struct Work {
     recorded: Mutex<Recorded>,
 }
 
-/// The registers and what may still happen to them.
+/// The registers and the writes that may still take effect.
 pub struct Registers {
     work: Arc<Work>,
-    /// What each held when it was last looked at in peace.
+    /// The value of each register when it was last read without concurrent clients.
     held: [u64; KEYS],
-    /// Writes of earlier rounds that nobody answered and nobody has seen.
+    /// Unanswered writes of earlier rounds that no read has returned.
     loose: Vec<(usize, Op)>,
     running: Vec<JoinHandle<()>>,
-    /// Index of the log at the begin of the round.
+    /// Log index at the start of the round.
     since: u64,
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
     pub writes: usize,
     pub reads: usize,
     pub unknown: usize,
-    /// Longest time without an acknowledged write.
+    /// The longest time without an acknowledged write.
     pub gap_ms: u64,
 }
 
@@ -81,7 +83,7 @@ impl Registers {
         registers
     }
 
-    /// Sends the clients to work.
+    /// Starts the clients.
     pub fn begin(&mut self, cluster: &Cluster, rng: &mut Rng) {
         self.since = cluster.until("a state", |c| c.state(c.leader()?)).applied;
         self.work.stop.store(false, Ordering::SeqCst);
@@ -92,12 +94,12 @@ impl Registers {
         }
     }
 
-    /// How many writes of this round were acknowledged so far.
+    /// The number of acknowledged writes of this round so far.
     pub fn acknowledged(&self) -> usize {
-        self.work.recorded.lock().expect("nobody panics with it").acked.len()
+        self.work.recorded.lock().expect("no holder panics").acked.len()
     }
 
-    /// Until none of them asks anything more.
+    /// Stops the clients and waits until they have ended.
     pub fn call_back(&mut self, cluster: &Cluster) {
         self.work.stop.store(true, Ordering::SeqCst);
         for running in self.running.drain(..) {
@@ -105,14 +107,14 @@ impl Registers {
         }
     }
 
-    /// Looks at what is there once they are back, and judges all that they saw.
+    /// Reads the registers after the clients have stopped, and judges all that they saw.
     pub fn judge(&mut self, cluster: &Cluster) -> Tally {
         let found = self.look(cluster);
-        let recorded = std::mem::take(&mut *self.work.recorded.lock().expect("nobody panics with it"));
+        let recorded = std::mem::take(&mut *self.work.recorded.lock().expect("no holder panics"));
         journaled(cluster, self.since, &recorded.acked);
         let mut ops = std::mem::take(&mut self.loose);
         ops.extend(recorded.ops);
-        // The look in peace is a read of each, after all else.
+        // This last read of each register happens after all other operations.
         let (asked, answered) = (now(&self.work), Some(now(&self.work)));
         ops.extend((0..KEYS).map(|key| (key, Op { client: CLIENTS, act: Act::Read(found[key]), asked, answered })));
         let tally = tally(&ops);
@@ -165,7 +167,7 @@ async fn write(client: usize, manager: &Client, work: &Work, key: usize) {
     let asked = now(work);
     let answer = manager.post::<OrderView>(&format!("/v1/nodes/{}/maintenance", name(key)), &body).await;
     let answered = now(work);
-    let mut recorded = work.recorded.lock().expect("nobody panics with it");
+    let mut recorded = work.recorded.lock().expect("no holder panics");
     let answered = match answer {
         Ok(view) => {
             let until = view.text.rsplit(' ').next().and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -173,7 +175,7 @@ async fn write(client: usize, manager: &Client, work: &Work, key: usize) {
             recorded.acked.push(Acked { key, value, from: until - value * UNIT_MS });
             Some(answered)
         }
-        // It says that nothing was done: then nobody may ever see it.
+        // The answer says that nothing was done, so no read may ever return the value.
         Err(error) if refused(&error) => {
             *recorded.failures.entry(error.to_string()).or_default() += 1;
             return;
@@ -186,7 +188,7 @@ async fn write(client: usize, manager: &Client, work: &Work, key: usize) {
     recorded.ops.push((key, Op { client, act: Act::Write(value), asked, answered }));
 }
 
-/// Whether the answer promises that nothing was changed (docs/api.md).
+/// Whether the answer promises that nothing was changed (docs/reference/api.md).
 fn refused(error: &ApiError) -> bool {
     match error {
         ApiError::Status { code, .. } => !matches!(code.as_str(), "outcome-unknown" | "timeout" | "internal"),
@@ -195,13 +197,13 @@ fn refused(error: &ApiError) -> bool {
     }
 }
 
-/// All registers at once. What is marked as stale promises nothing.
+/// Reads all registers at once. A stale answer promises nothing.
 async fn read(client: usize, manager: &Client, work: &Work) {
     let asked = now(work);
     let status = manager.get::<StatusView>("/v1/status").await;
     let answered = Some(now(work));
     let Some(status) = status.ok().filter(|status| !status.as_of.stale) else { return };
-    let mut recorded = work.recorded.lock().expect("nobody panics with it");
+    let mut recorded = work.recorded.lock().expect("no holder panics");
     for (key, value) in values(&status).into_iter().enumerate() {
         recorded.ops.push((key, Op { client, act: Act::Read(value), asked, answered }));
     }
@@ -215,14 +217,15 @@ fn values(status: &StatusView) -> [u64; KEYS] {
     })
 }
 
-/// Every acknowledged write stands in the journal, each in an item of its own.
+/// Checks that every acknowledged write has its own item in the journal.
 fn journaled(cluster: &Cluster, since: u64, acked: &[Acked]) {
-    /// Between the moment in the answer and that of the entry, on one machine's clock.
+    /// The maximum difference between the time in the answer and that of the entry, on one
+    /// machine's clock.
     const LATER_MS: u64 = 5_000;
     for key in 0..KEYS {
         let path = format!("/v1/history?node={}&limit=1000", name(key));
         let history = cluster.until("a journal", |c| c.get::<HistoryView>(c.leader()?, &path).ok());
-        // Of a long round the newest thousand items are told.
+        // After a long round the answer contains only the newest thousand items.
         let told = history.items.first().filter(|_| history.items.len() >= 1_000).map_or(0, |oldest| oldest.at.0);
         let items = history.items.iter().filter(|item| item.index > since);
         let mut there: Vec<u64> =

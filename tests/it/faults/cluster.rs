@@ -1,5 +1,5 @@
-//! Five nodes, each a process in a network namespace of its own on one bridge; the fifth has a small disk. Clients reach them by
-//! their sockets, which no fault of the network cuts.
+//! Five nodes, each a process in its own network namespace on one bridge; the fifth has a small
+//! disk. Clients use the nodes' sockets, which no network fault affects.
 
 use crate::lab::net::Net;
 use crate::lab::tool::{attempt, must, must_with};
@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const NODES: usize = 5;
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub const LONG: Duration = Duration::from_secs(240);
 const ASK: Duration = Duration::from_secs(3);
-/// Room for the program that a node keeps, and for its log.
+/// Space for the program that a node keeps, and for its log.
 const DISK: &str = "size=600m,mode=0700";
 const PREFIX: &str = "remoor-faults-";
 
@@ -32,20 +32,20 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub runtime: tokio::runtime::Runtime,
     places: Vec<Place>,
-    /// The state after each entry that was asked about, and who held it first.
+    /// The state after each entry that was queried, and the node that reported it first.
     seen: Mutex<BTreeMap<u64, (Sha256, usize)>>,
 }
 
 struct Place {
-    /// Where it is plugged in; nodes may change places.
+    /// The position at which it is plugged in; nodes may exchange positions.
     end: usize,
     child: Option<Child>,
-    /// It was started once.
+    /// It was started at least once.
     there: bool,
 }
 
 impl Cluster {
-    /// m1 and further nodes, at most [`NODES`] in all, of which the first so many vote.
+    /// m1 and further nodes, at most [`NODES`] in all. The first `voters` of them are voters.
     pub fn up(nodes: usize, voters: usize) -> Self {
         static NEXT: AtomicU8 = AtomicU8::new(0);
         clear_leftovers();
@@ -62,9 +62,9 @@ impl Cluster {
         for at in 0..nodes {
             cluster.join(at, at < voters);
             cluster.start(at);
-            cluster.until("it takes part", |c| c.state(if at < voters { at } else { 0 }).map(drop));
+            cluster.until("the node takes part", |c| c.state(if at < voters { at } else { 0 }).map(drop));
         }
-        cluster.until("all vote", |c| (c.voters().len() == voters).then_some(()));
+        cluster.until("all are voters", |c| (c.voters().len() == voters).then_some(()));
         cluster
     }
 
@@ -79,7 +79,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Its first hours: `init` of m1, which leaves the tokens, and `join` of the others.
+    /// The setup: `init` of m1, which writes the tokens, and `join` of the others.
     fn join(&self, at: usize, manager: bool) {
         let (name, address) = (name(at), self.address(at).to_string());
         if at == 0 {
@@ -96,7 +96,7 @@ impl Cluster {
         done(join.arg("--dir").arg(self.home(at)));
     }
 
-    /// `join` as that name, from the place of the node at `at`; without the directory.
+    /// The command `join` with that name, from the position of node `at`, without the directory.
     pub fn joining(&self, at: usize, name: &str, manager: bool) -> Command {
         let (mut join, to) = (self.command(at), format!("{}:7947", self.address(if at == 0 { 1 } else { 0 })));
         join.args(["join", &to, "--name", name, "--advertise", &self.address(at).to_string()]);
@@ -140,14 +140,14 @@ impl Cluster {
         self.places[at].there = true;
     }
 
-    /// The machine of the one is from now on that of the other, who was not there before.
+    /// Moves one node to the machine of the other, which did not exist before.
     pub fn moved(&mut self, one: usize, other: usize) {
         let (a, b) = (self.places[one].end, self.places[other].end);
         (self.places[one].end, self.places[other].end) = (b, a);
         self.places[one].there = false;
     }
 
-    /// Writes so many entries, by so many clients at once at the manager there.
+    /// Writes this many entries with this many concurrent clients through that manager.
     pub fn fill(&self, at: usize, clients: usize, entries: usize) {
         let (path, left) = (self.socket(at), Arc::new(AtomicUsize::new(entries)));
         let clients = (0..clients).map(|_| {
@@ -167,16 +167,16 @@ impl Cluster {
         self.dir.path().join(format!("{}.log", name(at)))
     }
 
-    /// At once, without a word; true if it was running until then.
+    /// Kills the process at once. Returns true if it was running until then.
     pub fn kill(&mut self, at: usize) -> bool {
         let Some(mut child) = self.places[at].child.take() else { return false };
         let ran = child.try_wait().expect("a status").is_none();
-        let _ = child.kill(); // gone already is as good
+        let _ = child.kill(); // it may have ended already
         let status = child.wait().expect("it was ours");
         ran && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9)
     }
 
-    /// Sends `signal`, and says in which state the process is then, as `/proc` has it.
+    /// Sends `signal`, and returns the resulting process state from `/proc`.
     pub fn signal(&self, at: usize, signal: Signal) -> Option<char> {
         let child = self.places[at].child.as_ref()?;
         let pid = Pid::from_child(child);
@@ -190,7 +190,7 @@ impl Cluster {
         self.places[at].child.as_mut().is_some_and(|child| child.try_wait().expect("a status").is_none())
     }
 
-    /// Starts those that do not run.
+    /// Starts the nodes that do not run.
     pub fn revive(&mut self) {
         for at in 0..NODES {
             if self.places[at].there && !self.runs(at) {
@@ -199,7 +199,7 @@ impl Cluster {
         }
     }
 
-    /// Both end, and each begins again at the place and with the address of the other.
+    /// Both nodes stop, and each starts again at the position and with the address of the other.
     pub fn swap(&mut self, one: usize, two: usize) -> bool {
         let ran = self.kill(one) & self.kill(two);
         let (a, b) = (self.places[one].end, self.places[two].end);
@@ -216,7 +216,7 @@ impl Cluster {
 
     // ---- the network ----
 
-    /// Puts exactly these rules in force, each a match of frames on their way over the bridge that are lost from then on.
+    /// Applies exactly these rules. Each matches frames on the bridge that are lost from then on.
     pub fn cut(&self, rules: &[String]) {
         let rules: String = rules.iter().map(|rule| format!("  {rule} counter drop\n")).collect();
         let text = format!(
@@ -226,7 +226,7 @@ impl Cluster {
         self.nft(&["-f", "-"], &text).expect("the rules are taken");
     }
 
-    /// How many frames were lost by the rules in force.
+    /// The number of frames lost by the current rules.
     pub fn lost(&self) -> u64 {
         let text = self.nft(&["list", "table", "bridge", "faults"], "").unwrap_or_default();
         let counts =
@@ -234,20 +234,21 @@ impl Cluster {
         counts.sum()
     }
 
-    /// Lets no more than these kilobytes a second through to that node, beginning to count what it is sent.
+    /// Limits the traffic to that node to these kilobytes a second, and restarts the count of its
+    /// bytes.
     pub fn slow(&self, to: usize, kilobytes: u64) {
         let (port, rate) = (format!("p-{}", port(self.places[to].end)), format!("{kilobytes}kbps"));
         let limit = ["root", "tbf", "rate", &rate, "burst", "16kb", "latency", "1s"];
         self.tc(&[&["qdisc", "add", "dev", &port][..], &limit].concat()).expect("the limit is taken");
     }
 
-    /// Ends that.
+    /// Ends the limit.
     pub fn quick(&self, to: usize) {
         let port = format!("p-{}", port(self.places[to].end));
         self.tc(&["qdisc", "del", "dev", &port, "root"]).expect("there was a limit");
     }
 
-    /// Bytes that the node was sent since its way is slow.
+    /// Bytes that were sent to the node since the limit was set.
     pub fn sent(&self, to: usize) -> u64 {
         let port = format!("p-{}", port(self.places[to].end));
         let text = self.tc(&["-s", "qdisc", "show", "dev", &port]).expect("counts");
@@ -266,13 +267,13 @@ impl Cluster {
         must_with(&argv, Some(input.as_bytes()), Duration::from_secs(30))
     }
 
-    /// Frames from the one to the other.
+    /// Frames from one node to the other.
     pub fn way(&self, from: usize, to: usize) -> String {
         let ends = [from, to].map(|at| port(self.places[at].end));
         format!("iifname \"p-{}\" oifname \"p-{}\"", ends[0], ends[1])
     }
 
-    /// Both ways between each of the first and each of the second.
+    /// Both directions between each of the first and each of the second.
     pub fn between(&self, some: &[usize], others: &[usize]) -> Vec<String> {
         let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
         pairs.flat_map(|(a, b)| [self.way(a, b), self.way(b, a)]).collect()
@@ -284,7 +285,7 @@ impl Cluster {
         remoor().args(args).arg("--socket").arg(self.socket(at)).output().expect("remoor runs")
     }
 
-    /// An order that must be taken, by whoever leads.
+    /// An order that must be accepted by the current leader.
     pub fn ordered(&self, args: &[&str]) {
         self.until(&format!("{args:?}"), |c| {
             let out = c.ask(c.leader()?, args);
@@ -296,17 +297,18 @@ impl Cluster {
         self.runtime.block_on(Client::unix(self.socket(at)).within(ASK).get(path))
     }
 
-    /// What this manager has applied; None: it is none, or does not answer. Two that differ in the same entry end the test.
+    /// What this manager has applied. None: it is not a manager, or does not answer. Two different
+    /// states after the same entry end the test.
     pub fn state(&self, at: usize) -> Option<RaftStateView> {
         let state: RaftStateView = self.get(at, "/v1/raft/state").ok()?;
-        let mut seen = self.seen.lock().expect("nobody panics with it");
+        let mut seen = self.seen.lock().expect("no holder panics");
         let (had, by) = *seen.entry(state.applied).or_insert((state.sha256, at));
         let who = (name(at), name(by));
         assert_eq!(state.sha256, had, "{} and {} hold different states of entry {}", who.0, who.1, state.applied);
         Some(state)
     }
 
-    /// Whether this manager shows the half of a change of voters within that time.
+    /// Whether this manager shows a half-done change of voters within that time.
     pub fn sees_joint(&self, at: usize, within: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < within {
@@ -318,7 +320,7 @@ impl Cluster {
         false
     }
 
-    /// Who leads, by its own word.
+    /// The leader, as it says itself.
     pub fn leader(&self) -> Option<usize> {
         (0..NODES).find(|at| self.places[*at].child.is_some() && self.state(*at).is_some_and(|s| !s.as_of.stale))
     }
@@ -331,7 +333,7 @@ impl Cluster {
         self.get::<RaftView>(self.leader()?, "/v1/raft").ok().filter(|view| !view.as_of.stale)
     }
 
-    /// Who votes now, by place.
+    /// The current voters, by index.
     pub fn voters(&self) -> Vec<usize> {
         let members = self.members().map(|view| view.members).unwrap_or_default();
         let votes = members.iter().filter(|m| m.is != "learner").filter_map(|m| m.node.as_deref());
@@ -349,12 +351,13 @@ impl Cluster {
         }
     }
 
-    /// Until there is a leader, no change of voters is half done, and all members hold the same state; who they are.
+    /// Waits until there is a leader, no change of voters is half done, and all members hold the
+    /// same state. Returns the members.
     pub fn settled(&mut self) -> Vec<usize> {
         for at in 0..NODES {
             assert!(!self.places[at].there || self.runs(at), "{} has ended", name(at));
         }
-        self.until("all managers hold the same", |c| {
+        self.until("all managers have the same state", |c| {
             let view = c.members()?;
             if view.joint || !view.committed || !view.members.iter().all(whole) {
                 return None;
@@ -375,7 +378,7 @@ impl Drop for Cluster {
         }
         if std::thread::panicking() {
             let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(PREFIX.to_owned() + &std::process::id().to_string());
-            let _ = fs::create_dir_all(&kept); // what can't be kept is told below
+            let _ = fs::create_dir_all(&kept); // a failed copy is reported below
             for at in 0..NODES {
                 let copied = fs::copy(self.log(at), kept.join(format!("{}.log", name(at))));
                 eprintln!("the log of {}: {copied:?} bytes in {}", name(at), kept.display());
@@ -386,7 +389,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Of a member: it is a node's, and stays.
+/// Whether a member belongs to a node and stays.
 fn whole(member: &RaftMemberView) -> bool {
     member.node.is_some() && !member.orphan && !member.leaving
 }
@@ -403,7 +406,7 @@ fn port(end: usize) -> String {
     format!("n{end}")
 }
 
-/// That a namespace can be made here, and frames of a bridge dropped.
+/// Checks that a namespace can be created here, and frames of a bridge dropped.
 pub fn probe() -> Result<()> {
     let net = Net::new(&format!("f{}p", std::process::id()));
     let made = net.create();
@@ -411,9 +414,9 @@ pub fn probe() -> Result<()> {
     made
 }
 
-/// Takes away what a run left that was killed: its processes, namespaces, disk and folder.
+/// Removes what a killed run left: its processes, namespaces, disk and folder.
 fn clear_leftovers() {
-    /// Of a name that begins so.
+    /// The process id in a name of this form.
     fn owner(name: &str) -> Option<u32> {
         let digits: String = name.strip_prefix('f')?.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()

@@ -178,7 +178,7 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     // How often it has parked, and how often for this.
     let parked = |c: &Cluster| {
         let log = std::fs::read_to_string(c.log(who)).unwrap_or_default();
-        ["this node manages the cluster no more", "stale-directory"].map(|text| log.matches(text).count())
+        ["this node is no longer a manager", "stale-directory"].map(|text| log.matches(text).count())
     };
     let home = cluster.home(who);
     let (older, newer) = (home.with_extension("older"), home.with_extension("newer"));

@@ -1,7 +1,9 @@
-//! A leader that dies in the middle of a change of voters, when its first half is there and the second can't follow.
+//! A leader that dies in the middle of a change of voters, when its first half is done and the
+//! second can't follow.
 //!
-//! A change begins only when enough managers have answered just now. One that is stopped keeps that question open for a second;
-//! who is stopped within it has answered already. So the change begins, and too few of those run that are to vote after it.
+//! A change begins only after enough managers have answered a query. A stopped manager keeps this
+//! query open for a second, and a manager that is stopped within this second has already answered.
+//! So the change begins, but too few of the future voters run.
 
 use super::Rng;
 use super::cluster::{Cluster, NODES, name};
@@ -9,16 +11,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Less than a second, and longer than it takes those that run to answer.
+/// Less than a second, and longer than running managers take to answer.
 const ANSWERED: Duration = Duration::from_millis(500);
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
 /// Longer than an election takes.
 const HOLD: Duration = Duration::from_secs(5);
 
-/// All five vote before; then who is to be demoted, and what shows that the leader died in the middle. None: the change did not
-/// begin, or came to its end before.
+/// All five are voters before. Returns the manager that is to be demoted, and the evidence that the
+/// leader died in the middle. None: the change did not begin, or was completed before.
 pub fn killed(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
-    cluster.until("all five vote", |c| {
+    cluster.until("all five are voters", |c| {
         let status: Value = c.get(c.leader()?, "/v1/status").ok()?;
         let nodes = status["nodes"].as_array()?;
         let workers: Vec<&str> =
@@ -38,10 +40,10 @@ pub fn killed(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
     let ordered = cluster.ask(leader, &["demote", &name(demoted), "--no-wait"]).status.success();
     std::thread::sleep(ANSWERED);
     stopped &= cluster.signal(second, Signal::STOP) == Some('T');
-    // Of those that vote afterwards the leader and this one run.
+    // Of the future voters only the leader and this one run.
     let seen = ordered && stopped && cluster.sees_joint(other, SEEN_WITHIN);
     let died = seen && cluster.kill(leader);
-    // Nobody can have finished it since.
+    // No manager can have completed it since.
     let half = died && cluster.sees_joint(other, SEEN_WITHIN);
     for at in [first, second] {
         cluster.signal(at, Signal::CONT);

@@ -1,9 +1,9 @@
-//! Whether a history of writes and reads of one register can have happened one after the other: Wing and Gong's search with
-//! Lowe's memory of what was tried. Each write has a value of its own, which is what makes it short.
+//! Whether a history of writes and reads of one register is linearizable: Wing and Gong's search
+//! with Lowe's memory of tried states. Each write has a unique value, which keeps the search short.
 
 use std::collections::HashSet;
 
-/// Places tried before the search gives up; a history of a round takes some hundreds.
+/// The maximum number of states tried. A history of a round takes some hundreds.
 const TRIED_MAX: usize = 2_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,13 +12,14 @@ pub enum Act {
     Read(u64),
 }
 
-/// Something a client did, between two moments of one clock.
+/// One operation of a client, between two moments of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Op {
     pub client: usize,
     pub act: Act,
     pub asked: u64,
-    /// None: never answered, or by an answer that leaves it open. It may have happened at any time after, or never.
+    /// None: not answered, or by an answer that leaves the result open. The operation may have
+    /// happened at any later time, or never.
     pub answered: Option<u64>,
 }
 
@@ -28,12 +29,14 @@ impl Op {
     }
 }
 
-/// Finds an order of `ops` that keeps who was done before whom, and in which each read gives what was written last; `first` is
-/// what the register held before. Err: there is none, or it was not found in time; with the part that did not fit.
+/// Finds an order of `ops` that keeps the real-time order and in which each read returns the last
+/// written value; `first` is the initial value. Err: there is none, or it was not found in time. It
+/// contains the part that did not fit.
 pub fn check(first: u64, ops: &[Op]) -> Result<(), String> {
     let read: HashSet<u64> =
         ops.iter().filter_map(|op| if let Act::Read(v) = op.act { Some(v) } else { None }).collect();
-    // A read without an answer says nothing, and a write without one that nobody saw need not have happened.
+    // A read without an answer says nothing. An unanswered write whose value no read returned need
+    // not have happened.
     let told = |op: &&Op| op.answered.is_some() || matches!(op.act, Act::Write(v) if read.contains(&v));
     let mut ops: Vec<Op> = ops.iter().filter(told).copied().collect();
     ops.sort_by_key(|op| (op.asked, op.ends()));
@@ -48,12 +51,13 @@ struct Search<'a> {
     deepest: Vec<usize>,
 }
 
-/// A partial order of what happened: which are done, in which order, and what the register holds then.
+/// A partial order: which operations are done, in which order, and the resulting value of the
+/// register.
 struct Place {
     done: Vec<u64>,
     order: Vec<usize>,
     value: u64,
-    /// All before it are done.
+    /// All operations before this one are done.
     from: usize,
 }
 
@@ -81,7 +85,7 @@ impl Search<'_> {
             if left.clone().all(|at| self.ops[at].answered.is_none()) {
                 return Ok(());
             }
-            // A value that was overwritten never comes back: who is yet to read it can't any more.
+            // An overwritten value never returns, so its remaining reads can't happen any more.
             let next: Vec<usize> = self.next(&place).filter(|at| matches!(self.ops[*at].act, Act::Write(_))).collect();
             if left.clone().any(|at| self.ops[at].act == Act::Read(place.value)) {
                 continue;
@@ -101,7 +105,7 @@ impl Search<'_> {
         Err(self.stuck(first))
     }
 
-    /// Takes the reads of the present value: nothing is lost by doing them as early as can be.
+    /// Takes the reads of the current value: doing them as early as possible loses nothing.
     fn read_on(&self, place: &mut Place) {
         loop {
             while place.from < self.ops.len() && place.is_done(place.from) {
@@ -115,7 +119,8 @@ impl Search<'_> {
         }
     }
 
-    /// Those that may be next: asked before any other that is left was answered.
+    /// The operations that may be next: those that began before any other remaining one was
+    /// answered.
     fn next<'b>(&'b self, place: &'b Place) -> impl Iterator<Item = usize> + 'b {
         let left = move || (place.from..self.ops.len()).filter(|at| !place.is_done(*at));
         let soonest = left().map(|at| self.ops[at].ends()).min().unwrap_or(u64::MAX);
@@ -157,7 +162,7 @@ fn histories_that_can_be_are_found_to_be() {
     let good: [&[Op]; 7] = [
         &[],
         &[op(0, Read(0), 1, 2), op(0, Write(1), 3, 4), op(1, Read(1), 5, 6)],
-        // Two at the same time may be in either order, and a reader beside them sees any.
+        // Two concurrent writes may have either order, and a concurrent reader sees any.
         &[op(0, Write(1), 1, 9), op(1, Write(2), 2, 8), op(2, Read(2), 3, 4), op(2, Read(1), 5, 6)],
         &[op(0, Write(1), 1, 9), op(1, Write(2), 2, 8), op(2, Read(1), 3, 4), op(2, Read(2), 10, 11)],
         // Without an answer: never, or much later.
@@ -201,13 +206,15 @@ fn histories_that_can_not_be_are_refused() {
     }
 }
 
-/// Clients of a register that is right, at random; then the same with one answer changed to what was overwritten before.
+/// Random clients of a correct register; then the same history with one answer changed to an
+/// overwritten value.
 #[test]
 fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
     for seed in 1..=20 {
         let mut rng = super::Rng(seed);
         let (mut clock, mut value, mut written) = (1, 0, 0);
-        // What each of eight clients is at: when it asked, what, and whether it has happened.
+        // The current operation of each of eight clients: its start, its kind, and whether it has
+        // happened.
         let mut busy: Vec<Option<(u64, Act, bool)>> = vec![None; 8];
         let mut ops = Vec::new();
         for _ in 0..2_000 {
@@ -220,7 +227,7 @@ fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
                 }
                 None => Some((clock, Act::Read(0), false)),
                 Some((asked, Act::Write(wrote), false)) => {
-                    // Of one in twenty nobody hears again; half of these happen.
+                    // One in twenty is never answered; half of these happen.
                     let lost = rng.below(20) == 0;
                     if !lost || rng.below(2) == 0 {
                         value = wrote;
@@ -237,7 +244,7 @@ fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
                 }
             };
         }
-        // What happened and was not answered yet.
+        // Operations that happened and were not answered yet.
         for (client, (asked, act, _)) in busy.into_iter().enumerate().filter_map(|(at, busy)| Some((at, busy?))) {
             ops.push(open(client, act, asked));
         }

@@ -1,5 +1,6 @@
-//! `node add` on real hosts, and real Ansible on them: a group that the user's own Ansible sets up (X: provisioner kind
-//! `ansible`), and remoor's inventory as Ansible reads it.
+//! `node add` on real hosts, and real Ansible on them: a group that the user's own Ansible sets up
+//! (docs/design/scenarios.md, X: provisioner kind `ansible`), and remoor's inventory as Ansible
+//! reads it.
 
 use crate::lab::cluster::{PATIENCE, row};
 use crate::lab::{Lab, five, wait_for};
@@ -60,7 +61,7 @@ fn on(lab: &Lab, argv: &[&str]) -> Result<String> {
 }
 
 fn status(lab: &Lab) -> Result<Value> {
-    serde_json::from_str(&on(lab, &["status", "-o", "json"])?).context("what status printed")
+    serde_json::from_str(&on(lab, &["status", "-o", "json"])?).context("the output of status")
 }
 
 fn added(lab: &Lab) -> Result<()> {
@@ -68,7 +69,7 @@ fn added(lab: &Lab) -> Result<()> {
     let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
     let print = told.split(' ').nth(1).context("a fingerprint")?;
     let add = ["node", "add", &ip, "--name", "w1"];
-    // Nobody vouches for the key, or for another: nothing may reach the machine.
+    // The host key is not confirmed, or another key is: nothing may change on the machine.
     for more in [&[][..], &["--fingerprint", "SHA256:other"]] {
         let refused = lab.exec("m1", &[&[REMOOR], &add[..], more].concat())?;
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -89,7 +90,7 @@ fn added(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// From here on no other key opens w1: what the managers do there they do by the one that was made at `init`.
+/// From here on no other key opens w1: the managers use the key that was made at `init`.
 fn only_the_clusters_key(lab: &Lab) -> Result<()> {
     let line = status(lab)?["ssh_key"].as_str().context("the cluster's key in the status")?.to_owned();
     let allowed = String::from_utf8_lossy(&lab.read("w1", "/root/.ssh/authorized_keys")?).into_owned();
@@ -137,7 +138,8 @@ fn set_up(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Those that are no nodes yet, at once: refused whole where nobody vouches for a host key, and done where a file does.
+/// The hosts that are not nodes yet, all at once: rejected as a whole if a host key is not
+/// confirmed, and added if a file confirms the keys.
 fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
     let add = |more: &[&str]| lab.exec("m1", &[&[REMOOR, "node", "add"], more].concat());
     let said = |output: &crate::lab::Output| String::from_utf8_lossy(&output.stderr).into_owned();
@@ -150,7 +152,7 @@ fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
         lab.push("m1", file.as_bytes(), "/root/known", 0o644)
     };
     let unseen = add(&["--all"])?;
-    ensure!(unseen.code == 4 && said(&unseen).contains("nobody vouched"), "{}", said(&unseen));
+    ensure!(unseen.code == 4 && said(&unseen).contains("was not confirmed"), "{}", said(&unseen));
     known(&["w2"])?;
     let half = add(&["--all", "--known-hosts", "/root/known"])?;
     ensure!(half.code == 4 && said(&half).contains("nothing was changed"), "{}", said(&half));
@@ -170,7 +172,8 @@ fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// `remoor inventory` as a dynamic inventory: Ansible takes it, and reaches the hosts that it names.
+/// `remoor inventory` as a dynamic inventory: Ansible accepts it and reaches the hosts that it
+/// names.
 fn read_by_ansible(lab: &Lab) -> Result<()> {
     lab.push("m1", format!("#!/bin/sh\nexec {REMOOR} inventory \"$@\"\n").as_bytes(), "/root/hosts", 0o755)?;
     let ask = |argv: &[&str]| -> Result<String> {
@@ -184,7 +187,8 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
         ensure!(of_w1["colour"] == "blue" && of_w1["ansible_host"] == lab.host("w1").ip.to_string(), "{of_w1:#}");
         ensure!(of_w1["remoor_lifecycle"] == "commissioned", "{of_w1:#}");
     }
-    // The script's own word on one host is what Ansible reads; a verdict may come between the two questions.
+    // The answer of the script for one host is what Ansible reads. A verdict may arrive between the
+    // two queries.
     let host = |text: String| serde_json::from_str::<Value>(&text).context("a host's variables");
     let mut both = (one, Value::Null);
     let same = wait_for("remoor and Ansible to say the same", PATIENCE, || {
@@ -194,7 +198,7 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
     });
     same.with_context(|| format!("remoor says {:#}, and Ansible {:#}", both.1, both.0))?;
     let ping = ["ansible", "web", "-m", "ping", "--private-key", "/var/lib/remoor/ssh.key"];
-    // As remoor does it: the host's key is the one that was recorded when it was added.
+    // As remoor does: the host key is the one that was recorded when the host was added.
     let key = lab.read("w1", "/etc/ssh/ssh_host_ed25519_key.pub")?;
     let known = format!("{} {}", lab.host("w1").ip, String::from_utf8_lossy(&key));
     lab.push("m1", known.as_bytes(), "/root/.ssh/known_hosts", 0o600)?;

@@ -1,5 +1,5 @@
-//! What an operator said before: work on a node that was announced, a node that is to be left alone, and a group that is to be
-//! set up after every reboot.
+//! Orders that an operator gives in advance: announced maintenance of a node, a paused node, and a
+//! group that is set up after every reboot.
 
 use super::operator::{NETPLUGIN, Story, clean, drift, ends, is, limits, number, phases, repaired};
 use super::roles::under;
@@ -12,7 +12,8 @@ use anyhow::{Result, ensure};
 pub const ALL: &[Story] =
     &[("A05 an announced reboot", announced), ("A05 set up after every reboot", always), ("A02 a paused node", paused)];
 
-/// Planned by its maintenance, and repaired when that is over, not before.
+/// The absence is planned by its maintenance. The repair follows after the maintenance ends, not
+/// before.
 fn announced(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     ends(c, "m1", 0, &["maintenance", "w2", "--for", "1h"])?;
@@ -34,7 +35,7 @@ fn announced(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-/// Nothing drifted; the group's policy asks for it (R11).
+/// Nothing drifted; the group's policy asks for the re-setup (docs/design/scenarios.md, R11).
 fn always(c: &Cluster) -> Result<()> {
     const GROUP: &str = "  service-worker:\n";
     let policy = format!("{GROUP}    policy: {{reboot: resetup}}\n");
@@ -56,7 +57,7 @@ fn always(c: &Cluster) -> Result<()> {
     })
 }
 
-/// Looked at and told of, and left as it is until somebody resumes it.
+/// The node is examined and reported, and left unchanged until an operator resumes it.
 fn paused(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     ends(c, "m1", 0, &["pause", "w2"])?;

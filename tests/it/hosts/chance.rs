@@ -1,45 +1,47 @@
-//! Who is told a second time: real hosts share a machine with whatever else it does, so one failure there may tell nothing of
-//! the program. The rules, which are to hide nothing: alone, once, on new hosts, never more than [`AT_MOST`], and said aloud.
-//! Only for real hosts: a simulation or a unit test that fails has failed. Knows neither stories nor hosts.
+//! Decides which failed tests are retried. Real hosts share a machine with other work, so one
+//! failure may say nothing about the program. The rules must hide nothing: a retry runs alone,
+//! once, on new hosts, for at most [`AT_MOST`] failures, and is reported. Only tests on real hosts
+//! are retried; a simulation or a unit test is not. This module knows neither stories nor hosts.
 
 use super::fleets::in_short;
 use anyhow::Result;
 
-/// So many failures are no accident of the machine.
+/// More failures than this are not caused by the machine.
 pub const AT_MOST: usize = 5;
 
-/// One that failed at first.
+/// A test that failed the first time.
 #[derive(Debug)]
 pub struct Failure<T> {
     pub name: &'static str,
-    /// The first line of why.
+    /// The first line of the reason.
     pub why: String,
     pub what: T,
 }
 
-/// How it ended: lines for the end of the log, and lines of what failed for good.
+/// The result: lines for the end of the log, and lines about final failures.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ending {
     pub flaky: Vec<String>,
     pub failed: Vec<String>,
 }
 
-/// Whether there are second chances at all.
+/// Whether failed tests are retried at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chances {
-    /// `REMOOR_STRICT` is set (`make ten`): whoever hunts for what fails one time in a hundred wants to see it.
+    /// `REMOOR_STRICT` is set (`make ten`): no retry, in order to find failures that happen once in
+    /// a hundred runs.
     Strict,
     Second,
 }
 
 impl Chances {
-    /// What the environment says.
+    /// The choice of the environment.
     pub fn here() -> Chances {
         let set = std::env::var_os("REMOOR_STRICT").is_some_and(|value| !value.is_empty() && value != "0");
         if set { Chances::Strict } else { Chances::Second }
     }
 
-    /// Tells each failure's story once more, one after the other, where the rules allow it.
+    /// Runs each failed test once more, one after the other, if the rules allow it.
     pub fn take<T>(self, failures: Vec<Failure<T>>, mut again: impl FnMut(&T) -> Result<(), String>) -> Ending {
         let mut ending = Ending::default();
         let second = self == Chances::Second && failures.len() <= AT_MOST;
@@ -48,18 +50,18 @@ impl Chances {
                 ending.failed.push(format!("{name}: {why}"));
                 continue;
             }
-            // Its number is enough to find it, as it is enough to choose it.
+            // The number of the story is enough to find and to select it.
             let number = name.split(' ').next().unwrap_or(name);
             match again(&what) {
                 Ok(()) => ending.flaky.push(format!("FLAKY: {number} failed once: {why}")),
-                Err(then) => ending.failed.push(format!("{name}: {why}\n    and told alone: {then}")),
+                Err(then) => ending.failed.push(format!("{name}: {why}\n    and on retry: {then}")),
             }
         }
         ending
     }
 }
 
-/// A test on hosts of its own, by the same rules as the stories.
+/// Runs a test on its own hosts, with the same retry rules as the stories.
 pub fn told(name: &'static str, test: impl FnMut() -> Result<()>) -> Result<()> {
     told_by(Chances::here(), name, test, &mut |line| eprintln!("{line}"))
 }
@@ -74,9 +76,9 @@ fn told_by(
     say(format!("FAIL  {name}: {first:#}"));
     let failure = Failure { name, why: in_short(&first), what: () };
     let ending = chances.take(vec![failure], |()| {
-        say(format!("hosts: {name} failed, and is told once more"));
+        say(format!("hosts: {name} failed, and is retried"));
         test().map_err(|again| {
-            say(format!("FAIL  {name}, told once more: {again:#}"));
+            say(format!("FAIL  {name}, on retry: {again:#}"));
             in_short(&again)
         })
     });
@@ -86,22 +88,22 @@ fn told_by(
 
 #[cfg(test)]
 fn failures(count: usize) -> Vec<Failure<usize>> {
-    let one = |at: usize| Failure { name: "A17b in between", why: format!("waited in vain ({at})"), what: at };
+    let one = |at: usize| Failure { name: "A17b in between", why: format!("timeout ({at})"), what: at };
     (0..count).map(one).collect()
 }
 
 #[test]
 fn one_that_passes_alone_is_flaky_and_one_that_fails_again_has_failed() {
     let ending = Chances::Second.take(failures(2), |at| if *at == 0 { Ok(()) } else { Err("no leader".to_owned()) });
-    assert_eq!(ending.flaky, ["FLAKY: A17b failed once: waited in vain (0)"]);
-    assert_eq!(ending.failed, ["A17b in between: waited in vain (1)\n    and told alone: no leader"]);
+    assert_eq!(ending.flaky, ["FLAKY: A17b failed once: timeout (0)"]);
+    assert_eq!(ending.failed, ["A17b in between: timeout (1)\n    and on retry: no leader"]);
     assert_eq!(Chances::Second.take(failures(0), |_| Ok(())), Ending::default());
 }
 
 #[test]
 fn many_failures_and_a_strict_run_get_no_second_chance() {
     for (chances, count) in [(Chances::Second, AT_MOST + 1), (Chances::Strict, 1)] {
-        let ending = chances.take(failures(count), |_| panic!("told once more"));
+        let ending = chances.take(failures(count), |_| panic!("retried"));
         assert_eq!((ending.flaky.len(), ending.failed.len()), (0, count));
     }
     let mut told = 0;

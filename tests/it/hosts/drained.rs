@@ -1,4 +1,4 @@
-//! A manager that is to manage only: cleaned up, and it goes on voting.
+//! A manager that is drained: its services are cleaned up, and it stays a voter.
 
 use super::operator::{Story, clean};
 use super::steps::{ends, is};
@@ -14,7 +14,7 @@ const ETCD: &str = "/etc/etcd-contiv.env";
 fn drained(c: &Cluster) -> Result<()> {
     clean(c)?;
     let told = drained_told(c);
-    // A story that failed may have left it in any of these states.
+    // A failed story may have left it in any of these states.
     c.order("m1", &["resume", "m3"])?;
     c.order("m1", &["commission", "m3"])?;
     told?;
@@ -33,7 +33,7 @@ fn drained_told(c: &Cluster) -> Result<()> {
     let raft: Value = serde_json::from_str(&c.on("m1", &["raft-members", "-o", "json"])?).context("raft-members")?;
     let voters = raft["members"].as_array().into_iter().flatten().filter(|m| m["is"] != "learner").count();
     ensure!(voters == 3, "{raft:#}");
-    // Of three etcds two are left, and each of them is needed.
+    // Two of three etcd members are left, and each of them is needed.
     let said = ends(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
     ensure!(said.contains("m2 is needed"), "{said}");
     let runs = five::runs(&c.lab, "m3")?.len();

@@ -1,9 +1,11 @@
-//! Tells stories on several fleets of five at once. A story that fails costs its fleet: the next one begins on a new one,
-//! so that one fault is one failure. What is told of a failure is enough for somebody without the machine, and its first
-//! line is told once more at the very end. Knows no story.
+//! Runs the stories on several fleets of five hosts in parallel. After a failed story its fleet is
+//! discarded and the next story begins on a new one, so that one fault is one failure. The report
+//! of a failure is enough for a reader without access to the machine, and its first line is
+//! repeated at the end. This module knows no story.
 //!
-//! These hosts share a machine with whatever else it does, so a story that fails is told a second time, alone and on a
-//! fleet of its own (`chance.rs` has the rules). One that passes then is named in capitals at the very end.
+//! These hosts share a machine with other work, so a failed story is retried, alone and on its own
+//! fleet (the rules are in `retry_policy.rs`). A story that passes on retry is listed in capitals
+//! at the end.
 
 use super::chance::{Chances, Failure};
 use super::noise::bare;
@@ -18,14 +20,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Five hosts with etcd, nginx and a daemon each, while playbooks run on some.
+/// Five hosts, each with etcd, nginx and a daemon, while playbooks run on some of them.
 const MEMORY_PER_FLEET: u64 = 3 << 30;
-/// Of the inotify instances, for whatever else root does on this machine.
+/// The number of inotify instances left for other work of root on this machine.
 const INOTIFY_SPARE: usize = 8;
-/// New fleets for all that fails at first. Beyond that nothing can be expected of the stories that are left.
+/// The maximum number of new fleets after failures. If more are needed, the remaining stories are
+/// not expected to pass.
 const REBUILDS: usize = 6;
 
-/// What is said at the end. It prints as it is, without a backtrace: a log that is cut keeps these lines.
+/// The report at the end. It is printed unchanged and without a backtrace, because a truncated log
+/// keeps these lines.
 pub struct Failed(String);
 
 impl std::fmt::Debug for Failed {
@@ -44,18 +48,20 @@ impl From<anyhow::Error> for Failed {
 struct Queue {
     waiting: VecDeque<Story>,
     failed: Vec<Failure<Story>>,
-    /// What no second telling mends: a fleet that could not be had.
+    /// Failures that a retry does not fix: a fleet that could not be created.
     broken: Vec<String>,
     rebuilds: usize,
 }
 
-/// `REMOOR_FLEETS`, else as many as this machine bears, and the reason if that is fewer than its processors would do with.
+/// `REMOOR_FLEETS`, else the number that this machine can run. Prints the reason if that is less
+/// than its processors allow.
 fn how_many(stories: usize) -> Result<usize> {
     if let Ok(asked) = std::env::var("REMOOR_FLEETS") {
-        return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is no number")?.clamp(1, 8));
+        return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is not a number")?.clamp(1, 8));
     }
-    // Most of a story's time is waiting: one fleet takes 0.4 of a processor, and 0.8 while all its hosts boot. A fourth would
-    // need 120 of the 128 inotify instances that most machines allow, so it could hardly ever be had.
+    // A story mostly waits: one fleet takes 0.4 of a processor, and 0.8 while all its hosts boot. A
+    // fourth fleet would need 120 of the 128 inotify instances that most machines allow, so it is
+    // hardly ever possible.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let wanted = if processors >= 4 { 3 } else { 2 };
     let memory = usize::try_from(machine::memory_available() / MEMORY_PER_FLEET)?;
@@ -72,7 +78,7 @@ fn how_many(stories: usize) -> Result<usize> {
     Ok(fleets)
 }
 
-/// Tells the stories in this order, each on one of the fleets `NAME-a`, `NAME-b` and so on.
+/// Runs the stories in this order, each on one of the fleets `NAME-a`, `NAME-b` and so on.
 pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     let (begun, count) = (Instant::now(), stories.len());
     let fleets = how_many(count)?;
@@ -87,7 +93,7 @@ pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     let mut queue = queue.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !queue.waiting.is_empty() {
         let names: Vec<&str> = queue.waiting.iter().map(|(name, _)| *name).collect();
-        queue.broken.push(format!("never told, for want of a fleet: {}", names.join("; ")));
+        queue.broken.push(format!("not run, because no fleet was available: {}", names.join("; ")));
     }
     let lab = format!("{name}-a");
     let ending = Chances::here().take(queue.failed, |story| alone(&lab, *story));
@@ -100,9 +106,9 @@ pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     Err(Failed(format!("{} of {count} stories failed\n  {}", failed.len(), failed.join("\n  "))))
 }
 
-/// The second telling, after all others are done: nothing else of this program is under way.
+/// The retry, after all other stories: nothing else of this program is running.
 fn alone(lab: &str, story: Story) -> Result<(), String> {
-    eprintln!("hosts: {} failed, and is told once more, alone", story.0);
+    eprintln!("hosts: {} failed, and is retried alone", story.0);
     let cluster = fresh(lab).or_else(|error| {
         eprintln!("hosts: a new fleet {lab}: {error:#}");
         fresh(lab)
@@ -115,12 +121,12 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// One fleet, until no story waits or no fleet can be had.
+/// Works on one fleet until no story is left or no fleet can be created.
 fn work(queue: &Mutex<Queue>, lab: &str) {
     let mut fleet: Option<Cluster> = None;
     let mut first = true;
     loop {
-        // Not as the condition of a `while let`: the lock would be held as long as the story lasts.
+        // Not the condition of a `while let`, which would hold the lock while the story runs.
         let next = lock(queue).waiting.pop_front();
         let Some((name, story)) = next else { return };
         if fleet.is_none() {
@@ -144,7 +150,7 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
     }
 }
 
-/// Tells a story and says how it went; the error is a failure's first line.
+/// Runs a story and reports the result. The error is the first line of the failure.
 fn tell_one(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), String> {
     let (begun, stalls) = (Instant::now(), Stalls::watch());
     let result = told(cluster, story);
@@ -154,19 +160,20 @@ fn tell_one(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), St
         return Ok(());
     };
     let stood = stalls.longest().as_secs_f64();
-    // In one piece: the other fleets talk at the same time.
+    // In one call, because other fleets print at the same time.
     eprintln!(
-        "FAIL  {name} ({took:.1} s, {lab}, this machine stood still for up to {stood:.1} s): {error:#}\n{}\
-         --- end of what is known of {name}",
+        "FAIL  {name} ({took:.1} s, {lab}, this machine stalled for up to {stood:.1} s): {error:#}\n{}\
+         --- end of the report of {name}",
         cluster.tell()
     );
     let _ = cluster.save_logs(name);
     Err(in_short(&error))
 }
 
-/// A new fleet; every one but the first of a worker is counted, and not all that are wanted can be had.
+/// Creates a new fleet. The first one of a worker is free; each further one is counted against
+/// [`REBUILDS`].
 fn another(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
-    let mut made = if first { fresh(lab) } else { Err(anyhow::anyhow!("the story before failed on the old one")) };
+    let mut made = if first { fresh(lab) } else { Err(anyhow::anyhow!("the previous story failed on the old one")) };
     while let Err(error) = &made {
         let rebuilds = {
             let mut queue = lock(queue);
@@ -195,7 +202,8 @@ fn fresh(lab: &str) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// The story, and that it leaves a fleet on which the next can be told: from a quiet fleet to a quiet fleet.
+/// Runs the story and checks that the fleet is quiet before and after, so that the next story can
+/// run on it.
 fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(|| story(cluster))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -209,10 +217,12 @@ fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
     of_every_story(cluster)
 }
 
-/// What holds after each: one verdict for each absence, each service once in a phase of an attempt, and one answer of all managers.
+/// Conditions that hold after every story: one verdict for each absence, each service once in a
+/// phase of an attempt, and the same answer of all managers.
 fn of_every_story(cluster: &Cluster) -> Result<()> {
     for host in five::HOSTS {
-        // A killed daemon's absence may be told by its traces only now: its verdict is waited for, and is one.
+        // The absence after a killed daemon may be detected only now from its traces. Waits for its
+        // verdict, of which there must be one.
         wait_for(&format!("a verdict on the last absence of {host}"), PATIENCE, || {
             let last = super::steps::absences(cluster, host).ok()?;
             absences_judged(cluster, host).ok()?.last().is_none_or(|no| *no == last).then_some(())
@@ -223,7 +233,7 @@ fn of_every_story(cluster: &Cluster) -> Result<()> {
         let once: BTreeSet<_> = runs.iter().map(|r| (&r.attempt, &r.phase, &r.service)).collect();
         ensure!(once.len() == runs.len(), "{host}: a service twice in one phase of one attempt: {runs:?}");
     }
-    // Agents say new things meanwhile: they are asked until they answer alike.
+    // Agents send new reports meanwhile, so the query is repeated until all managers agree.
     wait_for("all managers to answer alike", PATIENCE, || {
         let ask =
             |manager: &str| serde_json::from_str(&cluster.on(manager, &["status", "-o", "json"]).ok()?).ok().map(bare);
@@ -232,12 +242,12 @@ fn of_every_story(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// The absences of a host on which there are verdicts in the journal, in its order.
+/// The absences of a host that have verdicts in the journal, in its order.
 fn absences_judged(cluster: &Cluster, host: &str) -> Result<Vec<u64>> {
     Ok(cluster.verdicts(host)?.iter().filter_map(|f| f["absence"].as_u64()).collect())
 }
 
-/// An error in one line: what it was told first, and what it was at the root.
+/// An error in one line: its outermost message and its root cause.
 pub fn in_short(error: &anyhow::Error) -> String {
     let line = |text: &str| -> String {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -259,7 +269,7 @@ fn a_failure_is_one_line() {
     assert_eq!(format!("{:?}", Failed::from(anyhow::anyhow!("inner").context("outer"))), "outer: inner");
 }
 
-/// Why there are no real hosts, said so that nobody overlooks it; a failure where they are required.
+/// Reports in capitals why no real hosts can run. Panics if they are required.
 pub fn missing() -> bool {
     let Err(why) = Lab::available() else { return false };
     assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");

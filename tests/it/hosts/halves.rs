@@ -1,7 +1,8 @@
-//! Stories about cuts through the middle: halves of which no manager is left, and managers cut off from everybody. Gossip
-//! alone must find together again, from addresses on disk, and then each absence gets its one verdict.
+//! Stories about partitions: halves in which no manager is left, and managers cut off from all
+//! other nodes. The nodes must find each other again by gossip alone, from addresses on disk. Then
+//! each absence gets its one verdict.
 //!
-//! What the agents see is asked on their own sockets: while this lasts nobody else answers.
+//! The views of the agents are read from their own sockets, because no manager answers meanwhile.
 
 use super::steps::{absences, clean, is, kill_daemon, leader, revive};
 use super::stories::Story;
@@ -16,15 +17,16 @@ use std::time::{Duration, Instant};
 pub const ALL: &[Story] =
     &[("G1 two halves without a manager", halves), ("G2 each manager cut off from all others", managers_alone)];
 
-/// After a cut is mended the agents are one gossip cluster again within this. With the durations of the stories it takes a few
-/// seconds.
+/// The maximum time until the agents are one gossip cluster again after a partition heals. With the
+/// durations of the stories it takes a few seconds.
 const TOGETHER: Duration = Duration::from_secs(65);
-/// Beyond the time in which an agent that is alone asks most often.
+/// Longer than the period in which an isolated agent dials most often.
 const APART: Duration = Duration::from_secs(30);
 
-/// Presence of its peers as an agent says on its own socket.
+/// The presence of its peers as reported by the agent's own socket.
 fn peers(c: &Cluster, host: &str) -> Result<BTreeMap<String, String>> {
-    // 3: it is no manager, or has no leader, and says so; the answer is there all the same.
+    // Exit code 3: the node is not a manager or has no leader, and says so. It answers
+    // nevertheless.
     let output = c.run(host, &["status", "-o", "json"])?;
     let view: Value = serde_json::from_str(&output.text()).with_context(|| format!("what {host} printed"))?;
     ensure!(view["kind"] == "agent", "not an agent's view: {view:#}");
@@ -33,7 +35,7 @@ fn peers(c: &Cluster, host: &str) -> Result<BTreeMap<String, String>> {
     Ok(rows.iter().map(|peer| (word(&peer["name"]), word(&peer["presence"]))).collect())
 }
 
-/// Until the agent of `host` misses all of these.
+/// Waits until the agent of `host` misses all of these.
 fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
     wait_for(&format!("{host} to miss {gone:?}"), PATIENCE, || {
         let peers = peers(c, host).ok()?;
@@ -42,7 +44,7 @@ fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
     .with_context(|| format!("{host} sees {:?}", peers(c, host)))
 }
 
-/// How long after `mended` each of the workers has these as live peers.
+/// The time after `mended` until each of the workers has these as live peers.
 fn together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
     for host in five::WORKERS {
         let others: Vec<&&str> = wanted.iter().filter(|name| **name != host).collect();
@@ -55,7 +57,8 @@ fn together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
     Ok(mended.elapsed())
 }
 
-/// The verdicts on every absence of each node since `before`: one for each, and all of them say what changed nothing.
+/// The verdicts on every absence of each node since `before`. Requires one verdict for each, and no
+/// difference in any.
 fn one_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMap<&'static str, Vec<Value>>> {
     let mut all = BTreeMap::new();
     for (host, before) in before {
@@ -72,7 +75,8 @@ fn one_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMa
     Ok(all)
 }
 
-/// Until these have each an absence more than before, which nobody may have seen go: their own records tell of it.
+/// Waits until each of these hosts has one more absence than before. It may have been unobserved,
+/// so that only the host's own records show it.
 fn missed(c: &Cluster, before: &BTreeMap<&'static str, u64>, hosts: &[&'static str]) -> Result<()> {
     c.wait(&format!("the absences of {hosts:?} to be known"), |s| {
         let more = |host: &&str| row(s, host).is_some_and(|r| r["absences"].as_u64() > before.get(*host).copied());
@@ -88,13 +92,14 @@ fn all_runs(c: &Cluster) -> Result<Vec<usize>> {
     five::HOSTS.iter().map(|host| Ok(five::runs(&c.lab, host)?.len())).collect()
 }
 
-/// m1 and w1 on one side. Managers of the other go on; then all of them end, m1's by a signal, the others' in order.
+/// m1 and w1 are on one side. First the managers of the other side continue. Then all managers
+/// stop: m1 by a signal, the others in order.
 fn halves(c: &Cluster) -> Result<()> {
     clean(c)?;
     let (before, runs) = (all_absences(c)?, all_runs(c)?);
     let (old, _) = leader(c)?;
     c.lab.partition(&[&["m1", "w1"], &["m2", "m3", "w2"]])?;
-    c.wait("the half of two managers to miss the other", |s| {
+    c.wait("the two managers to miss the other half", |s| {
         let away = |host: &str| row(s, host).is_some_and(|r| r["presence"] == "away");
         (s["as_of"]["leader"] != "m1" && away("m1") && away("w1")).then_some(())
     })
@@ -112,7 +117,7 @@ fn halves(c: &Cluster) -> Result<()> {
     c.lab.heal()?;
     let took = together(c, Instant::now(), &five::WORKERS)?;
     eprintln!("hosts: two halves without a manager are one gossip cluster after {:.1} s", took.as_secs_f64());
-    ensure!(took <= TOGETHER, "one gossip cluster after {took:?} only");
+    ensure!(took <= TOGETHER, "one gossip cluster only after {took:?}");
     for host in five::MASTERS {
         revive(c, host)?;
     }
@@ -144,12 +149,12 @@ fn managers_alone(c: &Cluster) -> Result<()> {
     }
     std::thread::sleep(if long() { APART * 4 } else { APART });
     for (host, other) in [("w1", "w2"), ("w2", "w1")] {
-        ensure!(peers(c, host)?[other] == "alive", "the workers, which nobody cut off, lost each other");
+        ensure!(peers(c, host)?[other] == "alive", "the workers lost each other although they were not cut off");
     }
     c.lab.heal()?;
     let took = together(c, Instant::now(), &five::HOSTS)?;
     eprintln!("hosts: managers that were cut off are one gossip cluster with all after {:.1} s", took.as_secs_f64());
-    ensure!(took <= TOGETHER, "one gossip cluster after {took:?} only");
+    ensure!(took <= TOGETHER, "one gossip cluster only after {took:?}");
     missed(c, &before, &five::MASTERS)?;
     clean(c)?;
     for (host, verdicts) in one_each(c, &before)? {

@@ -1,7 +1,8 @@
-//! The shipped playbooks there and back, chrony among them: what a provisioning puts on a host, the cleanup takes away again.
+//! The shipped playbooks forth and back, including chrony: the cleanup removes from a host what the
+//! provisioning installed.
 //!
-//! Compared are files, units that start at boot, ports and packages. A worker's half of the playbooks; a master's is told in
-//! `played.rs`, where one is enough.
+//! The test compares files, units that start at boot, ports and packages. It covers the playbooks
+//! of a worker. Those of a master are in `played.rs`, where a single host is enough.
 
 use super::operator::{Story, clean, ends, hooked};
 use super::roles::under;
@@ -14,8 +15,9 @@ use std::path::Path;
 
 pub const ALL: &[Story] = &[("inverse: the shipped playbooks are undone by their cleanups", there_and_back)];
 
-/// One line for each file and its content, each unit that starts at boot, each port, each package. Left out is what stays by
-/// intent: data (`state:` of the services), logs, what systemd, apt and remoor keep for themselves, and what is gone at a boot.
+/// Prints one line for each file with its content, each unit that starts at boot, each port and
+/// each package. It excludes what remains on purpose: data (`state:` of the services), logs, the
+/// own files of systemd, apt and remoor, and what a boot removes.
 pub const TREE: &str = "S='( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
                         -o -path /var/cache -o -path /var/lib/remoor -o -path /var/lib/etcd-contiv -o -path /var/lib/nginx \
                         -o -path /var/lib/chrony -o -path /var/lib/systemd -o -path /var/lib/private ) -prune -o'; \
@@ -30,7 +32,7 @@ const SERVICE: &str =
     "\n  chrony: {files: [/etc/chrony/chrony.conf], keep: [/etc/chrony/chrony.conf], units: [chrony.service]}\n";
 const CHECK: &str = "remoor: {service: chrony}\nfile:\n  /etc/chrony/chrony.conf: {exists: true}\n";
 
-/// The usual fleet, whose workers have chrony set up too: its plays come after the others.
+/// The usual fleet, whose workers also have chrony. Its plays follow the others.
 fn timed(path: &str, text: String) -> String {
     let text = hooked(path, text);
     let beside = |name: &str| {
@@ -54,7 +56,8 @@ fn timed(path: &str, text: String) -> String {
 }
 
 fn there_and_back(c: &Cluster) -> Result<()> {
-    // Debian's own unit would set this machine's clock; its configuration is another story's.
+    // Debian's own unit would set the clock of this machine. The configuration of that unit belongs
+    // to another story.
     for host in ["w1", "w2"] {
         c.lab.push(host, CHRONY.as_bytes(), UNIT, 0o644)?;
         c.lab.shell(host, "systemctl daemon-reload; cp -p /etc/chrony/chrony.conf /root/chrony.conf")?;

@@ -1,5 +1,6 @@
-//! Stories about what breaks at a bad moment: services that did not come back, a silent agent, and leaders that die or are
-//! cut off while a node needs them. Each from a quiet fleet to a quiet fleet.
+//! Stories about failures at a bad moment: services that did not come back, a silent agent, and
+//! leaders that die or are cut off while a node needs them. Each begins and ends with a quiet
+//! fleet.
 
 use super::steps::{
     NETPLUGIN, absences, clean as quiet, drift, ends, is, kill_daemon, last_job, leader, logins_of, new_leader,
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub const ALL: &[Story] = &[
-    ("A06 reboot, netplugin not enabled", not_enabled),
+    ("A06 reboot with netplugin not enabled", not_enabled),
     ("A09 agent dead, host up", agent_down),
     ("A11 a missing and an extra file", missing_and_extra),
     ("A12 service stopped, files intact", service_stopped),
@@ -29,8 +30,8 @@ pub const ALL: &[Story] = &[
     ("A25c leader and target cut while a re-setup runs", minority_running),
 ];
 
-/// The fleet of these stories: contiv_network's playbooks stop for ten minutes where a file on the host asks for it, and
-/// leave `/run/twice` if two of them ever run at once.
+/// The fleet of these stories. The playbooks of contiv_network sleep for ten minutes if a file on
+/// the host asks for it, and leave `/run/twice` if two of them ever run at once.
 pub fn fleet(path: &str, text: String) -> String {
     let text = stories::quick(path, text);
     let Some(phase) = path.strip_prefix("playbooks/").and_then(|p| p.strip_suffix(".yml")) else { return text };
@@ -50,7 +51,8 @@ pub fn fleet(path: &str, text: String) -> String {
     if phase == "cleanup" { text.replacen(ended, &format!("{mark}{ended}"), 1) } else { text }
 }
 
-/// One cleanup and one provisioning of contiv_network, in this order, and nothing else.
+/// Checks that one cleanup and one provisioning of contiv_network ran, in this order, and nothing
+/// else.
 fn once(c: &Cluster, host: &str, before: usize) -> Result<()> {
     let ran = c.ran_since(host, before)?;
     ensure!(ran == pairs(&["contiv_network"]), "ran {ran:?}");
@@ -62,7 +64,7 @@ fn pairs(services: &[&str]) -> Vec<(String, String)> {
     of("cleanup").chain(of("provision")).collect()
 }
 
-/// Whether a reason is that netplugin's unit lacks this.
+/// Whether a reason says that netplugin's unit lacks this property.
 fn names(verdict: &Value, property: &str) -> bool {
     let said = |r: &Value| r["text"].as_str().is_some_and(|t| t.contains("netplugin") && t.contains(property));
     verdict["reasons"].as_array().is_some_and(|all| all.iter().any(said))
@@ -101,16 +103,17 @@ fn agent_down(c: &Cluster) -> Result<()> {
     let before = said()?;
     kill_daemon(c, "w1")?;
     presence(c, "w1", "agent-down")?;
-    wait_for("somebody to be told", PATIENCE, || said().ok().filter(|count| *count > before))?;
+    wait_for("a notice to be sent", PATIENCE, || said().ok().filter(|count| *count > before))?;
     let check = c.run("m1", &["check", "w1"])?;
     ensure!(check.code == 0, "check says {} {}", check.code, String::from_utf8_lossy(&check.stderr));
-    // Drift of a host whose agent is silent: it is only asked whether it answers, and nobody logs in.
+    // Drift on a host whose agent is silent: the manager only tests whether the host answers and
+    // does not log in.
     let good = c.lab.read("w1", NETPLUGIN)?;
     drift(c, "w1")?;
     let logins = logins_of(c, "w1")?;
     std::thread::sleep(Duration::from_secs(10));
     ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
-    ensure!(logins_of(c, "w1")? == logins, "somebody logged in");
+    ensure!(logins_of(c, "w1")? == logins, "there was a login");
     let check = c.run("m1", &["check", "w1"])?;
     ensure!(check.code == 1 && check.text().contains(NETPLUGIN), "check says {} {}", check.code, check.text());
     c.lab.push("w1", &good, NETPLUGIN, 0o644)?;
@@ -124,7 +127,7 @@ fn agent_down(c: &Cluster) -> Result<()> {
     })?;
     ensure!(c.ran_since("w1", runs)? == pairs(&["nginx"]), "ran {:?}", c.ran_since("w1", runs)?);
     presence(c, "w1", "agent-down")?;
-    ensure!(said()? == before + 1, "told {} times", said()? - before);
+    ensure!(said()? == before + 1, "{} notices", said()? - before);
     revive(c, "w1")?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
@@ -151,7 +154,7 @@ fn missing_and_extra(c: &Cluster) -> Result<()> {
     repaired(c, "w1")?;
     ensure!(c.lab.read("w1", "/etc/systemd/system/netplugin.service")? == unit, "the unit is another");
     ensure!(c.lab.read("w1", "/etc/nginx/conf.d/mine.conf").is_err(), "the extra file is still there");
-    ensure!(c.lab.read("w1", "/etc/nginx/mine.txt")? == b"mine\n", "a file that is nobody's was touched");
+    ensure!(c.lab.read("w1", "/etc/nginx/mine.txt")? == b"mine\n", "an undeclared file was changed");
     c.lab.shell("w1", "rm /etc/nginx/mine.txt")?;
     quiet(c)
 }
@@ -247,7 +250,7 @@ fn leader_killed(c: &Cluster) -> Result<()> {
     one_verdict(c, "w1", no)
 }
 
-/// A re-setup of w1 whose leader dies when `moment` has come: another manager brings it to its end.
+/// A re-setup of w1 whose leader is killed when `moment` has come. Another manager completes it.
 fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()>) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
@@ -256,8 +259,8 @@ fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()
     wait_for("the moment to kill the leader", PATIENCE, || moment(c, runs))?;
     let (old, _) = leader(c)?;
     no_restart(c, &old)?;
-    ensure!(c.lab.kill(&old, "remoor", Signal::KILL)? > 0, "no daemon was there to kill");
-    // Only the first attempt was to be slow; the next begins after an election.
+    ensure!(c.lab.kill(&old, "remoor", Signal::KILL)? > 0, "no daemon was running");
+    // Only the first attempt is slow. The next one begins after an election.
     c.lab.shell("w1", "rm -f /run/slow-cleanup /run/slow-provision")?;
     new_leader(c, &old)?;
     repaired(c, "w1")?;
@@ -283,7 +286,7 @@ fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()
     one_verdict(c, "w1", no)
 }
 
-/// The playbook took the file that asked it to be slow, so it is asleep now.
+/// The playbook removed the file that asked it to be slow, so it is sleeping now.
 fn asleep(c: &Cluster, phase: &str) -> Option<()> {
     c.lab.shell("w1", &format!("test ! -e /run/slow-{phase} && pgrep -x sleep")).ok().map(drop)
 }
@@ -307,7 +310,7 @@ fn target_reboots(c: &Cluster) -> Result<()> {
     let no = away(c, "w1", |c| drift(c, "w1"))?;
     wait_for("the provisioning to be under way", PATIENCE, || asleep(c, "provision"))?;
     c.lab.poweroff("w1", Power::Cut)?;
-    c.wait("the failed one to be waited for", |s| {
+    c.wait("the rollout to wait for the failed node", |s| {
         let row = row(s, "w1")?;
         let waits = row["presence"] == "away" && !row["failed"].is_null() && is(row, "waiting");
         (waits && row["finding"]["verdict"]["is"] != "same").then_some(())
@@ -320,7 +323,8 @@ fn target_reboots(c: &Cluster) -> Result<()> {
     let job = last_job(c, "w1")?;
     let attempts = job["attempts"].as_array().context("attempts")?;
     ensure!(job["state"] == "done" && attempts.len() >= 2, "{job:#}");
-    // Each attempt but the last ended for want of the node, or with its leader, and none by its own fault.
+    // Each attempt but the last ended because the node or the leader was unavailable, and none
+    // failed by itself.
     let ends: Vec<String> = attempts.iter().map(|a| a["closed"].to_string()).collect();
     let (last, before) = ends.split_last().context("attempts")?;
     ensure!(before.iter().any(|end| end.contains("unreachable")) && last.contains("done"), "{job:#}");
@@ -363,8 +367,8 @@ fn minority_running(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
     c.lab.shell("w1", "rm -f /run/gone /run/twice; touch /run/slow-cleanup")?;
     let no = away(c, "w1", |c| drift(c, "w1"))? + 1;
-    wait_for("the cleanup to be under way", PATIENCE, || asleep(c, "cleanup"))?;
-    // Whoever led before may have handed it over to one that reaches w1 sooner.
+    wait_for("the cleanup to be running", PATIENCE, || asleep(c, "cleanup"))?;
+    // The former leader may have transferred the leadership to a manager that reaches w1 sooner.
     let (old, _) = leader(c)?;
     let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
     c.lab.partition(&[&[&old, "w1"], &rest])?;
@@ -374,7 +378,7 @@ fn minority_running(c: &Cluster) -> Result<()> {
     c.wait("w1 to be missed by the majority", |s| {
         (s["as_of"]["leader"] != json!(old) && row(s, "w1")?["presence"] == "away").then_some(())
     })?;
-    // The task under way may finish; nothing is begun after it.
+    // The current task may finish; nothing begins after it.
     c.lab.kill("w1", "sleep", Signal::TERM)?;
     wait_for("the run on w1 to stop", PATIENCE, || {
         c.lab.shell("w1", "tail -n1 /var/lib/remoor/runs.log").ok().filter(|line| line.ends_with("stopped"))

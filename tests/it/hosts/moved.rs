@@ -1,4 +1,5 @@
-//! A10: a node comes back with another address, and later with its old one. Meanwhile another host answers where it was.
+//! A10: a node comes back with another address, and later with its old one. Meanwhile another host
+//! answers at the old address.
 
 use super::operator::{NETPLUGIN, Story, clean, hooked, is, logins_of};
 use super::stories::away;
@@ -12,7 +13,8 @@ pub const ALL: &[Story] = &[("A10 a node comes back with another address", moved
 fn moved(c: &Cluster) -> Result<()> {
     clean(c)?;
     let home = c.lab.host("w1").ip;
-    // An ansible_host is the operator's word and would stand: this fleet leaves it to remoor where w1 is.
+    // An ansible_host is set by the operator and would not change. This fleet leaves the address of
+    // w1 to remoor.
     let own = format!("w1: {{ansible_host: {home}}}");
     c.apply(|path, text| match path {
         "inventory.yml" => {
@@ -30,12 +32,13 @@ fn moved(c: &Cluster) -> Result<()> {
 fn there_and_back(c: &Cluster, home: Ipv4Addr) -> Result<()> {
     let new = c.lab.address(77);
     comes_back(c, new, |c| another_host_answers(c, home))?;
-    // Its old address is nobody's now, and w2, which had it for a while, is still where it was.
+    // Its old address is unused now. w2, which had it for a while, still has its own address.
     ensure!(c.node("w2")?["gossip"].as_str().is_some_and(|g| g.starts_with(&c.lab.host("w2").ip.to_string())));
     comes_back(c, home, |_| Ok(()))
 }
 
-/// w1 is cut off, gets the address `ip`, and is back: entered there, called outdated, and set up for it.
+/// w1 is cut off, gets the address `ip`, and returns. It is recorded there, marked outdated, and
+/// set up for the new address.
 fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let before = c.lab.host("w1").ip;
     let runs = five::runs(&c.lab, "w1")?.len();
@@ -57,9 +60,9 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     let ran = c.ran_since("w1", runs)?;
     for phase in ["cleanup", "provision"] {
         let of = |service: &str| ran.iter().filter(|(p, s)| p == phase && s == service).count();
-        ensure!((of("etcd"), of("contiv_network")) == (1, 1), "once and as a whole: {ran:?}");
+        ensure!((of("etcd"), of("contiv_network")) == (1, 1), "once and complete: {ran:?}");
     }
-    // What runs there was given the new address, not only its file.
+    // The running process has the new address, not only its file.
     let wanted = format!("-vtep-ip {ip} -ctrl-ip {ip} ");
     let file = String::from_utf8_lossy(&c.lab.read("w1", NETPLUGIN)?).into_owned();
     ensure!(file.contains(&wanted), "{file}");
@@ -80,10 +83,11 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     })
 }
 
-/// w2 answers at the address at which w1 is entered: it is reached, and nobody logs in.
+/// w2 answers at the recorded address of w1. The host is reachable, but no manager logs in.
 fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
     let let_in = logins_of(c, "w2")?;
-    // A word for the neighbours, who may still have w1's in their tables.
+    // Announces the address to the neighbours, which may still have the MAC address of w1 in their
+    // tables.
     c.lab.shell("w2", &format!("ip addr add {old}/24 dev eth0 && (arping -q -c 2 -A -I eth0 {old} || true)"))?;
     let told = (|| {
         c.wait("its host to answer", |s| (row(s, "w1")?["presence"] == "agent-down").then_some(()))?;

@@ -1,4 +1,5 @@
-//! Drift without an absence, much output, garbage, a daemon that is down, refusals (SCENARIOS, X).
+//! Drift without an absence, large output, garbage packets, a stopped daemon, rejected orders
+//! (docs/design/scenarios.md, X).
 
 use super::operator::{HOOK_PROVISION, Story, both, clean, ends, number, phases};
 use super::stories::{away, check_interval};
@@ -131,8 +132,9 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-/// A status without what time alone changes, and without who answers and leads: elections are nobody's order. A node that
-/// misses a ping for want of a processor is suspected for a moment, which is nobody's order either.
+/// A status without what changes over time alone and without the answering and the leading manager,
+/// because elections are not caused by orders. Also without presence details: a node that misses a
+/// ping on a busy machine is suspected for a moment.
 pub fn bare(mut status: Value) -> Value {
     status["as_of"] = Value::Null;
     for node in status["nodes"].as_array_mut().into_iter().flatten() {
@@ -147,7 +149,7 @@ pub fn bare(mut status: Value) -> Value {
     status
 }
 
-/// The same without what agents and gossip say by themselves: what is left changes by entries only.
+/// The same without what agents and gossip report themselves. The rest changes only by log entries.
 fn entered(mut status: Value) -> Value {
     for node in status["nodes"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         ["presence", "presence_since", "report", "agent_version"].iter().for_each(|key| drop(node.remove(*key)));
@@ -155,8 +157,8 @@ fn entered(mut status: Value) -> Value {
     status
 }
 
-/// That the state is as `before`, and at once so but for what agents and gossip say by themselves: that may take a moment to
-/// be as it was.
+/// Checks that the state equals `before`. The part that changes only by log entries must be equal
+/// at once; reports of agents and gossip may take a moment.
 pub fn unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Result<()> {
     let mut after = bare(ask()?);
     let (was, is) = (entered(before.clone()), entered(after.clone()));
@@ -165,7 +167,7 @@ pub fn unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Resu
         after = bare(ask().ok()?);
         (after == *before).then_some(())
     });
-    // The difference is the root of it, which the last lines of a log tell.
+    // The difference is the root cause, which the last lines of a log show.
     ensure!(same.is_ok(), "changed {}", difference(before, &after));
     Ok(())
 }
@@ -184,7 +186,8 @@ fn difference(a: &Value, b: &Value) -> String {
     }
 }
 
-/// Until nothing changes by itself for longer than an agent's interval: what the story before left to be looked at, was.
+/// Waits until nothing changes for longer than an agent's interval, so that all examinations of the
+/// story before are done.
 fn at_rest(c: &Cluster) -> Result<()> {
     let mut last = (bare(c.status()?), Instant::now());
     c.wait("the fleet to be at rest", |status| {
@@ -234,12 +237,12 @@ fn refusals(c: &Cluster) -> Result<()> {
         refused(4, "commission w2 nobody")
     })?;
     c.verdict("w2", no)?;
-    // While a job is open: it goes on as if nobody had asked.
+    // While a job is open: it continues as if no order had been given.
     c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
     c.lab.push("w1", b"", HOLD, 0o644)?;
     ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
-    // Its agent sees the cleaned host and says so, whoever is refused what.
+    // The agent reports the cleaned host, independently of rejected orders.
     at_rest(c)?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;

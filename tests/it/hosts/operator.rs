@@ -1,7 +1,8 @@
-//! Stories about what an operator orders, and about what nobody should be able to do: queues, refusals, host keys, noise.
+//! Stories about orders of an operator and about what must be impossible: queues, rejected orders,
+//! host keys, noise.
 //!
-//! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave, so that no story needs
-//! a generation of its own.
+//! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave,
+//! so that no story needs its own generation.
 
 use super::noise::{bare, unchanged};
 pub use super::steps::{NETPLUGIN, both, clean, drift, ends, is, logins_of, number, one_verdict, phases, repaired};
@@ -31,14 +32,14 @@ pub const ALL: &[Story] = &[
 
 pub const HOOK_CLEANUP: &str = "/root/hook-cleanup";
 pub const HOOK_PROVISION: &str = "/root/hook-provision";
-/// What the test asks of the playbook after it wrote [`NETPLUGIN`].
+/// A script that the playbook runs after it wrote [`NETPLUGIN`].
 pub const HOOK_WRITTEN: &str = "/root/hook-written";
 const HOOK_CHECK: &str = "/root/hook-check";
 
-/// What an agent was told to look at.
+/// The checks and files that an agent was sent.
 pub const MANIFEST: &str = "/var/lib/remoor/manifest.json";
 
-/// The leader stories' fleet with the hooks.
+/// The fleet of the leader stories with the hooks.
 pub fn hooked(path: &str, text: String) -> String {
     let text = super::leader::fleet(path, text);
     let before = |text: String, task: &str, hook: &str| {
@@ -66,7 +67,7 @@ pub fn hooked(path: &str, text: String) -> String {
     }
 }
 
-/// [`hooked`] with other words in the `limits`.
+/// [`hooked`] with other values in the `limits`.
 pub fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
     let change: Vec<(String, String)> = change.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
     move |path, text| {
@@ -92,7 +93,7 @@ fn all_managers_down(c: &Cluster) -> Result<()> {
     let stopped = now_ms()?;
     drift(c, "w1")?;
     c.lab.reboot("w1", Power::Cut)?;
-    ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was there to kill");
+    ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was running");
     for host in five::MASTERS {
         c.lab.shell(host, "systemctl start remoor")?;
     }
@@ -173,14 +174,14 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     };
     check(c)?;
     ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
-    // Nothing of the configuration is told to it any more.
+    // It is not sent any configuration any more.
     wait_for("w2's agent to have forgotten its services", PATIENCE, || {
         let told: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
         told["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
     let no = away(c, "w2", |_| Ok(()))?;
     let verdict = c.verdict("w2", no)?;
-    // Nothing is expected of it any more, and nothing was sent to be looked at.
+    // Nothing is expected of it any more, and no checks were sent to it.
     ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "report", "{verdict:#}");
     ensure!(verdict["checks"] == serde_json::json!([0, 0, 0]), "{verdict:#}");
     let list: Value = serde_json::from_str(&c.on("m2", &["inventory", "--list"])?)?;
@@ -224,7 +225,7 @@ fn another_host_key(c: &Cluster) -> Result<()> {
     ensure!(said.contains("host key"), "{said}");
     ends(c, "m1", 4, &["trust-key", "w1", "SHA256:0000000000000000000000000000000000000000000"])?;
     ensure!(is(&c.node("w1")?, "host-key-changed"), "another fingerprint was trusted");
-    ensure!(logins_of(c, "w1")? == logins, "somebody logged in to a host with another key");
+    ensure!(logins_of(c, "w1")? == logins, "there was a login on a host with another key");
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
     ends(c, "m1", 0, &["trust-key", "w1", &print_now])?;
     let verdict = c.verdict("w1", no)?;
@@ -237,7 +238,8 @@ fn another_host_key(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-/// A sixth host on the network calls itself w1. It has the gossip key and a certificate, but of w2.
+/// A sixth host on the network claims to be w1. It has the gossip key and a certificate, but that
+/// of w2.
 fn impostor(c: &Cluster) -> Result<()> {
     let dir = tempfile::tempdir()?;
     for name in ["identity.json", "node.json", "node.key", "credentials.json", "peers.json"] {
@@ -251,7 +253,8 @@ fn impostor(c: &Cluster) -> Result<()> {
         ensure!(before.contains(was), "no {was} in {name}: {before}");
         std::fs::write(&path, before.replace(was, is))?;
     }
-    // It learns a little later which generation it was set up with, and tells of its files at its next look.
+    // A little later it learns which generation it was set up with, and reports its files at its
+    // next examination.
     let before = c.wait("w1's agent to know its generation and to have looked", |s| {
         let row = row(s, "w1")?;
         let (root, told) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);
@@ -262,7 +265,7 @@ fn impostor(c: &Cluster) -> Result<()> {
     let mut command = c.lab.op_command(&[text(&remoor), "agent", "--dir", text(dir.path()), "--socket", text(&socket)]);
     let file = std::fs::File::create(&log)?;
     let mut impostor = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
-    let told = crate::lab::wait_for("the impostor to be refused", crate::lab::cluster::PATIENCE, || {
+    let told = crate::lab::wait_for("the impostor to be rejected", crate::lab::cluster::PATIENCE, || {
         five::MASTERS.iter().find_map(|host| {
             let log = c.lab.shell(host, "journalctl -u remoor --no-pager -n 400").ok()?;
             log.lines().find(|l| l.contains("gossips as w1 without its key")).map(str::to_owned)
@@ -297,7 +300,9 @@ fn hanging_check(c: &Cluster) -> Result<()> {
     let told: Value = serde_json::from_str(&c.run("m1", &["check", "w1", "-o", "json"])?.text())?;
     let passed = told["checks"].as_array().map(|all| all.iter().filter(|k| k["state"] == "pass").count());
     ensure!(passed > Some(10), "the other checks have no results: {told:#}");
-    c.wait("the alert", |s| s["warnings"].to_string().contains("w1: twice unknown").then_some(()))?;
+    c.wait("the alert", |s| {
+        s["warnings"].to_string().contains("w1: two examinations in a row were inconclusive").then_some(())
+    })?;
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
     c.lab.shell("w1", &format!("rm {HOOK_CHECK}"))?;
     crate::lab::wait_for("the hung checks to be gone", crate::lab::cluster::PATIENCE, || {

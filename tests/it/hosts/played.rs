@@ -1,6 +1,7 @@
-//! `remoor play` from outside on two real hosts, one of them without Python: services and packages for real, a check that
-//! predicts them, a second run that changes nothing; and what is in the way there: a full disk, a sudo that wants a password.
-//! Then a master's half of the shipped playbooks there and back, which the story of a worker leaves out.
+//! `remoor play` from outside on two real hosts, one of them without Python: real services and
+//! packages, a check that predicts the changes, a second run that changes nothing, and obstacles: a
+//! full disk, a sudo that wants a password. Then the shipped playbooks of a master forth and back,
+//! which the story of a worker leaves out.
 
 use super::inverse::TREE;
 use crate::lab::{Lab, five};
@@ -91,7 +92,7 @@ impl Stage {
         Ok((out.status.code().context("a code")?, said))
     }
 
-    /// Host and name of what changed, or would; handlers among them.
+    /// Host and name of what changed or would change, including handlers.
     fn changed(&self, args: &[&str]) -> Result<BTreeSet<String>> {
         let (code, said) = self.play(&[args, &["-o", "json"]].concat())?;
         ensure!(code == 0, "{args:?} ended with {code}: {said}");
@@ -122,11 +123,11 @@ fn predicted(s: &Stage) -> Result<()> {
     let check = s.changed(&[&word("word=first")[..], &["--check"]].concat())?;
     ensure!(before == (s.tree("p1")?, s.tree("p2")?), "the check changed something");
     let tasks = ["no package", "program", "configuration", "unit", "reload", "service", "another", "line", "restart"];
-    // A reload of systemd tells no change, as with Ansible.
+    // A reload of systemd reports no change, as in Ansible.
     let wanted = |names: &[&str]| -> BTreeSet<String> {
         HOSTS.iter().flat_map(|h| names.iter().filter(|n| **n != "reload").map(move |n| format!("{h} {n}"))).collect()
     };
-    ensure!(check == wanted(&tasks), "the check told {check:#?}");
+    ensure!(check == wanted(&tasks), "the check reported {check:#?}");
     let first = s.changed(&word("word=first"))?;
     ensure!(check == first, "check and run differ: {:#?}", check.symmetric_difference(&first));
     let second = s.changed(&word("word=first"))?;
@@ -147,7 +148,8 @@ fn predicted(s: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Accounts for real, on the host without Python: made, found as they are, changed in one thing, taken away.
+/// Real accounts on the host without Python: created, found unchanged, changed in one property,
+/// removed.
 fn accounts(s: &Stage) -> Result<()> {
     s.write("crew.yml", CREW)?;
     s.write("ashore.yml", ASHORE)?;

@@ -1,5 +1,6 @@
-//! A25a: the power comes back everywhere at once, and every node has drifted. Nothing is set up again before somebody says
-//! so; then one after the other, and etcd, which is watched from outside, never loses its quorum.
+//! A25a: power returns on all hosts at once, and every node has drifted. Nothing is set up before
+//! an operator resumes. Then the nodes are set up one after the other. etcd, which is watched from
+//! outside, never loses its quorum.
 
 use super::operator::{Story, clean, ends, hooked, is, limits, number, phases};
 use super::steps::jobs;
@@ -15,29 +16,30 @@ use std::time::{Duration, Instant};
 
 pub const ALL: &[Story] = &[("A25a power comes back with drift everywhere", power_back)];
 
-/// A leader is there so long after the second manager at the latest.
+/// The maximum time from the start of the second manager until there is a leader.
 const LEADER: Duration = Duration::from_secs(30);
-/// An election of etcd takes about a second; beyond this it has no quorum.
+/// An election of etcd takes about a second. Beyond this time it has no quorum.
 const NO_LEADER: Duration = Duration::from_secs(15);
 
-/// One member's answer: None if it does not answer at all, else whether it sees a quorum.
+/// The answer of one member. None: it does not answer at all. Otherwise whether it sees a quorum.
 fn health(member: Ipv4Addr) -> Option<bool> {
     let limit = Duration::from_secs(3);
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((member, 2379)), limit).ok()?;
     stream.set_read_timeout(Some(limit)).ok()?;
     stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
-    // Without a quorum it may take longer to say so than anybody waits; it is up all the same.
+    // Without a quorum the answer may take longer than this timeout. The member is up nevertheless.
     let _ = stream.take(4096).read_to_string(&mut answer);
     Some(answer.contains("\"health\":\"true\""))
 }
 
-/// What was seen of etcd: the fewest members that answered at a time, and the longest time in which none saw a quorum.
+/// Observations of etcd: the fewest members that answered at a time, and the longest time in which
+/// no member saw a quorum.
 #[derive(Debug)]
 struct Watched {
     rounds: usize,
     fewest: usize,
-    /// How often not all three answered: none at all would mean that nothing was watched.
+    /// How often not all three answered. Zero would mean that nothing was observed.
     short: usize,
     longest_without: Duration,
 }
@@ -72,11 +74,12 @@ fn everywhere(each: impl Fn(&'static str) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let each = &each;
         let all: Vec<_> = five::HOSTS.map(|host| scope.spawn(move || each(host))).into();
-        all.into_iter().try_for_each(|one| one.join().expect("nobody panics"))
+        all.into_iter().try_for_each(|one| one.join().expect("no thread panics"))
     })
 }
 
-/// Off, changed while off, and on again; when each manager was on, and when there was a leader.
+/// Switches all hosts off, changes them, and switches them on again. Checks that there is a leader
+/// soon after the second manager is on.
 fn power_cycle(c: &Cluster) -> Result<()> {
     everywhere(|host| c.lab.poweroff(host, Power::Cut))?;
     for host in five::HOSTS {
@@ -93,13 +96,13 @@ fn power_cycle(c: &Cluster) -> Result<()> {
         everywhere(|host| {
             c.lab.poweron(host)?;
             if five::MASTERS.contains(&host) {
-                on.lock().expect("nobody panics").push(Instant::now());
+                on.lock().expect("no thread panics").push(Instant::now());
             }
             Ok(())
         })?;
-        leader.join().expect("nobody panics")
+        leader.join().expect("no thread panics")
     })?;
-    let second = on.into_inner().expect("nobody panics")[1];
+    let second = on.into_inner().expect("no thread panics")[1];
     let took = led.saturating_duration_since(second);
     ensure!(took <= LEADER, "a leader {took:?} after the second manager");
     Ok(())
@@ -119,11 +122,11 @@ fn told(c: &Cluster) -> Result<()> {
         let watched = scope.spawn(|| c.lab.in_net(|| watch(&members, &stop)));
         let told = resumed(c, &before, &runs);
         stop.store(true, Ordering::SeqCst);
-        (told, watched.join().expect("nobody panics"))
+        (told, watched.join().expect("no thread panics"))
     });
     told?;
     let seen = seen?;
-    ensure!(seen.rounds > 50 && seen.short > 0, "that was no watch: {seen:?}");
+    ensure!(seen.rounds > 50 && seen.short > 0, "etcd was not observed: {seen:?}");
     ensure!(seen.fewest >= 2 && seen.longest_without < NO_LEADER, "etcd lost its quorum: {seen:?}");
     Ok(())
 }
@@ -139,7 +142,7 @@ fn resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
         let verdict = c.verdict(host, no)?;
         ensure!(verdict["cause"] == "reboot" && verdict["verdict"]["is"] == "drifted", "{host}: {verdict:#}");
     }
-    let open = c.wait("all five to wait for somebody", |s| {
+    let open = c.wait("all five to wait for an operator", |s| {
         let nodes = s["nodes"].as_array()?;
         (!s["breaker"].is_null() && nodes.iter().all(waits)).then(|| s.clone())
     })?;
@@ -171,7 +174,8 @@ fn resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
     one_after_the_other(&jobs(c)?.into_iter().filter(|j| j["id"].as_u64() > Some(last)).collect::<Vec<_>>())
 }
 
-/// By the journal's own clock: no attempt began before the one before it was closed, so never two of a group either.
+/// By the journal's own clock: no attempt began before the one before it was closed, so never two
+/// of a group either.
 fn one_after_the_other(jobs: &[Value]) -> Result<()> {
     ensure!(jobs.len() == five::HOSTS.len(), "{} jobs", jobs.len());
     let mut spans = Vec::new();

@@ -1,4 +1,5 @@
-//! Stories about single links: a node that some managers don't reach over SSH while gossip finds its way around.
+//! Stories about single links: some managers can't reach a node over SSH while gossip finds another
+//! route.
 
 use super::operator::{hooked, limits};
 use super::roles::then_back;
@@ -18,7 +19,7 @@ fn repairing(path: &str, text: String) -> String {
     limits(&[(GROUP, &format!("{GROUP}    policy: {{live: check}}\n"))])(path, text)
 }
 
-/// The managers that are said not to reach w1.
+/// The managers that are reported as not reaching w1.
 fn missed_by(status: &Value) -> Option<Vec<&str>> {
     row(status, "w1")?["unreachable_from"].as_array()?.iter().map(Value::as_str).collect()
 }
@@ -32,7 +33,7 @@ fn says(row: &Value, is: &str, why: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(said))
 }
 
-/// For a while w1 is alive, nothing is run on it, and it has no absence and no failure.
+/// Checks for a while that w1 is alive, nothing runs on it, and it has no absence and no failure.
 fn stays(c: &Cluster, absences: &Value, runs: usize) -> Result<()> {
     let ends = Instant::now() + Duration::from_secs(if long() { 180 } else { 15 });
     while Instant::now() < ends {
@@ -49,15 +50,15 @@ fn drift(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop)
 }
 
-/// Who ran the attempts on w1 that were opened after this entry of the log, oldest first. The journal shows the last ones
-/// only, so they can't be counted.
+/// The managers that ran the attempts on w1 opened after this log entry, oldest first. They can't
+/// be counted, because the journal shows only the last ones.
 fn runners(c: &Cluster, after: u64) -> Result<Vec<String>> {
     let items = c.history("w1")?;
     let opened = items.iter().filter(|i| i["what"] == "attempt-opened" && i["index"].as_u64() > Some(after));
     opened.map(|i| i["runner"].as_str().map(str::to_owned).context("a runner")).collect()
 }
 
-/// The last entry that the journal of w1 shows.
+/// The last log entry that the journal of w1 shows.
 fn last_entry(c: &Cluster) -> Result<u64> {
     Ok(c.history("w1")?.iter().filter_map(|i| i["index"].as_u64()).max().unwrap_or(0))
 }
@@ -90,10 +91,10 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     ensure!(told.contains(&format!("unreachable-from: {old} since")), "{told}");
     ensure!(!c.node("w1")?["unreachable_since"][&old].is_null(), "since when?");
     stays(c, &absences, runs)?;
-    ensure!(c.leader()? == old, "leadership was passed on for nothing");
+    ensure!(c.leader()? == old, "the leadership was transferred without need");
     let check = c.run(other, &["check", "w1"])?;
     ensure!(check.code == 0, "check: {} {}", check.code, String::from_utf8_lossy(&check.stderr));
-    // What gossip brings is repaired, and nobody orders it.
+    // Drift that gossip reports is repaired without an order.
     c.apply(repairing)?;
     drift(c)?;
     repaired(c, runs)?;
@@ -104,7 +105,7 @@ fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     ensure!(c.lab.read("w1", "/etc/default/netplugin")? == good, "the file is not as it was provisioned");
     ensure!(c.node("w1")?["absences"] == absences, "an absence");
 
-    // No manager has a way; w2 carries the gossip.
+    // No manager can reach it; w2 forwards the gossip.
     let runs = five::runs(&c.lab, "w1")?.len();
     five::MASTERS.iter().try_for_each(|m| c.lab.block(m, "w1"))?;
     c.wait("all managers to miss w1", |s| (missed_by(s)?.len() == 3).then_some(()))?;

@@ -1,4 +1,5 @@
-//! Stories about what a node is to be: the wrong role's services on a worker (A13), another group while it is away (A20).
+//! Stories about the desired state of a node: services of the wrong role on a worker (A13), another
+//! group while it is away (A20).
 
 use super::operator::{Story, clean, ends, hooked, number, phases, repaired};
 use super::steps::jobs_of;
@@ -12,7 +13,7 @@ use std::path::Path;
 pub const ALL: &[Story] =
     &[("A13 the services of the other role", wrong_role), ("A20 another group while away", moved_while_away)];
 
-/// Tells `story` under another fleet, and puts the usual one back whatever came of it.
+/// Runs `story` with another fleet, and restores the usual one whatever the result.
 pub fn under(
     c: &Cluster,
     fleet: impl FnMut(&str, String) -> String,
@@ -21,7 +22,7 @@ pub fn under(
     then_back(c, |c| c.apply(fleet).and_then(|()| story(c)))
 }
 
-/// Tells a story that applies fleets of its own, and puts the usual one back whatever came of it.
+/// Runs a story that applies its own fleets, and restores the usual one whatever the result.
 pub fn then_back(c: &Cluster, story: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let told = story(c);
     let back = c.apply(hooked);
@@ -37,7 +38,7 @@ fn members(c: &Cluster) -> Result<Vec<String>> {
     Ok(c.lab.shell("m1", LISTED)?.lines().map(str::to_owned).collect())
 }
 
-/// Somebody took w1 for a master: the units and files of m1, with its own name and addresses.
+/// Makes w1 a master by mistake: the units and files of m1, with the name and addresses of w1.
 fn make_it_a_master(c: &Cluster) -> Result<()> {
     let (m1, w1) = (c.lab.host("m1").ip.to_string(), c.lab.host("w1").ip.to_string());
     let env = String::from_utf8(c.lab.read("m1", "/etc/etcd-contiv.env")?)?;
@@ -160,7 +161,7 @@ const EDGE_DOWN: &str = "- hosts: all
 ";
 const CLEANED_AS: &str = "/root/cleaned-as";
 
-/// The usual fleet, and its cleanup says with which variables it ran.
+/// The usual fleet, whose cleanup also logs the variables with which it ran.
 fn telling(path: &str, text: String) -> String {
     let text = hooked(path, text);
     let log = "nginx\" >> /var/log/remoor-runs.log\n";
@@ -176,7 +177,7 @@ fn telling(path: &str, text: String) -> String {
     }
 }
 
-/// The fleet in which w2 is of another group, with other services, playbooks and variables.
+/// The fleet in which w2 is in another group, with other services, playbooks and variables.
 fn apply_moved(c: &Cluster) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let w2 = format!("        w2: {{ansible_host: {}}}\n", c.lab.host("w2").ip);
@@ -214,7 +215,7 @@ fn moved_while_away(c: &Cluster) -> Result<()> {
         ends(c, "m1", 0, &["update", "w2"])?;
         moved(c)
     })?;
-    // It is a worker again, and the services of the edge are gone.
+    // It is a worker again, and the services of the edge group are gone.
     ends(c, "m1", 0, &["update", "w2"])?;
     clean(c)?;
     ensure!(c.lab.read("w2", "/etc/edge.conf").is_err(), "/etc/edge.conf is still there");

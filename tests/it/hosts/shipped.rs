@@ -1,5 +1,5 @@
-//! The checks that are shipped for what no playbook sets up (sshd, chrony, what is true on every node), on a real host: all
-//! pass, one thing of each is broken, the alerts name that, and nothing is run.
+//! The shipped checks for services that no playbook sets up (sshd, chrony, the base of every node),
+//! on a real host. All pass. Then one item of each is broken, the alerts name it, and nothing runs.
 
 use super::operator::{Story, clean, ends, hooked};
 use super::roles::under;
@@ -10,8 +10,9 @@ use serde_json::Value;
 
 pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", shipped)];
 
-/// A host may not set the clock, which is this machine's, so chronyd is told to leave it alone, and to follow its own. Debian's
-/// own unit would be passed over without the right to set it.
+/// A host must not set the clock, which is that of this machine. So chronyd runs with the option
+/// not to set it, and follows its own clock. Debian's own unit would be skipped without the
+/// permission to set the clock.
 pub const CHRONY: &str = "[Unit]
 Description=chronyd that leaves the clock alone
 [Service]
@@ -23,7 +24,7 @@ pub const UNIT: &str = "/etc/systemd/system/chrony.service";
 const OWN_CLOCK: &str = "/etc/chrony/conf.d/lab.conf";
 const RESOLV: &str = "/etc/resolv.conf";
 
-/// What each of the three is to tell of its part of [`broken`].
+/// What each of the three services must report about its part of [`broken`].
 const AMISS: [&str; 7] = [
     "base: file:/etc/shadow mode: ",
     "chrony: command:offset exit-status: ",
@@ -34,14 +35,14 @@ const AMISS: [&str; 7] = [
     "sshd: command:config stdout: ",
 ];
 
-/// The usual fleet, whose workers have the three too.
+/// The usual fleet, whose workers have the three services too.
 fn watching(path: &str, text: String) -> String {
     const GROUP: &str = "\n  service-worker:\n";
     const RETRY: &str = ", retry: {count: 3, delay: 2s}";
     let text = hooked(path, text);
     match path {
         "remoor.yml" => {
-            // How full this machine is, is no business of the story.
+            // The disk usage of this machine does not matter to the story.
             let vars = format!("{GROUP}    vars: {{base_timezone: Etc/UTC, base_usage_max: 101}}\n");
             five::watching(&text, &["service-worker"]).replacen(GROUP, &vars, 1)
         }
@@ -56,9 +57,9 @@ fn watching(path: &str, text: String) -> String {
 fn shipped(c: &Cluster) -> Result<()> {
     c.lab.push("w1", CHRONY.as_bytes(), UNIT, 0o644)?;
     c.lab.push("w1", b"local stratum 10\n", OWN_CLOCK, 0o644)?;
-    // The hosts have none; whom it names is who would be asked without it.
+    // The hosts have no DNS server. This entry names the server that would be queried otherwise.
     c.lab.push("w1", b"nameserver 127.0.0.1\n", RESOLV, 0o644)?;
-    // What other stories left failed is not this one's either.
+    // Units that failed in other stories do not matter here.
     c.lab.shell("w1", "systemctl daemon-reload; systemctl enable --now chrony 2>&1; systemctl reset-failed")?;
     under(c, watching, told)?;
     ends(c, "m1", 0, &["update", "w1"])?;
@@ -75,7 +76,7 @@ fn told(c: &Cluster) -> Result<()> {
     };
     let (before, runs) = (pids()?, five::runs(&c.lab, "w1")?.len());
     ensure!(before.iter().all(|pid| *pid > 0), "sshd and chronyd are to run: {before:?}");
-    // A whole re-setup, which takes nothing of the three down.
+    // A complete re-setup, which stops none of the three.
     ends(c, "m1", 0, &["update", "w1"])?;
     let ran = c.ran_since("w1", runs)?;
     ensure!(ran.len() == 6 && ran.iter().all(|(_, service)| !five::WATCHED.contains(&service.as_str())), "{ran:?}");
@@ -106,7 +107,7 @@ fn told(c: &Cluster) -> Result<()> {
     let why = ends(c, "m1", 0, &["why", "w1"])?.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(AMISS.iter().all(|amiss| why.contains(amiss.trim_end())), "{why}");
     ensure!(amiss(&asked(c, 1)?) == AMISS, "{:#?}", amiss(&asked(c, 1)?));
-    // By hand neither: there is nothing that could be set up.
+    // An order can't set them up either: they have no playbooks.
     let said = ends(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
     ensure!(said.contains("only looked at"), "{said}");
     ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
@@ -121,7 +122,8 @@ fn told(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One thing of each: sshd could not be started again, though it runs; nobody looks after the clock; all may read the passwords.
+/// One fault in each: sshd runs but could not start again; nothing adjusts the clock; all users may
+/// read the password hashes.
 fn broken(c: &Cluster) -> Result<()> {
     let script = "cp -p /etc/ssh/sshd_config /root/ && sed -i 's/^UsePAM yes/UsePAM yex/' /etc/ssh/sshd_config && \
                   ! cmp -s /root/sshd_config /etc/ssh/sshd_config && ! /usr/sbin/sshd -t 2>/dev/null && \
@@ -129,7 +131,7 @@ fn broken(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", script).map(drop)
 }
 
-/// What `remoor check w1` finds, and that it ends with `code`.
+/// The findings of `remoor check w1`, which must end with `code`.
 fn asked(c: &Cluster, code: i32) -> Result<Vec<Value>> {
     let output = c.run("m1", &["check", "w1", "-o", "json"])?;
     ensure!(output.code == code, "check ended with {}, not {code}: {}", output.code, output.text());
@@ -137,7 +139,7 @@ fn asked(c: &Cluster, code: i32) -> Result<Vec<Value>> {
     Ok(found["checks"].as_array().context("checks")?.clone())
 }
 
-/// What does not pass and asks for something, as [`AMISS`] has it.
+/// The failed checks that require an action, in the form of [`AMISS`].
 fn amiss(checks: &[Value]) -> Vec<String> {
     let text = |k: &Value, key: &str| k[key].as_str().unwrap_or_default().to_owned();
     let bad = |k: &&Value| matches!(k["state"].as_str(), Some("fail" | "unknown")) && k["on_fail"] != "none";

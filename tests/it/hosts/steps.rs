@@ -1,5 +1,6 @@
-//! Steps that several stories take: orders with their exit codes, what a row says, killing and reviving daemons, leaders, jobs.
-//! Each waits for what it is about as long as anything here may take. Tells no story itself.
+//! Steps that several stories share: orders with their exit codes, conditions of a status row,
+//! killing and reviving daemons, leaders, jobs. Each step waits for its result up to the general
+//! time limit. Contains no story.
 
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::{Output, five};
@@ -20,7 +21,7 @@ pub fn is(row: &Value, condition: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
 }
 
-/// How many absences a host had so far; the number of its last one.
+/// The number of absences of a host so far, which is the number of its last one.
 pub fn absences(c: &Cluster, host: &str) -> Result<u64> {
     number(&c.node(host)?, "absences")
 }
@@ -29,7 +30,7 @@ pub fn presence(c: &Cluster, host: &str, wanted: &str) -> Result<()> {
     c.wait(&format!("{host} to be {wanted}"), |s| (row(s, host)?["presence"] == wanted).then_some(()))
 }
 
-/// Until nothing is open, and everybody is as desired: where each story begins and ends.
+/// Waits until nothing is open and every node is as desired: each story begins and ends so.
 pub fn clean(c: &Cluster) -> Result<()> {
     c.wait_quiet()
 }
@@ -41,24 +42,24 @@ pub fn repaired(c: &Cluster, host: &str) -> Result<()> {
     })
 }
 
-/// That absence `no` was the last one of the host, and has one verdict.
+/// Checks that absence `no` was the last one of the host, and has one verdict.
 pub fn one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
     let (verdicts, last) = (c.verdicts(host)?.into_iter().filter(|f| f["absence"] == no).count(), absences(c, host)?);
     ensure!(verdicts == 1 && last == no, "{host}: {verdicts} verdicts on absence {no}, and {last} absences");
     Ok(())
 }
 
-/// Logins that the host's sshd let in, ever: some, or its log tells of none.
+/// The number of logins that the host's sshd ever accepted. An error if its log shows none at all.
 pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
     let log = c.lab.shell(host, "journalctl -t sshd -t sshd-session --no-pager -o cat")?;
     let logins = log.lines().filter(|line| line.starts_with("Accepted")).count();
-    ensure!(logins > 0, "{host}'s sshd tells of no login at all");
+    ensure!(logins > 0, "{host}'s sshd logged no login at all");
     Ok(logins)
 }
 
 // --- orders -------------------------------------------------------------------------------------------------------------
 
-/// `remoor` must end with this code; what it said on both channels.
+/// Runs `remoor`, which must end with this code. Returns its output on both channels.
 pub fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
     let output = c.order(host, argv)?;
     let said = both(&output);
@@ -86,7 +87,7 @@ pub fn last_job(c: &Cluster, host: &str) -> Result<Value> {
     jobs_of(c, host)?.pop().with_context(|| format!("no job of {host}"))
 }
 
-/// The phases of one service among what ran, in order.
+/// The phases of one service in `ran`, in order.
 pub fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
     ran.iter().filter(|(_, s)| s == service).map(|(phase, _)| phase.clone()).collect()
 }
@@ -100,14 +101,14 @@ pub fn drift(c: &Cluster, host: &str) -> Result<()> {
 
 const NO_RESTART: &str = "/run/systemd/system/remoor.service.d";
 
-/// Kills the daemon as hard as it gets; nothing starts it again before [`revive`].
+/// Kills the daemon with SIGKILL; nothing starts it again before [`revive`].
 pub fn kill_daemon(c: &Cluster, host: &str) -> Result<()> {
     no_restart(c, host)?;
-    ensure!(c.lab.kill(host, "remoor", Signal::KILL)? > 0, "no daemon was there to kill on {host}");
+    ensure!(c.lab.kill(host, "remoor", Signal::KILL)? > 0, "no daemon was running on {host}");
     Ok(())
 }
 
-/// Whatever ends the daemon from now on, systemd leaves it so.
+/// Whatever ends the daemon from now on, systemd does not restart it.
 pub fn no_restart(c: &Cluster, host: &str) -> Result<()> {
     let script = format!(
         "mkdir -p {NO_RESTART} && printf '[Service]\\nRestart=no\\n' > {NO_RESTART}/no.conf && systemctl daemon-reload"
@@ -115,7 +116,7 @@ pub fn no_restart(c: &Cluster, host: &str) -> Result<()> {
     c.lab.shell(host, &script).map(drop)
 }
 
-/// Starts a daemon that was killed or stopped; systemd looks after it again.
+/// Starts a daemon that was killed or stopped; systemd supervises it again.
 pub fn revive(c: &Cluster, host: &str) -> Result<()> {
     let script = format!(
         "rm -rf {NO_RESTART}; systemctl daemon-reload; systemctl reset-failed remoor 2>/dev/null; systemctl start remoor"
@@ -125,7 +126,7 @@ pub fn revive(c: &Cluster, host: &str) -> Result<()> {
 
 // --- leaders ------------------------------------------------------------------------------------------------------------
 
-/// The leader, and a manager that is none.
+/// The leader, and a manager that does not lead.
 pub fn leader(c: &Cluster) -> Result<(String, &'static str)> {
     let leader = c.leader()?;
     let other = five::MASTERS.into_iter().find(|m| *m != leader).context("another manager")?;

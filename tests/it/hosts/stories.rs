@@ -16,18 +16,20 @@ pub const ALL: &[Story] = &[
     ("A08 the agent is stopped gracefully", agent_stopped),
 ];
 
-/// So many absences as the stories make would be flapping, and open the breaker; with the durations of production, too.
+/// The stories cause so many absences that they would count as flapping and trip the breaker, also
+/// with the durations of production.
 const LENIENT: &str = "breaker-min: 6, flap-count: 50";
-/// The services of a host are up long before it has settled, on a slow machine that boots all five at once, too.
+/// The services of a host are up long before the settle time ends, also on a slow machine that
+/// boots all five hosts at once.
 const QUICK: &str = "settle: 40s, leader-grace: 2s, probe: 3s, check-interval: 5s, rejoin: 5s, retry: [2s, 3s, 5s]";
 
-/// How often the agents look over their hosts in the stories' fleet.
+/// The interval of the agents' examinations in the stories' fleet.
 pub fn check_interval() -> std::time::Duration {
     std::time::Duration::from_secs(if long() { 60 } else { 5 })
 }
 
-/// The fleet with the durations of CI: nothing that decides is changed, only how long it waits. `REMOOR_LONG` leaves the
-/// durations as they are by default.
+/// The fleet with the durations of CI: only waiting times differ, no decision. `REMOOR_LONG` keeps
+/// the default durations.
 pub fn quick(path: &str, text: String) -> String {
     match path {
         "remoor.yml" if long() => format!("{text}\nlimits: {{{LENIENT}}}\n"),
@@ -36,7 +38,8 @@ pub fn quick(path: &str, text: String) -> String {
     }
 }
 
-/// Cuts a host off, waits until it is missed, lets `meanwhile` happen on its console, heals. Gives the absence's number.
+/// Cuts a host off, waits until it is missed, calls `meanwhile` on its console, and heals the
+/// network. Returns the number of the absence.
 pub fn away(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
     let before = c.node(host)?["absences"].as_u64().context("a number of absences")?;
     c.lab.cut(host)?;
@@ -97,7 +100,7 @@ fn network_loss_and_drift(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One service takes its time to come up, as services do: until it is there, w1 settles and nothing is concluded.
+/// One service starts slowly. Until it is up, w1 settles and no verdict is made.
 fn reboot(c: &Cluster) -> Result<()> {
     const DIR: &str = "/etc/systemd/system/netplugin.service.d";
     const LATE: &str = "[Service]\\nExecStartPre=/bin/sh -c \"until [ -e /run/go ]; do sleep 0.2; done\"\\n";
@@ -123,7 +126,7 @@ fn agent_killed(c: &Cluster) -> Result<()> {
     let (runs, before) = (five::runs(&c.lab, "w2")?.len(), pids(c, "w2")?);
     let row = c.node("w2")?;
     let (no, faults) = (row["absences"].as_u64().context("a number")? + 1, row["agent_faults"].as_u64().unwrap_or(0));
-    ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was there to kill");
+    ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was running");
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
     ensure!(verdict["evidence"].to_string().contains("(before: ended by signal KILL)"), "{verdict:#}");

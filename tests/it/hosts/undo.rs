@@ -1,4 +1,4 @@
-//! Stories about taking orders back: undo, cancel, calling off what is queued, and asking beforehand.
+//! Stories about cancelled orders: undo, cancel, removal from the queue, and dry runs.
 
 use super::operator::{HOOK_PROVISION, NETPLUGIN, Story, clean, ends};
 use super::steps::jobs_of;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 pub const ALL: &[Story] = &[
-    ("A20 what is queued is called off", called_off),
+    ("A20 a queued request is cancelled", called_off),
     ("A22 an attempt is undone", undone),
-    ("A22 a cancelled task is let finish", cancelled),
-    ("X3 one bad node refuses the batch", batch),
+    ("A22 a cancelled task may finish", cancelled),
+    ("X3 one invalid node rejects the batch", batch),
 ];
 
 fn undone(c: &Cluster) -> Result<()> {
@@ -29,7 +29,7 @@ fn undone(c: &Cluster) -> Result<()> {
     ends(c, "m1", 0, &["undo", &attempt])?;
     ensure!(c.lab.read("w1", NETPLUGIN)? == by_hand, "the copy was not put back");
     ensure!(c.ran_since("w1", runs)?.is_empty(), "an undo runs no playbook");
-    c.wait("the drift to be told", |s| (row(s, "w1")?["finding"]["verdict"]["is"] == "drifted").then_some(()))?;
+    c.wait("the drift to be reported", |s| (row(s, "w1")?["finding"]["verdict"]["is"] == "drifted").then_some(()))?;
     let why = c.on("m1", &["why", "w1"])?;
     ensure!(why.contains("undone by ") && why.contains("remoor resume w1"), "{why}");
     let audit = c.lab.shell("w1", "cat /var/lib/remoor/runs.log")?;
@@ -64,7 +64,7 @@ fn called_off(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A task of a minute: a cancel lets it come to its end, which `--now` does not.
+/// A task of a minute: `cancel` lets it finish, `cancel --now` does not.
 fn cancelled(c: &Cluster) -> Result<()> {
     for now in [false, true] {
         c.lab.shell("w2", "rm -f /root/began /root/ended /root/go")?;
@@ -83,9 +83,9 @@ fn cancelled(c: &Cluster) -> Result<()> {
             crate::lab::wait_for("the task to be gone", crate::lab::cluster::PATIENCE, || {
                 c.lab.shell("w2", "! pgrep -f '[s]eq 1200'").ok().map(|_| ())
             })?;
-            ensure!(!ended(c), "it was let finish");
+            ensure!(!ended(c), "it was allowed to finish");
         } else {
-            ensure!(!ended(c), "it ended by itself");
+            ensure!(!ended(c), "it ended without an order");
             c.lab.shell("w2", "touch /root/go")?;
             crate::lab::wait_for("the task to finish", crate::lab::cluster::PATIENCE, || ended(c).then_some(()))?;
         }

@@ -1,5 +1,5 @@
-//! The CA is replaced while daemons run: nobody is cut off, whoever dies, comes or goes meanwhile, and the old one opens nothing
-//! afterwards.
+//! The CA is replaced while daemons run. No node loses access, whichever nodes die, join or leave
+//! meanwhile. The old CA is worth nothing afterwards.
 
 use super::*;
 use crate::local::three_managers;
@@ -9,7 +9,7 @@ fn credentials(dir: &std::path::Path, name: &str) -> Credentials {
     Credentials::load(&dir.join(name)).expect("read").expect("credentials")
 }
 
-/// How many CAs this node trusts, and the digest of the one that issues.
+/// The number of CAs that this node trusts, and the digest of the one that issues.
 fn trust(dir: &std::path::Path, name: &str) -> (usize, String) {
     let ca_pem = credentials(dir, name).ca_pem;
     (ca_pem.matches("BEGIN CERTIFICATE").count(), token::ca_digest(&ca_pem).expect("a CA"))
@@ -28,7 +28,7 @@ fn alive(of: &Daemon, wanted: &[&str]) {
 }
 
 fn away(of: &Daemon, name: &str) {
-    until(&format!("{name} is missed"), || {
+    until(&format!("{name} is away"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let gone = |n: &Value| n["name"] == name && matches!(n["presence"].as_str(), Some("away" | "agent-down"));
         nodes.iter().any(gone).then_some(())
@@ -40,7 +40,7 @@ fn step(of: &Daemon, wanted: &str) {
 }
 
 fn ended(of: &Daemon, serial: u64) -> u64 {
-    until("the rotation is over", || {
+    until("the rotation has ended", || {
         let keys = keys(of);
         let now = keys["ca"]["serial"].as_u64()?;
         (keys["ca"]["next"].is_null() && now > serial).then_some(now)
@@ -48,23 +48,23 @@ fn ended(of: &Daemon, serial: u64) -> u64 {
 }
 
 fn waits_for_w2_alone(of: &Daemon) {
-    until("w2 alone is waited for", || {
+    until("only w2 is outstanding", || {
         let next = &keys(of)["ca"]["next"];
         let (here, away) = (next["waits_for"].as_array()?, next["away"].as_array()?);
         (here.is_empty() && away.len() == 1 && away[0] == "w2" && next["step"] == "trust").then_some(())
     });
 }
 
-/// Which of m1, m2 and m3, from 0.
+/// The index of the leader among m1, m2 and m3, from 0.
 fn leads(of: &Daemon) -> usize {
-    until("somebody leads", || {
+    until("a manager leads", || {
         of.json("status")["as_of"]["leader"].as_str()?.strip_prefix('m')?.parse::<usize>().ok()?.checked_sub(1)
     })
 }
 
-/// Something that is entered, and told by whoever leads.
+/// Writes an entry through the current leader.
 fn writes(of: &Daemon, dir: &std::path::Path) {
-    let out = until("an order is taken", || {
+    let out = until("an order is accepted", || {
         let out = of.ask(&["token", "rotate", "--role", "worker", "-q"]);
         out.status.success().then_some(out)
     });
@@ -72,14 +72,14 @@ fn writes(of: &Daemon, dir: &std::path::Path) {
 }
 
 fn all_vote(of: &Daemon, wanted: usize) {
-    until(&format!("{wanted} vote"), || {
+    until(&format!("{wanted} are voters"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
         (nodes.iter().filter(votes).count() == wanted).then_some(())
     });
 }
 
-/// What `join` of this worker says, who has the token in this file.
+/// The output of `join` for this worker with the token in this file.
 fn joined(dir: &std::path::Path, name: &str, own: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
     let mut join = remoor();
     join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &own.to_string(), "--dir"]);
@@ -92,15 +92,15 @@ fn good(of: &Daemon, args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {}", said(&out));
 }
 
-/// Until these nodes trust the same one alone, and another than `old`.
+/// Waits until these nodes trust the same single CA, and not `old`.
 fn all_trust_another(dir: &std::path::Path, names: &[&str], old: &str) -> String {
-    until(&format!("{names:?} trust the new one alone"), || {
+    until(&format!("{names:?} trust only the new CA"), || {
         let new = trust(dir, names[0]);
         (new.0 == 1 && new.1 != old && names.iter().all(|name| trust(dir, name) == new)).then_some(new.1)
     })
 }
 
-/// The files of the keys that this manager has.
+/// The key files that this manager has.
 fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>> {
     let entries = fs::read_dir(dir.join(name).join("ca")).ok()?.flatten();
     let mut files: Vec<_> = entries.map(|e| e.file_name()).collect();
@@ -108,8 +108,8 @@ fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>>
     Some(files)
 }
 
-/// Leaders are killed at two of the three steps, a manager is away as it begins, a worker misses the first step, and a machine
-/// joins at each.
+/// Leaders are killed at two of the three steps, a manager is absent at the beginning, a worker
+/// misses the first step, and a machine joins at each step.
 #[test]
 fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_the_next() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
@@ -133,24 +133,25 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     away(m2, "w2");
     writes(m2, dir);
 
-    // Without m3 it begins, and does not end: no manager is left behind. What it lacks it fetches.
+    // Without m3 the rotation begins but does not end: no manager is left behind. m3 fetches later
+    // what it lacks.
     managers[2].kill();
     let m2 = &managers[1];
     away(m2, "m3");
-    until("another than m3 leads", || (leads(m2) != 2).then_some(()));
+    until("a manager other than m3 leads", || (leads(m2) != 2).then_some(()));
     let out = m2.ask(&["key", "rotate", "ca"]);
     assert!(
-        out.status.success() && said(&out).contains("m3 can't be reached, and it can't end before"),
+        out.status.success() && said(&out).contains("m3 can't be reached, and the rotation can't end without"),
         "{}",
         said(&out)
     );
     let out = m2.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("m3 manages, is away"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && said(&out).contains("m3 is a manager and is away"), "{}", said(&out));
     managers[2] = Daemon::start(&dir.join("m3"));
     let m2 = &managers[1];
     for again in ["ca", "gossip"] {
         let out = m2.ask(&["key", "rotate", again]);
-        assert!(out.status.code() == Some(4) && said(&out).contains("on its way"), "{}", said(&out));
+        assert!(out.status.code() == Some(4) && said(&out).contains("in progress"), "{}", said(&out));
     }
     waits_for_w2_alone(m2);
     assert!(["m1", "m2", "m3", "w1"].iter().all(|n| trust(dir, n) == (2, old.1.clone())), "the old one issues");
@@ -161,7 +162,7 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     let _w3 = worker("w3", 13, 2);
     assert_eq!(trust(dir, "w3"), (2, old.1.clone()));
 
-    // The leader dies; the next one knows by the log.
+    // The leader dies; the next one continues from the log.
     let leader = leads(&managers[1]);
     managers[leader].kill();
     let next = &managers[(leader + 1) % 3];
@@ -173,7 +174,8 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     let out = managers[1].ask(&["key", "rotate", "ca", "--finish"]);
     assert!(out.status.code() == Some(4) && said(&out).contains("not waited for:"), "{}", said(&out));
 
-    // Without a manager that follows the next step is taken, since it has confirmed the one before; but it does not end.
+    // The next step is taken without a follower, because that manager has confirmed the step
+    // before. But the rotation does not end without it.
     waits_for_w2_alone(&managers[1]);
     let leader = leads(&managers[1]);
     let (killed, other) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -183,20 +185,19 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     let out = m.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
     assert!(out.status.success() && said(&out).contains("w2"), "{}", said(&out));
     step(m, "issue");
-    // Meanwhile comes who knows nothing of all this, and who has a token of before.
+    // Meanwhile a node returns that missed all of this, and a machine joins with a token from
+    // before the rotation.
     assert_eq!(trust(dir, "w2"), old);
     let _w2 = Daemon::start(&dir.join("w2"));
-    until("w2 has a certificate of the new one, nobody's yes asked for", || {
-        (trust(dir, "w2").1 != old.1).then_some(())
-    });
+    until("w2 has a certificate of the new CA without an approval", || (trust(dir, "w2").1 != old.1).then_some(()));
     let out = join("w4", 14, at_other, "old-worker");
-    assert!(out.status.success(), "a token of before goes on: {}", said(&out));
+    assert!(out.status.success(), "an old token is still valid: {}", said(&out));
     let _w4 = Daemon::start(&dir.join("w4"));
     writes(m, dir);
     let _w5 = worker("w5", 15, at_other);
     alive(m, &["w1", "w2", "w3", "w4", "w5"]);
     assert_eq!(keys(m)["ca"]["next"]["step"], "issue");
-    // And the leader dies again.
+    // The leader dies again.
     managers[leader].kill();
     managers[killed] = Daemon::start(&dir.join(format!("m{}", killed + 1)));
     until("another leads", || managers[other].ask(&["key", "status"]).status.success().then_some(()));
@@ -218,7 +219,7 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
         wait(Client::tls(format!("{}:7947", at(last)), &tls, None).get::<PeersReply>("/agent/v1/peers"))
     };
     for last in [1, 2, 3] {
-        peers(&after, last).expect("a node like before");
+        peers(&after, last).expect("the same node as before");
         let refused = peers(&before, last).expect_err("the old one opens nothing");
         assert_eq!(refused.code(), Some("credential-expired"), "{refused:?}");
     }
@@ -227,7 +228,7 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     writes(m2, dir);
     assert!(fs::read_to_string(dir.join("worker")).expect("a token").contains(&new), "new tokens name the new one");
     assert_eq!(join("w6", 16, 3, "worker").status.code(), Some(0));
-    // No key was said where it does not belong.
+    // No key appears where it does not belong.
     let history = m2.json("history").to_string();
     assert!(history.contains("the new CA is the only one") && !history.contains("PRIVATE KEY"));
     for name in all {
@@ -239,7 +240,8 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     }
 }
 
-/// And what hangs on the CA's key: the gossip key, the operator's credentials, a manager that comes later, a restart.
+/// Also what depends on the CA's key: the gossip key, the operator's credentials, a manager that
+/// joins later, a restart.
 #[test]
 fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows() {
     let mut cluster = Cluster::new(false);
@@ -256,34 +258,35 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     let copy = dir.join("copy.json");
     fs::copy(dir.join("m1/operator.json"), &copy).expect("copied");
     let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("no CA is on its way"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && said(&out).contains("no CA rotation is in progress"), "{}", said(&out));
     let out = cluster.m1.ask(&["key", "rotate", "ca"]);
     assert!(out.status.success(), "{}", said(&out));
     let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
     assert!(out.status.success(), "{}", said(&out));
     let first = ended(&cluster.m1, 0);
-    until("w1 trusts the new one alone", || {
+    until("w1 trusts only the new CA", || {
         let now = trust(&dir, "w1");
         (now.0 == 1 && now.1 != old.1).then_some(())
     });
 
-    // Copies of the operator's credentials are told, those on m1 have gone along.
+    // Copies of the operator's credentials are rejected with a reason. Those on m1 were renewed
+    // with the rotation.
     let operator = |file: &std::path::Path| {
         let mut status = remoor();
         status.args(["status", "--manager", &cluster.api(1), "--credentials"]).arg(file);
         status.output().expect("remoor runs")
     };
-    // A connection that is open at that moment is cut.
-    until("copies are told", || {
+    // A connection that is open at that moment is closed.
+    until("copies are rejected with a reason", || {
         let out = operator(&copy);
         assert!(!out.status.success(), "{}", said(&out));
         said(&out).contains("was replaced").then_some(())
     });
-    until("the operator's credentials on m1 are of the new one", || {
+    until("the operator's credentials on m1 are from the new CA", || {
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
     });
 
-    // Others are made, and end by an order.
+    // New credentials are made, and are revoked by an order.
     let zoe = dir.join("zoe.json");
     let out = cluster.m1.ask(&["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
     assert!(out.status.success(), "{}", said(&out));
@@ -294,7 +297,7 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     assert!(out.status.code() == Some(4) && said(&out).contains("of zoe were revoked at"), "{}", said(&out));
     assert_eq!(keys(&cluster.m1)["operators"][0]["state"], "revoked");
 
-    // Who was removed hears that, and not that its certificate counts no more.
+    // A removed node learns that it was removed, and not that its certificate is void.
     let w3 = Daemon::start(&dir.join("w3"));
     until("w3 knows that it was removed", || {
         let why = w3.json("status")["node"]["removed"].as_str().map(str::to_owned)?;
@@ -307,12 +310,13 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     assert_eq!(trust(&dir, "w2"), old, "nothing without a yes");
     let out = cluster.m1.ask(&["accept", "w2"]);
     assert!(out.status.success(), "{}", said(&out));
-    until("w2 is a node like before", || cluster.peers_as("w2").ok());
+    until("w2 is the same node as before", || cluster.peers_as("w2").ok());
     let after = cluster.credentials("w2");
     assert_eq!((after.node, after.key_pem, trust(&dir, "w2")), (before.node, before.key_pem, trust(&dir, "w1")));
-    until("nobody waits any more", || cluster.waiting().is_empty().then_some(()));
+    until("no machine waits any more", || cluster.waiting().is_empty().then_some(()));
 
-    // The gossip key comes from the new CA's key from now on, and once more all goes round; then a restart.
+    // From now on the gossip key is derived from the new CA's key. It is rotated once more,
+    // followed by a restart.
     let gossips = |serial: u64| {
         let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
         assert!(out.status.success(), "{}", said(&out));
@@ -333,19 +337,21 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     let public = cluster.public_token();
     assert!(public.contains(&trust(&dir, "m1").1) && trust(&dir, "m1").0 == 1);
 
-    // A manager that comes now gets what it needs of the keys of before, and can lead.
+    // A manager that joins now gets the former keys that it needs, and can lead.
     let manager = said(&cluster.m1.ask(&["token", "rotate", "--role", "manager", "-q"]));
     fs::write(dir.join("manager"), manager.trim()).expect("written");
     done(cluster.joining("m2", "m2", 4).arg("--manager").arg("--token-file").arg(dir.join("manager")));
     let _m2 = Daemon::start(&dir.join("m2"));
     alive(&cluster.m1, &["m2", "w1", "w2"]);
     assert!(cluster.credentials("m2").gossip_key == cluster.credentials("w1").gossip_key && serial > 0);
-    let held =
-        until("it has the keys", || keys_in(&dir, "m2").filter(|held| keys_in(&dir, "m1").as_ref() == Some(held)));
+    let held = until("the manager has the keys", || {
+        keys_in(&dir, "m2").filter(|held| keys_in(&dir, "m1").as_ref() == Some(held))
+    });
     assert_eq!(held.len(), 6, "the first, the one of the gossip key, the present one: a certificate and a key each");
 }
 
-/// The one by a token, as who it was; the other by a yes, and as a worker, since it was made one.
+/// The worker comes back by a token with the same identity. The former manager comes back by an
+/// approval and as a worker, because it was demoted.
 #[test]
 fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
@@ -362,18 +368,18 @@ fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation
     managers[2].kill();
     let m1 = &managers[0];
     away(m1, "m3");
-    until("another than m3 leads", || (leads(m1) != 2).then_some(()));
+    until("a manager other than m3 leads", || (leads(m1) != 2).then_some(()));
 
     good(m1, &["key", "rotate", "ca"]);
     let finish = ["key", "rotate", "ca", "--finish", "--yes"];
     let out = m1.ask(&finish);
-    assert!(out.status.code() == Some(4) && said(&out).contains("m3 manages, is away"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && said(&out).contains("m3 is a manager and is away"), "{}", said(&out));
     good(m1, &["demote", "m3"]);
     good(m1, &finish);
     ended(m1, 0);
     let new = all_trust_another(dir, &["m1", "m2"], &old.1);
 
-    // The token of before names a CA that is gone, that of now goes with the directory of before.
+    // The old token names a CA that is gone. The current token works with the old directory.
     let out = joined(dir, "w1", at(11), at(2), "worker");
     assert!(!out.status.success() && said(&out).contains("a CA that was replaced since"), "{}", said(&out));
     writes(m1, dir);
@@ -384,7 +390,7 @@ fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation
     let after = credentials(dir, "w1");
     assert_eq!((after.node, after.key_pem, trust(dir, "w1")), (before.node, before.key_pem, (1, new.clone())));
 
-    // It takes itself for a manager, with a certificate that nobody goes by.
+    // It believes that it is a manager, but no node trusts its certificate.
     managers[2] = Daemon::start(&dir.join("m3"));
     let m1 = &managers[0];
     let waits = until("m3 waits", || {
@@ -393,7 +399,7 @@ fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation
     assert_eq!((&waits["why"], &waits["state"]), (&"certificate".into(), &"waiting".into()));
     assert_eq!(trust(dir, "m3"), old, "nothing without a yes");
     good(m1, &["accept", "m3"]);
-    until("m3 is a worker, and what it was is parked", || {
+    until("m3 is a worker, and its log is archived", || {
         let identity: Value = serde_json::from_slice(&fs::read(dir.join("m3/identity.json")).ok()?).ok()?;
         let mut entries = fs::read_dir(dir.join("m3")).ok()?.flatten();
         let aside = entries.find(|e| e.file_name().to_string_lossy().starts_with("raft.removed-"))?;
@@ -401,13 +407,14 @@ fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation
         (identity["raft"].is_null() && whole && managers[2].json("status")["kind"] == "agent").then_some(())
     });
     assert!(!dir.join("m3/ca").exists(), "only managers have keys of CAs");
-    until("m3 has a certificate of the new one", || (trust(dir, "m3") == (1, new.clone())).then_some(()));
+    until("m3 has a certificate of the new CA", || (trust(dir, "m3") == (1, new.clone())).then_some(()));
     alive(m1, &["m1", "m2", "m3", "w1"]);
     all_vote(m1, 2);
 }
 
-/// With the keys of the CA that was on its way the rotation goes on, wherever the nodes have come to meanwhile: with `trust`
-/// the lost cluster was done with it, but for w2, who knows nothing of it.
+/// The backup has the keys of the CA in rotation, so the rotation continues wherever the nodes are
+/// meanwhile. With `trust` the lost cluster had completed that step, except for w2, which knows
+/// nothing of it.
 fn restored_at(moment: &str) {
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
@@ -426,7 +433,7 @@ fn restored_at(moment: &str) {
         ended(&cluster.m1, 0);
         all_trust_another(&dir, &["m1", "w1"], &old.1);
     } else {
-        // It has confirmed this step, and is waited for at the next.
+        // It has confirmed this step. The next step waits for it.
         w1.kill();
         away(&cluster.m1, "w1");
         good(&cluster.m1, &finish);
@@ -437,7 +444,7 @@ fn restored_at(moment: &str) {
 
     done(remoor().arg("restore").arg(&file).arg("--dir").arg(dir.join("again")));
     cluster.m1 = Daemon::start(&dir.join("again"));
-    until("it leads", || (cluster.m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    until("the manager leads", || (cluster.m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
     if moment != "trust" {
         assert_eq!(trust(&dir, "w1"), (2, old.1.clone()), "it has missed the step");
         w1 = Daemon::start(&dir.join("w1"));
@@ -448,9 +455,9 @@ fn restored_at(moment: &str) {
     ended(&cluster.m1, 0);
     all_trust_another(&dir, &["again", "w1", "w2"], &old.1);
     for worker in [&w1, &w2] {
-        until("it came over", || (worker.json("status")["manager"]["name"] == "m1").then_some(()));
+        until("the node moved to the new epoch", || (worker.json("status")["manager"]["name"] == "m1").then_some(()));
     }
-    // Who comes now gets a certificate of the new one: its key is there.
+    // A node that joins now gets a certificate of the new CA, because its key is there.
     writes(&cluster.m1, &dir);
     let _w3 = cluster.worker("w3", 4);
     assert_eq!(trust(&dir, "w3"), trust(&dir, "again"));
@@ -467,7 +474,8 @@ fn a_backup_of_the_second_step_of_a_rotation_becomes_a_cluster_that_ends_it() {
     restored_at("issue");
 }
 
-/// One joins as a manager at the first step, a worker becomes one at the second; then the founder is lost.
+/// One node joins as a manager at the first step, a worker becomes one at the second. Then the
+/// founder is lost.
 #[test]
 fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead() {
     let mut cluster = Cluster::new(false);
@@ -485,22 +493,24 @@ fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead()
     waits_for_w2_alone(&cluster.m1);
     assert_eq!((trust(&dir, "m2"), keys_in(&dir, "m2")), ((2, old.1.clone()), keys_in(&dir, "m1")));
 
-    // Who has confirmed this step is waited for at the next.
+    // The next step waits for a node that has confirmed this one.
     w3.kill();
     away(&cluster.m1, "w3");
     good(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
     step(&cluster.m1, "issue");
-    // Two managers on a busy machine may be without a majority for a moment.
-    until("w1 is to manage", || cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(()));
+    // On a busy machine two managers may be without a majority for a moment.
+    until("the promotion of w1 is accepted", || {
+        cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(())
+    });
     all_vote(&cluster.m1, 3);
     assert_eq!(keys(&cluster.m1)["ca"]["next"]["step"], "issue");
-    until("it has the keys", || (keys_in(&dir, "w1")? == keys_in(&dir, "m1")?).then_some(()));
+    until("the manager has the keys", || (keys_in(&dir, "w1")? == keys_in(&dir, "m1")?).then_some(()));
     w3 = Daemon::start(&dir.join("w3"));
     ended(&cluster.m1, 0);
     let new = all_trust_another(&dir, &["m1", "m2", "w1", "w3"], &old.1);
 
     cluster.m1.kill();
-    let leader = until("one of those two leads", || {
+    let leader = until("one of the two leads", || {
         let leader = m2.json("status")["as_of"]["leader"].as_str()?.to_owned();
         (leader != "m1" && m2.ask(&["key", "status"]).status.success()).then_some(leader)
     });

@@ -1,5 +1,5 @@
-//! What a playbook comes to, of Ansible as it was recorded and of remoor as it is run: tasks, recaps and the tree afterwards,
-//! without what differs from run to run (times, owners, names of backups).
+//! The result of a playbook, recorded from Ansible or run by remoor: tasks, recaps and the tree
+//! afterwards, without what differs between runs (times, owners, names of backups).
 
 use crate::local::remoor;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ pub struct Answer {
     pub ansible: Option<String>,
     pub command: Option<String>,
     pub runs: Vec<Run>,
-    /// By path: mode and content, or where a link leads to.
+    /// By path: mode and content, or the target of a link.
     pub tree: BTreeMap<String, String>,
 }
 
@@ -25,26 +25,26 @@ pub struct Run {
     pub options: String,
     pub code: i32,
     pub hosts: BTreeMap<String, Host>,
-    /// Why it was not run at all.
+    /// The reason why it was not run at all.
     #[serde(default)]
     pub refused: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Host {
-    /// `NAME: STATUS` of each task, in order; handlers with `handler ` before it.
+    /// `NAME: STATUS` of each task, in order; handlers with the prefix `handler `.
     pub tasks: Vec<String>,
     pub recap: BTreeMap<String, u32>,
 }
 
-/// The options of each run: what the lines `# play:` say, or two runs without any.
+/// The options of each run: those in the lines `# play:`, or two runs without options.
 pub fn options_of(playbook: &str) -> Vec<String> {
     let found: Vec<String> =
         playbook.lines().filter_map(|line| line.strip_prefix("# play:")).map(|o| o.trim().to_owned()).collect();
     if found.is_empty() { vec![String::new(), String::new()] } else { found }
 }
 
-/// Runs a playbook of `home` as often as it says, in a directory of its own.
+/// Runs a playbook of `home` as often as it says, in its own directory.
 pub fn ran(home: &Path, name: &str) -> Answer {
     let ground = tempfile::tempdir().expect("a directory");
     let ground = ground.path().canonicalize().expect("its real path");
@@ -53,7 +53,7 @@ pub fn ran(home: &Path, name: &str) -> Answer {
     fs::set_permissions(&top, fs::Permissions::from_mode(0o755)).expect("its mode");
     let playbook = fs::read_to_string(home.join(format!("{name}.yml"))).expect("the playbook");
     let inventory = fs::read_to_string(home.join("hosts.ini")).expect("the inventory");
-    // Each host has a state of its own, beside the tree.
+    // Each host has its own state, outside the tree.
     let vars: String =
         (1..=3).map(|n| format!("n{n} remoor_state_dir={}\n", ground.join(format!("s{n}")).display())).collect();
     fs::write(ground.join("hosts.ini"), format!("{vars}\n{inventory}")).expect("an inventory");
@@ -66,7 +66,7 @@ pub fn ran(home: &Path, name: &str) -> Answer {
 
 fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
     let top = ground.join("top");
-    // The shell is for the umask, and because options are written as for one.
+    // The shell sets the umask, and splits the options.
     let line = format!("umask 022; exec \"$0\" play {name}.yml \"$@\" {options}");
     let mut command = Command::new("sh");
     command.current_dir(home).arg("-c").arg(line).arg(remoor().get_program());
@@ -94,7 +94,7 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
                 for (host, recap) in event["recap"].as_object().expect("a recap") {
                     let count =
                         |(key, value): (&String, &Value)| Some((key.clone(), u32::try_from(value.as_u64()?).ok()?));
-                    // Of what only remoor counts, only what there is.
+                    // A count that only remoor has is shown only if it is not zero.
                     let recap = recap.as_object().expect("counts").iter().filter_map(count);
                     let recap = recap.filter(|(key, n)| key != "unknown" || *n > 0).collect();
                     let tasks = open.remove(host).unwrap_or_default().tasks();
@@ -104,15 +104,15 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
             _ => {}
         }
     }
-    // Ansible counts no host that it had nothing to do on.
+    // Ansible counts no host on which it had nothing to do.
     run.hosts.retain(|_, host| !host.tasks.is_empty() || host.recap.values().any(|n| *n > 0));
     run
 }
 
-/// Tasks of one host while their items come.
+/// Tasks of one host while their items arrive.
 #[derive(Default)]
 struct Open {
-    /// Turn in the run, of a task with items.
+    /// The number in the run of a task with items.
     last: Option<u64>,
     tasks: Vec<(String, Vec<String>)>,
 }
@@ -120,7 +120,7 @@ struct Open {
 impl Open {
     fn take(&mut self, event: &Value) {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        // Ansible tells nothing of these.
+        // Ansible reports nothing about these.
         if text("module") == "meta" {
             self.last = None;
             return;
@@ -137,7 +137,7 @@ impl Open {
         self.last = items.then_some(turn);
     }
 
-    /// A task is what its weightiest item is.
+    /// The status of a task is the most severe one of its items.
     fn tasks(self) -> Vec<String> {
         const WEIGHTS: [&str; 7] = ["skipped", "ok", "changed", "would-run", "unknown", "ignored", "failed"];
         let weight = |status: &String| WEIGHTS.iter().position(|w| w == status);
@@ -146,7 +146,7 @@ impl Open {
     }
 }
 
-/// What lies below `dir`, as `record.py` writes it.
+/// Collects the tree below `dir`, in the form of `record.py`.
 fn walk(top: &Path, dir: &Path, seen: &mut BTreeMap<(u64, u64), String>, tree: &mut BTreeMap<String, String>) {
     let place = top.display().to_string();
     let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
@@ -154,7 +154,7 @@ fn walk(top: &Path, dir: &Path, seen: &mut BTreeMap<(u64, u64), String>, tree: &
     folders.sort();
     files.sort();
     for path in folders.iter().chain(&files) {
-        let relative = path.strip_prefix(top).expect("below it").display().to_string();
+        let relative = path.strip_prefix(top).expect("below the directory").display().to_string();
         let key = without_time(&relative);
         let meta = path.symlink_metadata().expect("its state");
         let mode = format!("{:04o}", meta.mode() & 0o7777);
@@ -175,7 +175,7 @@ fn walk(top: &Path, dir: &Path, seen: &mut BTreeMap<(u64, u64), String>, tree: &
     }
 }
 
-/// Ansible calls a backup of x `x.PID.DATE@TIME~`, remoor `x.SECONDS-PID.remoor~`.
+/// Ansible names a backup of x `x.PID.DATE@TIME~`, remoor `x.SECONDS-PID.remoor~`.
 fn without_time(path: &str) -> String {
     let parts: Vec<&str> = path.rsplitn(3, '.').collect();
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b == b'-');

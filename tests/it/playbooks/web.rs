@@ -1,4 +1,5 @@
-//! The web server that the playbooks ask, at `web`: the same as `tests/playbooks/web.py`, which ansible's runs had.
+//! The web server that the playbooks use, at `web`: the same as `tests/playbooks/web.py`, which the
+//! recorded runs used.
 
 use base64::Engine;
 use sha2::{Digest, Sha256};
@@ -16,7 +17,7 @@ pub fn address() -> &'static str {
         let address = format!("http://{}", listener.local_addr().expect("its number"));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // One request for each connection; who goes away meanwhile is told nothing.
+                // One request for each connection. A closed connection is ignored.
                 std::thread::spawn(move || drop(answer(stream)));
             }
         });

@@ -1,4 +1,5 @@
-//! What managers do on nodes: probes, examinations, and the phases of attempts with lock and fence.
+//! The work of managers on nodes: probes, examinations, and the phases of attempts with lock and
+//! fence.
 
 use super::host::{Cut, Run, Sshd, rendered, services};
 use super::laws::Fact;
@@ -15,7 +16,7 @@ enum Line {
 }
 
 impl World {
-    /// From one host to whoever is where another one is entered.
+    /// The reachability from one host of the address at which another one is recorded.
     fn line(&self, from: usize, recorded: &[String], entered: &str) -> Line {
         let Some(to) = self.hosts.iter().position(|h| h.gossip() == entered) else { return Line::Dead };
         let host = &self.hosts[to];
@@ -36,7 +37,7 @@ impl World {
         self.line_from(term, from, node)
     }
 
-    /// From one host to the node, where the leader has it entered.
+    /// The reachability from one host of the node's address as the leader has recorded it.
     fn line_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
         let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
         let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
@@ -45,7 +46,7 @@ impl World {
         if self.hosts[to].gossip() != spec.gossip && matches!(line, Line::OtherKey(_)) {
             self.fire("another host at the old address");
         }
-        // Whoever lets a manager in by the key of this node is this node.
+        // A host that accepts a manager by the key of this node is this node.
         Some((to, line))
     }
 
@@ -55,7 +56,8 @@ impl World {
         self.tell(term, Event::Probed { node, answers });
     }
 
-    /// Whether managers reach the node; who does not hear the leader does not answer.
+    /// Reports whether managers reach the node. A manager that does not receive from the leader
+    /// does not answer.
     pub fn reach(&mut self, term: u64, node: NodeId, managers: &[NodeId]) {
         let Some(leader) = self.leader_of(term).map(|l| l.host) else { return };
         for by in managers {
@@ -76,7 +78,8 @@ impl World {
         engine::Line::Dead { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
     }
 
-    /// A manager whose pings a node does not answer, while gossip has it, looks itself and tells the leader.
+    /// A manager whose pings a node does not answer although gossip has it tests the node itself
+    /// and reports to the leader.
     pub fn miss(&mut self) {
         let Some((leader, term)) = self.leader.as_ref().map(|l| (l.host, l.term)) else { return };
         for at in 0..self.hosts.len() {
@@ -168,7 +171,7 @@ impl World {
             .collect();
         let generation = self.state.generations.get(&known.generation);
         let whole = generation.and_then(|g| g.desired(&self.hosts[at].name.into())).unwrap_or_default();
-        // A part is made for the same addresses as the rest.
+        // One service is made for the same addresses as the others.
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
         let own = self.state.node(node).and_then(|n| n.baseline.as_ref());
@@ -214,7 +217,7 @@ impl World {
         self.after(ms, Due::Step { host: at, serial, last: true });
     }
 
-    /// A run is let finish its current step, or ended `now`.
+    /// Stops a run after its current step, or at once if `now`.
     pub fn stop(&mut self, term: u64, attempt: AttemptId, now: bool) {
         let Some(from) = self.leader_of(term).map(|l| l.host) else { return };
         let source = self.hosts[from].cut;
@@ -239,7 +242,7 @@ impl World {
         }
     }
 
-    /// Half of a run's work, or the rest of it and its answer.
+    /// One half of a run's work, or the other half and its answer.
     pub fn step(&mut self, at: usize, serial: u64, last: bool) {
         let host = &self.hosts[at];
         let Some(run) = host.runs.iter().find(|r| r.serial == serial).cloned() else { return };
@@ -373,7 +376,7 @@ impl World {
         Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks, wrong }
     }
 
-    /// Whoever ordered this run will not hear of its end, and notices after a while.
+    /// The manager that ordered this run will not receive its end, and notices after a while.
     pub fn lost(&mut self, at: usize, run: &Run) {
         let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
         let Some(job) = job else { return };
@@ -393,7 +396,7 @@ impl World {
         self.after(ms, Due::Tell { term: run.term, event });
     }
 
-    /// Every run on the host is cut off from its manager; `ended` says whether the runs themselves are gone.
+    /// Every run on the host loses its manager. `ended` says whether the runs themselves ended.
     pub fn cut_off(&mut self, at: usize, ended: bool) {
         for run in self.hosts[at].runs.clone() {
             if !run.orphan {

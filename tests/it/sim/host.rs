@@ -1,4 +1,4 @@
-//! One machine of the world: what is really on it, and what its executor does with orders.
+//! One machine of the world: its real state, and how its executor handles orders.
 
 use remoor::model::{
     AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     None,
-    /// Nothing comes through.
+    /// Nothing passes.
     Full,
     /// Gossip is lost one way, SSH works.
     Gossip,
@@ -27,9 +27,9 @@ pub enum Sshd {
 /// A service on a host: one file and one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// None: the file is not there.
+    /// None: the file does not exist.
     pub version: Option<Sha256>,
-    /// Somebody's edits since it was written.
+    /// Manual edits since it was written.
     pub edits: u64,
     pub running: bool,
     pub enabled: bool,
@@ -41,11 +41,11 @@ pub struct Run {
     pub serial: u64,
     pub attempt: AttemptId,
     pub phase: Phase,
-    /// Whom to answer.
+    /// The term of the leader that receives the answer.
     pub term: u64,
-    /// The one who asked has given up on it; it goes on.
+    /// The manager that ordered the run has given up on it; the run continues.
     pub orphan: bool,
-    /// Told to end after its current step.
+    /// Ordered to end after its current step.
     pub stopping: bool,
     /// The attempt that this one undoes.
     pub undo: Option<AttemptId>,
@@ -69,42 +69,42 @@ pub struct Host {
     pub isolated: bool,
     pub left: bool,
     pub cut: Cut,
-    /// Managers that don't reach its SSH port, while gossip finds its way around.
+    /// Managers that do not reach the SSH port of this host while gossip finds another route.
     pub no_road: BTreeSet<usize>,
     pub sshd: Sshd,
     pub key: u64,
-    /// Number of its present address.
+    /// The number of its current address.
     pub place: u64,
     pub parts: BTreeMap<&'static str, Part>,
-    /// [`WATCHED`] is only looked at.
+    /// [`WATCHED`] is monitor-only.
     pub watches: bool,
     pub unreadable: bool,
     pub checks_hang: bool,
-    /// A check that only warns fails, whatever its units do.
+    /// A check that only warns fails, whatever the units do.
     pub warns: bool,
-    /// A check that asks for nothing fails.
+    /// A check that requires no action fails.
     pub murmurs: bool,
-    /// So many of the next phases fail.
+    /// The number of next phases that fail.
     pub failing: u32,
     pub leftovers: bool,
-    /// Highest attempt that was obeyed; survives everything.
+    /// The highest attempt that was obeyed; survives everything.
     pub fence: AttemptId,
-    /// Holds the lock; dies with the boot.
+    /// Holds the lock; ends with the boot.
     pub session: Option<AttemptId>,
     pub runs: Vec<Run>,
-    /// What attempts copied aside, the last five.
+    /// The copies made by attempts, the last five.
     pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, Part>>,
-    /// What gossip says of it.
+    /// What gossip reports about it.
     pub told: Option<Report>,
-    /// And where it has it.
+    /// The address under which gossip has it.
     pub told_at: u64,
     pub silent_ms: u64,
     digest: Option<NodeDigest>,
 }
 
-/// The service that is only looked at, where one is.
+/// The monitor-only service, if there is one.
 pub const WATCHED: &str = "tool";
-/// The check that warns, and the one that asks for nothing.
+/// The check that warns; the one below requires no action.
 pub const WARNING: &str = "http:latency";
 const MURMUR: &str = "command:uptime";
 
@@ -121,7 +121,7 @@ pub fn services(group: &str) -> &'static [&'static str] {
     }
 }
 
-/// Of `tool` nothing is rendered by a manager: a difference there is only recorded.
+/// A manager renders nothing of `tool`: a difference there is only recorded.
 pub fn rendered(service: &str) -> bool {
     service != "tool"
 }
@@ -187,12 +187,12 @@ impl Host {
         self.digest.get_or_insert_with(|| taken(parts, unreadable))
     }
 
-    /// Files and units as `baseline` has them, everything running.
+    /// Whether files and units match `baseline` and everything runs.
     pub fn as_in(&mut self, baseline: &NodeDigest) -> bool {
         self.digest().root == baseline.root && self.parts.iter().all(|(name, p)| p.running || self.watched(name))
     }
 
-    /// Whether nothing is set up of that service.
+    /// Whether that service is monitor-only.
     pub fn watched(&self, service: &str) -> bool {
         self.watches && service == WATCHED
     }
@@ -277,7 +277,7 @@ impl Host {
         (self.unreadable, self.digest) = (unreadable, None);
     }
 
-    /// Power comes back: what was enabled runs, every process of before is gone.
+    /// Power returns: enabled units run, all earlier processes are gone.
     pub fn boot(&mut self) {
         self.up = true;
         self.boot += 1;

@@ -1,4 +1,5 @@
-//! Pinned stories of nodes that were never away: what their agents' checks say, and when somebody looks.
+//! Pinned stories of nodes that were never away: the checks of their agents, and when a node is
+//! examined.
 
 use super::story::Story;
 use super::world::World;
@@ -12,7 +13,8 @@ fn warned(world: &World, name: &str) -> bool {
     finding(world, name).is_some_and(|f| f.verdict == Verdict::Same && f.reasons.iter().any(|r| !r.grave))
 }
 
-/// While a check failed that only warns, no other one was looked at: a unit that stopped was never seen, let alone mended.
+/// Bug: while a check failed that only warns, no other check was considered. A stopped unit was
+/// neither noticed nor repaired.
 #[test]
 fn a_failing_check_does_not_hide_one_that_fails_later() {
     let mut story = Story::begin();
@@ -25,21 +27,22 @@ fn a_failing_check_does_not_hide_one_that_fails_later() {
     for at in [w1, x1] {
         story.world.hosts[at].part("web").running = false;
     }
-    // Live drift of a worker is reported, that of an edge node is mended.
-    story.until("drift is told", 20, |w| finding(w, "w1").is_some_and(|f| f.verdict == Verdict::Drifted));
-    story.until("mended", 30, |w| w.hosts[x1].parts["web"].running);
+    // Live drift of a worker is reported, that of an edge node is repaired.
+    story.until("drift is reported", 20, |w| finding(w, "w1").is_some_and(|f| f.verdict == Verdict::Drifted));
+    story.until("repaired", 30, |w| w.hosts[x1].parts["web"].running);
     story.at_rest(60);
     assert_eq!((story.jobs("w1").len(), story.jobs("x1").len()), (0, 1));
-    let reasons = &finding(&story.world, "w1").expect("looked at").reasons;
+    let reasons = &finding(&story.world, "w1").expect("examined").reasons;
     assert_eq!(reasons.iter().map(|r| r.grave).collect::<Vec<_>>(), [true, false], "{reasons:?}");
-    assert!(warned(&story.world, "x1"), "what only warns goes on, and is told again");
-    // The other way round: the grave one goes, the warning stays.
+    assert!(warned(&story.world, "x1"), "the warning stays and is reported again");
+    // The other way round: the actionable failure goes, the warning stays.
     story.world.hosts[w1].part("web").running = true;
     story.until("only the warning is left", 20, |w| warned(w, "w1"));
     story.at_rest(10);
 }
 
-/// Once such a check had been seen to fail, its agent, which does not count it, was looked at in intervals for ever.
+/// Bug: an agent does not count such a check. Once the check had failed, the node was examined in
+/// intervals forever.
 #[test]
 fn a_check_that_asks_for_nothing_causes_no_look() {
     let mut story = Story::begin();
@@ -69,13 +72,14 @@ fn checks_that_come_and_go_are_looked_at_ever_later_and_end_well() {
     assert!((5..25).contains(&looks), "{looks} looks at 80 changes");
     assert!(!story.world.hosts[w1].warns);
     story.at_rest(100);
-    // They were quiet for long: the next change is looked at at once.
+    // The checks were stable for long, so the next change is examined at once.
     story.secs(every * 20);
     story.world.hosts[w1].warns = true;
     story.until("the warning is seen", 20, |w| warned(w, "w1"));
 }
 
-/// What an agent could not tell was no reason to look, so a node that was never away had no word of it.
+/// Bug: a check without an answer was no reason to examine, so a node that was never away got no
+/// finding about it.
 #[test]
 fn a_check_without_an_answer_is_looked_at_and_told_the_second_time() {
     let mut story = Story::begin();
@@ -83,9 +87,9 @@ fn a_check_without_an_answer_is_looked_at_and_told_the_second_time() {
     let alert = format!("unknown {}", story.node("w1").id);
     story.world.hosts[w1].checks_hang = true;
     let unknown = |w: &World| finding(w, "w1").is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-    story.until("it is looked at", 20, unknown);
+    story.until("it is examined", 20, unknown);
     assert!(!story.world.told.contains(&alert), "once is not enough");
-    story.until("people are told", 20, |w| w.told.contains(&alert));
+    story.until("operators are notified", 20, |w| w.told.contains(&alert));
     story.secs(120);
     assert!(unknown(&story.world) && story.jobs("w1").is_empty());
     story.world.hosts[w1].checks_hang = false;

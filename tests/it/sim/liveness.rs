@@ -1,10 +1,11 @@
-//! I10: once the faults stop, a leader, no open work, every absence concluded, no drift that policy would repair.
+//! I10: once the faults stop: a leader, no open work, every absence concluded, no drift that the
+//! policy would repair.
 
 use super::host::{Part, WARNING};
 use super::world::World;
 use remoor::model::*;
 
-/// What is still missing; None: at rest.
+/// The first unmet condition. None: at rest.
 pub fn missing(world: &mut World) -> Option<String> {
     if world.leader.is_none() {
         return Some("a leader".to_owned());
@@ -33,7 +34,9 @@ pub fn missing(world: &mut World) -> Option<String> {
             return Some(format!("a first sight of {name}"));
         }
         match node.lifecycle {
-            Lifecycle::Commissioned if node.unseen => return Some(format!("a look at {name}, where something ran")),
+            Lifecycle::Commissioned if node.unseen => {
+                return Some(format!("an examination of {name}, where something ran"));
+            }
             Lifecycle::Commissioned => {
                 if let Some(text) = drift(world, at, &node) {
                     return Some(format!("{name}: {text}"));
@@ -51,14 +54,15 @@ pub fn missing(world: &mut World) -> Option<String> {
     None
 }
 
-/// Those of a host that are set up and cleaned up.
+/// The services of a host that remoor sets up and cleans up.
 fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &Part> {
     let host = &world.hosts[at];
     host.parts.iter().filter(|(name, _)| !host.watched(name)).map(|(_, part)| part)
 }
 
-/// One of two that are left of a group with a quorum, or of three of which others were called off halfway: it can't be
-/// set up without losing the quorum, which nothing overrides.
+/// The node is one of two remaining members of a group with a quorum, or one of three of which
+/// others were cancelled halfway. It can't be set up without losing the quorum, which nothing
+/// overrides.
 fn stuck(world: &World, id: NodeId) -> bool {
     let master = |id| world.hosts[world.host_of(id)].group == "master";
     let left = |n: &&std::sync::Arc<Node>| master(n.id) && n.serves() && (n.id == id || !n.half_done());
@@ -66,7 +70,7 @@ fn stuck(world: &World, id: NodeId) -> bool {
     master(id) && matches!((world.state.nodes.values().filter(left).count(), whole), (2, _) | (1, true))
 }
 
-/// What the engine itself says that the node waits for.
+/// What the node waits for according to the engine.
 fn waits(world: &World, id: NodeId) -> String {
     let Some(node) = world.state.node(id) else { return String::new() };
     let texts: Vec<String> = world.conditions(node).into_iter().map(|c| format!("{}: {}", c.is, c.why)).collect();
@@ -77,14 +81,17 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
     let Some(baseline) = &node.baseline else { return Some("commissioned, and nothing recorded".to_owned()) };
     let finding = node.finding.as_ref();
     if finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_))) {
-        return Some("the last word is unknown".to_owned());
+        return Some("the last result is unknown".to_owned());
     }
     if node.moved.is_some() && world.state.desired(node) != Some(baseline.desired) {
         return Some("moved, and not set up for its address".to_owned());
     }
     let told = finding.is_some_and(|f| f.reasons.iter().any(|r| r.by == Witness::Check && r.text.contains(WARNING)));
     if told != world.hosts[at].warns {
-        return Some(if told { "its warning is told and is over" } else { "it warns, and nobody noticed" }.to_owned());
+        return Some(
+            if told { "its warning is reported but has ended" } else { "it warns, and this was not noticed" }
+                .to_owned(),
+        );
     }
     let edge = world.hosts[at].group == "edge";
     if edge && world.state.desired(node) != Some(baseline.desired) {
@@ -95,7 +102,7 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
         return finding.filter(|f| f.verdict.drifted()).map(|_| "called drifted, and is not".to_owned());
     }
     let Some(finding) = finding.filter(|f| f.verdict.drifted()) else {
-        return Some("drifted, and nobody noticed".to_owned());
+        return Some("drifted, and this was not noticed".to_owned());
     };
     let (_, group) = world.state.group(node)?;
     let grave = finding.reasons.iter().any(|r| r.grave);

@@ -1,4 +1,4 @@
-//! The managers: elections, a log with terms, proposals that get lost, late or doubled.
+//! The managers: elections, a log with terms, proposals that are lost, late or duplicated.
 
 use super::host::{Cut, gossip};
 use super::laws::Fact;
@@ -7,7 +7,7 @@ use super::world::{Due, EPOCH, Leader, World};
 use remoor::engine::{About, Event, Manager};
 use remoor::model::*;
 
-/// A deposed leader believes in itself for at most this long.
+/// The maximum time for which a deposed leader believes that it leads.
 const LEASE_MS: u64 = 6_000;
 
 impl World {
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// The leadership ends. A process that lives on does not know it at once.
+    /// Ends the leadership. A process that keeps running does not notice at once.
     pub fn depose(&mut self) {
         let Some(mut leader) = self.leader.take() else { return };
         let host = &self.hosts[leader.host];
@@ -127,13 +127,14 @@ impl World {
         self.after(ms, Due::Propose { term: Some(term), about, entry: Box::new(entry) });
     }
 
-    /// A proposal reaches the log, or does not. One without a term is an operator's, whom any leader serves.
+    /// A proposal reaches the log, or does not. A proposal without a term comes from an operator,
+    /// and any leader accepts it.
     pub fn proposed(&mut self, term: Option<u64>, about: About, entry: Entry) {
         let Some(current) = self.leader.as_ref().map(|l| l.term) else {
             return self.refused(term, about);
         };
         if term.is_some_and(|t| t != current) {
-            // What the old leader had sent to a follower in time outlives it now and then.
+            // A proposal that reached a follower in time sometimes outlives its leader.
             if !self.calm && self.rng.chance(100) {
                 self.fire("proposal outlived its leader");
                 self.commit(&entry);
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// One entry more in the log, applied.
+    /// Appends one entry to the log and applies it.
     pub fn commit(&mut self, entry: &Entry) -> Applied {
         let before = self.state.clone();
         let index = before.applied + 1;
@@ -181,7 +182,7 @@ impl World {
         applied
     }
 
-    /// Bugs on purpose in the inventory.
+    /// Deliberate bugs in the inventory.
     fn plant(&mut self, entry: &Entry, applied: &Applied, before: &Inventory) {
         let Some(planted) = self.options.planted else { return };
         let mut edit = |id: NodeId, with: &mut dyn FnMut(&mut Node)| {
@@ -235,7 +236,7 @@ impl World {
         }
     }
 
-    /// What gossip tells the managers, a few seconds late.
+    /// What gossip reports to the managers, a few seconds late.
     fn gossip(&mut self) {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];

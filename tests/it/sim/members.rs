@@ -1,12 +1,14 @@
-//! The simulation of membership: the real role manager and the real inventory, on a model of Raft that is faithful where
-//! membership rests upon it: logs, elections, joint lists of members, leaders that are none any more.
+//! The simulation of membership: the real role manager and the real inventory, on a model of Raft.
+//! The model is faithful in all that membership depends on: logs, elections, joint member lists,
+//! deposed leaders.
 //!
 //! ```text
 //!   seed ─> options ─> world (nodes, sides, logs) ─> laws
 //!        faults and operators ──┘   └── engine::Roles::step, Inventory::apply
 //! ```
-//! A small world beside the big one, which has three managers for good. First with faults, then without, until all is as
-//! desired. `REMOOR_SEED=n` runs one seed; `REMOOR_SIM_SEEDS=n` that many.
+//! A small world in addition to the big one, whose three managers never change. It runs first with
+//! faults, then without, until all is as desired. `REMOOR_SEED=n` runs one seed;
+//! `REMOOR_SIM_SEEDS=n` runs that many.
 
 mod driver;
 mod faults;
@@ -21,18 +23,18 @@ use super::search::{self, Outcome, Search};
 use options::Options;
 use world::World;
 
-/// A planted bug must be found within so many seeds.
+/// A planted bug must be found within this many seeds.
 const SEEDS_TO_DETECTION: u64 = 1_000;
-/// What must have happened in a run of the default length.
+/// Events that must have happened in a run of the default length.
 const FAULTS: [&str; 42] = [
     "a change for an older list is refused",
     "a change while one is in flight is refused",
     "a half change of another leader is finished",
+    "a log is archived",
     "a member is not retired",
     "a node is removed",
-    "a part is parked",
     "a removed key is refused",
-    "a removed node begins anew",
+    "a removed node starts again",
     "all managers down",
     "another address",
     "burst of entries",
@@ -40,13 +42,13 @@ const FAULTS: [&str; 42] = [
     "host cut off",
     "host down",
     "hosts parted in two",
+    "joined again",
     "leader cut off",
     "leader died between the halves",
     "leader down",
     "leadership declined",
     "leadership handed over",
     "leadership not taken",
-    "let in again",
     "log lost",
     "operator: a dead manager is demoted",
     "operator: a manager is removed",
@@ -69,7 +71,7 @@ const FAULTS: [&str; 42] = [
     "voters changed",
 ];
 
-/// One seed from beginning to end.
+/// Runs one seed from beginning to end.
 fn run(options: Options) -> Outcome {
     let (bad, fine) = (options.faults_ms, options.calm_ms);
     let mut world = World::new(options);

@@ -1,4 +1,4 @@
-//! Pinned stories of nodes that come back with another address (SCENARIOS, A10).
+//! Pinned stories of nodes that come back with another address (docs/design/scenarios.md, A10).
 
 use super::host::{Cut, Sshd, gossip};
 use super::story::Story;
@@ -25,7 +25,7 @@ fn who_comes_back_at_another_address_is_set_up_for_it() {
     assert_eq!((node.spec.gossip.as_str(), node.spec.api.as_str()), ("10.0.0.40:7946", "10.0.0.40:7947"));
     assert_eq!((&node.moved, node.baseline.as_ref().map(|b| b.desired)), (&None, story.world.state.desired(node)));
     assert_eq!(story.jobs("w1").len(), 1);
-    // The other workers are rendered with its address: outdated, and left alone.
+    // The files of the other workers contain its address: they are outdated, and left unchanged.
     for other in ["w2", "w3", "w4"] {
         let node = story.node(other);
         assert_ne!(node.baseline.as_ref().map(|b| b.desired), story.world.state.desired(node), "{other}");
@@ -57,20 +57,20 @@ fn who_is_back_home_is_as_it_was() {
     story.at_rest(90);
     let node = story.node("w1");
     assert_eq!((node.spec.gossip.clone(), &node.moved), (gossip(4), &None));
-    assert!(story.jobs("w1").is_empty(), "what is there was made for this address");
+    assert!(story.jobs("w1").is_empty(), "its files were made for this address");
     let finding = node.finding.as_ref().expect("a verdict");
     assert_eq!(finding.verdict, Verdict::Same);
 }
 
 #[test]
 fn an_address_that_another_node_has_is_not_taken_over() {
-    let mut story = cut_and_moved("w1", 5); // w2 is there
+    let mut story = cut_and_moved("w1", 5); // the address of w2
     story.secs(40);
     assert_eq!(story.node("w1").spec.gossip, gossip(4));
     let (w1, w2) = (story.node("w1").id, story.node("w2").clone());
     assert!(story.world.told.contains(&format!("address-held {w1} {}", gossip(5))), "{:?}", story.world.told);
     assert_eq!((w2.spec.gossip.clone(), w2.absence, w2.key_changed), (gossip(5), None, None));
-    // The other one is somewhere else from now on: two that change places are both entered.
+    // The other node moves too: nodes that exchange their addresses are both recorded.
     let at = story.at("w2");
     story.world.cut(at, Cut::Full, 10_000);
     story.world.moves(at, 4);
@@ -88,12 +88,13 @@ fn whoever_is_at_an_old_address_gets_no_login() {
     story.world.moves(w1, 40);
     story.world.moves(w2, 4);
     story.secs(30);
-    // w2 came back where w1, which is away, was: taken, and told.
+    // w2 came back at the address of w1, which is away: it takes over the address, and this is
+    // reported.
     assert_eq!(story.node("w2").spec.gossip, gossip(4));
     let w2_id = story.node("w2").id;
     assert!(story.world.told.contains(&format!("address-taken {w2_id} {}", gossip(4))), "{:?}", story.world.told);
     assert!(story.jobs("w1").is_empty());
     story.at_rest(200);
     assert_eq!(story.node("w1").spec.gossip, gossip(40));
-    assert_eq!(story.node("w1").key_changed, None, "nobody took w2's key for w1's");
+    assert_eq!(story.node("w1").key_changed, None, "w2's key was not mistaken for w1's");
 }

@@ -1,4 +1,4 @@
-//! People: orders at any time, also silly ones.
+//! Operators: orders at any time, including nonsensical ones.
 
 use super::host::services;
 use super::world::{Due, EPOCH, World};
@@ -60,7 +60,7 @@ impl World {
         Command::Drain { node, want }
     }
 
-    /// Several orders as one, some of them silly: then none of them is one.
+    /// Several orders as one. If one of them is nonsensical, none of them takes effect.
     fn batch(&mut self) -> Command {
         if self.rng.chance(300) {
             return self.roll_out();
@@ -74,7 +74,7 @@ impl World {
         Command::Batch(orders.collect())
     }
 
-    /// The generation in force, for several nodes at once; of a group one goes first.
+    /// The current generation for several nodes at once; one node of a group goes first.
     fn roll_out(&mut self) -> Command {
         let group = self.hosts[self.rng.below(self.hosts.len())].group;
         let behind = |n: &Node| n.lifecycle == Lifecycle::Commissioned && self.state.outdated(n);
@@ -91,7 +91,7 @@ impl World {
         Command::Batch(orders.collect())
     }
 
-    /// Of any attempt on record, whatever became of it.
+    /// Undo of any attempt on record, whatever its result.
     fn undo(&mut self) -> Option<Command> {
         let attempts: Vec<(NodeId, AttemptId)> =
             self.state.jobs.values().flat_map(|j| j.attempts.iter().map(|a| (j.node, a.id))).collect();
@@ -131,7 +131,7 @@ impl World {
         command
     }
 
-    /// An operator's order on its way to whoever leads.
+    /// An operator's order on its way to the current leader.
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
             Command::Batch(orders)
@@ -160,7 +160,7 @@ impl World {
         self.after(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
     }
 
-    /// After the faults: what was stopped is let go on.
+    /// After the faults: resumes what was stopped.
     pub fn let_go(&mut self) {
         for at in 0..self.hosts.len() {
             let id = self.hosts[at].id;

@@ -1,4 +1,4 @@
-//! What one run is like: how often which fault, how long, and what is broken on purpose.
+//! The parameters of one run: the rate of each fault, the durations, and the planted bug.
 
 use super::planted::Planted;
 use super::rng::Rng;
@@ -8,7 +8,7 @@ use remoor::model::{Limits, Wall, WeekSpan, Windows};
 #[derive(Debug, Clone)]
 pub struct Options {
     pub seed: u64,
-    /// Length of the phase with faults, and the bound of the phase without them (I10's T).
+    /// Length of the phase with faults, and the limit of the phase without them (I10's T).
     pub faults_ms: u64,
     pub calm_ms: u64,
     /// Chances per simulated second, in a thousand.
@@ -18,23 +18,23 @@ pub struct Options {
     pub lost_permille: u64,
     pub slow_permille: u64,
     pub twice_permille: u64,
-    /// Chance that a second passes without news by gossip from a node.
+    /// Chance that a second passes without gossip from a node.
     pub gossip_lag_permille: u64,
     /// Chance that a phase of an attempt fails.
     pub failing_permille: u64,
-    /// Clocks of the managers differ by at most this.
+    /// The maximum difference between the managers' clocks.
     pub skew_ms: u64,
     pub limits: Limits,
-    /// The workers may not be set up for a minute of the faults.
+    /// The workers must not be set up for one minute of the faults.
     pub windows: bool,
-    /// One service of the edge is only looked at, not provisioned.
+    /// One service of the edge group is monitor-only.
     pub watched: bool,
     pub planted: Option<Planted>,
     pub trace: bool,
 }
 
 impl Options {
-    /// A run of the search: everything goes wrong at a rate that the seed chooses.
+    /// A run of the search: all faults occur at rates that the seed chooses.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0bad_5eed);
         Self {
@@ -57,7 +57,7 @@ impl Options {
         }
     }
 
-    /// A story: nothing happens that is not told.
+    /// A story: nothing happens unless the story causes it.
     pub fn story() -> Self {
         Self {
             fault_permille: 0,
@@ -75,7 +75,8 @@ impl Options {
     }
 }
 
-/// From and until when the workers are left alone, milliseconds of the run; whole minutes of the wall clock.
+/// Start and end of the time in which no work begins on the workers, in milliseconds of the run;
+/// whole minutes of the wall clock.
 const SHUT_MS: (u64, u64) = (20_000, 80_000);
 
 impl Options {
@@ -85,13 +86,14 @@ impl Options {
         Windows { allow: Vec::new(), deny: if self.windows && group == "worker" { vec![deny] } else { Vec::new() } }
     }
 
-    /// Reckoned apart from the program's own windows.
+    /// Calculated independently of the program's own windows.
     pub fn shut(&self, group: &str, at: Wall) -> bool {
         self.windows && group == "worker" && (EPOCH + SHUT_MS.0..EPOCH + SHUT_MS.1).contains(&at.0)
     }
 }
 
-/// The durations of production, shortened: a run is to see many decisions within a few simulated minutes.
+/// The durations of production, shortened: a run must contain many decisions within a few simulated
+/// minutes.
 pub fn limits() -> Limits {
     Limits {
         settle_ms: 6_000,

@@ -1,11 +1,12 @@
-//! Pinned stories of operators' orders: undo, several orders as one, calling off what runs or is queued, and out and back in.
+//! Pinned stories of operators' orders: undo, several orders as one, cancelling of running or
+//! queued work, and out and back in.
 
 use super::host::Cut;
 use super::story::Story;
 use super::world::{EPOCH, World};
 use remoor::model::*;
 
-/// w1 set up again by an order, after somebody's edit of `web`; the attempt that did it.
+/// An order sets w1 up again after a manual edit of `web`. Returns the attempt.
 fn repaired(story: &mut Story) -> AttemptId {
     story.edit("w1", "web");
     story.want("w1", Occasion::Live, false);
@@ -42,8 +43,9 @@ fn an_undone_node_is_looked_at_and_held_until_somebody_resumes_it() {
     story.until("undone", 30, |w| w1(w).job.is_none() && w1(w).want.is_none() && w1(w).hold.is_some());
     let at = story.at("w1");
     assert_eq!(story.world.hosts[at].parts["web"].edits, 7, "the edit is back");
-    story.until("drift is told", 30, called_drifted);
-    // It goes away and comes back drifted, which by policy is repaired; but not what an operator has just undone.
+    story.until("drift is reported", 30, called_drifted);
+    // It goes away and comes back drifted. The policy would repair that, but not what an operator
+    // has just undone.
     story.world.cut(at, Cut::Full, 8_000);
     story.secs(90);
     assert_eq!(story.jobs("w1").len(), 2, "the repair and its undo, no more");
@@ -61,10 +63,10 @@ fn the_looking_after_an_undo_needs_no_word_of_the_agent() {
     let attempt = repaired(&mut story);
     let before = story.verdicts("w1").len();
     story.edit("w1", "web");
-    // The copies are what is there: nothing changes, and it is looked at all the same.
-    story.until("drift is told", 90, called_drifted);
+    // The copies equal the current files: nothing changes, and the node is examined nevertheless.
+    story.until("drift is reported", 90, called_drifted);
     undo(&mut story, attempt);
-    story.until("looked at", 30, |w| !w1(w).unseen && w1(w).hold.is_some());
+    story.until("examined", 30, |w| !w1(w).unseen && w1(w).hold.is_some());
     assert!(story.verdicts("w1").len() > before + 1);
 }
 
@@ -89,7 +91,7 @@ fn an_undo_is_refused_where_it_would_have_to_wait_or_means_nothing() {
     assert_eq!(code(&undo(&mut story, attempt)), "decommissioned");
 }
 
-/// It would have been done after the return, on a node that nobody had in mind any more.
+/// Bug: the undo would have run after the return, when it no longer made sense.
 #[test]
 fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     let mut story = Story::begin();
@@ -135,7 +137,7 @@ fn a_cancelled_task_is_let_finish_and_is_ended_when_told_so_later() {
     assert!(w1(&story.world).hold.is_some() && story.jobs("w1").len() == 1);
 }
 
-/// `--force` used to be `--now` where the agent was down, and overrode the hold too.
+/// Bug: `--force` acted like `--now` while the agent was down, and overrode the hold too.
 #[test]
 fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     let mut story = Story::begin();
@@ -152,7 +154,7 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     };
     let held = |story: &mut Story, held: bool| {
         let node = story.world.state.nodes.get_mut(&node).expect("w1");
-        let hold = Hold { why: "somebody looks at it".to_owned(), since: Wall(1), until: None };
+        let hold = Hold { why: "an operator examines it".to_owned(), since: Wall(1), until: None };
         std::sync::Arc::make_mut(node).hold = held.then_some(hold);
     };
     order(&mut story, false);
@@ -166,7 +168,7 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     story.until("set up", 30, |w| w.state.jobs.values().any(|j| j.node == node && j.state == JobState::Done));
 }
 
-/// Ordered without anybody waiting for it, a broken generation went to all workers, two at a time.
+/// Bug: when ordered without `--wait`, a broken generation went to all workers, two at a time.
 #[test]
 fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
     let mut story = Story::begin();
@@ -188,15 +190,15 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
     };
     order(&mut story);
     let held = |w: &World| w.state.jobs.values().filter(|j| j.state == JobState::Held).map(|j| j.node).next();
-    story.until("the first one is held", 90, |w| held(w).is_some());
+    story.until("the first node is held", 90, |w| held(w).is_some());
     story.secs(60);
     assert_eq!(story.world.state.jobs.len(), 1, "the others wait");
     workers.iter().for_each(|at| story.world.hosts[*at].failing = 0);
     let node = held(&story.world).expect("held");
     story.order(Command::ResumeNode { node });
-    // Once it has ended well, the others follow, two at a time.
+    // After its success the others follow, two at a time.
     let working = |w: &World| w.state.jobs.values().filter(|j| j.open_attempt().is_some()).count();
-    story.until("the first one goes on", 20, |w| working(w) == 1);
+    story.until("the first node continues", 20, |w| working(w) == 1);
     story.until("two at a time", 40, |w| working(w) == 2);
     assert!(story.world.state.jobs.values().any(|j| j.state == JobState::Done));
     story.at_rest(90);
@@ -206,14 +208,15 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
     }
 }
 
-/// Found by the simulation: a member that was ordered out and, while that waited for the quorum, back in counted as one that
-/// serves nobody yet. It was set up at once, and the last other one beside it.
+/// Found by the simulation. A member was ordered out and, while that waited for the quorum, back
+/// in. It was treated as a node that serves nobody yet, so it was set up at once, at the same time
+/// as the last other member.
 #[test]
 fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {
     let mut story = Story::begin();
     story.want("m2", Occasion::Apply, true);
     let out = |w: &World| w.state.by_name("m2").is_some_and(|n| n.lifecycle == Lifecycle::Decommissioned);
-    story.until("m2 is out", 60, out);
+    story.until("m2 has left", 60, out);
     story.want("m3", Occasion::Apply, true);
     story.secs(10);
     story.want("m3", Occasion::Apply, false);

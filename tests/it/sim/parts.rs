@@ -1,10 +1,12 @@
-//! Pinned stories of jobs about some of a node's services: the rest of it is as it was, and is said to be.
+//! Pinned stories of jobs about some of a node's services: the other services and their records
+//! stay unchanged.
 
 use super::host::Cut;
 use super::story::Story;
 use remoor::model::*;
 
-/// The drift of what a job was not about was taken into its record, and nobody heard of it again.
+/// Bug: the drift of services outside the job was taken into its record, and was never reported
+/// again.
 #[test]
 fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     let mut story = Story::begin();
@@ -22,12 +24,12 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     story.at_rest(60);
     assert_eq!(story.world.hosts[x1].parts["web"].edits, 0, "repaired");
     assert_eq!(story.world.hosts[x1].parts["tool"].edits, 7, "and no more than that");
-    story.until("looked at", 30, |w| w.state.by_name("x1").is_some_and(|n| !n.unseen));
+    story.until("examined", 30, |w| w.state.by_name("x1").is_some_and(|n| !n.unseen));
     assert!(reported(&story.world), "{:?}", story.node("x1").finding);
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// It was called a node of the new generation, and `update` had nothing to do.
+/// Bug: the node counted as of the new generation, and `update` had nothing to do.
 #[test]
 fn a_repair_of_one_service_makes_no_node_of_the_new_generation() {
     let mut story = Story::begin();
@@ -45,9 +47,9 @@ fn a_repair_of_one_service_makes_no_node_of_the_new_generation() {
     let node = story.node("w1");
     assert_eq!(node.baseline.as_ref().map(|b| (b.desired, b.generation)), Some((before.desired, before.generation)));
     assert!(story.world.state.outdated(node));
-    story.until("looked at", 30, |w| w.state.by_name("w1").is_some_and(|n| !n.unseen));
+    story.until("examined", 30, |w| w.state.by_name("w1").is_some_and(|n| !n.unseen));
     let node = story.node("w1");
-    assert_eq!(node.finding.as_ref().map(|f| f.verdict.clone()), Some(Verdict::Outdated), "that is left to be told");
+    assert_eq!(node.finding.as_ref().map(|f| f.verdict.clone()), Some(Verdict::Outdated), "it is still to be reported");
     assert_eq!((stands(&story, "web"), stands(&story, "net")), (Some(before.desired), Some(before.desired)));
     // The operator's update still has something to do.
     story.want("w1", Occasion::Apply, false);

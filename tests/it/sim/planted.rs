@@ -1,45 +1,46 @@
-//! Bugs on purpose, one for each invariant: an invariant that no bug can break checks nothing. None of them is in the
-//! program; each sits between the engine and the world, or in the world's executor.
+//! Deliberate bugs, at least one for each invariant: an invariant that no bug can break checks
+//! nothing. None of them is in the program; each sits between the engine and the world, or in the
+//! world's executor.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// I1: a phase is begun when its entry is proposed, not when it was applied.
+    /// I1: a phase begins when its entry is proposed, not when it is applied.
     ActsBeforeCommit,
     /// I2: the executor takes no lock.
     NoLock,
-    /// I3: cleanup and its check are reported as done and never run.
+    /// I3: cleanup and its verification are reported as done without running.
     SkipsCleanup,
-    /// I4: the executor keeps no fence: older attempts are obeyed, and not ended by newer ones.
+    /// I4: the executor keeps no fence: older attempts are obeyed, and newer ones do not end them.
     NoFence,
-    /// I5: the rejoin loop is told of members too late.
+    /// I5: the rejoin loop learns of members too late.
     ForgetsMembers,
-    /// I6: a grant takes the Raft id of a manager that has one.
+    /// I6: a grant reuses the Raft id of a manager.
     ReusesRaftId,
-    /// I7: the limits of the fleet are lost on the way into the inventory.
+    /// I7: the limits of the fleet are lost on the way to the inventory.
     IgnoresBudget,
     /// I8: the inventory forgets that a node was decommissioned.
     ForgetsDecommission,
     /// I8: the inventory forgets that a node was drained.
     ForgetsDrain,
-    /// I9: an examination that failed is taken for one that found nothing on the node.
+    /// I9: a failed examination is treated as one that found nothing on the node.
     UnknownIsDrift,
-    /// I10: nobody hears that a phase ended.
+    /// I10: the end of a phase is not reported.
     LosesResults,
-    /// I10: nobody hears that a node signs at another address.
+    /// I10: a changed address of a node is not reported.
     StaysAtTheOldAddress,
     /// I11: an absence is opened again after its verdict.
     ConcludesTwice,
     /// I12: a refused command leaves a trace.
     RefusesHalfway,
-    /// I13: the windows of the fleet are lost on the way into the inventory.
+    /// I13: the windows of the fleet are lost on the way to the inventory.
     IgnoresWindows,
-    /// I14: the leader is never told that it has no way to a node.
+    /// I14: the leader does not learn that it can't reach a node.
     OpensWithoutRoute,
-    /// I14: the pause between two hand-overs is lost on the way into the inventory.
+    /// I14: the pause between two leadership transfers is lost on the way to the inventory.
     HandsOverAtOnce,
-    /// I15: what is found of all services is recorded after a job about some.
+    /// I15: the state of all services is recorded after a job about some.
     RecordsAll,
-    /// I16: what is found of a service that is only looked at is recorded after a job about all.
+    /// I16: the found state of a monitor-only service is recorded after a job about all services.
     TakesOver,
 }
 

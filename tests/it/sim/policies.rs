@@ -1,4 +1,5 @@
-//! Pinned stories of what an operator wrote, and of the time that is given: windows, settling, nodes that were only adopted.
+//! Pinned stories of configured policies and waiting times: windows, settling, nodes that were only
+//! adopted.
 
 use super::host::Cut;
 use super::options::Options;
@@ -55,22 +56,23 @@ fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
     let finding = away_and_edited(&mut story);
     assert_eq!((finding.verdict, finding.remedy), (Verdict::Drifted, Remedy::Report));
     assert!(story.jobs("w1").is_empty() && story.node("w1").watched);
-    // Entrusted: nothing is run for it, and the next return is repaired.
+    // Entrusted: no run is needed for that, and drift at the next return is repaired.
     let id = story.node("w1").id;
     story.order(Command::Entrust { node: id });
     assert!(!story.node("w1").watched && story.jobs("w1").is_empty());
     let finding = away_and_edited(&mut story);
     assert_eq!(finding.remedy, Remedy::Resetup(vec!["web".into()]));
     story.at_rest(60);
-    // Set up once, it stays so, also when a later state is adopted.
+    // After one set-up it stays entrusted, also when a later state is adopted.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
     assert!(!story.node("w1").watched);
-    // A second word on it changes nothing.
+    // A second `entrust` changes nothing.
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// What lost the network with its node may need a moment to find its peers again: no re-setup for that.
+/// A service that lost the network together with its node may need a moment to find its peers
+/// again. That must not cause a re-setup.
 #[test]
 fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up_again() {
     for returns in [true, false] {
@@ -88,8 +90,8 @@ fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up
     }
 }
 
-/// Found by the simulation: drift that was only reported because the node was on its way out stayed for ever once the
-/// decommissioning was called off.
+/// Found by the simulation: drift was only reported because the node was being decommissioned. It
+/// remained forever after the decommissioning was cancelled.
 #[test]
 fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     let mut story = Story::begin();

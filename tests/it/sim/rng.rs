@@ -1,4 +1,4 @@
-//! Chance with a seed: splitmix64. The same seed gives the same run on every machine.
+//! A seeded random number generator: splitmix64. The same seed gives the same run on every machine.
 
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
@@ -16,7 +16,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From `low` up to and without `high`.
+    /// From `low`, inclusive, to `high`, exclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low).max(1)
     }

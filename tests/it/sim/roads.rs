@@ -1,4 +1,5 @@
-//! Pinned stories of managers that have no way to a node which gossip has (SCENARIOS A04).
+//! Pinned stories of managers that can't reach a node that gossip has (docs/design/scenarios.md,
+//! A04).
 
 use super::host::Cut;
 use super::story::Story;
@@ -52,18 +53,18 @@ fn where_nobody_has_a_road_the_job_waits_and_fails_nothing() {
     assert_eq!(story.jobs("w1")[0].attempts[0].runner, "m3".into());
     story.world.hosts[w1].no_road.clear();
     story.at_rest(30);
-    story.until("nobody misses it", 20, |w| !says(w, "w1", "unreachable-from", ""));
+    story.until("all managers reach it", 20, |w| !says(w, "w1", "unreachable-from", ""));
 }
 
-/// Each of the two is reached by one manager only, and both are wanted at once: neither's attempt is interrupted by the way to
-/// the other.
+/// Each of the two nodes is reached by only one manager, and both need work at the same time.
+/// Neither attempt is interrupted by the leadership transfer for the other.
 #[test]
 fn what_can_begin_here_begins_before_the_leadership_is_passed_on() {
     let mut story = Story::begin();
     let (w1, x1, old) = (story.at("w1"), story.at("x1"), story.leader());
     story.world.lose_roads(w1, &[old], 600_000);
     story.world.lose_roads(x1, &[(old + 1) % 3, (old + 2) % 3], 600_000);
-    story.until("w1 is missed", 30, |w| says(w, "w1", "unreachable-from", ""));
+    story.until("a manager does not reach w1", 30, |w| says(w, "w1", "unreachable-from", ""));
     story.secs(30);
     let wants = [w1, x1].map(|at| match story.world.want(at, Occasion::Live, false) {
         Command::Want { node, want } => {
@@ -108,5 +109,5 @@ fn a_node_that_comes_back_is_examined_from_where_there_is_a_road() {
     story.until("a verdict", 60, |w| w.state.by_name("w1").is_some_and(|n| n.absence.is_none()));
     let verdict = story.verdict("w1");
     assert_eq!((verdict.cause, verdict.verdict), (Some(Cause::Network), Verdict::Same));
-    assert_eq!(story.leader(), old, "nobody needs to lead for a look");
+    assert_eq!(story.leader(), old, "an examination needs no leadership transfer");
 }

@@ -1,4 +1,5 @@
-//! Pinned stories: the rows of the reappearance proposal, and every bug that the simulation found in the engine.
+//! Pinned stories: the rows of the reappearance proposal, and every bug that the simulation found
+//! in the engine.
 
 use super::host::Cut;
 use super::options::Options;
@@ -131,7 +132,7 @@ fn a_leader_that_dies_in_any_phase_is_followed_by_one_clean_attempt() {
     }
 }
 
-/// The restarts of the managers' own agents were taken for a mass outage, and a breaker opened.
+/// Bug: the restarts of the managers' own agents counted as a mass outage and tripped a breaker.
 #[test]
 fn what_happened_while_no_manager_ran_is_told_from_its_traces() {
     let mut story = Story::begin();
@@ -148,7 +149,7 @@ fn what_happened_while_no_manager_ran_is_told_from_its_traces() {
     let (one, two) = (story.verdict("w1"), story.verdict("w2"));
     assert_eq!((one.cause, one.verdict), (Some(Cause::Reboot), Verdict::Drifted));
     assert_eq!((two.cause, two.verdict), (Some(Cause::Agent), Verdict::Same));
-    assert!(one.evidence.iter().any(|e| e.contains("nobody saw it go")), "{:?}", one.evidence);
+    assert!(one.evidence.iter().any(|e| e.contains("detected afterwards")), "{:?}", one.evidence);
     assert_eq!((story.jobs("w1").len(), story.jobs("w2").len()), (1, 0));
 }
 
@@ -264,7 +265,7 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
-/// The job was held for it, and trusting the key did not bring it back.
+/// Bug: the job was held because of the key, and trusting the key did not resume it.
 #[test]
 fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_is_trusted() {
     let mut story = Story::begin();
@@ -310,10 +311,11 @@ fn a_baseline_that_can_not_be_had_is_unknown() {
     assert!(story.jobs("w1").is_empty());
     story.world.blobs_missing = false;
     story.at_rest(180);
-    assert_eq!(story.jobs("w1").len(), 1, "once it is there, the drift is found");
+    assert_eq!(story.jobs("w1").len(), 1, "the drift is found after the return");
 }
 
-/// A look that only confirmed the drift counted as new drift: the breaker opened again after every resume.
+/// Bug: an examination that only confirmed the drift counted as new drift, so the breaker tripped
+/// again after every resume.
 #[test]
 fn a_mass_return_waits_for_a_person_and_then_for_the_budget() {
     let mut story = Story::begin();
@@ -326,7 +328,7 @@ fn a_mass_return_waits_for_a_person_and_then_for_the_budget() {
     let begun = story.world.state.jobs.len();
     // Longer than the breaker's window, and than a waiting re-setup stays fresh.
     story.secs(200);
-    assert_eq!(story.world.state.jobs.len(), begun, "nothing begins by itself");
+    assert_eq!(story.world.state.jobs.len(), begun, "nothing begins automatically");
     story.order(Command::Resume);
     story.at_rest(120);
     assert!(story.world.state.breaker.is_none(), "it stays closed");
@@ -336,7 +338,8 @@ fn a_mass_return_waits_for_a_person_and_then_for_the_budget() {
     }
 }
 
-/// A breaker that was open for one group kept any other from opening: of 1000 nodes that were away, 950 were set up again.
+/// Bug: a tripped breaker of one group prevented all others from tripping: of 1000 nodes that were
+/// away, 950 were set up again.
 #[test]
 fn the_breaker_of_a_group_does_not_hide_the_trouble_of_the_fleet() {
     let mut story = Story::begin();
@@ -366,7 +369,8 @@ fn a_group_with_a_quorum_is_set_up_one_by_one() {
     assert!(["m1", "m2", "m3"].iter().all(|n| story.jobs(n).len() == 1));
 }
 
-/// Two managers that were both to be set up handed leadership to each other for ever, each to get out of its own way.
+/// Bug: two managers that both needed a set-up transferred the leadership to each other forever,
+/// each in order to be set up itself.
 #[test]
 fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     let mut story = Story::begin();
@@ -379,7 +383,8 @@ fn two_managers_to_be_set_up_do_not_pass_leadership_back_and_forth() {
     assert!((1..=3).contains(&changes), "{changes} changes of leadership");
 }
 
-/// The first member's services were down after its provisioning had failed, and the guard counted it as up.
+/// Bug: the first member's services were down after its provisioning had failed, and the guard
+/// counted it as up.
 #[test]
 fn a_half_done_member_is_no_member_of_a_quorum() {
     let mut story = Story::begin();
@@ -412,7 +417,7 @@ fn a_new_leader_waits_before_it_begins_anything_by_itself() {
     assert!(opened.since(since) >= 4_900, "{} ms after the election", opened.since(since));
 }
 
-/// Every node of the group had its wish queued before the first one failed.
+/// Bug: every node of the group had its request queued before the first one failed.
 #[test]
 fn a_roll_out_stops_at_its_first_failure() {
     let mut story = Story::begin();
@@ -433,7 +438,7 @@ fn a_roll_out_stops_at_its_first_failure() {
     assert_eq!(tried.len(), 1, "the canary only");
 }
 
-/// The roll-out stood still until the first one was back.
+/// Bug: the rollout stopped until the first node was back.
 #[test]
 fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     let mut story = Story::begin();
@@ -458,7 +463,8 @@ fn a_canary_that_goes_away_in_the_middle_is_replaced() {
     assert_eq!(story.jobs(name).pop().map(|j| j.state), Some(JobState::Done));
 }
 
-/// The order had been called off, and the node was left between the stools: no commission was obeyed any more.
+/// Bug: the order had been cancelled, and the node was left in an intermediate state in which no
+/// commission worked.
 #[test]
 fn a_decommissioning_that_is_called_off_leaves_the_node_in_its_group() {
     let mut story = Story::begin();
@@ -474,7 +480,7 @@ fn a_decommissioning_that_is_called_off_leaves_the_node_in_its_group() {
     assert!(story.jobs("w1").is_empty());
 }
 
-/// The waiting re-setup went on after the adoption, and took the night's hot-fix away.
+/// Bug: the waiting re-setup continued after the adoption, and removed the night's hot-fix.
 #[test]
 fn adopting_calls_off_the_repair_of_what_was_adopted() {
     let mut story = Story::begin();
@@ -489,7 +495,8 @@ fn adopting_calls_off_the_repair_of_what_was_adopted() {
     assert_eq!(story.world.hosts[w1].parts["web"].edits, 7, "it is still there");
 }
 
-/// The unit of another service stood still, so a re-setup that was not about it failed its verification thrice.
+/// Bug: a unit of another service was stopped, so a re-setup that was not about it failed its
+/// verification three times.
 #[test]
 fn a_scoped_repair_is_not_failed_by_what_it_is_not_about() {
     let mut story = Story::begin();
@@ -505,7 +512,8 @@ fn a_scoped_repair_is_not_failed_by_what_it_is_not_about() {
     });
 }
 
-/// It was away a second time while it was examined; the answer of before told nothing of that.
+/// Bug: the node was away a second time while it was examined. The earlier answer did not cover the
+/// second absence.
 #[test]
 fn an_examination_from_before_a_second_absence_is_not_believed() {
     let mut story = Story::begin();
@@ -515,7 +523,7 @@ fn an_examination_from_before_a_second_absence_is_not_believed() {
     story.secs(6);
     story.at_rest(40);
     let node = story.node("w1").id;
-    // Its sshd hangs on the second return, so that no verdict comes between.
+    // Its sshd hangs on the second return, so that no verdict is made in between.
     story.world.cut(w1, Cut::Full, 8_000);
     story.world.hosts[w1].sshd = super::host::Sshd::Hangs;
     story.secs(6);
@@ -529,11 +537,11 @@ fn an_examination_from_before_a_second_absence_is_not_believed() {
     assert_eq!(applied.refusal().map(|r| r.code.as_str()), Some("outlived"));
 }
 
-/// Its conclusion was lost on the way, and the same report never asked for another look.
+/// Bug: the conclusion was lost on the way, and the same report never caused another examination.
 #[test]
 fn drift_of_a_present_node_is_found_though_the_first_conclusion_is_lost() {
     let mut story = Story::with(Options { lost_permille: 1_000, faults_ms: 0, ..Options::story() });
-    // Until here nothing could be written but by the operator; now it can, and x1 drifts.
+    // Until here only the operator could write; now the managers can too, and x1 drifts.
     story.world.options.lost_permille = 0;
     story.secs(20);
     story.edit("x1", "web");
@@ -544,7 +552,8 @@ fn drift_of_a_present_node_is_found_though_the_first_conclusion_is_lost() {
     assert_eq!(story.jobs("x1").len(), 1);
 }
 
-/// On real hosts: w2 came back from a cut with the suspicion that m1 is gone, m1 refuted it 0.3 s later, and had an absence.
+/// On real hosts: w2 came back from a cut with the suspicion that m1 is gone. m1 refuted it 0.3 s
+/// later, but got an absence.
 #[test]
 fn a_suspicion_that_is_refuted_at_once_is_no_absence() {
     let mut story = Story::begin();
@@ -558,7 +567,8 @@ fn a_suspicion_that_is_refuted_at_once_is_no_absence() {
     assert_eq!(story.node(story.world.hosts[m].name).absences, AbsenceNo(0));
 }
 
-/// On real hosts: m1 was examined between an `apply` and the one that took it back, and stayed `outdated` for ever.
+/// On real hosts: m1 was examined between an `apply` and its reversal, and stayed `outdated`
+/// forever.
 #[test]
 fn a_change_that_is_taken_back_leaves_nobody_outdated() {
     let mut story = Story::begin();

@@ -1,4 +1,5 @@
-//! A world in which nothing happens but what is told, and words to tell it with. All laws hold here too.
+//! A world in which only the events of the story happen, and the methods to tell a story. All laws
+//! apply here too.
 
 use super::liveness;
 use super::options::Options;
@@ -38,7 +39,7 @@ impl Story {
         self.world.trace.iter().cloned().collect::<Vec<_>>().join("\n")
     }
 
-    /// Waits for something, in simulated time.
+    /// Waits for a condition, in simulated time.
     pub fn until(&mut self, what: &str, seconds: u64, done: impl Fn(&World) -> bool) {
         let end = self.world.now + seconds * 1_000;
         while !done(&self.world) {
@@ -98,7 +99,7 @@ impl Story {
         concluded.collect()
     }
 
-    /// The one verdict on an absence that this node has.
+    /// The only verdict of this node on an absence.
     pub fn verdict(&self, name: &str) -> Finding {
         let all: Vec<Finding> = self.verdicts(name).into_iter().filter(|f| f.absence.is_some()).collect();
         assert_eq!(all.len(), 1, "one verdict on one absence of {name}: {all:?}");

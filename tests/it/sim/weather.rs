@@ -1,4 +1,4 @@
-//! What goes wrong: one fault at a time, chosen by the seed, with an end.
+//! Faults: one at a time, chosen by the seed, each with an end.
 
 use super::host::{Cut, Sshd, services};
 use super::planted::Planted;
@@ -7,7 +7,7 @@ use super::world::{Due, World};
 impl World {
     pub fn fault(&mut self) {
         let at = self.rng.below(self.hosts.len());
-        // Bugs about roads are looked for where roads are lost often.
+        // Bugs about reachability are searched with frequent losses of it.
         let roads = matches!(self.options.planted, Some(Planted::OpensWithoutRoute | Planted::HandsOverAtOnce));
         match if roads && self.rng.chance(400) { 22 } else { self.rng.below(26) } {
             0 | 1 => {
@@ -116,7 +116,8 @@ impl World {
         }
     }
 
-    /// The host is cut off and comes back with another address; often one that another host has given up.
+    /// The host is cut off and comes back with another address, often one that another host has
+    /// given up.
     fn renumber(&mut self, at: usize) {
         let free: Vec<u64> = (1..=14).filter(|p| self.hosts.iter().all(|h| h.place != *p)).collect();
         let place = free[self.rng.below(free.len())];
@@ -125,7 +126,8 @@ impl World {
         self.moves(at, place);
     }
 
-    /// Another address from now on. Gossip begins anew there, so the agent loses its peers for a moment at least.
+    /// Changes the address. Gossip starts again there, so the agent loses its peers for at least a
+    /// moment.
     pub fn moves(&mut self, at: usize, place: u64) {
         self.fire("another address");
         let host = &mut self.hosts[at];
@@ -136,7 +138,7 @@ impl World {
         }
     }
 
-    /// What hits many at once.
+    /// Faults that affect many hosts at once.
     fn disaster(&mut self) {
         if self.rng.chance(500) {
             self.fire("all managers down");
@@ -190,7 +192,7 @@ impl World {
         (0..many).map(|n| (first + n) % 3).collect()
     }
 
-    /// These managers no longer reach the host; gossip finds its way around.
+    /// These managers no longer reach the host; gossip finds another route.
     pub fn lose_roads(&mut self, at: usize, managers: &[usize], ms: u64) {
         self.fire("managers lose their road");
         self.hosts[at].no_road.extend(managers.iter().filter(|m| **m != at));
@@ -256,7 +258,8 @@ impl World {
         self.hosts[at].sshd = Sshd::Up;
     }
 
-    /// Every fault ends; the weather stays fine. What only warns, or asks for nothing, may go on for ever.
+    /// Ends every fault, and no new one occurs. Failures of checks that only warn or require no
+    /// action may stay forever.
     pub fn clear(&mut self) {
         self.calm = true;
         self.blobs_missing = false;

@@ -1,5 +1,6 @@
-//! The world: hosts, network, managers with their log, and the queue of what happens next. One thread, one clock, one
-//! seed. The engine and the inventory are the real ones; everything they touch is here.
+//! The world: hosts, network, managers with their log, and the queue of future events. One thread,
+//! one clock, one seed. The engine and the inventory are the real ones; everything that they touch
+//! is modelled here.
 
 use super::host::{Host, Run, WATCHED, gossip, services};
 use super::laws::{Fact, Laws};
@@ -10,12 +11,13 @@ use remoor::engine::{self, About, Action, Condition, Event, ExamOutcome, Manager
 use remoor::model::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// So many happenings are kept for the report of a failure.
+/// The number of events that are kept for the report of a failure.
 const TRACE_MAX: usize = 50;
 /// The wall clock at the beginning of every run.
 pub const EPOCH: u64 = 1_000_000_000;
 
-/// One leadership. A deposed one does not know it yet: it sees what was committed until then, and acts on it.
+/// One leadership. A deposed leader does not know it yet: it sees what was committed until then,
+/// and acts on it.
 pub struct Leader {
     pub engine: Manager,
     pub host: usize,
@@ -101,7 +103,7 @@ pub struct World {
     serial: u64,
     queue: BTreeMap<(u64, u64), Due>,
     pub hosts: Vec<Host>,
-    /// The state that the log makes; every manager's, once it is up to date.
+    /// The state that the log produces: the state of every manager that is up to date.
     pub state: Inventory,
     pub leader: Option<Leader>,
     pub deposed: Vec<Leader>,
@@ -112,7 +114,7 @@ pub struct World {
     pub blobs_missing: bool,
     pub version: u64,
     pub calm: bool,
-    /// Told to people, by key.
+    /// Notices to operators, by key.
     pub told: BTreeSet<String>,
     pub fired: BTreeMap<&'static str, u64>,
     pub trace: VecDeque<String>,
@@ -134,7 +136,8 @@ pub const HOSTS: [(&str, &str); 9] = [
 ];
 
 impl World {
-    /// Nine nodes in three groups, three of them managers, all adopted but the last, which was accepted only.
+    /// Nine nodes in three groups, three of them managers. All are adopted except the last, which
+    /// was only accepted.
     pub fn new(options: Options) -> Self {
         let mut hosts: Vec<Host> =
             HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
@@ -222,7 +225,7 @@ impl World {
         let group = |name: &str, quorum, parallel, policy: &[(Occasion, Policy)]| {
             let summary = GroupSummary {
                 services: services(name).iter().map(|s| (*s).into()).collect(),
-                // All but one of them were adopted, which alone would only be reported on.
+                // All but one of them were adopted, which alone would only cause reports.
                 policy: returns.iter().chain(policy).copied().collect(),
                 quorum,
                 whole: false,
@@ -255,8 +258,9 @@ impl World {
         Command::Generation { blob: Sha256::of(&self.version.to_be_bytes()), summary: Box::new(summary) }
     }
 
-    /// What a host is to be by that version of the fleet, at the addresses that are entered: its own is in it, and in
-    /// that of a worker those of all workers. At home all are as [`desired`] says.
+    /// The desired state of a host in that version of the fleet, for the recorded addresses: it
+    /// contains its own address, and for a worker those of all workers. With the original addresses
+    /// the result is [`desired`].
     fn rendered(&self, name: &str, group: &str, version: u64) -> Sha256 {
         let version = of_group(group, version);
         let within = |(_, (other, of)): &(u64, &(&str, &str))| *other == name || *of == group && group == "worker";
@@ -283,7 +287,7 @@ impl World {
         self.version_of(self.state.generations.get(&generation)?).map(|version| of_group(group, version))
     }
 
-    /// What a manager answers when it is asked to render.
+    /// The answer of a manager to a render request.
     fn render(&mut self, term: u64, generation: GenerationSeq, moved: u64) {
         let Some(known) = self.state.generations.get(&generation).cloned() else { return };
         let Some(version) = self.version_of(&known) else { return };
@@ -310,7 +314,7 @@ impl World {
         baseline
     }
 
-    /// What the founding of a cluster writes, and an operator who is not kept waiting.
+    /// An entry of the cluster's creation, or of an operator that is never delayed.
     pub fn write(&mut self, command: Command) -> Applied {
         let entry = Entry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
         self.commit(&entry)
@@ -326,7 +330,7 @@ impl World {
         self.serial
     }
 
-    /// Until `end`, or until a law is broken.
+    /// Runs until `end`, or until a law is broken.
     pub fn run_until(&mut self, end: u64) {
         while self.broken.is_none() {
             match self.queue.first_key_value() {
@@ -389,7 +393,7 @@ impl World {
         self.hosts.iter().position(|h| h.id == node).expect("every node is a host")
     }
 
-    /// What the engine itself says about the node, as `status` and `why` do.
+    /// The engine's conditions of the node, as in `status` and `why`.
     pub fn conditions(&self, node: &Node) -> Vec<Condition> {
         let Some(leader) = &self.leader else { return Vec::new() };
         let wall = Wall(EPOCH + self.now + self.skew[leader.host]);
@@ -406,7 +410,7 @@ impl World {
         self.leader.as_mut().filter(|l| l.term == term).or_else(|| self.deposed.iter_mut().find(|l| l.term == term))
     }
 
-    /// Gives an event to the engine of that term, if it is still there, and does what it says.
+    /// Passes an event to the engine of that term, if it still exists, and performs its actions.
     pub fn tell(&mut self, term: u64, event: Event) {
         let mut event = event;
         if self.options.planted == Some(Planted::LosesResults)
@@ -495,7 +499,7 @@ impl World {
         }
     }
 
-    /// Planted: what could not be examined is taken for empty.
+    /// Planted bug: a failed examination is treated as empty.
     fn mistake(&mut self, node: NodeId, outcome: &mut ExamOutcome) {
         let host = self.host_of(node);
         let Some(expected) = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob) else { return };
@@ -526,12 +530,12 @@ impl World {
     }
 }
 
-/// Every second version changes the workers only.
+/// Every second version changes only the workers.
 fn of_group(group: &str, version: u64) -> u64 {
     if group == "worker" { version } else { version.div_ceil(2) }
 }
 
-/// Hash of what a host of this group is to be in that version.
+/// Hash of the desired state of a host of this group in that version.
 pub fn desired(group: &str, version: u64) -> Sha256 {
     Sha256::of(format!("{group} {version}").as_bytes())
 }

@@ -1,4 +1,4 @@
-"""Callback of ansible-playbook: what each task of each host came to, in order, and the recap, into the file REMOOR_TOLD."""
+"""Callback of ansible-playbook: writes the task results of each host in order, and the recap, to the file REMOOR_TOLD."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class CallbackModule(CallbackBase):
 
     def note(self, result, status):
         task = result._task
-        # What ansible does by itself is nobody's task.
+        # A task that ansible adds itself.
         if task.action in ("gather_facts", "ansible.builtin.gather_facts") and result.task_name == "Gathering Facts":
             return
         if task.action in ("meta", "ansible.builtin.meta"):

@@ -1,4 +1,4 @@
-//! I3: provisioning only after the verified cleanup of the same attempt.
+//! I3: provisioning begins only after the verified cleanup of the same attempt.
 
 use super::*;
 use std::collections::BTreeSet;

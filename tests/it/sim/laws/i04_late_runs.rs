@@ -21,7 +21,7 @@ impl Law for LateRuns {
             }
             Fact::Touches { host, attempt, phase: Phase::Cleanup | Phase::Provision | Phase::Undo, .. } => {
                 if let Some(newest) = self.newest.get(host).filter(|n| *n > attempt) {
-                    return Err(format!("attempt {attempt} works on, and {newest} has begun"));
+                    return Err(format!("attempt {attempt} continues although {newest} has begun"));
                 }
             }
             _ => {}

@@ -1,5 +1,6 @@
-//! I6, as far as the inventory holds it: a Raft id is given once, to one node, and is never taken away or changed; the
-//! founder's is 1. Changes of the membership itself are not simulated here.
+//! I6, as far as the inventory ensures it: a Raft id is granted once, to one node, and is never
+//! taken away or changed; the founder's is 1. Changes of the membership itself are not simulated
+//! here.
 
 use super::*;
 use std::collections::BTreeSet;

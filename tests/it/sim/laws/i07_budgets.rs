@@ -1,17 +1,17 @@
-//! I7: budgets, breakers, canaries and the quorum of a group are kept whenever work on a node begins. Judged by the limits that
-//! the operator wrote, and by what really happened on the hosts.
+//! I7: budgets, breakers, canaries and the quorum of a group are kept whenever work on a node
+//! begins. Judged by the limits that the operator wrote, and by what really happened on the hosts.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between two facts of that name.
+/// The time between two [`Fact::Second`] facts.
 const SECOND: u64 = 1_000;
 
 #[derive(Default)]
 pub struct Budgets {
-    /// Hosts on which a cleanup began and no provisioning ended well since.
+    /// Hosts on which a cleanup began and no provisioning has succeeded since.
     broken: BTreeSet<usize>,
-    /// When each of these was last whole, by the second.
+    /// When each of these hosts was last complete, in steps of a second.
     whole: BTreeMap<usize, u64>,
 }
 
@@ -33,8 +33,8 @@ impl Law for Budgets {
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
-            // Called off halfway, looked at afterwards, and really whole when it was: what happened to it after that look
-            // is another matter.
+            // Cancelled halfway, examined afterwards, and really complete at that time. Later
+            // events on the host do not matter here.
             Fact::Applied {
                 entry: Entry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
@@ -46,7 +46,7 @@ impl Law for Budgets {
                     self.broken.remove(&host);
                 }
             }
-            // Somebody looked at it and called it right.
+            // An operator examined it and accepted its state.
             Fact::Applied {
                 entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, ..
             } => {
@@ -65,12 +65,13 @@ impl Law for Budgets {
     }
 }
 
-/// Everything of the host is there and runs.
+/// All services of the host exist and run.
 fn is_whole(world: &World, host: usize) -> bool {
     world.hosts[host].parts.values().all(|p| p.running && p.version.is_some())
 }
 
-/// Whether that host of the same group is being set up with the same generation, which no host of the group was before.
+/// Whether that host of the same group is being set up with the same generation, and is the first
+/// of its group.
 fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> bool {
     let group = world.hosts[world.host_of(job.node)].group;
     let members: Vec<&Node> =
@@ -82,7 +83,8 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     world.hosts[other].group == group && !before.node(id).is_some_and(Node::away) && same && !proven
 }
 
-/// Whether the whole node is to be set up with a generation that is not its own, for no matter of its own.
+/// Whether the whole node is set up with a generation that is not its own, without a reason of its
+/// own.
 fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
     let whole = job.services.is_empty() && !job.decommission && job.undo.is_none();
     whole && before.outdated(node) && !before.only_moved(node) && !node.half_done()

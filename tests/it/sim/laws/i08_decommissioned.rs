@@ -1,4 +1,5 @@
-//! I8: a node that was ordered out is never provisioned until somebody takes it back, nor a drained one until it is resumed.
+//! I8: a decommissioned node is never provisioned until an operator takes it back, nor a drained
+//! one until it is resumed.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ impl Decommissioned {
             Command::Want { node, want } if want.commission => {
                 self.out.remove(node);
             }
-            // Called off while it was only wanted: nothing happened yet.
+            // Cancelled while it was only requested: nothing happened yet.
             Command::DropWant { node, .. }
                 if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) =>
             {
@@ -36,7 +37,7 @@ impl Decommissioned {
             }
             Command::ResumeNode { node } => {
                 self.drained.remove(node);
-                // What was to be cleaned up and was not begun stays as it is.
+                // A cleanup that was requested but has not begun leaves the node as it is.
                 let drained = |n: &Node| n.availability == Availability::Drain;
                 if before.node(*node).is_some_and(|n| drained(n) && n.want.as_ref().is_some_and(|w| w.decommission)) {
                     self.out.remove(node);

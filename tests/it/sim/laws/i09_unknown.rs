@@ -1,5 +1,6 @@
-//! I9: unknown is not drift. A verdict of drift rests on an examination that really found something, and remoor sets
-//! nothing up by itself while its last word about the node is unknown.
+//! I9: unknown is not drift. A verdict of drift rests on an examination that really found
+//! something, and remoor sets nothing up automatically while its last result about the node is
+//! unknown.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ impl Law for Unknown {
                 let finding = before.node(job.node).and_then(|n| n.finding.as_ref());
                 let unknown = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
                 if unknown && job.by.is_none() && job.occasion != Occasion::Apply {
-                    return Err(format!("job {} opens by itself on a node of which the last word is unknown", job.id));
+                    return Err(format!("job {} opens automatically on a node whose last result is unknown", job.id));
                 }
             }
             _ => {}

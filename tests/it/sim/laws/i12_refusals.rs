@@ -1,4 +1,4 @@
-//! I12: a refused command changes nothing; only its place in the log is counted.
+//! I12: a refused command changes nothing; only its log index is counted.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! I13: nothing begins by itself outside the windows that the operator wrote; what an earlier attempt left half done
-//! goes on, and so does an order that says `--now`.
+//! I13: nothing begins automatically outside the windows that the operator wrote. What an earlier
+//! attempt left half done continues, and so does an order with `--now`.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl Law for InWindow {
     fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         let Fact::Applied { applied: Applied::Job(job, _), before, entry } = fact else { return Ok(()) };
         if before.job(*job).is_some_and(|j| j.open_attempt().is_some()) {
-            return Ok(()); // taken over
+            return Ok(()); // continued by another leader
         }
         let job = world.state.job(*job).expect("was just opened");
         let host = &world.hosts[world.host_of(job.node)];

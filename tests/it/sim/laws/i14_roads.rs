@@ -1,18 +1,19 @@
-//! I14: no attempt is opened by a leader that knows that it does not reach the node while another manager does; and for that
-//! reason leadership is passed on only where nothing runs, by a leader that has led for a while.
+//! I14: no attempt is opened by a leader that knows that it does not reach the node while another
+//! manager does. For this reason the leadership is transferred only if nothing runs, by a leader
+//! that has led for a while.
 
 use super::*;
 use remoor::engine::Line;
 use std::collections::BTreeMap;
 
-/// What was told within this time counts as known.
+/// A report counts as known for this time.
 const KNOWN_MS: u64 = 10_000;
-/// A leader keeps the leadership for at least so long; by the second, as this law looks at it.
+/// A leader keeps the leadership at least this long, in steps of a second as this law sees it.
 const KEPT_MS: u64 = 4_000;
 
 #[derive(Default)]
 pub struct Roads {
-    /// By term, node and manager: whether it is reached, and when that was told.
+    /// By term, node and manager: whether it is reached, and when that was reported.
     told: BTreeMap<(u64, NodeId, NodeId), (bool, u64)>,
     /// When each term was first seen.
     began: BTreeMap<u64, u64>,
@@ -46,7 +47,7 @@ impl Law for Roads {
             {
                 self.told.insert((*term, *node, *by), (*line == Line::Open, world.now));
             }
-            // Gone is gone, and a login proves that there is a way.
+            // An absent node has no reachability, and a login proves that there is a route.
             Fact::Told { term, event: Event::Gone { node } } => self.forget(*term, *node),
             Fact::Told { term, event: Event::Examined { node, outcome, .. } }
                 if matches!(**outcome, ExamOutcome::Found(_)) =>

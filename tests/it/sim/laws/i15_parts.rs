@@ -1,5 +1,5 @@
-//! I15: a job about some services changes what is recorded of these, and nothing that is recorded of others; and a node is
-//! called what it is to be only where each of its services was made from that, or was taken over as that.
+//! I15: a job about some services changes the record of these services only. A node counts as of a
+//! generation only if each of its services was made from it or adopted as it.
 
 use super::super::host::services;
 use super::*;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Parts {
-    /// What each service of a node was made from, or is called since an adoption.
+    /// The version from which each service of a node was made, or as which it was adopted.
     made: BTreeMap<(NodeId, &'static str), Sha256>,
 }
 
@@ -18,14 +18,14 @@ impl Parts {
         let Some(is) = baseline(&world.state).filter(|_| job.kind() == JobKind::Resetup) else { return Ok(()) };
         let recorded = |of: &Baseline| world.blobs.get(&of.blob).cloned().unwrap_or_default();
         let was = baseline(before).map(|was| recorded(&was));
-        // What nobody makes is of no generation.
+        // A service that no job makes belongs to no generation.
         let names = || services(host.group).iter().filter(|name| !host.watched(name));
         for name in names() {
             if job.services.is_empty() || job.services.iter().any(|s| s.as_str() == *name) {
-                // Somebody may have deleted it since.
+                // It may have been deleted since.
                 self.made.insert((job.node, name), host.parts[name].version.unwrap_or(is.desired));
             } else if was.as_ref().is_some_and(|was| was.services.get(*name) != recorded(&is).services.get(*name)) {
-                let text = format!("job {} is not about {name} of {}", job.id, host.name);
+                let text = format!("job {} does not include {name} of {}", job.id, host.name);
                 return Err(format!("{text}, and what is recorded of it changed"));
             }
         }

@@ -1,5 +1,5 @@
-//! I16: no job names a service that is only looked at, and none changes what is recorded of it: its drift is taken over by an
-//! adoption alone.
+//! I16: no job names a monitor-only service, and no job changes its record. Only an adoption
+//! records its drift.
 
 use super::super::host::services;
 use super::*;
@@ -18,7 +18,7 @@ impl Law for Watched {
             (_, Applied::Job(job, _)) => {
                 let job = world.state.job(*job).expect("was just opened");
                 match job.services.iter().find(|service| host(job).watched(service.as_str())) {
-                    Some(service) => Err(format!("job {} names {service}, which is only looked at", job.id)),
+                    Some(service) => Err(format!("job {} names {service}, which is monitor-only", job.id)),
                     None => Ok(()),
                 }
             }

@@ -1,5 +1,6 @@
-//! The invariants I1 to I16, one file each. Each hears every fact of the world and says when it is broken. They keep
-//! their own books: what the inventory says of itself proves nothing.
+//! The invariants I1 to I16, one file each. Each law receives every fact of the world and reports
+//! when it is broken. The laws keep their own records, because what the inventory says about itself
+//! proves nothing.
 
 mod i01_committed;
 mod i02_one_run;
@@ -22,28 +23,28 @@ use remoor::engine::{Event, ExamOutcome};
 use remoor::model::*;
 
 pub enum Fact<'a> {
-    /// An entry was committed; what it made stands in `World::state`.
+    /// An entry was committed; its result is in `World::state`.
     Applied {
         entry: &'a Entry,
         applied: &'a Applied,
         before: &'a Inventory,
     },
-    /// A leader is told something, before anything planted comes between.
+    /// A leader receives an event, before a planted bug changes it.
     Told {
         term: u64,
         event: &'a Event,
     },
-    /// A leader on this host wants this entry.
+    /// A leader on this host proposes this entry.
     Proposed {
         term: u64,
         host: usize,
         command: &'a Command,
     },
-    /// A leader passes the leadership on because of a node that it does not reach.
+    /// A leader transfers the leadership because of a node that it does not reach.
     HandsOver {
         term: u64,
     },
-    /// A leader asks for a phase. `view`: what it knows, where it lags.
+    /// A leader orders a phase. `view`: what it knows, if it lags.
     Ordered {
         job: JobId,
         attempt: AttemptId,
@@ -52,7 +53,7 @@ pub enum Fact<'a> {
         view: Option<&'a Inventory>,
         current: bool,
     },
-    /// What an examination really found, before anybody judged it.
+    /// The real result of an examination, before any judgement.
     Examined {
         node: NodeId,
         outcome: &'a ExamOutcome,
@@ -62,7 +63,7 @@ pub enum Fact<'a> {
         attempt: AttemptId,
         phase: Phase,
     },
-    /// A run changes something on its host, or looks at it.
+    /// A run changes something on its host, or reads it.
     Touches {
         host: usize,
         attempt: AttemptId,
@@ -74,9 +75,9 @@ pub enum Fact<'a> {
         phase: Phase,
         well: bool,
     },
-    /// A second of the fine weather or of the bad.
+    /// One second passed, with or without faults.
     Second,
-    /// The run is over, and the world at rest.
+    /// The run is over, and the world is at rest.
     Over,
 }
 
@@ -109,7 +110,7 @@ impl Laws {
         ])
     }
 
-    /// That one alone: a planted bug may break others before.
+    /// Only this law: a planted bug may break other laws earlier.
     pub fn only(mut self, name: &str) -> Self {
         self.0.retain(|law| law.name() == name);
         self

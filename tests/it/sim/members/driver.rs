@@ -1,4 +1,5 @@
-//! What stands between the role manager and Raft: the leader's tick, how a step is done, and who waits for which entry.
+//! Connects the role manager with Raft: the leader's tick, the execution of a step, and the waiters
+//! for entries.
 
 use super::part::{Config, Item, Part, Payload};
 use super::planted::Planted;
@@ -8,13 +9,13 @@ use remoor::model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whoever answered within this time counts as heard.
+/// A member that answered within this time counts as reachable.
 pub const HEARD_MS: u64 = 3_000;
-/// An entry that is not committed within this time has failed, for whoever proposed it.
+/// An entry that is not committed within this time has failed for its proposer.
 const STEP_MS: u64 = 5_000;
-/// By then a step was answered, or is taken for lost.
+/// The time after which an unanswered step counts as lost.
 const ANSWER_MS: u64 = 20_000;
-/// Entries that a learner may lack, as the role manager has it.
+/// The maximum number of entries that a learner may lack, as in the role manager.
 const LAG_MAX: u64 = 100;
 
 impl World {
@@ -37,14 +38,16 @@ impl World {
         }
     }
 
-    /// Whether this one takes itself for the leader, as its status would say; it may be wrong for a while.
+    /// Whether this node believes that it leads, as its status would say. It may be wrong for a
+    /// while.
     pub fn leads(&self, at: usize) -> bool {
         let Some(part) = self.hosts[at].part.as_ref().filter(|_| self.hosts[at].up) else { return false };
         let fresh = |p: &Part| p.commit > 0 && p.log[p.commit as usize - 1].term == p.term;
         part.lead.as_ref().is_some_and(|l| self.now - l.quorum_at <= self.options.believes_ms) && fresh(part)
     }
 
-    /// A node whose id is nobody's any more hears so from any manager that it reaches, itself included.
+    /// A node whose Raft id was retired learns this from any manager that it reaches, including
+    /// itself.
     fn park(&mut self, at: usize) {
         let Some(id) = self.hosts[at].part.as_ref().map(|p| p.id) else { return };
         let knows = |other: usize| {
@@ -52,20 +55,21 @@ impl World {
             part.is_some_and(|p| self.states[p.commit as usize].is_retired(id))
         };
         if !self.is(Planted::NeverParks) && (0..self.hosts.len()).any(knows) {
-            self.tell(|_| format!("{} parks its part {id}", NAMES[at]));
-            self.fire("a part is parked");
+            self.tell(|_| format!("{} archives the log of {id}", NAMES[at]));
+            self.fire("a log is archived");
             self.hosts[at].part = None;
         }
     }
 
-    /// A node without an identity asks to be let in again, with the key that it always had.
+    /// A node without an identity requests to join again, with the key that it always had.
     fn join(&mut self, at: usize) {
         let life = self.hosts[at].life;
         let waits =
             self.pending.iter().any(|p| matches!(p.then, Then::Joined { host, life: l } if (host, l) == (at, life)));
         let Some(leader) = (0..self.hosts.len()).find(|l| self.leads(*l) && self.reaches(at, *l)) else { return };
         if !waits {
-            // A machine that comes anew is a worker: as a manager the others would wait for it, when all is to be at rest.
+            // A replaced machine joins as a worker. As a manager, the others would wait for it when
+            // all must be at rest.
             let role = if self.hosts[at].keys > 0 { ClusterRole::Worker } else { ClusterRole::Manager };
             let command = Command::Accept { spec: self.spec(at), role };
             self.propose(leader, command, Then::Joined { host: at, life });
@@ -121,7 +125,7 @@ impl World {
             lead.close.entry(*id).or_insert(now);
         }
         if state.holds(truth.me).is_some_and(|n| n.role == ClusterRole::Manager) {
-            lead.asked.retain(|_, at| now - *at <= ANSWER_MS); // it may still be waited for
+            lead.asked.retain(|_, at| now - *at <= ANSWER_MS); // the answer may still come
         }
         let clock = if hasty { now * 11 } else { now };
         let step = lead.roles.step(Now(clock), &believed, &seen, &up);
@@ -140,7 +144,7 @@ impl World {
         self.send(order);
     }
 
-    /// On its way a step is lost, late or doubled.
+    /// A step may be lost, delayed or duplicated on its way.
     fn send(&mut self, order: Order) {
         if self.calm_since.is_some() {
             self.after(100, Due::Perform(order));
@@ -166,17 +170,18 @@ impl World {
     pub fn end(&mut self, order: &Order, done: bool) {
         let part = self.hosts[order.host].part.as_mut().filter(|p| p.term == order.term);
         let Some(lead) = part.and_then(|p| p.lead.as_mut()).filter(|l| l.ticket == order.ticket) else { return };
-        lead.ticket += 1; // a second answer counts no more
-        let outcome = done.then_some(()).ok_or_else(|| "nobody answers".to_owned());
+        lead.ticket += 1; // a second answer is ignored
+        let outcome = done.then_some(()).ok_or_else(|| "no answer".to_owned());
         Roles::ended(&mut lead.roles, Now(self.now), outcome);
-        self.tell(|_| format!("{} heard of {:?}: {done}", NAMES[order.host], order.step));
+        self.tell(|_| format!("{} got the result of {:?}: {done}", NAMES[order.host], order.step));
         if !done {
             self.fire("step failed");
         }
     }
 
-    /// The step is done where the part still leads, in whatever term: Raft asks for no more. What a late one could do harm with
-    /// is looked at once more: whom it enlists, whose id it takes, which list it changes.
+    /// Performs the step if the manager service still leads, in any term: Raft requires no more.
+    /// What a delayed step could damage is checked again: which node it enlists, whose id it
+    /// retires, which member list it changes.
     pub fn perform(&mut self, order: Order) {
         let at = order.host;
         let leads = self.hosts[at].up && self.hosts[at].part.as_ref().is_some_and(|p| p.lead.is_some());
@@ -222,7 +227,7 @@ impl World {
         }
     }
 
-    /// Asks the node itself; then it becomes a learner, if it still is to be one.
+    /// Queries the node itself first. Then it becomes a learner, if that is still desired.
     fn enlist(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
         let state = self.state_of(order.host);
         let wanted = state.holds(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
@@ -253,7 +258,8 @@ impl World {
         config.is_some_and(|c| c.nodes.contains_key(&raft))
     }
 
-    /// The node's side: it runs a part under a new id, and never one under an id that is older than what it knows.
+    /// The node's side: it starts a manager service with a new id, and never with an id that is
+    /// older than what it knows.
     fn obey(&mut self, at: usize, raft: RaftId) -> bool {
         let host = &self.hosts[at];
         let Some(joined) = host.joined else { return false };
@@ -299,7 +305,7 @@ impl World {
             self.fire("leadership declined");
             return false;
         };
-        // The others heard of it from the leader, whose term this one has.
+        // The others have learned the term from the leader, so the heir has it too.
         let term = part.term;
         if let Some(heir) = self.hosts[heir].part.as_mut() {
             heir.term = heir.term.max(term);
@@ -310,7 +316,7 @@ impl World {
         done
     }
 
-    /// A further list of members; Raft refuses it while the last one is not committed.
+    /// Appends another member list. Raft rejects it while the last one is not committed.
     fn change(&mut self, at: usize, edit: impl FnOnce(&mut Config), then: Then) -> bool {
         let Some(part) = self.hosts[at].part.as_ref() else { return false };
         let Some(mut config) = part.config().cloned() else { return false };
@@ -347,7 +353,7 @@ impl World {
         true
     }
 
-    /// Who waited for an entry hears what became of it.
+    /// Informs the waiters of entries about the result.
     pub fn settle(&mut self) {
         for wait in std::mem::take(&mut self.pending) {
             let part = self.hosts[wait.host].part.as_ref().filter(|_| self.hosts[wait.host].up);
@@ -383,7 +389,7 @@ impl World {
                     let node = self.states[index as usize].by_name(NAMES[host]).map(|n| n.id);
                     self.hosts[host].node = node.unwrap_or(self.hosts[host].node);
                     self.hosts[host].joined = Some(index);
-                    self.fire("let in again");
+                    self.fire("joined again");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What goes wrong, and what operators order meanwhile.
+//! Faults, and the orders of operators during faults.
 
 use super::driver::HEARD_MS;
 use super::part::{Part, Payload};
@@ -9,7 +9,7 @@ use remoor::model::*;
 use std::collections::BTreeSet;
 
 impl World {
-    /// Once a second.
+    /// Called once a second.
     pub fn weather(&mut self) {
         if self.rng.chance(self.options.fault_permille) {
             self.fault();
@@ -90,7 +90,7 @@ impl World {
         self.after(ms, Due::Heal { host: at });
     }
 
-    /// What is in memory is gone; a log is not.
+    /// Memory is lost; the log is not.
     pub fn crash(&mut self, at: usize) {
         let now = self.now;
         if self.hosts[at].up {
@@ -107,7 +107,8 @@ impl World {
             return;
         }
         self.hosts[at].up = true;
-        // It is known to be silent before its log is gone: nothing was begun since that counts on it.
+        // The node was known to be silent before its log is lost: nothing that began since relies
+        // on it.
         let known = self.now - self.hosts[at].down_since > HEARD_MS + 1_000;
         if wiped && known && self.calm_since.is_none() && self.can_lose(at) {
             self.fire("log lost");
@@ -123,7 +124,8 @@ impl World {
         }
     }
 
-    /// What more than a minority loses is lost for any Raft: each list in force, or about to be, keeps a majority of logs.
+    /// No Raft survives the loss of a majority. So each member list that is in force or about to be
+    /// must keep a majority of its logs.
     fn can_lose(&self, at: usize) -> bool {
         let parts = || (0..self.hosts.len()).filter(|h| *h != at).filter_map(|h| self.hosts[h].part.as_ref());
         let whole = |id: RaftId| parts().any(|p| p.id == id);
@@ -226,15 +228,15 @@ impl World {
         }
     }
 
-    /// Whoever takes itself for the leader takes the order; what a deposed one takes is lost.
+    /// The node that believes it leads accepts the order. An order to a deposed leader is lost.
     pub fn order(&mut self, command: Command) {
         if let Some(leader) = self.any_leader() {
-            self.tell(|_| format!("{} is told {command:?}", NAMES[leader]));
+            self.tell(|_| format!("{} receives {command:?}", NAMES[leader]));
             self.propose(leader, command, Then::Nothing);
         }
     }
 
-    /// The leader enters where nodes are now.
+    /// The leader records the current addresses of nodes.
     pub fn enter_moves(&mut self, at: usize, state: &Inventory) {
         for host in (0..self.hosts.len()).filter(|h| self.reaches(at, *h)).collect::<Vec<_>>() {
             let (node, api, gossip) = (self.hosts[host].node, self.api(host), self.gossip(host));
@@ -244,7 +246,7 @@ impl World {
         }
     }
 
-    /// All faults end. What is on its way still comes.
+    /// Ends all faults. Messages that are on their way still arrive.
     pub fn clear(&mut self) {
         self.calm_since = Some(self.now);
         for at in 0..self.hosts.len() {

@@ -1,4 +1,5 @@
-//! The laws of membership, each judged by what the world itself knows, and the bugs that sit between world and role manager.
+//! The laws of membership, each judged by what the world itself knows, and the bugs between world
+//! and role manager.
 
 use super::part::{Config, Part};
 use super::planted::Planted;
@@ -8,13 +9,13 @@ use remoor::model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Two ticks of the role manager, as the design has them.
+/// Two ticks of the role manager, as designed.
 const TWO_TICKS_MS: u64 = 10_000;
-/// What was under way when the faults ended is over by then.
+/// Actions that were running when the faults ended are over after this time.
 const OVER_MS: u64 = 25_000;
 
 impl World {
-    /// After every event.
+    /// Called after every event.
     pub fn check(&mut self) {
         let Some(calm) = self.calm_since.filter(|calm| self.now > calm + OVER_MS) else { return };
         let leader = (0..self.hosts.len()).find(|at| self.leads(*at) && self.hosts[*at].part.as_ref().is_some());
@@ -37,8 +38,7 @@ impl World {
             (None, _) => self.stuck = None,
             (Some(id), Some((before, since))) if before == mark => {
                 if self.now > since + TWO_TICKS_MS {
-                    let why =
-                        format!("{id} of {:?} is wanted by nobody, and nothing was done for two ticks", self.list);
+                    let why = format!("{id} of {:?} is not desired, and nothing was done for two ticks", self.list);
                     self.breaks("orphan", || why);
                 }
             }
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// After each command of the log.
+    /// Called after each command of the log.
     pub fn applied(&mut self, before: &Inventory, after: &Inventory, command: &Command, applied: &Applied) {
         let managers = |state: &Inventory| state.managers().count();
         if managers(after) == 0 && managers(before) > 0 {
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// A list of members that a leader enters in its log.
+    /// Judges a member list that a leader appends to its log.
     pub fn judge_list(&mut self, at: usize, before: &Config, after: &Config) {
         let state = self.state_of(at);
         let wanted = |id: &RaftId| state.holds(*id).is_some_and(|n| n.role == ClusterRole::Manager);
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// What the role manager asks for, by what its leader really knows.
+    /// Judges a step of the role manager by what its leader really knows.
     pub fn judge(&mut self, at: usize, step: &RoleStep, state: &Inventory, truth: &Membership, config: &Config) {
         let wanted = |id: RaftId| state.holds(id).is_some_and(|n| n.role == ClusterRole::Manager);
         let role = |node: &NodeId| state.node(*node).map(|n| n.role);
@@ -140,7 +140,7 @@ impl World {
                 must(truth.committed, "one change", "while another one is in flight");
                 let now = config.all_voters();
                 if config.is_joint() {
-                    must(*voters == config.target(), "one change", "another one before the first is whole");
+                    must(*voters == config.target(), "one change", "another one before the first is complete");
                 } else {
                     must(now.symmetric_difference(voters).count() == 1, "one change", "not one voter more or less");
                     let most = |of: &BTreeSet<RaftId>| of.iter().filter(|id| answers(**id)).count() * 2 > of.len();
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// What is missing from rest; None: all is as desired.
+    /// The first unmet condition. None: all is as desired.
     pub fn missing(&self) -> Option<String> {
         let state = self.states.last()?;
         let leader = (0..self.hosts.len()).filter(|at| self.leads(*at)).max_by_key(|at| self.term(*at));
@@ -209,7 +209,7 @@ impl World {
         self.hosts[at].part.as_ref().map_or(0, |p| p.term)
     }
 
-    /// Bugs of the inventory.
+    /// Planted bugs in the inventory.
     pub fn bend(&mut self, before: &Inventory, after: &mut Inventory, entry: &Entry, applied: &mut Applied) {
         let mut set = |id: &NodeId, change: &dyn Fn(&mut Node)| {
             after.nodes.get_mut(id).map(Arc::make_mut).into_iter().for_each(change);
@@ -242,13 +242,14 @@ impl World {
         }
     }
 
-    /// Bugs of what the role manager is told.
+    /// Planted bugs in the input of the role manager.
     pub fn blur(&self, seen: &mut Membership, state: &mut Arc<Inventory>) {
         match self.options.planted {
             Some(Planted::OrphansUnseen) => {
                 let known = |id: &RaftId| state.holds(*id).is_some();
                 seen.learners.retain(|id, _| known(id));
-                // Orphans among the voters stay where they are, since nobody is told that they are to go.
+                // Orphans among the voters stay, because the role manager does not learn that they
+                // must go.
                 let orphans: Vec<RaftId> = seen.voters.keys().copied().filter(|id| !known(id)).collect();
                 let inventory = Arc::make_mut(state);
                 for (orphan, at) in orphans.into_iter().zip(1_000_000..) {

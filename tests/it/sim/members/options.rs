@@ -1,4 +1,4 @@
-//! What one run is like: how often which fault, how long, and what is broken on purpose.
+//! The parameters of one run: the rate of each fault, the durations, and the planted bug.
 
 use super::planted::{self, Planted};
 use crate::sim::rng::Rng;
@@ -13,7 +13,7 @@ pub struct Options {
     pub fault_permille: u64,
     pub operator_permille: u64,
     pub traffic_permille: u64,
-    /// Chance that gossip lacks a node that is there.
+    /// Chance that gossip lacks a live node.
     pub gossip_lag_permille: u64,
     /// Chance per message and answer.
     pub loss_permille: u64,
@@ -24,7 +24,7 @@ pub struct Options {
     pub declines_permille: u64,
     /// Chance that the leader dies between the two halves of a change.
     pub half_permille: u64,
-    /// For so long a leader without a majority takes itself for one.
+    /// The time for which a leader without a majority believes that it leads.
     pub believes_ms: u64,
     pub planted: Option<Planted>,
     pub trace: bool,
@@ -53,7 +53,7 @@ impl Options {
         }
     }
 
-    /// The only law that listens; None: all of them.
+    /// The only law that is checked. None: all of them.
     pub fn law(&self) -> Option<&'static str> {
         let planted = self.planted?;
         planted::ALL.iter().find(|(p, _)| *p == planted).map(|(_, law)| *law)

@@ -1,15 +1,17 @@
-//! A manager part as the simulation of membership has it: a log with lists of members in it, and what a leader knows.
+//! A manager service in the simulation of membership: a log that contains member lists, and what a
+//! leader knows.
 
 use remoor::engine::Roles;
 use remoor::model::{Entry, RaftId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A list of members. Two sets of voters while a change is half done; each has to agree to everything.
+/// A member list. It has two sets of voters while a change is half done; each set must agree to
+/// everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     pub voters: Vec<BTreeSet<RaftId>>,
-    /// Addresses of all members; those in no set are learners.
+    /// Addresses of all members. Members in no voter set are learners.
     pub nodes: BTreeMap<RaftId, String>,
 }
 
@@ -34,13 +36,13 @@ impl Config {
         self.voters.last().cloned().unwrap_or_default()
     }
 
-    /// Whether those are a majority of each set.
+    /// Whether these are a majority of each set.
     pub fn quorum(&self, has: impl Fn(RaftId) -> bool) -> bool {
         !self.voters.is_empty()
             && self.voters.iter().all(|set| set.iter().filter(|id| has(**id)).count() * 2 > set.len())
     }
 
-    /// The next list on the way to these voters: through a joint one, as openraft does it.
+    /// The next list on the way to these voters: through a joint one, as in openraft.
     pub fn towards(&self, goal: &BTreeSet<RaftId>) -> Config {
         let last = self.target();
         let voters = if self.voters.contains(goal) { vec![goal.clone()] } else { vec![last, goal.clone()] };
@@ -74,14 +76,14 @@ pub type Log = Vec<Arc<Item>>;
 #[derive(Clone)]
 pub struct Part {
     pub id: RaftId,
-    /// Which log this is: one that begins empty is another one.
+    /// The identity of the log: a new empty log is another one.
     pub log_no: u64,
     pub log: Log,
-    /// Indexes of the lists of members in it.
+    /// Log indexes of the member lists.
     lists: Vec<u64>,
     pub commit: u64,
     pub term: u64,
-    /// When it last heard from a leader, and how long it waits for the next time.
+    /// When it last received from a leader, and how long it waits for the next message.
     pub heard: u64,
     pub patience: u64,
     pub lead: Option<Lead>,
@@ -134,7 +136,7 @@ impl Part {
         self.lists.last().and_then(|at| self.list_at(*at))
     }
 
-    /// All that are not known to be overtaken: the last committed one, and those after it.
+    /// All lists that may still be in force: the last committed one, and those after it.
     pub fn configs(&self) -> impl Iterator<Item = &Config> {
         let first = self.lists.iter().rposition(|at| *at <= self.commit).unwrap_or(0);
         self.lists[first..].iter().filter_map(|at| self.list_at(*at))
@@ -144,12 +146,13 @@ impl Part {
         self.lists.last().copied().unwrap_or(0)
     }
 
-    /// Lists that are in the log and not committed.
+    /// The number of lists in the log that are not committed.
     pub fn lists_open(&self) -> usize {
         self.lists.iter().filter(|at| **at > self.commit).count()
     }
 
-    /// How much of the log this one and another one share: two entries at one place are the same, or all after them differ.
+    /// The length of the common prefix of two logs: two entries at one index are the same, or all
+    /// after them differ.
     pub fn shared(&self, other: &Part) -> u64 {
         let mut at = self.log.len().min(other.log.len());
         while at > 0 && !Arc::ptr_eq(&self.log[at - 1], &other.log[at - 1]) {
@@ -166,12 +169,13 @@ pub struct Lead {
     pub acked: BTreeMap<RaftId, u64>,
     /// When a majority last answered.
     pub quorum_at: u64,
-    /// Since when each learner was close and heard, reckoned apart from the role manager.
+    /// Since when each learner was close and reachable, calculated independently of the role
+    /// manager.
     pub close: BTreeMap<RaftId, u64>,
     pub roles: Roles,
-    /// Of the step under way.
+    /// The ticket of the current step.
     pub ticket: u64,
-    /// Who was asked to lead since this leader was to go, and when.
+    /// The members that were asked to lead since this leader must go, and when.
     pub asked: BTreeMap<RaftId, u64>,
 }
 

@@ -1,48 +1,49 @@
-//! Bugs on purpose, one or more for each law of membership; each sits in the world, or between it and the role manager.
+//! Deliberate bugs, one or more for each law of membership. Each sits in the world, or between it
+//! and the role manager.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A voter that lost its log goes on under its id.
+    /// A voter that lost its log continues with its id.
     WipedKeepsId,
-    /// A node is enlisted, whatever was decided since that was to be done.
+    /// A node is enlisted, whatever was decided since the step was made.
     EnlistsAnybody,
-    /// The same, and the node runs a part under any id that it is told, also one from before it lost its log.
+    /// The same, and the node accepts any id, also one from before it lost its log.
     ObeysOldOrders,
-    /// The second half of a change is never done by anybody but who began it.
+    /// Only the leader that began a change ever does the second half.
     JointStays,
-    /// Members without a node are left out of what the role manager sees.
+    /// The role manager does not see members without a node.
     OrphansUnseen,
-    /// The id is taken from a node as soon as it is demoted.
+    /// The id is retired as soon as the node is demoted.
     RetiresAtOnce,
-    /// The leader mistakes who has least of the log for who has most.
+    /// The leader takes the member with the shortest log for the one with the longest.
     HeirLags,
-    /// Learners are taken for caught up, and for heard.
+    /// Learners count as caught up and reachable.
     LagHidden,
-    /// A second is taken for the while that a learner has to be steady.
+    /// A learner counts as steady after one second.
     Hasty,
-    /// A demotion is refused only where it leaves no voter.
+    /// A demotion is rejected only if it leaves no voter.
     JudgedByVoters,
-    /// Neither the role manager nor Raft minds a change that is in flight.
+    /// Neither the role manager nor Raft rejects a change while another one is in flight.
     TwoAtOnce,
-    /// Everybody is taken for heard.
+    /// Every member counts as reachable.
     QuorumAssumed,
-    /// The role manager does not hear of demotions before the vote was given.
+    /// The role manager does not learn of demotions before the learner becomes a voter.
     CancelIgnored,
-    /// A change of voters is carried out late, whatever changed since.
+    /// A change of voters is performed late, whatever changed since.
     LateOnAnyList,
-    /// Nobody looks whether an id that is to be retired is a member again.
+    /// Whether an id is a member again is not checked before it is retired.
     RetiresLate,
-    /// The part of a retired id is never parked.
+    /// The manager service of a retired id is never archived.
     NeverParks,
-    /// A joining node says itself which role it has.
+    /// A joining node chooses its role itself.
     JoinsAsItLikes,
-    /// A vote is given to whoever asks, whatever it has of the log.
+    /// A vote is given to any candidate, whatever its log contains.
     VotesForShortLogs,
-    /// Whoever is to be a worker can be removed, also while it is a member of Raft.
+    /// A node that is to become a worker can be removed while it is still a member of Raft.
     RemovesMembers,
-    /// Nobody looks whether the key of who joins was removed.
+    /// The key of a joining node is not compared with removed keys.
     LetsKeysBackIn,
-    /// A removal that waited for Raft is not brought to its end.
+    /// A removal that waited for Raft is never completed.
     ForgetsRemovals,
 }
 

@@ -1,4 +1,5 @@
-//! Nodes that are taken out for good: how they hear of it and come again as others, the laws, and the bugs of it.
+//! Nodes that are removed permanently: how they learn of it and come back as other nodes, the laws,
+//! and the planted bugs.
 
 use super::driver::HEARD_MS;
 use super::planted::Planted;
@@ -7,8 +8,8 @@ use remoor::model::*;
 use std::sync::Arc;
 
 impl World {
-    /// A node that was removed hears so from any manager that it reaches and that knows. Its operator begins anew with an empty
-    /// directory; the old key comes along at first, as from a copy.
+    /// A removed node learns this from any informed manager that it reaches. Its operator starts
+    /// again with an empty directory. At first the old key is still used, like from a copy.
     pub fn evict(&mut self, at: usize) {
         let node = self.hosts[at].node;
         let knows = |other: usize| {
@@ -17,13 +18,13 @@ impl World {
         };
         let host = &self.hosts[at];
         if host.part.is_none() && host.joined.is_some() && (0..self.hosts.len()).any(knows) {
-            self.fire("a removed node begins anew");
+            self.fire("a removed node starts again");
             let host = &mut self.hosts[at];
             (host.joined, host.newest, host.life) = (None, RaftId(0), host.life + 1);
         }
     }
 
-    /// A node that asks to be let in is refused by its key, and takes another one.
+    /// A join request is rejected because of its key, so the node takes another key.
     pub fn refused_to_join(&mut self, at: usize, index: u64) {
         let key = self.spec(at).public_key;
         if self.states[index as usize].removed_key(&key).is_some() {
@@ -32,14 +33,15 @@ impl World {
         }
     }
 
-    /// The first that is down, or any: with force.
+    /// Removes the first node that is down, or any: with force.
     pub fn order_removal(&mut self, at: usize) {
         let host = &self.hosts[at];
         let (node, force) = (host.node, host.up || self.now - host.down_since <= HEARD_MS || self.rng.chance(500));
         self.order(Command::Remove { node, force });
     }
 
-    /// After each command: who was a node and is none was no member of Raft, and who is removed is nobody's node.
+    /// Called after each command: a node that was removed was no member of Raft, and no node has
+    /// the id or the key of a removed one.
     pub fn judge_removed(&mut self, before: &Inventory, after: &Inventory) {
         for node in before.nodes.values().filter(|n| !after.nodes.contains_key(&n.id)) {
             self.fire("a node is removed");
@@ -59,13 +61,13 @@ impl World {
         }
     }
 
-    /// An order that was not brought to its end.
+    /// An order that was not completed.
     pub fn being_removed(&self, state: &Inventory) -> Option<String> {
         let node = state.nodes.values().find(|n| n.removing.is_some())?;
         Some(format!("the removal of {}", node.name()))
     }
 
-    /// Bugs of the inventory.
+    /// Planted bugs in the inventory.
     pub fn bend_removal(&mut self, before: &Inventory, after: &mut Inventory, entry: &Entry, applied: &mut Applied) {
         match &entry.command {
             Command::Remove { node, .. } if self.options.planted == Some(Planted::RemovesMembers) => {
@@ -86,7 +88,7 @@ impl World {
         }
     }
 
-    /// Whom the operator of a run may still name: nodes, by place.
+    /// The nodes that the operator of a run may still name, by index.
     pub fn nodes_of(&self, state: &Inventory) -> Vec<usize> {
         (0..NAMES.len()).filter(|at| state.nodes.contains_key(&self.hosts[*at].node)).collect()
     }

@@ -1,4 +1,5 @@
-//! Seven nodes, the links between them, and Raft in beats of half a second: as much of it as membership rests upon.
+//! Seven nodes, the links between them, and Raft in beats of half a second: as much of it as
+//! membership depends on.
 
 use super::options::Options;
 use super::part::{Config, Item, Lead, Log, Part, Payload};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 pub const BEAT_MS: u64 = 500;
-/// Whoever heard from a leader within this time gives nobody else a vote.
+/// A member that heard from a leader within this time votes for no other one.
 const LEASE_MS: u64 = 1_000;
 const TRACE_MAX: usize = 80;
 pub const NAMES: [&str; 7] = ["m1", "m2", "m3", "w1", "w2", "w3", "w4"];
@@ -21,16 +22,16 @@ pub struct Host {
     pub down_since: u64,
     /// Hosts on one side reach each other.
     pub side: usize,
-    /// Takes few entries per beat.
+    /// Accepts few entries per beat.
     pub slow: bool,
     pub place: u64,
-    /// Index of the entry by which it was let in last; None: it has no identity.
+    /// Index of the entry by which it last joined. None: it has no identity.
     pub joined: Option<u64>,
-    /// How many keys it had before this one.
+    /// The number of keys it had before this one.
     pub keys: u64,
-    /// Told apart from itself before it lost everything.
+    /// Distinguishes the host from itself before it lost everything.
     pub life: u64,
-    /// The newest id that it ran a manager part under.
+    /// The newest id with which it ran a manager service.
     pub newest: RaftId,
     pub part: Option<Part>,
 }
@@ -40,7 +41,7 @@ pub enum Due {
     Beat,
     Tick,
     Perform(Order),
-    /// An operator's order reaches whoever leads.
+    /// An operator's order reaches the current leader.
     Tell(Command),
     Boot {
         host: usize,
@@ -51,23 +52,23 @@ pub enum Due {
     },
 }
 
-/// A step on its way to be done.
+/// A step on its way to its execution.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub host: usize,
     pub term: u64,
     pub ticket: u64,
     pub step: RoleStep,
-    /// The list of members that it was made for.
+    /// The member list for which it was made.
     pub list: u64,
 }
 
-/// Who waits for an entry.
+/// The action after an entry is committed.
 #[derive(Debug, Clone)]
 pub enum Then {
     Nothing,
     End(Order),
-    /// The second half of a change is proposed once the first is committed.
+    /// The second half of a change is proposed after the first is committed.
     Second(Order),
     Joined {
         host: usize,
@@ -91,20 +92,20 @@ pub struct World {
     serial: u64,
     pub queue: BTreeMap<(u64, u64), Due>,
     pub hosts: Vec<Host>,
-    /// What any leader ever committed, and the state after each entry.
+    /// All entries that any leader ever committed, and the state after each.
     pub committed: Log,
     pub states: Vec<Arc<Inventory>>,
     pub refused: BTreeSet<u64>,
-    /// The last committed list of members.
+    /// The last committed member list.
     pub list: Config,
     pub list_at: u64,
     pub pending: Vec<Pending>,
-    /// On which log an id voted, and who led in a term.
+    /// The log on which an id voted, and the leader of each term.
     pub voted_on: BTreeMap<RaftId, u64>,
     pub led: BTreeMap<u64, RaftId>,
     pub logs: u64,
     pub calm_since: Option<u64>,
-    /// Since when nothing changed though somebody was to go; see the law of orphans.
+    /// Since when nothing changed although a member should go; see the law of orphans.
     pub stuck: Option<((u64, usize), u64)>,
     pub fired: BTreeMap<&'static str, u64>,
     pub trace: VecDeque<String>,
@@ -194,7 +195,7 @@ impl World {
         Part::empty(id, self.logs, self.now)
     }
 
-    /// The state after all that is committed.
+    /// The state after all committed entries.
     pub fn state(&self) -> Arc<Inventory> {
         self.states[self.committed.len()].clone()
     }
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// A law is broken; with a planted bug only its own one listens.
+    /// Records a broken law. With a planted bug only the law of this bug counts.
     pub fn breaks(&mut self, law: &str, what: impl FnOnce() -> String) {
         if self.broken.is_none() && self.options.law().is_none_or(|only| only == law) {
             self.broken = Some(format!("{law}: {}", what()));
@@ -279,7 +280,7 @@ impl World {
         }
     }
 
-    /// A step from before is still on its way.
+    /// Whether an earlier step is still on its way.
     pub fn comes_late(&self) -> bool {
         self.queue.values().any(|due| matches!(due, Due::Perform(_)))
     }
@@ -292,7 +293,7 @@ impl World {
         self.calm_since.is_none() && self.rng.chance(self.options.loss_permille)
     }
 
-    /// Another host that runs the part of this id, and that is reached now.
+    /// Another host that runs the service of this id and is reachable now.
     fn peer(&mut self, from: usize, id: RaftId) -> Option<usize> {
         let runs = |h: &Host| h.part.as_ref().is_some_and(|p| p.id == id);
         let to = (0..self.hosts.len()).find(|to| *to != from && runs(&self.hosts[*to]) && self.reaches(from, *to))?;
@@ -308,14 +309,16 @@ impl World {
             if part.lead.is_some() {
                 self.replicate(at);
             } else if now - part.heard > part.patience && part.configs().any(|c| c.votes(part.id)) {
-                // Also one that is voted out by a list that is not committed: maybe nobody else has that.
+                // Also a member that an uncommitted list removes as a voter: perhaps no other
+                // member has that list.
                 self.campaign(at, false);
             }
         }
         self.settle();
     }
 
-    /// The leader's messages to all members and their answers; then what follows for what is committed.
+    /// The leader's messages to all members and their answers, then the consequences of what is
+    /// committed.
     fn replicate(&mut self, at: usize) {
         let Some(mut part) = self.hosts[at].part.take() else { return };
         let ids: Vec<RaftId> = part.config().map(|c| c.nodes.keys().copied().collect()).unwrap_or_default();
@@ -368,7 +371,7 @@ impl World {
         }
     }
 
-    /// Commits what a majority of each set of voters has. Returns what is new.
+    /// Commits the entries that a majority of each voter set has. Returns the new ones.
     fn advance(&mut self, part: &mut Part) -> Log {
         let (id, last) = (part.id, part.last());
         let (Some(config), Some(lead)) = (part.config(), part.lead.as_ref()) else { return Vec::new() };
@@ -422,7 +425,7 @@ impl World {
         self.states.push(state);
     }
 
-    /// Asks for votes; `forced`: the leader itself wants it.
+    /// Requests votes. `forced`: the leader itself wants the transfer.
     pub fn campaign(&mut self, at: usize, forced: bool) {
         let Some(mut part) = self.hosts[at].part.take() else { return };
         let config = part.config().cloned().unwrap_or_default();
