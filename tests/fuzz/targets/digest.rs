@@ -35,7 +35,7 @@ fn frames(mut input: &[u8]) {
                 None => continue,
             },
             Ok(Reply::Exam(exam)) => {
-                exam.digest.services.values().flat_map(|s| &s.entries).for_each(|entry| canonical(entry));
+                exam.digest.services.values().flat_map(|s| &s.entries).for_each(canonical);
                 continue;
             }
             Ok(_) | Err(_) => continue,
