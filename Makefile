@@ -3,7 +3,7 @@ CARGO ?= cargo
 # After what the machine has: goss, as tests/tools.sh fetches it.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
-.PHONY: demo test test-long ten tools test-tools previous lint deny fuzz bench bench-checks bench-members bench-playbooks
+.PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-there fuzz bench bench-checks bench-members bench-playbooks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -11,27 +11,62 @@ demo: tools
 
 # Two for each processor: most of a test's time is waiting.
 THREADS = $(shell expr 2 \* $$(nproc))
+IT = $(CARGO) test --test it --
 
-# One after the other: the hosts are not to share the processors with ten thousand simulated fleets. But what is compiled is
-# compiled at once, since half of a crate's time is of one processor.
-test: test-tools lint deny
+# The gate of each change. It is to take 25 minutes on two processors from a fresh clone. What it leaves out is said in capitals, and is in one of
+# the pieces of `make test-long`. All is compiled first and once. Then one phase follows the other, the quick ones first. Clippy takes
+# minutes of a processor, and managers under faults and hosts mostly wait: it runs beside them, with the lowest priority, says
+# at once if it fails, and has the last word. `make lint` runs it alone.
+test: test-tools fmt deny-if-there
 	$(CARGO) build --quiet --bins --examples --tests
-	@tests/previous.sh $(PREVIOUS) & tests/fuzz/run.sh --build && wait $$!
 	$(CARGO) test --lib -- --test-threads $(THREADS)
-	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults:: --test-threads $(THREADS)
-	$(CARGO) test --test it -- faults:: --nocapture
-	tests/fuzz/run.sh
-	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 2 --nocapture
+	$(IT) --skip hosts:: --skip the_lab --skip loopback:: --skip faults:: --skip versions:: --test-threads $(THREADS)
+	$(IT) versions:: --nocapture
+	@{ nice -n 19 $(CLIPPY) || { echo "FAIL: clippy; next: make lint"; false; }; } & lint=$$!; \
+	$(IT) faults:: --nocapture && $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture; tests=$$?; \
+	wait $$lint && exit $$tests
 
-# The same with ten times the seeds, and the scenarios with the durations of production: hours.
-test-long: test-tools
+# All that there is to test: hours. Its pieces can be run one by one, in any order; each leaves its log in target/tmp/long-*.log,
+# which begins with the commit and ends with "passed". `make -k test-long` goes on after a piece that failed.
+LONG = long-lib long-sim long-versions long-faults long-fuzz long-hosts long-durations
+.PHONY: $(LONG)
+test-long: $(LONG)
+
+LOGS = $(or $(CARGO_TARGET_DIR),target)/tmp
+# Runs a command and keeps what it says, with the commit before it and the result after it.
+logged = @mkdir -p $(LOGS) && { git describe --always --dirty; date -u +%Y-%m-%dT%H:%M:%SZ; } >$(LOGS)/$@.log && \
+	bash -o pipefail -c '{ $(1); } 2>&1 | tee -a $(LOGS)/$@.log' && echo "$@ passed" | tee -a $(LOGS)/$@.log
+
+# The tests of `make test` that take more cases here.
+long-lib: test-tools
+	$(call logged,REMOOR_LONG=1 $(CARGO) test --lib && REMOOR_LONG=1 $(IT) fuzzed:: killed::)
+
+# 100,000 seeds of each simulation instead of 1,000.
+long-sim:
+	$(call logged,REMOOR_SIM_SEEDS=100000 $(IT) sim:: --nocapture)
+
+# Managers of this version and of the previous one in one cluster, whether or not a format has changed.
+long-versions: previous
+	$(call logged,$(IT) versions:: --nocapture)
+
+# 500 rounds of all faults, with a seed that is said, instead of 8 rounds of 8 faults with one seed.
+long-faults: test-tools
 	$(CARGO) build --quiet --bins --examples
-	@tests/previous.sh $(PREVIOUS)
-	$(CARGO) test --lib
-	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
-	REMOOR_LONG=1 REMOOR_FAULT_ROUNDS=500 $(CARGO) test --test it -- faults:: --nocapture
-	REMOOR_FUZZ_SECONDS=600 tests/fuzz/run.sh
-	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
+	$(call logged,REMOOR_LONG=1 REMOOR_FAULT_SEED=$${REMOOR_FAULT_SEED:-$$(date +%s)} REMOOR_FAULT_ROUNDS=500 $(IT) faults:: --nocapture)
+
+# Ten minutes of libFuzzer for each target.
+long-fuzz: test-tools
+	$(call logged,REMOOR_FUZZ_SECONDS=600 tests/fuzz/run.sh)
+
+# All stories on real hosts, instead of one for each mechanism.
+long-hosts: test-tools
+	$(CARGO) build --quiet --bins --examples
+	$(call logged,REMOOR_STORIES=all $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture)
+
+# The same with the durations of production: hours.
+long-durations: test-tools
+	$(CARGO) build --quiet --bins --examples
+	$(call logged,REMOOR_LONG=1 REMOOR_STORIES=all $(IT) hosts:: --test-threads 1 --nocapture)
 
 # Ten runs in a row of the host tests with the program that users run, strict: nothing is told twice, and the first failure
 # ends it and counts from one again. Two hours and more, as root; begun again on the same code it goes on where it was ended.
@@ -47,26 +82,36 @@ ten: test-tools
 	for run in $$(seq $$((before + 1)) 10); do \
 		git diff --quiet $$commit -- $(CODE) || { echo "commit first: a run is of something that others can have"; exit 1; }; \
 		began=$$(date +%s); at=$$(date -u +%Y-%m-%dT%H:%M:%SZ); log=$(TEN)/ten-run-$$run.log; result=passed; \
-		REMOOR_PROFILE=release REMOOR_STRICT=1 REMOOR_LAB_REQUIRED=1 $(CARGO) test --test it -- hosts:: --test-threads 1 --nocapture \
+		REMOOR_STORIES=all REMOOR_PROFILE=release REMOOR_STRICT=1 REMOOR_LAB_REQUIRED=1 $(CARGO) test --test it -- hosts:: --test-threads 1 --nocapture \
 			>$$log 2>&1 || result=FAILED; \
 		echo "$$code $$commit run $$run $$at $$result in $$(($$(date +%s) - began)) s" | tee -a $(TEN)/ten-runs.log; \
 		if [ $$result = FAILED ]; then grep -aE '^(FAIL|Error|thread)' $$log | tee -a $(TEN)/ten-runs.log; \
 			echo "all of it: $$log"; exit 1; fi; \
 	done
 
-lint:
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --quiet --all-targets -- -D warnings
+lint: fmt
+	$(CLIPPY)
 
-# What may be depended upon (deny.toml). Advisories need a database from the network, so they are asked for by hand.
+fmt:
+	$(CARGO) fmt --all --check
+
+# In a build directory of its own, so that nothing waits for its lock. It shares nothing with a build but compiled macros.
+CLIPPY = $(CARGO) clippy --quiet --target-dir $(or $(CARGO_TARGET_DIR),target)/clippy --all-targets -- -D warnings
+
+# What may be depended upon (deny.toml). Advisories need a database from the network, so they are asked for by hand. `make deny`
+# installs cargo-deny, which takes minutes; `make test` uses it where it is installed, and nothing waits for its compilation.
+DENY = $(CARGO) deny --log-level error check bans licenses sources
 deny:
-	@command -v cargo-deny >/dev/null || echo "remoor: installing cargo-deny with cargo"
-	@command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked --debug cargo-deny \
-		|| echo "SKIPPED: CARGO DENY: it can't be installed here"
-	@! command -v cargo-deny >/dev/null || $(CARGO) deny --log-level error check bans licenses sources
+	@command -v cargo-deny >/dev/null || { echo "remoor: installing cargo-deny with cargo"; \
+		$(CARGO) install --quiet --locked --debug cargo-deny; }
+	$(DENY)
+
+deny-if-there:
+	@if command -v cargo-deny >/dev/null; then $(DENY); \
+		else echo "SKIPPED: CARGO DENY: it is not installed; next: make deny" >&2; fi
 
 # What others wrote, as check files and templates, or send, as digests and gossip, in forms that nobody would write: no fault
-# and no hang, for a minute each. REMOOR_FUZZ_SECONDS=3600 for a long look.
+# and no hang, for a minute each by libFuzzer. REMOOR_FUZZ_SECONDS=3600 for a long look.
 fuzz:
 	tests/fuzz/run.sh
 
@@ -105,9 +150,13 @@ tools:
 test-tools:
 	@tests/tools.sh test
 
-# The program as it was published last, which runs in one cluster with this one in tests/it/versions.rs. Named anew with each
-# publication.
-PREVIOUS = 052f548
+# The program of the previous version, which runs in one cluster with this one in tests/it/versions.rs. It is named by the file of
+# its formats.
+PREVIOUS = $(shell sed -n 's/^\# commit //p' tests/fixtures/formats.txt)
 previous:
 	$(CARGO) build --quiet --bins --examples
 	@tests/previous.sh $(PREVIOUS)
+
+# After a publication: this commit is the previous version from now on.
+published:
+	REMOOR_PUBLISHED=$$(git rev-parse --short HEAD) $(IT) --exact formats::types::the_formats_of_the_previous_version_are_known

@@ -1,6 +1,8 @@
 //! Data directories of other versions of the program: one that an earlier program wrote is the daemon's as it is, one of a later
 //! format is refused untouched. `tests/fixtures/data-format.sh` made the first.
 
+pub mod types;
+
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, done, net, remoor, until};
 use remoor::disk::DATA_FORMAT;

@@ -4,6 +4,7 @@ mod disaster;
 mod epochs;
 mod faults;
 mod formats;
+mod fuzzed;
 mod hosts;
 mod identity;
 mod killed;

@@ -1,6 +1,11 @@
 //! Two versions of the program in one cluster: three managers and a worker of the one that was published last are brought to
-//! this one, a process after the other, while decisions are taken. No lab, no root. `make previous` makes the other program.
+//! this one, a process after the other, while decisions are taken. No lab, no root.
+//!
+//! The other program takes minutes to build, so `make test` builds it only where a format has changed since that version
+//! (`formats/types.rs`). `make previous` builds it in any case, `make long-versions` builds it and runs this test. Once built it
+//! stays in the build directory, and is used by each run.
 
+use crate::formats::types;
 use crate::local::{Daemon, LONG, PROGRAM, bare, done, net, three_managers_of, until};
 use remoor::disk::DATA_FORMAT;
 use remoor::rpc::client::Client;
@@ -9,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -20,14 +26,35 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Decisions that a mixture of versions takes before the next step.
 const EACH: usize = 10;
 
-/// The program of before, beside the target directory's other tools. None, said so that nobody overlooks it: it is not there.
+/// The program of the previous version. None, said in capitals: it is not needed, or can't be built.
 fn previous() -> Option<PathBuf> {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools").join("remoor-previous");
-    if !program.exists() {
-        eprintln!("SKIPPED: TWO VERSIONS IN ONE CLUSTER: no {}; next: make previous", program.display());
+    let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools");
+    let (program, (commit, _)) = (tools.join("remoor-previous"), types::previous());
+    let built = || {
+        let of = fs::read_to_string(tools.join("remoor-previous.commit")).unwrap_or_default();
+        program.exists() && of.trim() == commit
+    };
+    if built() {
+        return Some(program);
+    }
+    let changed = types::changed();
+    if changed.is_empty() {
+        eprintln!(
+            "SKIPPED: TWO VERSIONS IN ONE CLUSTER: no format has changed since {commit}; next: make long-versions"
+        );
         return None;
     }
-    Some(program)
+    let some: Vec<&str> = changed.iter().map(String::as_str).take(8).collect();
+    eprintln!("{} formats are not those of {commit}: {} ..", changed.len(), some.join(", "));
+    let target = tools.parent().expect("the target directory");
+    let made = Command::new("tests/previous.sh")
+        .arg(&commit)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_TARGET_DIR", target)
+        .status();
+    assert!(made.is_ok_and(|status| status.success()), "tests/previous.sh {commit} failed");
+    // It says in capitals why there is none.
+    built().then_some(program)
 }
 
 fn wall_ms() -> u64 {

@@ -1,8 +1,6 @@
 //! A check file from text to checks, as lint and `remoor check --file` take it: header, `when`, rendering, loading. Of what is
 //! loaded only `matching` is run, which asks no machine.
-#![no_main]
 
-use libfuzzer_sys::{Corpus, fuzz_target};
 use remoor::check::{self, Kind, RunOptions};
 use remoor::model::{Fault, Wall};
 use serde_json::{Map, Value, json};
@@ -19,8 +17,8 @@ static CONTEXT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     context.as_object().cloned().unwrap_or_default()
 });
 
-fuzz_target!(|bytes: &[u8]| -> Corpus {
-    let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
+pub fn target(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
     if let Err(faults) = whole(text) {
         told(&faults);
     }
@@ -34,8 +32,8 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
             assert!(faults.iter().all(|fault| fault.line as usize <= lines + 1), "{faults:?}");
         }
     }
-    Corpus::Keep
-});
+    true
+}
 
 fn whole(text: &str) -> Result<(), Vec<Fault>> {
     let (header, rest) = check::header(FILE, text)?;

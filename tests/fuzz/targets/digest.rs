@@ -1,23 +1,21 @@
 //! What comes over the wire: frames that are garbage, answers of a node as well as orders to it, and a walk whose answers were
 //! tampered with. Whatever a walk finds fits together, and where nobody tampered it is what is there.
-#![no_main]
 
-use libfuzzer_sys::{Corpus, fuzz_target};
 use remoor::exec::wire::{Order, Reply, frame};
 use remoor::model::{
     Below, FileEntry, FileKind, Next, NodeDigest, Outline, ServiceDigest, ServiceName, Sha256, Trees, Walk,
 };
 use std::collections::BTreeMap;
 
-fuzz_target!(|bytes: &[u8]| -> Corpus {
-    let Some((kind, rest)) = bytes.split_first() else { return Corpus::Reject };
+pub fn target(bytes: &[u8]) -> bool {
+    let Some((kind, rest)) = bytes.split_first() else { return false };
     if kind % 2 == 0 {
         frames(rest)
     } else {
         walk(rest)
     }
-    Corpus::Keep
-});
+    true
+}
 
 /// A stream as it comes from a node that may send anything.
 fn frames(mut input: &[u8]) {
@@ -37,7 +35,7 @@ fn frames(mut input: &[u8]) {
                 None => continue,
             },
             Ok(Reply::Exam(exam)) => {
-                exam.digest.services.values().flat_map(|s| &s.entries).for_each(|entry| canonical(entry));
+                exam.digest.services.values().flat_map(|s| &s.entries).for_each(canonical);
                 continue;
             }
             Ok(_) | Err(_) => continue,

@@ -1,8 +1,6 @@
 //! What any machine of the network may send as a node's metadata. What is read of it can be said again, signed, and means the
 //! same; nobody else's signature is taken for the node's.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use remoor::gossip::meta::{META_MAX, Scope, decode, encode, verify, version_of};
 use remoor::model::{ClusterId, NodeName};
 use remoor::rpc::identity::NodeKey;
@@ -10,15 +8,16 @@ use std::sync::LazyLock;
 
 static KEY: LazyLock<NodeKey> = LazyLock::new(|| NodeKey::generate().expect("a key"));
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn target(bytes: &[u8]) -> bool {
     let (cluster, name) = (ClusterId::from("c0ffee"), NodeName::from("w1"));
     let scope = Scope { cluster: &cluster, name: &name, addr: ([10, 0, 0, 1], 7946).into() };
     let (signer, key) = (KEY.signing_key(), KEY.signing_key().verifying_key());
     assert!(!verify(bytes, scope, &key), "nobody has signed it");
     let version = version_of(bytes);
-    let Some(report) = decode(bytes) else { return };
+    let Some(report) = decode(bytes) else { return true };
     assert!(version == Some(1) && bytes.len() <= META_MAX);
     let again = encode(&report, scope, signer).expect("what was read can be said");
     assert!(again.len() <= META_MAX && verify(&again, scope, &key));
     assert_eq!(decode(&again), Some(report));
-});
+    true
+}

@@ -1,7 +1,5 @@
 //! An inventory of Ansible, by a name that leaves open whether it is YAML or INI, and by one that does not.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use remoor::config::load_inventory;
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +9,8 @@ use std::sync::LazyLock;
 static DIR: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id())));
 
-fuzz_target!(|text: &str| {
+pub fn target(bytes: &[u8]) -> bool {
+    let text = super::text(bytes);
     fs::create_dir_all(&*DIR).expect("a temporary directory");
     for name in ["hosts", "hosts.ini"] {
         let path = DIR.join(name);
@@ -23,4 +22,5 @@ fuzz_target!(|text: &str| {
         }
     }
     fs::remove_dir_all(&*DIR).expect("the directory goes again");
-});
+    true
+}

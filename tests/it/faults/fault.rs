@@ -49,6 +49,20 @@ pub const ALL: [Fault; 17] = [
     Fault::KillInJoint,
 ];
 
+/// The faults of the eight rounds of `make test`, one of each kind: a process, all processes, a process that stands still, a leader
+/// without a network, a cut that part of the cluster sees around, lost frames, a full disk, an older directory. A leader that dies
+/// in a change of voters has a case of its own (`cases.rs`). `make long-faults` has all of [`ALL`].
+pub const GATE: [Fault; 8] = [
+    Fault::KillFollower,
+    Fault::KillAll,
+    Fault::StopLeader,
+    Fault::LeaderAlone,
+    Fault::Bridge,
+    Fault::Loss,
+    Fault::DiskFull,
+    Fault::PutBack,
+];
+
 /// Longer than an election takes.
 const HOLD: Duration = Duration::from_millis(5_000);
 

@@ -2,8 +2,9 @@
 //! clients write and read at all of them. After each round every manager has the same state, no change of voters is half
 //! done, and what the clients saw can have happened one after the other, with nothing lost that was acknowledged.
 //!
-//! Root only. `REMOOR_FAULT_SEED` says which faults, `REMOOR_FAULT_ROUNDS` how many rounds. A skip is a failure where
-//! `REMOOR_LAB_REQUIRED` is set.
+//! Root only. Without `REMOOR_FAULT_ROUNDS` there are eight rounds of eight faults (`fault::GATE`); with it as many as it says, of all
+//! faults. `REMOOR_FAULT_SEED` sets their order, and is 1 without it: a gate depends on no clock. `make long-faults` sets both. A skip
+//! is a failure where `REMOOR_LAB_REQUIRED` is set.
 
 mod cases;
 mod clients;

@@ -5,10 +5,10 @@ use super::cluster::{Cluster, NODES, name};
 use super::fault::{self, Fault};
 use super::{Rng, missing, one_at_a_time};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-/// Without `REMOOR_FAULT_ROUNDS`.
-const ROUNDS: usize = 30;
+/// Without `REMOOR_FAULT_SEED`: the same in each run.
+const SEED: u64 = 1;
 /// A fault may be prevented by what happens beside it, such as a change of roles; not so often in a row.
 const TRIES: usize = 3;
 
@@ -19,10 +19,17 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     }
     let _alone = one_at_a_time();
     let told = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-    let seed = told("REMOOR_FAULT_SEED").unwrap_or(since_1970.as_secs());
-    let rounds = told("REMOOR_FAULT_ROUNDS").map_or(ROUNDS, |rounds| rounds as usize);
-    eprintln!("again: REMOOR_FAULT_SEED={seed} REMOOR_FAULT_ROUNDS={rounds}");
+    let seed = told("REMOOR_FAULT_SEED").unwrap_or(SEED);
+    let asked = told("REMOOR_FAULT_ROUNDS").map(|rounds| rounds as usize);
+    let rounds = asked.unwrap_or(fault::GATE.len());
+    let faults: &[Fault] = if asked.is_some() { &fault::ALL } else { &fault::GATE };
+    match asked {
+        Some(rounds) => eprintln!("again: REMOOR_FAULT_SEED={seed} REMOOR_FAULT_ROUNDS={rounds}"),
+        None => {
+            let (rest, all) = (fault::ALL.len() - faults.len(), fault::ALL.len());
+            eprintln!("NOT RUN HERE: {rest} OF {all} FAULTS OF MANAGERS; next: make long-faults");
+        }
+    }
 
     let mut rng = Rng(seed);
     let mut cluster = Cluster::up(5, 5);
@@ -31,7 +38,7 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     let mut fired = BTreeMap::<Fault, usize>::new();
     for round in 1..=rounds {
         if deck.is_empty() {
-            deck = fault::ALL.to_vec();
+            deck = faults.to_vec();
             rng.shuffle(&mut deck);
         }
         let fault = deck.pop().expect("filled above");

@@ -388,7 +388,7 @@ fn run(seed: u64, planted: Option<Planted>) -> Outcome {
 #[test]
 fn seeds() {
     let run = |seed, _| run(seed, None);
-    Search { name: "sim::admission", seeds: 2_000, faults: &FAULTS, faults_from: 100, run }.seeds();
+    Search { name: "sim::admission", failed_once: &[], faults: &FAULTS, faults_from: 100, rare: &[], run }.seeds();
 }
 
 #[test]

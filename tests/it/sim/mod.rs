@@ -6,7 +6,7 @@
 //! ```
 //! First with faults, for safety; then without, for liveness. A failing seed prints its last events and the command
 //! that runs it again, and leaves them as JSON in `target/`. `REMOOR_SEED=n` runs one seed; `REMOOR_SIM_SEEDS=n` that
-//! many.
+//! many, instead of 1,000.
 
 mod admission;
 mod executor;
@@ -40,7 +40,7 @@ use world::World;
 /// A planted bug must be found within so many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
-const FAULTS: [&str; 58] = [
+const FAULTS: [&str; 57] = [
     "a check that asks for nothing fails or passes",
     "a warning comes or goes",
     "agent killed",
@@ -68,7 +68,6 @@ const FAULTS: [&str; 58] = [
     "leadership handed over for a road",
     "managers lose their road",
     "network cut",
-    "older attempt refused by the fence",
     "one manager has no route",
     "operator: adopt",
     "operator: apply",
@@ -101,6 +100,9 @@ const FAULTS: [&str; 58] = [
     "unit stopped",
 ];
 
+/// Once in 2,000 seeds. That the fence is kept is a law (I4), which is judged in each seed.
+const RARE: [&str; 1] = ["older attempt refused by the fence"];
+
 /// One seed from beginning to end.
 fn run(options: Options) -> Outcome {
     let (bad, fine) = (options.faults_ms, options.calm_ms);
@@ -132,7 +134,7 @@ fn run(options: Options) -> Outcome {
 
 fn search() -> Search<impl Fn(u64, bool) -> Outcome + Sync> {
     let run = |seed, trace| run(Options { trace, ..Options::of(seed) });
-    Search { name: "sim", seeds: 10_000, faults: &FAULTS, faults_from: 1_000, run }
+    Search { name: "sim", failed_once: &[3_200], faults: &FAULTS, faults_from: 1_000, rare: &RARE, run }
 }
 
 #[test]

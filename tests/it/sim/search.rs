@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What one seed came to.
 pub struct Outcome {
@@ -40,15 +42,23 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// Seeds of one run, from 0 on, unless `REMOOR_SIM_SEEDS` sets another number. `make long-sim` runs 100,000.
+pub const SEEDS: u64 = 1_000;
+
+/// Seeds that have what is rare, too.
+const RARE_FROM: u64 = 10_000;
+
 /// A simulation: `run` tells the story of a seed, with its events if they are asked for.
 pub struct Search<R> {
     /// Of its module, and of the file that a failing seed leaves.
     pub name: &'static str,
-    /// How many, unless `REMOOR_SIM_SEEDS` says it.
-    pub seeds: u64,
+    /// Seeds that failed once and are above [`SEEDS`]; each run has them too.
+    pub failed_once: &'static [u64],
     /// What must have happened, from how many seeds on.
     pub faults: &'static [&'static str],
     pub faults_from: u64,
+    /// What must have happened from [`RARE_FROM`] seeds on, since fewer have it only by chance.
+    pub rare: &'static [&'static str],
     pub run: R,
 }
 
@@ -59,13 +69,15 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
             assert!((self.run)(seed, false).broken.is_none(), "{}", self.report(seed));
             return;
         }
-        let count = number("REMOOR_SIM_SEEDS").unwrap_or(self.seeds);
-        let workers = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
+        let first = number("REMOOR_SIM_SEEDS").unwrap_or(SEEDS);
+        let seeds: Vec<u64> =
+            (0..first).chain(self.failed_once.iter().copied().filter(|seed| *seed >= first)).collect();
+        let (count, workers) = (seeds.len() as u64, workers());
         let parts: Vec<Tally> = std::thread::scope(|scope| {
-            let part = |worker: u64| {
+            let part = |worker: usize| {
                 let mut tally = Tally::default();
-                for seed in (worker..count).step_by(workers as usize) {
-                    tally.add(seed, (self.run)(seed, false));
+                for seed in seeds.iter().skip(worker).step_by(workers) {
+                    tally.add(*seed, (self.run)(*seed, false));
                 }
                 tally
             };
@@ -78,8 +90,8 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
             panic!("{} of {count} seeds fail:\n{}\n{}", broken.len(), others.join("\n"), self.report(*first));
         }
         println!("{}: {count} seeds, {steps} steps of the engine, each fault so often: {fired:#?}", self.name);
-        if count >= self.faults_from {
-            for fault in self.faults {
+        for (from, faults) in [(self.faults_from, self.faults), (RARE_FROM, self.rare)] {
+            for fault in faults.iter().filter(|_| count >= from) {
                 assert!(fired.contains_key(fault), "in {count} seeds there was no: {fault}");
             }
         }
@@ -108,15 +120,28 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
     }
 }
 
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
 /// Each planted bug is found within so many seeds, by the very law that it breaks. No other one listens meanwhile, since an earlier
-/// one might be broken first.
-pub fn detects<P: Copy + Debug>(all: &[(P, &str)], within: u64, broken: impl Fn(P, u64) -> Option<String>) {
-    for (planted, law) in all {
-        let of_the_law = |why: &String| why.starts_with(&format!("{law}:"));
-        let found = (0..within).find_map(|seed| Some((seed, broken(*planted, seed).filter(of_the_law)?)));
-        let Some((seed, broken)) = found else {
-            panic!("{planted:?} breaks {law}, and was not found within {within} seeds");
-        };
-        println!("{planted:?}: found after {} seeds: {broken}", seed + 1);
-    }
+/// one might be broken first. The bugs are searched for side by side, one on each processor.
+pub fn detects<P: Copy + Debug + Sync>(
+    all: &[(P, &str)],
+    within: u64,
+    broken: impl Fn(P, u64) -> Option<String> + Sync,
+) {
+    let (next, unfound) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let search = || {
+        while let Some((planted, law)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let of_the_law = |why: &String| why.starts_with(&format!("{law}:"));
+            match (0..within).find_map(|seed| Some((seed, broken(*planted, seed).filter(of_the_law)?))) {
+                Some((seed, broken)) => println!("{planted:?}: found after {} seeds: {broken}", seed + 1),
+                None => unfound.lock().expect("no search panics").push(format!("{planted:?}, which breaks {law}")),
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..workers()).for_each(|_| drop(scope.spawn(search))));
+    let unfound = unfound.into_inner().expect("no search panics");
+    assert!(unfound.is_empty(), "not found within {within} seeds: {unfound:#?}");
 }

@@ -1,0 +1,31 @@
+//! The fuzz targets: functions that take any bytes, and panic where the program is wrong about them. `tests/it/fuzzed.rs` calls
+//! them with the seeds, `tests/fuzz/main.rs` has libFuzzer call them.
+
+mod check_file;
+mod digest;
+mod go_template;
+mod gossip_meta;
+mod inventory;
+mod playbook;
+mod template;
+
+/// A target by name. The function returns false for an input that libFuzzer should not keep.
+pub type Target = (&'static str, fn(&[u8]) -> bool);
+
+pub const ALL: [Target; 7] = [
+    ("check_file", check_file::target),
+    ("digest", digest::target),
+    ("go_template", go_template::target),
+    ("gossip_meta", gossip_meta::target),
+    ("inventory", inventory::target),
+    ("playbook", playbook::target),
+    ("template", template::target),
+];
+
+/// The input as text, up to the first byte that is not UTF-8.
+fn text(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+    }
+}

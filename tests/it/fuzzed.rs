@@ -1,0 +1,164 @@
+//! The fuzz targets without libFuzzer: each is called with its seeds, with the files of the repository that are inputs of its kind,
+//! and with inputs that are changed at random, the same in each run. `make fuzz` runs libFuzzer for minutes.
+
+#[path = "../fuzz/targets/mod.rs"]
+mod targets;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Changed inputs for each target; `REMOOR_LONG` has ten times as many.
+const CHANGED: usize = 300;
+/// As libFuzzer has it (`-max_len`).
+const LENGTH_MAX: usize = 8_192;
+
+/// Pieces that are rare at random and mean something to a parser.
+const TOKENS: [&[u8]; 16] = [
+    b"{{ ", b" }}", b"{% ", b" %}", b"- ", b": ", b"\n", b"\n---\n", b"\t", b"\"", b"'", b"\0", b"\xff", b"&a", b"*a",
+    b"\r",
+];
+
+fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a directory of inputs").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            files(&entry, found);
+        } else {
+            found.push(entry);
+        }
+    }
+}
+
+/// The inputs of a target, in the order of their names. `tests/fuzz/inputs.txt` says where they are.
+fn inputs(target: &str) -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = fs::read_to_string(root.join("tests/fuzz/inputs.txt")).expect("the list of inputs");
+    let line = list.lines().find(|line| line.split(' ').next() == Some(target)).expect("a line for each target");
+    let mut found = Vec::new();
+    files(&root.join("tests/fuzz/seeds").join(target), &mut found);
+    line.split(' ').skip(1).for_each(|dir| files(&root.join(dir), &mut found));
+    found.sort();
+    found.iter().map(|file| fs::read(file).expect("an input")).collect()
+}
+
+/// Chance that can be repeated: splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `many`, or 0.
+    fn below(&mut self, many: usize) -> usize {
+        (self.next() % many.max(1) as u64) as usize
+    }
+
+    /// A part of the input, of 32 bytes at most.
+    fn part(&mut self, of: &[u8]) -> std::ops::Range<usize> {
+        let from = self.below(of.len() + 1);
+        from..of.len().min(from + 1 + self.below(32))
+    }
+}
+
+/// One input, changed in one to four places.
+fn changed(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
+    let mut input = inputs[rng.below(inputs.len())].clone();
+    for _ in 0..=rng.below(4) {
+        let at = rng.below(input.len() + 1);
+        match rng.below(6) {
+            0 if at < input.len() => input[at] ^= 1 << rng.below(8),
+            1 if at < input.len() => input[at] = rng.below(256) as u8,
+            2 => drop(input.drain(rng.part(&input))),
+            3 => {
+                let again = input[rng.part(&input)].to_vec();
+                input.splice(at..at, again);
+            }
+            4 => {
+                let other = &inputs[rng.below(inputs.len())];
+                input.splice(at..at, other[rng.part(other)].to_vec());
+            }
+            _ => drop(input.splice(at..at, TOKENS[rng.below(TOKENS.len())].to_vec())),
+        }
+    }
+    input.truncate(LENGTH_MAX);
+    input
+}
+
+/// Keeps an input that makes a target panic, and says where it is.
+struct Kept<'a>(&'a str, &'a [u8]);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzzed-{}", self.0));
+            let kept = fs::write(&path, self.1);
+            eprintln!("the input of {} that failed: {} ({kept:?})", self.0, path.display());
+        }
+    }
+}
+
+fn replay(name: &str) {
+    let (_, run) = targets::ALL.into_iter().find(|(target, _)| *target == name).expect("a target");
+    let (inputs, mut rng) = (inputs(name), Rng(1));
+    let many = if crate::lab::tool::long() { 10 * CHANGED } else { CHANGED };
+    for input in &inputs {
+        let _kept = Kept(name, input);
+        run(input);
+    }
+    for _ in 0..many {
+        let input = changed(&mut rng, &inputs);
+        let _kept = Kept(name, &input);
+        run(&input);
+    }
+}
+
+#[test]
+fn check_file() {
+    replay("check_file");
+}
+
+#[test]
+fn digest() {
+    replay("digest");
+}
+
+#[test]
+fn go_template() {
+    replay("go_template");
+}
+
+#[test]
+fn gossip_meta() {
+    replay("gossip_meta");
+}
+
+#[test]
+fn inventory() {
+    replay("inventory");
+}
+
+#[test]
+fn playbook() {
+    replay("playbook");
+}
+
+#[test]
+fn template() {
+    replay("template");
+}
+
+#[test]
+fn each_target_is_replayed_and_has_a_line_of_inputs() {
+    let list = include_str!("../fuzz/inputs.txt");
+    let listed: Vec<&str> =
+        list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(listed, targets::ALL.map(|(name, _)| name));
+    let source = include_str!("fuzzed.rs");
+    for name in listed {
+        assert!(source.contains(&format!("replay(\"{name}\");")), "no test replays {name}");
+    }
+}
