@@ -5,8 +5,8 @@
 
 mod figures;
 
-use remoor::engine::{About, Action, Event, Evidence, ExamOutcome, Manager, PhaseResult, Verified};
-use remoor::model::*;
+use remoor_engine::{About, Action, Event, Evidence, ExamOutcome, Manager, PhaseResult, Verified};
+use remoor_model::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,8 @@ mod figures;
 mod watched;
 
 use figures::Figure;
-use remoor::files::{Cache, MAX_FILE, digest};
-use remoor::model::{Manifest, NodeDigest, ServiceManifest};
+use remoor_host::files::{Cache, MAX_FILE, digest};
+use remoor_model::{Manifest, NodeDigest, ServiceManifest};
 use rustix::fs::{Advice, fadvise, sync};
 use std::fs::{self, File};
 use std::io::Write;

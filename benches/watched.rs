@@ -1,9 +1,9 @@
 //! The cost at rest of an agent that watches many files. It runs in its own process, started by
 //! `benches/files.rs`, with only the agent's watcher and digest pass, over one interval.
 
-use remoor::files::let_go;
-use remoor::files::{Cache, Servers, digest_beside, directories, watch};
-use remoor::model::Manifest;
+use remoor_host::files::let_go;
+use remoor_host::files::{Cache, Servers, digest_beside, directories, watch};
+use remoor_model::Manifest;
 use std::fs;
 use std::io;
 use std::process::Command;

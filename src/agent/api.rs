@@ -4,17 +4,17 @@
 
 use super::metrics::Metrics;
 use super::own::Own;
-use crate::model::Wall;
-use crate::rpc::agent::PeersReply;
-use crate::rpc::caller::Caller;
-use crate::rpc::join::JOIN_PATH;
-use crate::rpc::view::AgentView;
-use crate::rpc::wire::{Code, Failure};
 use axum::extract::State;
 use axum::http::{Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
+use remoor_cluster::rpc::agent::PeersReply;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::join::JOIN_PATH;
+use remoor_cluster::rpc::view::AgentView;
+use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_model::Wall;
 use std::sync::Arc;
 
 /// Maximum number of managers named in a rejection.
@@ -123,10 +123,10 @@ fn named(own: &Own) -> String {
 mod tests {
     use super::super::own::tests::an_own;
     use super::*;
-    use crate::rpc::client::{ApiError, Client};
-    use crate::rpc::server::Limits;
-    use crate::rpc::unix::{Socket, serve_unix};
     use crate::telemetry::Registry;
+    use remoor_cluster::rpc::client::{ApiError, Client};
+    use remoor_cluster::rpc::server::Limits;
+    use remoor_cluster::rpc::unix::{Socket, serve_unix};
 
     #[tokio::test]
     async fn a_workers_socket_tells_of_itself_and_refuses_the_rest_with_a_way_on() {

@@ -1,10 +1,10 @@
 //! The peers that a node knows without a request: names, addresses and keys, cached on disk.
 
-use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
-use crate::gossip::KeyLookup;
-use crate::model::{GenerationSeq, NodeName};
-use crate::rpc::join::Peer;
 use ed25519_dalek::VerifyingKey;
+use remoor_cluster::gossip::KeyLookup;
+use remoor_cluster::rpc::join::Peer;
+use remoor_host::disk::{DiskError, Found, atomic_write, read_or_set_aside};
+use remoor_model::{GenerationSeq, NodeName};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -4,16 +4,16 @@
 //! Only root on this machine may request it; the managers trust the node's certificate.
 
 use super::own::{Own, Parted};
-use crate::rpc::caller::Caller;
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::join::Peer;
-use crate::rpc::leave::{LEAVE_HERE, LEAVE_PATH};
-use crate::rpc::tls::ClientTls;
-use crate::rpc::view::LeaveReply;
-use crate::rpc::wire::{Code, Failure};
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::leave::{LEAVE_HERE, LEAVE_PATH};
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::view::LeaveReply;
+use remoor_cluster::rpc::wire::{Code, Failure};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;

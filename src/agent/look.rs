@@ -2,10 +2,10 @@
 //! Blocks; the schedule is in `schedule.rs`.
 
 use super::now;
-use crate::check;
-use crate::files;
-use crate::model::{CheckResult, CheckSummary, GenerationSeq, Manifest, NodeDigest, Now, Wall};
-use crate::rpc::agent::ManifestReply;
+use remoor_check as check;
+use remoor_cluster::rpc::agent::ManifestReply;
+use remoor_host::files;
+use remoor_model::{CheckResult, CheckSummary, GenerationSeq, Manifest, NodeDigest, Now, Wall};
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -131,7 +131,7 @@ fn summary(manifest: &Manifest, patience: &mut check::Patience) -> (CheckSummary
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ServiceManifest;
+    use remoor_model::ServiceManifest;
     use rustix::process::getpriority_process;
     use std::fs;
     use tokio::sync::mpsc;

@@ -2,8 +2,8 @@
 //! secrets: labels contain only names, and for a command check only the command's first word.
 
 use super::own::Own;
-use crate::model::{CheckResult, CheckState, Sha256, Wall};
 use crate::telemetry::{Kind, Registry};
+use remoor_model::{CheckResult, CheckState, Sha256, Wall};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum length of a label value, in characters.
@@ -127,7 +127,7 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::super::own::{CHECKS_MAX, Kept, tests::an_own};
     use super::*;
-    use crate::model::{NodeDigest, OnFail, Severity};
+    use remoor_model::{NodeDigest, OnFail, Severity};
 
     fn result(check: &str, state: CheckState) -> CheckResult {
         CheckResult {

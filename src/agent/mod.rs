@@ -22,7 +22,7 @@ pub use own::{Own, OwnId, Parted, Shown};
 pub use record::{LAST_WORDS, RecordKeeper};
 pub use task::{AgentConfig, AgentTask};
 
-use crate::model::Wall;
+use remoor_model::Wall;
 
 fn now() -> Wall {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -1,17 +1,17 @@
 //! What the agent knows about itself, shared between its loop and the local API. These are hints:
 //! nothing is decided here, and no other node is asked.
 
-use crate::gossip::MemberEvent;
-use crate::model::{
+use remoor_cluster::gossip::MemberEvent;
+use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
+use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::view::{
+    AgentNode, AgentView, AsOf, ContactView, IsolationView, LookView, ManifestView, PeerView, ReportView,
+};
+use remoor_cluster::rpc::wire::rfc3339;
+use remoor_model::{
     AgentRecord, CheckResult, CheckState, ClusterId, ClusterRole, Epoch, NodeDigest, NodeId, NodeName, Report, Sha256,
     Wall,
 };
-use crate::rpc::agent::{ManifestReply, PeersReply};
-use crate::rpc::join::Peer;
-use crate::rpc::view::{
-    AgentNode, AgentView, AsOf, ContactView, IsolationView, LookView, ManifestView, PeerView, ReportView,
-};
-use crate::rpc::wire::rfc3339;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -436,7 +436,7 @@ impl Own {
                 started: rfc3339(record.started),
                 crashes: record.crashes,
                 previous_end: record.previous_end.clone(),
-                damaged: crate::disk::damaged(&self.id.dir),
+                damaged: remoor_host::disk::damaged(&self.id.dir),
                 removed: self.parted().map(|parted| parted.why),
                 left: self.parted().is_some_and(|parted| parted.left),
             },

@@ -2,7 +2,7 @@
 //! exposed.
 
 use super::*;
-use crate::model::{Isolation, Manifest};
+use remoor_model::{Isolation, Manifest};
 
 fn peer(id: u64, name: &str) -> Peer {
     Peer {

@@ -3,9 +3,9 @@
 //! The record is written before it is gossiped, so that events during an isolation can be reported
 //! afterwards.
 
-use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
-use crate::model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use crate::telemetry::PANIC_EXIT;
+use remoor_host::disk::{DiskError, Found, atomic_write, read_or_set_aside};
+use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
 /// Files beside the record. `ended`: how systemd saw the last process end, `$SERVICE_RESULT

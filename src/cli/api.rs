@@ -3,10 +3,10 @@
 use super::args::Connection;
 use super::error::Stop;
 use super::exit::Exit;
-use crate::rpc::client::{ApiError, Client, Lines};
-use crate::rpc::identity::TlsIdentity;
-use crate::rpc::tls::ClientTls;
 use bytes::Bytes;
+use remoor_cluster::rpc::client::{ApiError, Client, Lines};
+use remoor_cluster::rpc::identity::TlsIdentity;
+use remoor_cluster::rpc::tls::ClientTls;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn unset_fields_of_an_order_are_not_sent() {
-        use crate::rpc::view::{OrderRequest, OrdersRequest};
+        use remoor_cluster::rpc::view::{OrderRequest, OrdersRequest};
         let request = OrderRequest { now: true, services: vec!["web".to_owned()], ..OrderRequest::default() };
         let batch = OrdersRequest { order: "resetup".to_owned(), nodes: vec!["w1".to_owned()], request };
         let lean = lean(serde_json::to_value(&batch).unwrap());

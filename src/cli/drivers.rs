@@ -3,14 +3,19 @@
 use crate::cli::args::Here;
 use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
-use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
-use crate::model::{CheckFile, Fault};
-use crate::rpc::identity::GossipKey;
-use crate::rpc::join::JoinError;
-use crate::rpc::token::Token;
-use crate::{exec, files, fleet, solo, ssh, telemetry};
+use crate::fleet;
+use crate::solo;
+use crate::telemetry;
 use anyhow::Context;
+use remoor_cluster::rpc::identity::GossipKey;
+use remoor_cluster::rpc::join::JoinError;
+use remoor_cluster::rpc::token::Token;
+use remoor_config::Fleet;
+use remoor_exec as exec;
+use remoor_exec::ssh;
+use remoor_host::files;
+use remoor_model::{CheckFile, Fault};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -324,7 +329,7 @@ pub fn zone_or_none(text: &str) -> Result<String, String> {
 
 /// Parses the name of a zone.
 pub fn zone(text: &str) -> Result<String, String> {
-    use crate::model::{ZONE_MAX, is_zone};
+    use remoor_model::{ZONE_MAX, is_zone};
     let named = is_zone(text).then(|| text.to_owned());
     named.ok_or_else(|| format!("the name of a zone has 1 to {ZONE_MAX} bytes and no spaces"))
 }
@@ -332,7 +337,7 @@ pub fn zone(text: &str) -> Result<String, String> {
 /// Parses `KEY=VALUE`; the value is YAML.
 pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    Ok((name.to_owned(), crate::config::value(value)?))
+    Ok((name.to_owned(), remoor_config::value(value)?))
 }
 
 /// The check files of a fleet directory for `host`, rendered with the inventory's addresses and without facts.
@@ -403,7 +408,7 @@ pub fn run_suite(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(
 
 /// Parses one value of `--extra-vars`.
 pub fn play_vars(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
-    crate::config::extra_vars(text)
+    remoor_config::extra_vars(text)
 }
 
 /// Compiles a playbook for all its hosts, or returns all faults. Contacts no host.

@@ -4,11 +4,11 @@
 use super::drivers::AdditionError;
 use super::exit::Exit;
 use super::sanitize;
-use crate::model::{Fault, counted};
-use crate::rpc::client::ApiError;
-use crate::rpc::tls::may_be_the_clock;
-use crate::rpc::view::{FaultsView, LeftView};
-use crate::rpc::wire::NO_QUORUM_NEXT;
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::tls::may_be_the_clock;
+use remoor_cluster::rpc::view::{FaultsView, LeftView};
+use remoor_cluster::rpc::wire::NO_QUORUM_NEXT;
+use remoor_model::{Fault, counted};
 use std::error::Error;
 use std::path::Path;
 

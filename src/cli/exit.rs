@@ -75,7 +75,7 @@ impl From<Exit> for ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::wire::Code;
+    use remoor_cluster::rpc::wire::Code;
 
     #[test]
     fn help_lists_every_code() {

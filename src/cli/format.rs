@@ -1,7 +1,7 @@
 //! The format of an answer: for people, for programs, or from a template.
 
 use super::error::Stop;
-use crate::rpc::view::with_times;
+use remoor_cluster::rpc::view::with_times;
 use serde::Serialize;
 use std::str::FromStr;
 

@@ -1,7 +1,7 @@
 //! Timestamps for people: `12:01:09` for today, RFC 3339 otherwise. Always UTC, so that all readers see the same time.
 
-use crate::model::Wall;
-use crate::rpc::wire::rfc3339;
+use remoor_cluster::rpc::wire::rfc3339;
+use remoor_model::Wall;
 
 /// The time of an answer. "today" and "3 m ago" are relative to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

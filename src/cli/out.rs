@@ -7,7 +7,7 @@ use super::fold::fold;
 use super::format::Format;
 use super::sanitize;
 use super::table::{Look, Table};
-use crate::rpc::view::AsOf;
+use remoor_cluster::rpc::view::AsOf;
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! last. Works on the texts that the journal stores; a text of an unknown form is shown as it is.
 
 use super::moment::Today;
-use crate::model::{Reason, Wall, Witness};
+use remoor_model::{Reason, Wall, Witness};
 
 /// Maximum number of reasons in a sentence, or below an event.
 const SHOWN_MAX: usize = 3;
@@ -177,7 +177,7 @@ pub fn packed(label: &str, items: &[String], width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Change as DigestChange, CheckResult, Difference};
+    use remoor_model::{Change as DigestChange, CheckResult, Difference};
 
     const PATH: &str = "/etc/default/netplugin";
 

@@ -3,8 +3,8 @@
 use super::duration;
 use super::moment::{self, Today};
 use super::story;
-use crate::model::{Availability, Verdict};
-use crate::rpc::view::{BackupView, NodeView};
+use remoor_cluster::rpc::view::{BackupView, NodeView};
+use remoor_model::{Availability, Verdict};
 
 /// The role, with an unfinished change in brackets.
 pub fn role(node: &NodeView) -> String {

@@ -4,7 +4,7 @@
 use super::duration::age;
 use super::moment::Today;
 use super::{reasons, sanitize};
-use crate::model::{
+use remoor_model::{
     AbsenceNo, AttemptId, Cause, Finding, Gone, Happening, HistoryItem, NodeName, Outcome, Reason, Remedy, ServiceName,
     Wall, counted,
 };

@@ -7,10 +7,10 @@
 //! Trust is decided beforehand: only the given host keys are accepted.
 
 use super::unit::UNIT;
-use crate::model::{Sha256, kept_by_ansible};
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
-use crate::ssh::{self, Launch, Remote, RemoteConfig, Shell, SshError, Target};
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
+use remoor_exec::ssh::{self, Launch, Remote, RemoteConfig, Shell, SshError, Target};
+use remoor_model::{Sha256, kept_by_ansible};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
         control_dir: dir.path().join("s"),
         builds: Vec::new(),
         launch: Launch::Upload,
-        state_dir: crate::exec::STATE_DIR.to_owned(),
+        state_dir: remoor_exec::STATE_DIR.to_owned(),
         arguments: Vec::new(),
     });
     let remote = remote.map_err(|e| work.login(&e))?;

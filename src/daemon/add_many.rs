@@ -2,9 +2,9 @@
 //! that are not nodes yet.
 
 use super::add::{AddError, AddOptions, Added, add, members};
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::view::StatusView;
 use futures_util::StreamExt;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::view::StatusView;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;

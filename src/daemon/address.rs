@@ -4,9 +4,9 @@
 
 use super::layout::{Layout, NodeConfig};
 use super::run::DaemonError;
-use crate::gossip::{Gossip, cache, netlink};
-use crate::rpc::server::{self, Limits, Served};
-use crate::rpc::tls::ServerTls;
+use remoor_cluster::gossip::{Gossip, cache, netlink};
+use remoor_cluster::rpc::server::{self, Limits, Served};
+use remoor_cluster::rpc::tls::ServerTls;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -222,8 +222,8 @@ pub async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gossip;
-    use crate::model::Report;
+    use remoor_cluster::gossip;
+    use remoor_model::Report;
 
     /// A simulated machine with these addresses, each in a /24 network; the first one has the
     /// default route.

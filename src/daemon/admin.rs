@@ -4,21 +4,21 @@
 use super::half_made::{self, Making};
 use super::layout::{Layout, NodeConfig};
 use super::transport::Nobody;
-use crate::disk::{DiskError, Identity};
 use crate::manager::wall;
-use crate::model::{
+use remoor_cluster::raft::{Raft, RaftConfig, RaftError};
+use remoor_cluster::rpc::ca::{ClusterCa, Validity};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::dial_back::{self, Answering};
+use remoor_cluster::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey, fingerprint};
+use remoor_cluster::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
+use remoor_cluster::rpc::token::{Secret, Token, TokenError, is_of};
+use remoor_cluster::rpc::wire::Code;
+use remoor_exec::ssh::{ClusterKey, KeyError};
+use remoor_host::disk::{DiskError, Identity};
+use remoor_model::{
     Applied, ClusterId, ClusterRole, Command, Entry, Epoch, INIT_OPERATOR, Inventory, NodeId, NodeName, NodeSpec,
     RaftId, Wall, kept_by_ansible,
 };
-use crate::raft::{Raft, RaftConfig, RaftError};
-use crate::rpc::ca::{ClusterCa, Validity};
-use crate::rpc::client::ApiError;
-use crate::rpc::dial_back::{self, Answering};
-use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey, fingerprint};
-use crate::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
-use crate::rpc::token::{Secret, Token, TokenError, is_of};
-use crate::rpc::wire::Code;
-use crate::ssh::{ClusterKey, KeyError};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,7 +152,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         id: RaftId(1),
         cluster: cluster.clone(),
         epoch,
-        timing: crate::raft::Timing::default(),
+        timing: remoor_cluster::raft::Timing::default(),
     };
     let (raft, _applied) = Raft::<Inventory>::start(raft_config, Arc::new(Nobody)).await?;
     raft.initialize(api.clone()).await?;
@@ -242,7 +242,7 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
         match raft.propose(entry).await {
             Ok((_, Applied::Refused(refusal))) => return Err(AdminError::Entry(refusal.message)),
             Ok((_, applied)) => return Ok(applied),
-            Err(error @ crate::raft::ProposeError::NotLeader { .. }) => last = error.to_string(),
+            Err(error @ remoor_cluster::raft::ProposeError::NotLeader { .. }) => last = error.to_string(),
             Err(error) => return Err(AdminError::Entry(error.to_string())),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -313,7 +313,7 @@ fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
 
 /// Rejects options that a manager would refuse, or an address that no other node could dial.
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
-    crate::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
+    remoor_cluster::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
         let why =
             kept_by_ansible(name).map_or(NAME_RULE.to_owned(), |means| format!("in an inventory it means {means}"));
         AdminError::Address(format!("{name:?} can't be the name of a node ({why}); next: --name as in your inventory"))
@@ -336,7 +336,7 @@ async fn answering(config: &NodeConfig, key: &NodeKey) -> Result<Answering, Admi
 /// Certificates are valid from one day before the clock time of the machine that creates them, so a
 /// wrong clock makes invalid ones.
 fn check_clock(now: Wall) -> Result<(), AdminError> {
-    if now < CLOCK_MIN { Err(AdminError::Clock(crate::rpc::wire::rfc3339(now))) } else { Ok(()) }
+    if now < CLOCK_MIN { Err(AdminError::Clock(remoor_cluster::rpc::wire::rfc3339(now))) } else { Ok(()) }
 }
 
 /// Managers that were named by nodes which are not managers (docs/design/scenarios.md, E27). A
@@ -387,7 +387,7 @@ async fn ask(
     let mut heard = begun;
     let mut told = false;
     loop {
-        let error = match crate::rpc::join::join(&at, token, request.clone()).await {
+        let error = match remoor_cluster::rpc::join::join(&at, token, request.clone()).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
@@ -434,7 +434,7 @@ async fn ask(
 
 pub(super) fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), DiskError> {
     let bytes = serde_json::to_vec_pretty(&(peers, managers)).unwrap_or_default();
-    crate::disk::atomic_write(&layout.peers(), &bytes, 0o600)
+    remoor_host::disk::atomic_write(&layout.peers(), &bytes, 0o600)
 }
 
 /// Public host keys of this machine's sshd, read from its files, so that the first login already
@@ -456,7 +456,7 @@ fn is_public_host_key(path: &Path) -> bool {
 }
 
 pub(super) fn boot() -> String {
-    crate::disk::boot_id().map(|boot| boot.as_str().to_owned()).unwrap_or_default()
+    remoor_host::disk::boot_id().map(|boot| boot.as_str().to_owned()).unwrap_or_default()
 }
 
 pub(super) fn machine_id() -> String {

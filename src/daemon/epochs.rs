@@ -12,12 +12,12 @@
 
 use super::run::DaemonError;
 use crate::agent::Own;
-use crate::gossip::{Claim, Gossip};
-use crate::model::{Epoch, NodeId, NodeName};
-use crate::rpc::connect::{Proved, proved};
-use crate::rpc::join::Peer;
-use crate::rpc::tls::ClientTls;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use remoor_cluster::gossip::{Claim, Gossip};
+use remoor_cluster::rpc::connect::{Proved, proved};
+use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_model::{Epoch, NodeId, NodeName};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};

@@ -1,8 +1,8 @@
 //! Warns about the expiry of this node's certificate: daily in its log, and on a manager also by a
 //! notice.
 
-use crate::model::{NodeName, Wall};
-use crate::rpc::identity;
+use remoor_cluster::rpc::identity;
+use remoor_model::{NodeName, Wall};
 use std::time::Duration;
 use tokio::sync::watch;
 

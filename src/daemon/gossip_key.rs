@@ -4,10 +4,10 @@
 
 use super::keyring::Keyring;
 use crate::agent::Own;
-use crate::gossip::Gossip;
-use crate::rpc::agent::{GOSSIP_KEYS_PATH, GossipKeysReply, GossipKeysRequest};
-use crate::rpc::client::Client;
-use crate::rpc::identity::GossipKey;
+use remoor_cluster::gossip::Gossip;
+use remoor_cluster::rpc::agent::{GOSSIP_KEYS_PATH, GossipKeysReply, GossipKeysRequest};
+use remoor_cluster::rpc::client::Client;
+use remoor_cluster::rpc::identity::GossipKey;
 use std::time::Duration;
 use tokio::sync::watch;
 

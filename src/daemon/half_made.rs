@@ -7,7 +7,7 @@
 //! cluster, because no node can have joined this one.
 
 use super::admin::AdminError;
-use crate::disk::{DataDir, DiskError, LEFT, atomic_write, sync_dir};
+use remoor_host::disk::{DataDir, DiskError, LEFT, atomic_write, sync_dir};
 use std::path::Path;
 
 /// The marker file: exists from before the first file until the identity is written.

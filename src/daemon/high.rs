@@ -8,9 +8,9 @@
 
 use super::layout::Layout;
 use super::run::DaemonError;
-use crate::disk::{DiskError, Identity, atomic_write, read_or_set_aside};
-use crate::model::{Epoch, Inventory, RaftId};
-use crate::raft::{Raft, RaftConfig, RaftError, last_index};
+use remoor_cluster::raft::{Raft, RaftConfig, RaftError, last_index};
+use remoor_host::disk::{DiskError, Identity, atomic_write, read_or_set_aside};
+use remoor_model::{Epoch, Inventory, RaftId};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;

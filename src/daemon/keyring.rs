@@ -1,11 +1,11 @@
 //! The node's credentials while the daemon runs. All TLS connections of the daemon use them, and
 //! switch to a renewed certificate or other CAs without a restart.
 
-use crate::model::{Epoch, Wall};
-use crate::rpc::caller::certified_epoch;
-use crate::rpc::identity::{Credentials, GossipKey, IdentityError, certificate_not_after, names_issuer};
-use crate::rpc::renew::{self, RenewReply};
-use crate::rpc::tls::{ClientTls, ServerTls};
+use remoor_cluster::rpc::caller::certified_epoch;
+use remoor_cluster::rpc::identity::{Credentials, GossipKey, IdentityError, certificate_not_after, names_issuer};
+use remoor_cluster::rpc::renew::{self, RenewReply};
+use remoor_cluster::rpc::tls::{ClientTls, ServerTls};
+use remoor_model::{Epoch, Wall};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;

@@ -1,6 +1,6 @@
 //! The paths in the data directory, and the few settings of this node.
 
-use crate::disk::{DiskError, atomic_write};
+use remoor_host::disk::{DiskError, atomic_write};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ pub struct NodeConfig {
 
 /// Limits of the certificate validity. A shorter one would be renewed all the time; a longer one
 /// would outlive the list of removed nodes.
-const LIFE_S: std::ops::RangeInclusive<u64> = 10..=crate::rpc::ca::NODE_LIFE.as_secs();
+const LIFE_S: std::ops::RangeInclusive<u64> = 10..=remoor_cluster::rpc::ca::NODE_LIFE.as_secs();
 
 impl NodeConfig {
     pub fn api(&self) -> std::net::SocketAddr {
@@ -82,7 +82,7 @@ impl NodeConfig {
     /// Validity of the certificates that this node issues as a manager.
     pub fn certificate_life(&self) -> std::time::Duration {
         let chosen = self.certificate_life_s.map(|s| s.clamp(*LIFE_S.start(), *LIFE_S.end()));
-        chosen.map_or(crate::rpc::ca::NODE_LIFE, std::time::Duration::from_secs)
+        chosen.map_or(remoor_cluster::rpc::ca::NODE_LIFE, std::time::Duration::from_secs)
     }
 
     /// Rejects addresses that other nodes can't dial; the error is a message for users.

@@ -29,7 +29,6 @@ mod transport;
 mod unit;
 
 pub use crate::manager::backup::{BackupError, Head as BackupHead};
-pub use crate::raft::OPENING_THREAD;
 pub use add::{AddError, AddOptions, Added, add};
 pub use add_many::{ToAdd, add_many, to_add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
@@ -37,6 +36,7 @@ pub use half_made::{move_aside, tokens_told};
 pub use layout::{Layout, NodeConfig};
 pub use recover::{Looked, Objection, Other, Place, RecoverError, RecoverOptions, Recovery, Said, look, recover};
 pub use refound::Founded;
+pub use remoor_cluster::raft::OPENING_THREAD;
 pub use restore::{RestoreError, RestoreOptions, Restored, restore, verify};
 pub use run::{DaemonError, RunOptions, last_words, run};
 pub use runtime::runtime;

@@ -6,8 +6,8 @@
 //! directory before that is renamed, which is a single atomic step.
 
 use super::layout::Layout;
-use crate::disk::{DiskError, sync_dir};
-use crate::model::RaftId;
+use remoor_host::disk::{DiskError, sync_dir};
+use remoor_model::RaftId;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of archives made within one second.

@@ -6,22 +6,22 @@ use super::layout::Layout;
 use super::run::DaemonError;
 use super::ssh_key;
 use super::transport::{End, Retirement, TlsTransport, end_of};
-use crate::disk::{BlobStore, DataDir, Identity};
-use crate::gossip::MemberEvent;
 use crate::manager::api::{self, JoinDesk, JoinParts};
 use crate::manager::backup::Keeper;
 use crate::manager::{
     Authorities, CaPair, ManagerTask, Peers, Shared, Sponsors, Standing, Startup, Timing, authority, gossip_key, wall,
 };
-use crate::model::{Inventory, NodeId, RaftId};
-use crate::raft::{CLAIM, News, Raft, RaftConfig};
-use crate::rpc::ca::ClusterCa;
-use crate::rpc::client::Client;
-use crate::rpc::tls::ClientTls;
-use crate::rpc::wire::Code;
-use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
 use axum::Router;
+use remoor_cluster::gossip::MemberEvent;
+use remoor_cluster::raft::{CLAIM, News, Raft, RaftConfig};
+use remoor_cluster::rpc::ca::ClusterCa;
+use remoor_cluster::rpc::client::Client;
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::wire::Code;
+use remoor_exec::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
+use remoor_host::disk::{BlobStore, DataDir, Identity};
+use remoor_model::{Inventory, NodeId, RaftId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -208,7 +208,7 @@ pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Re
     // once Raft runs.
     let begun = identity.log_begun || layout.ca().exists();
     let config = raft_config(layout, identity, raft);
-    crate::raft::begin_log(&config, begun)?;
+    remoor_cluster::raft::begin_log(&config, begun)?;
     super::high::check(layout, identity, &config)?;
     if !identity.log_begun {
         identity.log_begun = true;
@@ -223,19 +223,19 @@ fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig
         id: raft,
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
-        timing: crate::raft::Timing::default(),
+        timing: remoor_cluster::raft::Timing::default(),
     }
 }
 
 /// The SSH client of this manager. It uploads its own program to the nodes.
 fn remote(layout: &Layout) -> Result<Remote, SshError> {
     let local = |e: std::io::Error| SshError::Local(e.to_string());
-    crate::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
+    remoor_exec::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
     Remote::new(RemoteConfig {
         control_dir: layout.ssh(),
         builds: vec![Build::own().map_err(local)?],
         launch: Launch::Upload,
-        state_dir: crate::exec::STATE_DIR.to_owned(),
+        state_dir: remoor_exec::STATE_DIR.to_owned(),
         arguments: ["exec", "-"].map(str::to_owned).to_vec(),
     })
 }

@@ -8,16 +8,16 @@ use super::half_made;
 use super::high;
 use super::layout::{Layout, NodeConfig};
 use super::refound::{self, Founded, RefoundError};
-use crate::disk::{DataDir, DiskError, Identity};
 use crate::manager::api::managers_of;
 use crate::manager::{Authorities, wall};
-use crate::model::{EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
-use crate::raft::{LastState, RaftConfig, RaftError, last_state};
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::identity::{Credentials, IdentityError};
-use crate::rpc::join::Peer;
-use crate::rpc::position::{POSITION_PATH, PositionReply};
-use crate::rpc::tls::ClientTls;
+use remoor_cluster::raft::{LastState, RaftConfig, RaftError, last_state};
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::identity::{Credentials, IdentityError};
+use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::position::{POSITION_PATH, PositionReply};
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_host::disk::{DataDir, DiskError, Identity};
+use remoor_model::{EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -293,7 +293,7 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
         id,
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
-        timing: crate::raft::Timing::default(),
+        timing: remoor_cluster::raft::Timing::default(),
     };
     let mut last = last_state::<Inventory>(&log).await?;
     let places = moved(&last.state, &options.places)?;

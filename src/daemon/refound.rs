@@ -8,11 +8,11 @@
 use super::admin::save_peers;
 use super::layout::{Layout, NodeConfig};
 use super::park;
-use crate::disk::{DataDir, DiskError, Identity, atomic_write, sync_dir};
 use crate::manager::api::managers_of;
-use crate::model::{Epoch, Inventory, RaftId};
-use crate::raft::{LastState, RaftConfig, RaftError};
-use crate::rpc::join::Peer;
+use remoor_cluster::raft::{LastState, RaftConfig, RaftError};
+use remoor_cluster::rpc::join::Peer;
+use remoor_host::disk::{DataDir, DiskError, Identity, atomic_write, sync_dir};
+use remoor_model::{Epoch, Inventory, RaftId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -75,9 +75,9 @@ pub fn refound(
         id: raft,
         cluster: last.state.cluster.clone(),
         epoch: last.state.epoch,
-        timing: crate::raft::Timing::default(),
+        timing: remoor_cluster::raft::Timing::default(),
     };
-    crate::raft::seed(&settings, mark.config.api().to_string(), last)?;
+    remoor_cluster::raft::seed(&settings, mark.config.api().to_string(), last)?;
     let path = layout.0.join(MARK);
     let bytes =
         serde_json::to_vec_pretty(&mark).map_err(|e| DiskError::io("encoding", &path)(std::io::Error::other(e)))?;
@@ -145,7 +145,7 @@ mod tests {
     use super::super::admin::tests::options;
     use super::super::{init, tokens_told};
     use super::*;
-    use crate::model::{Refounding, Wall};
+    use remoor_model::{Refounding, Wall};
     use std::collections::BTreeMap;
 
     fn raft_config(dir: PathBuf, identity: &Identity) -> RaftConfig {
@@ -154,7 +154,7 @@ mod tests {
             id: identity.raft.expect("an id"),
             cluster: identity.cluster.clone(),
             epoch: identity.epoch,
-            timing: crate::raft::Timing::default(),
+            timing: remoor_cluster::raft::Timing::default(),
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
         finish(&data).expect("finished");
         let identity = data.identity().expect("read").expect("an identity");
         let config = raft_config(dir.join("raft"), &identity);
-        let last = crate::raft::last_state::<Inventory>(&config).await.expect("a state");
+        let last = remoor_cluster::raft::last_state::<Inventory>(&config).await.expect("a state");
         (identity, last.state)
     }
 

@@ -6,12 +6,12 @@ use super::keyring::Keyring;
 use super::manage::Manage;
 use crate::agent::{Own, Parted};
 use crate::manager::wall;
-use crate::model::{NodeName, Wall};
-use crate::rpc::caller::certified_epoch;
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::renew::{RENEW_PATH, RenewReply, RenewRequest};
-use crate::rpc::token::Secret;
-use crate::rpc::wire::Code;
+use remoor_cluster::rpc::caller::certified_epoch;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::renew::{RENEW_PATH, RenewReply, RenewRequest};
+use remoor_cluster::rpc::token::Secret;
+use remoor_cluster::rpc::wire::Code;
+use remoor_model::{NodeName, Wall};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -53,7 +53,7 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
             match once(&keyring, &own, &manage).await {
                 Ok(by) => {
                     (failures, said) = (0, String::new());
-                    let until = crate::rpc::wire::rfc3339(keyring.ends());
+                    let until = remoor_cluster::rpc::wire::rfc3339(keyring.ends());
                     tracing::info!(%by, %until, "the certificate of {name} was renewed");
                     continue;
                 }

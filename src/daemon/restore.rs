@@ -5,19 +5,19 @@ use super::admin::{self, AdminError};
 use super::half_made::{self, Making};
 use super::layout::{Layout, NodeConfig};
 use super::recover::{ASK_WITHIN, Place, RecoverError, Said, moved, next_epoch, said};
-use crate::disk::{BlobStore, DiskError, Identity, atomic_write};
 use crate::manager::api::managers_of;
 use crate::manager::backup::{Backup, BackupError, Head};
 use crate::manager::{Authorities, wall};
-use crate::model::{Epoch, Inventory, NodeId, RaftId, Refounding};
-use crate::raft::{LastState, RaftConfig, RaftError};
-use crate::rpc::ca::{NODE_LIFE, Validity};
-use crate::rpc::client::Client;
-use crate::rpc::identity::{Credentials, IdentityError, NodeKey};
-use crate::rpc::join::Peer;
-use crate::rpc::position::PositionReply;
-use crate::rpc::tls::ClientTls;
-use crate::rpc::wire::rfc3339;
+use remoor_cluster::raft::{LastState, RaftConfig, RaftError};
+use remoor_cluster::rpc::ca::{NODE_LIFE, Validity};
+use remoor_cluster::rpc::client::Client;
+use remoor_cluster::rpc::identity::{Credentials, IdentityError, NodeKey};
+use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::position::PositionReply;
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::wire::rfc3339;
+use remoor_host::disk::{BlobStore, DiskError, Identity, atomic_write};
+use remoor_model::{Epoch, Inventory, NodeId, RaftId, Refounding};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -178,10 +178,10 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
         id: raft,
         cluster: cluster.clone(),
         epoch,
-        timing: crate::raft::Timing::default(),
+        timing: remoor_cluster::raft::Timing::default(),
     };
     let last = LastState { index: state.applied, term: head.term, voters: Default::default(), state };
-    crate::raft::seed(&settings, config.api().to_string(), last)?;
+    remoor_cluster::raft::seed(&settings, config.api().to_string(), last)?;
     let mut identity = Identity::new(cluster, epoch, node, name.as_str().into())?;
     (identity.raft, identity.log_begun) = (Some(raft), true);
     data.store_identity(&identity)?;
@@ -211,7 +211,7 @@ async fn nobody_lives(dir: &Path, state: &Inventory) -> Result<(), RestoreError>
 /// The address of the new manager: as given, as in the `node.json` of the machine that made the
 /// backup, or as in the state.
 fn own_place(
-    state: &crate::model::Inventory,
+    state: &remoor_model::Inventory,
     node: NodeId,
     place: Option<&(SocketAddr, SocketAddr)>,
     file: Option<&Vec<u8>>,

@@ -15,16 +15,16 @@ use super::refound::RefoundError;
 use super::renewal;
 use super::scrape;
 use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
-use crate::disk::{DataDir, DiskError};
-use crate::files::Loaded;
-use crate::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
 use crate::manager::{api, wall};
-use crate::model::{Epoch, Inventory, RaftId, Report};
-use crate::raft::RaftError;
-use crate::rpc::identity::{Credentials, IdentityError};
-use crate::rpc::server::Limits;
-use crate::rpc::unix;
 use crate::telemetry::Registry;
+use remoor_cluster::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
+use remoor_cluster::raft::RaftError;
+use remoor_cluster::rpc::identity::{Credentials, IdentityError};
+use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::unix;
+use remoor_host::disk::{DataDir, DiskError};
+use remoor_host::files::Loaded;
+use remoor_model::{Epoch, Inventory, RaftId, Report};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -333,7 +333,7 @@ pub fn last_words(dir: &std::path::Path) -> std::path::PathBuf {
 }
 
 fn begin_record(layout: &Layout) -> Result<RecordKeeper, DaemonError> {
-    let boot = crate::disk::boot_id()?;
+    let boot = remoor_host::disk::boot_id()?;
     let instance = random_hex(8).map_err(|e| DaemonError::Config(e.to_string()))?;
     Ok(RecordKeeper::begin(layout.0.join("agent.json"), boot, instance.into(), wall())?)
 }
@@ -408,7 +408,7 @@ async fn fan_out(
 fn keep_own_binary(layout: &Layout) {
     let layout = layout.clone();
     std::thread::spawn(move || {
-        if let Err(error) = crate::ssh::keep_binary(&layout.0.join("bin")) {
+        if let Err(error) = remoor_exec::ssh::keep_binary(&layout.0.join("bin")) {
             tracing::warn!(%error, "the program could not be stored for the executor; managers will upload it");
         }
     });

@@ -1,6 +1,6 @@
 //! The threads of the daemon: an idle agent needs one; a manager service has its own.
 
-use crate::disk::DataDir;
+use remoor_host::disk::DataDir;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Identity;
+    use remoor_host::disk::Identity;
     use tokio::runtime::RuntimeFlavor;
 
     #[test]

@@ -2,11 +2,11 @@
 //! else.
 
 use crate::agent;
-use crate::rpc::plain::serve_plain;
-use crate::rpc::server::Limits;
-use crate::rpc::wire;
 use axum::Router;
 use axum::routing::get;
+use remoor_cluster::rpc::plain::serve_plain;
+use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::wire;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 

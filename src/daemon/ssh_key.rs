@@ -3,10 +3,10 @@
 //! key.
 
 use crate::manager::{Shared, api};
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::join::Peer;
-use crate::rpc::tls::ClientTls;
-use crate::ssh::ClusterKey;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_exec::ssh::ClusterKey;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

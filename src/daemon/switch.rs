@@ -1,13 +1,13 @@
 //! A router that can be replaced while it is served. The routes of a node change with its role; the
 //! port, the socket and the connections stay.
 
-use crate::rpc::wire::{Code, Failure};
 use axum::Router;
 use axum::extract::Request;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use remoor_cluster::rpc::wire::{Code, Failure};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -137,10 +137,10 @@ async fn answer(way: Way, request: Request) -> Response {
 mod tests {
     use super::super::runtime::Threads;
     use super::*;
-    use crate::rpc::client::Client;
-    use crate::rpc::server::Limits;
-    use crate::rpc::unix::{Socket, serve_unix};
     use axum::routing::get;
+    use remoor_cluster::rpc::client::Client;
+    use remoor_cluster::rpc::server::Limits;
+    use remoor_cluster::rpc::unix::{Socket, serve_unix};
 
     #[tokio::test]
     async fn the_socket_stays_while_its_answers_change_and_work_ends_with_its_threads() {

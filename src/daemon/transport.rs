@@ -2,11 +2,11 @@
 //! must stop.
 
 use crate::manager::Peers;
-use crate::model::{Epoch, RaftId};
-use crate::raft::{Transport, TransportError};
-use crate::rpc::client::ApiError;
-use crate::rpc::wire::Code;
 use futures_util::future::BoxFuture;
+use remoor_cluster::raft::{Transport, TransportError};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::wire::Code;
+use remoor_model::{Epoch, RaftId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -139,13 +139,13 @@ impl Transport for Nobody {
 mod tests {
     use super::*;
     use crate::manager::Whereabouts;
-    use crate::model::NodeId;
-    use crate::rpc::ca::{ClusterCa, Validity};
-    use crate::rpc::identity::{NodeKey, TlsIdentity};
-    use crate::rpc::server::{Limits, serve_tls};
-    use crate::rpc::tls::{ClientTls, ServerTls};
-    use crate::rpc::wire::Failure;
     use axum::{Router, extract::Path, routing::post};
+    use remoor_cluster::rpc::ca::{ClusterCa, Validity};
+    use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
+    use remoor_cluster::rpc::server::{Limits, serve_tls};
+    use remoor_cluster::rpc::tls::{ClientTls, ServerTls};
+    use remoor_cluster::rpc::wire::Failure;
+    use remoor_model::NodeId;
 
     fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
         let key = NodeKey::generate().expect("a key");

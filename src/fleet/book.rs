@@ -1,8 +1,8 @@
 //! Cache of generations as loaded fleets, by blob; the last few stay in memory.
 
-use crate::config::Fleet;
-use crate::disk::BlobStore;
-use crate::model::{Fault, FileSet, Generation, Sha256};
+use remoor_config::Fleet;
+use remoor_host::disk::BlobStore;
+use remoor_model::{Fault, FileSet, Generation, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ pub enum BookError {
     #[error("the blob {0} of generation {1} is not on this manager")]
     Missing(Sha256, u64),
     #[error("the blob store can't be read")]
-    Store(#[source] crate::disk::DiskError),
+    Store(#[source] remoor_host::disk::DiskError),
     #[error("the blob of generation {0} is not a set of files")]
     Corrupt(u64, #[source] rmp_serde::decode::Error),
     #[error("generation {0} can't be loaded: {first}", first = .1.first().map(ToString::to_string).unwrap_or_default())]

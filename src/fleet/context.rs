@@ -1,7 +1,7 @@
 //! The variables that the playbooks, templates and checks of one node see.
 
-use crate::config::Fleet;
-use crate::model::{Fault, Known};
+use remoor_config::Fleet;
+use remoor_model::{Fault, Known};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub fn context(fleet: &Fleet, host: &str, known: &Known) -> Result<Map<String, V
     let groups_of = |name: &str| inventory.hosts.get(name).map(|h| h.groups.clone()).unwrap_or_default();
     let members = fleet.hosts_of(group.as_str());
     let mut peers = Vec::new();
-    for name in members.iter().map(crate::model::NodeName::as_str) {
+    for name in members.iter().map(remoor_model::NodeName::as_str) {
         peers.push(json!({"name": name, "addr": address(fleet, name, addresses)?}));
     }
     let mut groups: Map<String, Value> = inventory.groups.iter().map(|(n, g)| (n.clone(), json!(g.hosts))).collect();

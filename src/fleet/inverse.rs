@@ -8,10 +8,10 @@
 //! them is checked on the node by the cleanup verification of an attempt.
 
 use super::mentions::{Mentions, covers, one_of, plain, strings, tokens};
-use crate::config::Fleet;
-use crate::model::{Fault, Phase};
-use crate::playbook::{Plan, Seen};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use remoor_config::Fleet;
+use remoor_model::{Fault, Phase};
+use remoor_playbook::{Plan, Seen};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Small fleets whose cleanup forgets something, names it differently, or can't be checked.
 
-use crate::config::Fleet;
 use crate::fleet::lint;
+use remoor_config::Fleet;
 use std::fs;
 use std::path::Path;
 

@@ -3,9 +3,9 @@
 
 use super::manifest::{Found, NotHere, check_files, one_file};
 use super::{Expected, Known, context, expected_files};
-use crate::check::{self, Check, Header};
-use crate::config::Fleet;
-use crate::model::{CheckFile, Fault, ListedCheck, ServiceName};
+use remoor_check::{self as check, Check, Header};
+use remoor_config::Fleet;
+use remoor_model::{CheckFile, Fault, ListedCheck, ServiceName};
 use serde_json::{Map, Value};
 
 /// All check files by name, rendered for `host` with the cluster's knowledge of it. `facts` are

@@ -1,14 +1,14 @@
 //! The manifest of one node: the declared files of its services, and its checks, rendered.
 
-use crate::check::{self, Check, DigestOptions};
-use crate::config::Fleet;
-use crate::model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, OnFail, ServiceManifest, ServiceName};
+use remoor_check::{self as check, Check, DigestOptions};
+use remoor_config::Fleet;
+use remoor_model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, OnFail, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Files whose content the manager can render itself, by absolute path; `expected[path]` in check
 /// files.
-pub type Expected = BTreeMap<String, crate::playbook::Rendered>;
+pub type Expected = BTreeMap<String, remoor_playbook::Rendered>;
 
 /// Returns the manifest of `host`, or every fault of its check files.
 pub fn manifest(

@@ -4,7 +4,7 @@
 //! Generous on purpose: a script that could remove a thing counts as removing it, because a false
 //! warning is worse than a missing one.
 
-use crate::playbook::{Plan, Seen};
+use remoor_playbook::{Plan, Seen};
 use serde_json::{Map, Value};
 
 /// Command words that may remove more than they name.

@@ -16,13 +16,13 @@ mod plans;
 mod summary;
 mod wanted;
 
-pub use crate::model::Known;
 pub use book::{Book, BookError};
 pub use context::context;
 pub use listed::listed;
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, Work, compile, expected_files, tags_of, work};
+pub use remoor_model::Known;
 pub use summary::{lint, summary};
 pub use wanted::Wanted;
 

@@ -1,7 +1,7 @@
 //! Declared paths of one host: `{{ name }}` in them is a variable of the host. No other template
 //! syntax is supported, because paths are examined long before a playbook runs.
 
-use crate::model::Fault;
+use remoor_model::Fault;
 use serde_json::{Map, Value};
 
 /// Replaces the variables in `declared`. A fault contains the path and what is wrong with it for

@@ -2,9 +2,9 @@
 
 use super::manifest::{Expected, manifest};
 use super::{Known, context};
-use crate::config::{Fleet, GroupConfig, Provisioner};
-use crate::model::{Fault, GenerationSeq, GroupName, Phase, ServiceName, Vars};
-use crate::playbook::{self, CompileOptions, HostContext, Plan};
+use remoor_config::{Fleet, GroupConfig, Provisioner};
+use remoor_model::{Fault, GenerationSeq, GroupName, Phase, ServiceName, Vars};
+use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
 /// The part of a group's playbooks that is run.

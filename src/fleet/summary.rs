@@ -4,8 +4,8 @@ use super::inverse::left_behind;
 use super::manifest::check_files;
 use super::plans::{left_down, look};
 use super::{Expected, Known, Scope, compile, context, manifest};
-use crate::config::Fleet;
-use crate::model::{
+use remoor_config::Fleet;
+use remoor_model::{
     Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
     let mut faults = Vec::new();
     let mut whole = Vec::new();
     let mut expected = Expected::new();
-    let native = fleet.config.groups.get(&group).is_none_or(|g| g.provisioner == crate::config::Provisioner::Remoor);
+    let native = fleet.config.groups.get(&group).is_none_or(|g| g.provisioner == remoor_config::Provisioner::Remoor);
     if native {
         let config = fleet.config.groups.get(&group);
         let has = |phase| match phase {
@@ -130,7 +130,7 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
         fleet.config.services.iter().map(|(name, service)| (name.clone(), service.summary.clone())).collect();
     let mut faults = Vec::new();
     for file in check_files(fleet) {
-        let Some(Ok((header, _))) = fleet.files.text(file).map(|text| crate::check::header(file, text)) else {
+        let Some(Ok((header, _))) = fleet.files.text(file).map(|text| remoor_check::header(file, text)) else {
             continue;
         };
         for on in &header.depends_on {
@@ -164,7 +164,7 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
 fn strangers(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in check_files(fleet) {
-        let Some(Ok((header, _))) = fleet.files.text(file).map(|text| crate::check::header(file, text)) else {
+        let Some(Ok((header, _))) = fleet.files.text(file).map(|text| remoor_check::header(file, text)) else {
             continue;
         };
         if !fleet.config.services.contains_key(&header.service) {
@@ -177,7 +177,7 @@ fn strangers(fleet: &Fleet) -> Vec<Fault> {
             header.roles.iter().partition(|role| roles().any(|known| known == role.as_str()));
         for role in other {
             let message = format!("`roles`: remoor.yml has no group {role}");
-            let hint = crate::config::suggest::hint(role, roles().collect::<Vec<_>>());
+            let hint = remoor_config::suggest::hint(role, roles().collect::<Vec<_>>());
             faults.push(Fault { hint, warning: !mine.is_empty(), ..Fault::error(file, 1, 1, message) });
         }
     }

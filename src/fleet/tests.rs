@@ -2,9 +2,9 @@
 //! reports about templates.
 
 use super::{Known, Scope, Work, context, expected_files, lint, listed, manifest, summary, work};
-use crate::config::Fleet;
-use crate::model::{CheckFile, GenerationSeq, Manifest, Phase, Sha256, Vars};
 use expect_test::expect;
+use remoor_config::Fleet;
+use remoor_model::{CheckFile, GenerationSeq, Manifest, Phase, Sha256, Vars};
 use serde_json::{Map, json};
 use std::fs;
 
@@ -66,7 +66,7 @@ fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
         let Ok(Work::Plan { plan, .. }) = work(&fleet, "w1", &known, Phase::Provision, &scope) else {
             panic!("a plan")
         };
-        assert_eq!(crate::playbook::rendered(&plan, &Map::new()), expected);
+        assert_eq!(remoor_playbook::rendered(&plan, &Map::new()), expected);
     }
     let inventory = Known { vars: Vars::from([("port".to_owned(), json!(1))]), ..Known::default() };
     assert_eq!(context(&fleet, "w1", &inventory).unwrap()["port"], 1, "over the inventory's");
@@ -278,8 +278,8 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
         |facts: &Map<String, serde_json::Value>| expected_files(&fleet, "w1", &context, facts, &Vars::new()).unwrap();
     assert!(files(&Map::new()).is_empty(), "without facts nothing is known");
     let plan = super::compile(&fleet, "w1", &context, Phase::Provision, &Scope::default()).unwrap();
-    let options = crate::playbook::RunOptions { journal: dir.path().join("journal"), ..Default::default() };
-    let end = crate::playbook::run(&plan, &options, &crate::playbook::Cancel::new(), &mut |_| {});
+    let options = remoor_playbook::RunOptions { journal: dir.path().join("journal"), ..Default::default() };
+    let end = remoor_playbook::run(&plan, &options, &remoor_playbook::Cancel::new(), &mut |_| {});
     assert_eq!(end.failure, None);
     assert!(end.facts.contains_key("ansible_hostname") && !end.facts.contains_key("ansible_env"));
     assert!(end.facts["ansible_facts"].get("env").is_none() && !end.facts.contains_key("ansible_memtotal_mb"));
@@ -509,7 +509,7 @@ file:
     let fleet = fleet(&[("remoor.yml", &config), ("checks/app.yml", checks), ("playbooks/provision.yml", &provision)]);
     let done = work(&fleet, "w1", &Known::default(), Phase::Provision, &Scope::default()).unwrap();
     let Work::Plan { secret, .. } = done else { panic!("{done:?}") };
-    let secrets = crate::playbook::Secrets::new(&secret);
+    let secrets = remoor_playbook::Secrets::new(&secret);
     let told = ["/etc/app.key", "/etc/app.d/key", "/etc/token", "/etc/hidden[1]", "/etc/open", "/etc/app.conf"];
     let hidden: Vec<&str> = told.into_iter().filter(|path| secrets.names(path.as_ref())).collect();
     assert_eq!(hidden, told[..4]);

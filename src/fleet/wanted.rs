@@ -1,7 +1,7 @@
 //! The file contents that a manager renders, hashed like in the digest of each service.
 
 use super::Expected;
-use crate::model::{FileEntry, Manifest, Normalizer, ServiceName};
+use remoor_model::{FileEntry, Manifest, Normalizer, ServiceName};
 use std::collections::BTreeMap;
 
 /// Compares rendered content with the entries of a digest, without the lines that a service
@@ -33,8 +33,8 @@ impl<'a> Wanted<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{FileKind, ServiceManifest, Sha256};
-    use crate::playbook::Rendered;
+    use remoor_model::{FileKind, ServiceManifest, Sha256};
+    use remoor_playbook::Rendered;
 
     #[test]
     fn lines_that_a_service_does_not_count_do_not_count_here_either() {

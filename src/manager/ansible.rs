@@ -16,11 +16,11 @@ mod files;
 mod left;
 mod told;
 
-use crate::config::Fleet;
-use crate::model::{Node, NodeName};
-use crate::playbook::Cancel;
-use crate::playbook::process::{self, Finished, Job, SpawnError};
 use files::{Prepared, prepare};
+use remoor_config::Fleet;
+use remoor_model::{Node, NodeName};
+use remoor_playbook::Cancel;
+use remoor_playbook::process::{self, Finished, Job, SpawnError};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -51,7 +51,7 @@ pub struct Play {
     pub known: BTreeMap<String, Known>,
     pub keys: Keys,
     /// Marks the processes that the run starts on the node, see
-    /// [`Fence::mark`](crate::model::Fence::mark).
+    /// [`Fence::mark`](remoor_model::Fence::mark).
     pub mark: String,
     pub timeout: Duration,
 }
@@ -76,7 +76,7 @@ pub struct Known {
 
 impl Known {
     pub fn of(node: &Node, fleet: &Fleet) -> Self {
-        let role = if node.role == crate::model::ClusterRole::Manager { "manager" } else { "worker" };
+        let role = if node.role == remoor_model::ClusterRole::Manager { "manager" } else { "worker" };
         let vars = json!({
             "remoor_node_id": node.id.0,
             "remoor_role": role,

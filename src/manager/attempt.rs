@@ -6,17 +6,17 @@ use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::shared::known_in;
 use super::{Shared, wall};
-use crate::config::Fleet;
-use crate::engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
-use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Scope, Wanted};
-use crate::model::{
+use remoor_cluster::rpc::view::StreamItem;
+use remoor_config::Fleet;
+use remoor_engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
+use remoor_exec::ssh::Session;
+use remoor_exec::wire::{self, Order, Reply, RunOrder};
+use remoor_model::{
     AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase, Record, ServiceName,
     Sha256,
 };
-use crate::playbook::{Cancel, Secrets};
-use crate::rpc::view::StreamItem;
-use crate::ssh::Session;
+use remoor_playbook::{Cancel, Secrets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,7 +171,7 @@ impl Work {
     }
 
     fn done(&self) -> bool {
-        self.shared.inventory().job(self.job).is_some_and(|j| j.state == crate::model::JobState::Done)
+        self.shared.inventory().job(self.job).is_some_and(|j| j.state == remoor_model::JobState::Done)
     }
 
     fn fence_token(&self) -> Fence {
@@ -540,8 +540,8 @@ fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, set_up: impl Fn(&Servic
 mod tests {
     use super::*;
     use crate::fleet::Expected;
-    use crate::model::{FileEntry, FileKind, Manifest, ServiceDigest, Sha256};
-    use crate::playbook::Rendered;
+    use remoor_model::{FileEntry, FileKind, Manifest, ServiceDigest, Sha256};
+    use remoor_playbook::Rendered;
 
     fn entry(path: &str, text: &str, secret: bool) -> FileEntry {
         FileEntry {

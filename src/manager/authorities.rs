@@ -5,10 +5,10 @@
 //! The key of a new CA is on a majority of the managers before the entry that names it. A manager
 //! that lacks it fetches it from another manager.
 
-use crate::model::{Inventory, Sha256, ca_id};
-use crate::rpc::ca::ClusterCa;
-use crate::rpc::identity::IdentityError;
-use crate::rpc::token::Secret;
+use remoor_cluster::rpc::ca::ClusterCa;
+use remoor_cluster::rpc::identity::IdentityError;
+use remoor_cluster::rpc::token::Secret;
+use remoor_model::{Inventory, Sha256, ca_id};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ impl Authorities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Command, Entry, Wall};
+    use remoor_model::{Command, Entry, Wall};
 
     #[test]
     fn the_first_stays_and_what_was_replaced_goes_once_nothing_is_derived_from_it() {
@@ -179,7 +179,7 @@ mod tests {
 
         // A gossip key that is in force needs the CA from whose key it is derived.
         let based =
-            Inventory { gossip: crate::model::GossipKeys { base: Some(ca_id(&third)), ..Default::default() }, ..state };
+            Inventory { gossip: remoor_model::GossipKeys { base: Some(ca_id(&third)), ..Default::default() }, ..state };
         let later = Inventory { ca_pem: Arc::new(ca().cert_pem().to_owned()), ..based };
         held.tidy(&later);
         assert!(held.of(&third).is_some());

@@ -3,12 +3,12 @@
 //! next step when all nodes have confirmed the current one.
 
 use super::{Authorities, CaPair, Shared, api, wall};
-use crate::model::{Command, Entry, Inventory, Node, NodeId, ca_id};
-use crate::rpc::ca::{ClusterCa, Validity};
-use crate::rpc::client::ApiError;
-use crate::rpc::identity::{IdentityError, TlsIdentity};
-use crate::rpc::node::ASK_PATH;
 use futures_util::future::join_all;
+use remoor_cluster::rpc::ca::{ClusterCa, Validity};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::identity::{IdentityError, TlsIdentity};
+use remoor_cluster::rpc::node::ASK_PATH;
+use remoor_model::{Command, Entry, Inventory, Node, NodeId, ca_id};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -8,8 +8,8 @@ mod keeper;
 
 pub use keeper::{BACKUP, Backups, Keeper, Plan};
 
-use crate::disk::{DiskError, sync_dir};
-use crate::model::{ClusterId, Epoch, Inventory, NodeId, NodeName, Sha256, Wall};
+use remoor_host::disk::{DiskError, sync_dir};
+use remoor_model::{ClusterId, Epoch, Inventory, NodeId, NodeName, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -260,7 +260,7 @@ fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample;
+    use remoor_model::sample;
     use std::os::unix::fs::PermissionsExt;
 
     fn backup() -> Backup {

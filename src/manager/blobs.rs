@@ -3,8 +3,8 @@
 
 use super::Shared;
 use super::failed::chain;
-use crate::model::{AttemptId, RaftId, Sha256, counted};
-use crate::rpc::wire::{Code, Failure};
+use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_model::{AttemptId, RaftId, Sha256, counted};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LOG_MAX: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     #[error("this manager can't store the blob")]
-    Own(#[source] crate::disk::DiskError),
+    Own(#[source] remoor_host::disk::DiskError),
     #[error("a task of this manager ended early")]
     Task,
     #[error("only {have} of {} have the blob, and {need} are needed", counted(*of, "manager"))]
@@ -119,7 +119,7 @@ impl RunLog {
         Self { file, written }
     }
 
-    pub fn line(&mut self, item: &crate::rpc::view::StreamItem) {
+    pub fn line(&mut self, item: &remoor_cluster::rpc::view::StreamItem) {
         let Some(file) = &mut self.file else { return };
         if self.written > LOG_MAX {
             return;

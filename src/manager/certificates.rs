@@ -5,8 +5,8 @@
 //! with the next call of that node.
 
 use super::{Notices, Shared};
-use crate::model::{Inventory, NodeId, Wall};
-use crate::rpc::identity;
+use remoor_cluster::rpc::identity;
+use remoor_model::{Inventory, NodeId, Wall};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -61,7 +61,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClusterRole, Command, Entry, NodeSpec};
+    use remoor_model::{ClusterRole, Command, Entry, NodeSpec};
 
     const DAY_MS: u64 = 24 * 3_600_000;
 

@@ -1,7 +1,7 @@
 //! The state that a node must have after a cleanup. `attempt` sends it as an order, and the
 //! executor verifies it.
 
-use crate::model::{FleetSummary, ServiceManifest, ServiceName};
+use remoor_model::{FleetSummary, ServiceManifest, ServiceName};
 
 /// The required state after a cleanup.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub fn taken_down(all: Vec<ServiceManifest>, of_job: &[ServiceName], summary: &F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ServiceSummary;
+    use remoor_model::ServiceSummary;
 
     #[test]
     fn a_cleanup_is_not_asked_about_what_is_only_looked_at() {

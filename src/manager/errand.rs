@@ -3,10 +3,10 @@
 //! the result.
 
 use super::{Shared, examine, reach};
-use crate::engine::{ExamOutcome, Line};
-use crate::model::NodeId;
-use crate::rpc::client::ApiError;
-use crate::rpc::wire::Code;
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::wire::Code;
+use remoor_engine::{ExamOutcome, Line};
+use remoor_model::NodeId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,8 +111,8 @@ pub async fn look(shared: &Arc<Shared>, node: NodeId) -> Result<ExamOutcome, NoR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Evidence;
-    use crate::model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
+    use remoor_engine::Evidence;
+    use remoor_model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
     use std::cell::Cell;
 
     #[tokio::test]

@@ -3,12 +3,12 @@
 
 use super::shared::known_of;
 use super::{Shared, outline};
-use crate::engine::{Evidence, ExamOutcome};
 use crate::fleet::{self, Expected, Wanted};
-use crate::model::{
+use remoor_engine::{Evidence, ExamOutcome};
+use remoor_exec::ssh::{Session, SshError, Target};
+use remoor_model::{
     CheckFile, Generation, GenerationSeq, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256,
 };
-use crate::ssh::{Session, SshError, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ pub async fn check_files(shared: &Arc<Shared>, id: NodeId) -> Result<(Generation
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
 
-fn faults(faults: Vec<crate::model::Fault>) -> PrepareError {
+fn faults(faults: Vec<remoor_model::Fault>) -> PrepareError {
     PrepareError::Faults(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 

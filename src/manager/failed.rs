@@ -1,8 +1,8 @@
 //! Errors of an attempt's phase, with the class of each.
 
-use crate::exec::wire::Reply;
-use crate::model::{Failure, FailureClass, Phase};
-use crate::ssh::SshError;
+use remoor_exec::ssh::SshError;
+use remoor_exec::wire::Reply;
+use remoor_model::{Failure, FailureClass, Phase};
 use std::time::Duration;
 
 /// An error with its causes, on one line.

@@ -3,8 +3,8 @@
 //! which every manager has and no worker.
 
 use super::{Authorities, Shared, wall};
-use crate::model::{Command, Entry, GossipKeys, Instance, Inventory, Node, NodeId, Sha256};
-use crate::rpc::identity::{GossipKey, IdentityError};
+use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
+use remoor_model::{Command, Entry, GossipKeys, Instance, Inventory, Node, NodeId, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -140,8 +140,8 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{KeyStep, NextKey, ca_id};
-    use crate::rpc::ca::ClusterCa;
+    use remoor_cluster::rpc::ca::ClusterCa;
+    use remoor_model::{KeyStep, NextKey, ca_id};
 
     #[test]
     fn a_node_has_its_time_from_when_the_step_its_own_start_and_the_leadership_began() {

@@ -1,7 +1,7 @@
 //! Limits for probes and examinations. Probes of silent hosts and examinations of nodes that came
 //! back have separate slots, so that a mass absence can't delay the verdict of a node that is back.
 
-use crate::model::{EXAMINATIONS_MAX, NodeId};
+use remoor_model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

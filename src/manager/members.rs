@@ -2,12 +2,12 @@
 
 use super::api::managers_of;
 use super::{Shared, wall};
-use crate::engine::{Membership, RoleStep, Roles, Whose};
-use crate::model::{
+use remoor_cluster::raft::{CLAIM, RaftStatus};
+use remoor_cluster::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
+use remoor_engine::{Membership, RoleStep, Roles, Whose};
+use remoor_model::{
     Applied, ClusterRole, Command, Entry, Inventory, Node, NodeId, NodeName, Now, RaftId, Report, majority,
 };
-use crate::raft::{CLAIM, RaftStatus};
-use crate::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

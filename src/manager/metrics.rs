@@ -1,8 +1,8 @@
 //! Metrics of a manager for Prometheus: gauges of the applied state, made on each request, and
 //! counters of what was applied while this process ran.
 
-use crate::model::{Happening, Inventory, JobState, Node, Outcome, Verdict};
 use crate::telemetry::{Kind, Registry};
+use remoor_model::{Happening, Inventory, JobState, Node, Outcome, Verdict};
 
 const VERDICTS: &str = "remoor_verdicts_total";
 const ATTEMPTS: &str = "remoor_attempts_total";
@@ -116,7 +116,7 @@ pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::*;
+    use remoor_model::*;
 
     #[test]
     fn the_state_is_shown_as_gauges_and_what_happened_is_counted() {

@@ -42,12 +42,12 @@ pub use shared::{Shared, Startup, Timing};
 pub use sponsors::Sponsors;
 pub use standing::Standing;
 
-use crate::engine::{Event, Manager};
-use crate::gossip::MemberEvent;
-use crate::model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
-use crate::raft::{News, RaftStatus};
-use crate::rpc::view::StreamItem;
 use perform::Performer;
+use remoor_cluster::gossip::MemberEvent;
+use remoor_cluster::raft::{News, RaftStatus};
+use remoor_cluster::rpc::view::StreamItem;
+use remoor_engine::{Event, Manager};
+use remoor_model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -333,7 +333,7 @@ pub fn wall() -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::RaftId;
+    use remoor_model::RaftId;
 
     #[test]
     fn a_leadership_outlives_a_moment_without_answers_and_no_other_leader() {

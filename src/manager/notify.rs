@@ -1,9 +1,9 @@
 //! Sends notifications as the fleet's `notify:` says, to a webhook or a command. Each problem is
 //! sent once an hour at most.
 
-use crate::config::{FleetConfig, Notify, NotifyOn, NotifyTo};
-use crate::model::Wall;
-use crate::rpc::wire::rfc3339;
+use remoor_cluster::rpc::wire::rfc3339;
+use remoor_config::{FleetConfig, Notify, NotifyOn, NotifyTo};
+use remoor_model::Wall;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Examines a node in an open session. If the expected digest is known, only what differs is sent.
 
-use crate::exec::wire::{Order, Reply};
-use crate::model::{Astray, Exam, Manifest, Next, NodeDigest, Outline, ServiceName, Sha256, Walk};
-use crate::ssh::{Session, SshError};
+use remoor_exec::ssh::{Session, SshError};
+use remoor_exec::wire::{Order, Reply};
+use remoor_model::{Astray, Exam, Manifest, Next, NodeDigest, Outline, ServiceName, Sha256, Walk};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn unexpected(reply: &Reply) -> SshError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Below, FileEntry, FileKind, ServiceDigest, Trees};
+    use remoor_model::{Below, FileEntry, FileKind, ServiceDigest, Trees};
 
     /// A node that answers from the trees of its digest, as an executor does.
     #[derive(Default)]

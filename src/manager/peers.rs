@@ -1,9 +1,9 @@
 //! Clients for the other managers: one pooled client for each address and for each node that must
 //! answer there.
 
-use crate::model::{NodeId, RaftId};
-use crate::rpc::client::{ApiError, Client};
-use crate::rpc::tls::ClientTls;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_model::{NodeId, RaftId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -123,12 +123,12 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClusterId, Epoch};
-    use crate::rpc::ca::{ClusterCa, Validity};
-    use crate::rpc::identity::{NodeKey, TlsIdentity};
-    use crate::rpc::server::{Limits, serve_tls};
-    use crate::rpc::tls::ServerTls;
     use axum::{Router, routing::get};
+    use remoor_cluster::rpc::ca::{ClusterCa, Validity};
+    use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
+    use remoor_cluster::rpc::server::{Limits, serve_tls};
+    use remoor_cluster::rpc::tls::ServerTls;
+    use remoor_model::{ClusterId, Epoch};
 
     fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
         let key = NodeKey::generate().unwrap();

@@ -4,9 +4,9 @@
 use super::attempt::Attempts;
 use super::looks::Looks;
 use super::{errand, examine, members, places, reach, wall};
-use crate::engine::{About, Action, Event};
-use crate::model::{Applied, Command, Entry, NodeId, NodeName, Now, Report};
-use crate::ssh;
+use remoor_engine::{About, Action, Event};
+use remoor_exec::ssh;
+use remoor_model::{Applied, Command, Entry, NodeId, NodeName, Now, Report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

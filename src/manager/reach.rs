@@ -9,9 +9,9 @@
 //! ```
 
 use super::{Shared, examine, wall};
-use crate::engine::Line;
-use crate::model::{NodeId, NodeName, Report};
-use crate::ssh::{self, Probe};
+use remoor_engine::Line;
+use remoor_exec::ssh::{self, Probe};
+use remoor_model::{NodeId, NodeName, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The leader's flight recorder: the last engine steps that had an effect, in memory. It is not
 //! replicated, and no decision depends on it.
 
-use crate::engine::{About, Action, Event, ExamOutcome, PhaseResult, Rule, explain};
-use crate::model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differences};
+use remoor_engine::{About, Action, Event, ExamOutcome, PhaseResult, Rule, explain};
+use remoor_model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differences};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub fn keep(event: &Event) -> Event {
     event
 }
 
-fn trim(evidence: &mut crate::engine::Evidence) {
+fn trim(evidence: &mut remoor_engine::Evidence) {
     let found = &mut evidence.exam.digest;
     let differing: BTreeSet<(String, String)> = evidence
         .expected
@@ -98,7 +98,7 @@ fn trim(evidence: &mut crate::engine::Evidence) {
     }
     evidence.rendered.retain(|path| differing.iter().any(|(_, differs)| differs == path));
     let checks = &mut evidence.exam.checks;
-    checks.sort_by_key(|c| c.state == crate::model::CheckState::Pass);
+    checks.sort_by_key(|c| c.state == remoor_model::CheckState::Pass);
     checks.truncate(CHECKS_MAX);
 }
 
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn of_a_digest_only_what_differs_is_kept() {
-        use crate::model::{FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
+        use remoor_model::{FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
         let entry = |path: &str, byte: u8| FileEntry {
             path: path.to_owned(),
             kind: FileKind::File,
@@ -219,13 +219,13 @@ mod tests {
             .into(),
             ..NodeDigest::default()
         };
-        let evidence = crate::engine::Evidence {
-            exam: crate::model::Exam { digest: digest(vec![entry("/a", 1), entry("/b", 2)]), ..Default::default() },
+        let evidence = remoor_engine::Evidence {
+            exam: remoor_model::Exam { digest: digest(vec![entry("/a", 1), entry("/b", 2)]), ..Default::default() },
             expected: Some(digest(vec![entry("/a", 1), entry("/b", 3)])),
             rendered: ["/a".to_owned(), "/b".to_owned()].into(),
         };
         let outcome = Box::new(ExamOutcome::Found(evidence));
-        let event = Event::Examined { node: NodeId(1), ticket: crate::engine::Ticket(1), outcome };
+        let event = Event::Examined { node: NodeId(1), ticket: remoor_engine::Ticket(1), outcome };
         let Event::Examined { outcome, .. } = keep(&event) else { panic!("another event") };
         let ExamOutcome::Found(kept) = *outcome else { panic!("another outcome") };
         let paths =

@@ -5,13 +5,13 @@ use super::notify::Notices;
 use super::recorder::{Recorder, Step};
 use super::sponsors::Sponsors;
 use super::view::Snapshot;
-use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, ClusterRole, Inventory, Job, Known, NodeId, NodeName, Phase, Report, Vars, Wall};
-use crate::raft::Raft;
-use crate::rpc::view::StreamItem;
-use crate::ssh::{self, ClusterKey, Remote};
 use crate::telemetry::{self, Registry};
+use remoor_cluster::raft::Raft;
+use remoor_cluster::rpc::view::StreamItem;
+use remoor_exec::ssh::{self, ClusterKey, Remote};
+use remoor_host::disk::BlobStore;
+use remoor_model::{ClusterId, ClusterRole, Inventory, Job, Known, NodeId, NodeName, Phase, Report, Vars, Wall};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -251,7 +251,7 @@ impl Shared {
     }
 
     /// Stores the `ansible_host` of each node in the applied fleet.
-    pub(super) fn learn_hosts(&self, fleet: &crate::config::Fleet) {
+    pub(super) fn learn_hosts(&self, fleet: &remoor_config::Fleet) {
         let names = fleet.inventory.hosts.keys();
         let hosts = names.filter_map(|name| Some((NodeName::from(name.as_str()), fleet.ansible_host(name)?))).collect();
         *self.ansible_hosts.lock().unwrap_or_else(|p| p.into_inner()) = hosts;

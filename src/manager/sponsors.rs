@@ -1,8 +1,8 @@
 //! Peers that a manager trusts before its own log says who they are: managers named by the node's
 //! agent, and managers named in the order that started the manager service.
 
-use crate::model::{Node, NodeId};
-use crate::rpc::join::Peer;
+use remoor_cluster::rpc::join::Peer;
+use remoor_model::{Node, NodeId};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -72,7 +72,7 @@ mod tests {
         assert!(sponsors.ordered(NodeId(2)) && !sponsors.told(NodeId(2)) && !sponsors.told(NodeId(3)));
         told.send_replace(vec![peer(1, "new"), peer(3, "c")]);
         assert!(sponsors.ordered(NodeId(2)) && sponsors.told(NodeId(3)) && !sponsors.ordered(NodeId(3)));
-        let log = crate::model::sample::fleet(0, 2);
+        let log = remoor_model::sample::fleet(0, 2);
         let worker = log.nodes.values().find(|n| !n.manages()).expect("a worker");
         let sponsors_of = Sponsors::new(vec![peer(worker.id.0, "a")], watch::channel(Vec::new()).1, || {});
         assert!(sponsors_of.lets(worker.id, None, false), "the log does not contain it");

@@ -1,7 +1,7 @@
 //! The status of a Raft id that a node uses, according to the applied state. Used between managers
 //! and for the own id.
 
-use crate::model::{Inventory, Node, NodeId, RaftId};
+use remoor_model::{Inventory, Node, NodeId, RaftId};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Standing<'a> {
@@ -33,7 +33,7 @@ impl<'a> Standing<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Applied, ClusterRole, Command, Entry, NodeSpec, Wall};
+    use remoor_model::{Applied, ClusterRole, Command, Entry, NodeSpec, Wall};
 
     #[test]
     fn an_id_is_retired_only_once_the_state_has_passed_it() {

@@ -2,8 +2,8 @@
 //! that no job has.
 
 use super::Shared;
-use crate::disk::DiskError;
-use crate::model::{Inventory, Sha256};
+use remoor_host::disk::DiskError;
+use remoor_model::{Inventory, Sha256};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The view of the leader's engine in addition to the inventory, copied out of the loop for the
 //! API.
 
-use crate::engine::{Manager, Presence};
-use crate::model::{Inventory, NodeId, NodeName, Now, Wall};
-use crate::rpc::view::ConditionView;
+use remoor_cluster::rpc::view::ConditionView;
+use remoor_engine::{Manager, Presence};
+use remoor_model::{Inventory, NodeId, NodeName, Now, Wall};
 use std::collections::BTreeMap;
 
 /// The engine's view of one node.
@@ -19,7 +19,7 @@ pub struct Shown {
 pub type Snapshot = BTreeMap<NodeId, Shown>;
 
 pub fn snapshot(engine: &Manager, now: Now, wall: Wall, inventory: &Inventory) -> Snapshot {
-    let row = |node: &crate::model::Node| {
+    let row = |node: &remoor_model::Node| {
         let conditions = engine.conditions(now, wall, inventory, node);
         let conditions = conditions.into_iter().map(|c| ConditionView { is: c.is, why: c.why }).collect();
         let unreachable_from = engine.unreachable_from(now, inventory, node);

@@ -1,7 +1,7 @@
 //! Describes the engine's events and actions in one line each. The text adds nothing to the values.
 
-use crate::engine::{Action, Event, ExamOutcome, Line, PhaseResult, Purpose};
-use crate::model::{Applied, CheckState, Command, Gone, Report, counted};
+use remoor_engine::{Action, Event, ExamOutcome, Line, PhaseResult, Purpose};
+use remoor_model::{Applied, CheckState, Command, Gone, Report, counted};
 
 /// Describes an event that the engine received.
 pub fn told(event: &Event) -> String {
@@ -142,8 +142,8 @@ fn short(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::About;
-    use crate::model::{AbsenceNo, NodeId};
+    use remoor_engine::About;
+    use remoor_model::{AbsenceNo, NodeId};
 
     #[test]
     fn a_goodbye_an_unreadable_report_and_a_life_sign_read_differently() {

@@ -4,9 +4,9 @@
 //! it are kept. If they can't be kept, nothing is written.
 
 use super::source;
-use crate::check::{self, Addition, ObserveError};
-use crate::disk::{DiskError, sync_dir};
-use crate::model::Fault;
+use remoor_check::{self as check, Addition, ObserveError};
+use remoor_host::disk::{DiskError, sync_dir};
+use remoor_model::Fault;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, File, Metadata, Permissions};

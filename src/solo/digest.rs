@@ -10,8 +10,8 @@ mod key;
 pub use compare::{Attribute, Comparison, PathChange, What, compare};
 
 use super::bounded::{Versioned, bounded, regular};
-use crate::files::{self, Tree, TreeError};
-use crate::model::{FileEntry, FileKind, ServiceDigest, Sha256};
+use remoor_host::files::{self, Tree, TreeError};
+use remoor_model::{FileEntry, FileKind, ServiceDigest, Sha256};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -7,9 +7,9 @@
 use super::bounded::{Versioned, bounded, regular};
 use super::run::SuiteRun;
 use super::suite::Suite;
-use crate::check::Outcome;
-use crate::disk::{DiskError, atomic_write};
-use crate::model::{CheckState, Sha256};
+use remoor_check::Outcome;
+use remoor_host::disk::{DiskError, atomic_write};
+use remoor_model::{CheckState, Sha256};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -14,9 +14,9 @@ mod run;
 mod source;
 mod suite;
 
-pub use crate::check::{Addition, end_programs};
 pub use add::{AdditionError, add_to, addition_text, observe};
 pub use last::{Changes, LastRun, state_home};
+pub use remoor_check::{Addition, end_programs};
 pub use report::{Form, goss_json, in_form};
 pub use run::{RunOptions, SuiteRun, run};
 pub use suite::{Suite, SuiteOptions, load};

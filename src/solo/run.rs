@@ -1,8 +1,8 @@
 //! Runs a suite once, or repeatedly until it passes. Blocks; prints nothing itself.
 
 use super::suite::Suite;
-use crate::check::{self, Outcome};
-use crate::model::{CheckState, Severity, Wall};
+use remoor_check::{self as check, Outcome};
+use remoor_model::{CheckState, Severity, Wall};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,7 +1,7 @@
 //! Reads the texts of check files, of limited length, from paths, directories and standard input.
 
 use super::bounded::{bounded, regular};
-use crate::model::Fault;
+use remoor_model::Fault;
 use rustix::fs::OFlags;
 use std::fs;
 use std::io::{self, Read};

@@ -8,8 +8,8 @@
 
 use super::source::{self, Source};
 use super::{glob, machine};
-use crate::check::{self, Applies, Check, Header, Include, Outside, Template};
-use crate::model::{Fault, ServiceName, Sha256};
+use remoor_check::{self as check, Applies, Check, Header, Include, Outside, Template};
+use remoor_model::{Fault, ServiceName, Sha256};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -294,7 +294,7 @@ mod tests {
             tracing::warn!(target: "openraft::core::raft_core", n, "while requesting pre-vote");
             tracing::info!(target: "openraft::engine", "as usual");
         }
-        tracing::info!(target: "remoor::raft", "ours pass");
+        tracing::info!(target: "remoor_cluster::raft", "ours pass");
         assert_eq!(s.paper.lines().len(), RAFT_LINES as usize + 1);
         s.floods.report(&s.registry);
         let held = 1000 - u64::from(RAFT_LINES);

@@ -1,7 +1,7 @@
 //! The fleets in `examples/` are for users to copy, so each of them must pass `remoor lint` as it stands, without a
 //! warning. Does not apply them.
 
-use remoor::config::Fleet;
+use remoor_config::Fleet;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ pub mod types;
 
 use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, done, net, remoor, until};
-use remoor::disk::DATA_FORMAT;
+use remoor_host::disk::DATA_FORMAT;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};

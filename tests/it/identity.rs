@@ -5,14 +5,14 @@
 mod ca;
 
 use crate::local::{Daemon, done, net, one_manager, remoor, until};
-use remoor::model::{NodeId, Wall};
-use remoor::rpc::agent::PeersReply;
-use remoor::rpc::client::{ApiError, Client};
-use remoor::rpc::dial_back;
-use remoor::rpc::identity::{Credentials, NodeKey, certificate_not_after, fingerprint};
-use remoor::rpc::join::{self, JoinError, JoinRequest};
-use remoor::rpc::tls::ClientTls;
-use remoor::rpc::token::{Secret, Token};
+use remoor_cluster::rpc::agent::PeersReply;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::dial_back;
+use remoor_cluster::rpc::identity::{Credentials, NodeKey, certificate_not_after, fingerprint};
+use remoor_cluster::rpc::join::{self, JoinError, JoinRequest};
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::token::{Secret, Token};
+use remoor_model::{NodeId, Wall};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;

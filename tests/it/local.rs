@@ -2,7 +2,7 @@
 //! its manager is alive and after the manager was killed, and what the manager shows of the
 //! worker's agent. Needs neither the lab nor root.
 
-use remoor::disk::{CLOSED, FENCE};
+use remoor_host::disk::{CLOSED, FENCE};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};

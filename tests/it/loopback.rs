@@ -109,7 +109,7 @@ fn lacks() -> Option<String> {
 #[test]
 fn the_fleet_of_the_loopback_hosts_has_no_fault() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/loopback");
-    let fleet = remoor::config::Fleet::load(&dir).expect("the fleet loads");
+    let fleet = remoor_config::Fleet::load(&dir).expect("the fleet loads");
     let faults: Vec<String> = remoor::fleet::lint(&fleet).iter().map(ToString::to_string).collect();
     assert!(faults.is_empty(), "{faults:#?}");
 }

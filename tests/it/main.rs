@@ -2,6 +2,7 @@
 
 mod disaster;
 mod epochs;
+mod examples;
 mod faults;
 mod formats;
 mod fuzzed;
@@ -18,7 +19,6 @@ mod play;
 mod play_ssh;
 mod playbooks;
 mod removed;
-mod sim;
 mod solo;
 mod stale;
 mod three;

@@ -3,13 +3,13 @@
 //! agent is not affected. Needs neither the lab nor root.
 
 use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
-use remoor::model::{ClusterId, Epoch, NodeId, RaftId};
-use remoor::rpc::agent::PeersReply;
-use remoor::rpc::client::{ApiError, Client};
-use remoor::rpc::identity::{Credentials, TlsIdentity};
-use remoor::rpc::node::{MANAGE_PATH, ManageReply, ManageRequest};
-use remoor::rpc::tls::ClientTls;
-use remoor::rpc::view::AgentView;
+use remoor_cluster::rpc::agent::PeersReply;
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
+use remoor_cluster::rpc::node::{MANAGE_PATH, ManageReply, ManageRequest};
+use remoor_cluster::rpc::tls::ClientTls;
+use remoor_cluster::rpc::view::AgentView;
+use remoor_model::{ClusterId, Epoch, NodeId, RaftId};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;

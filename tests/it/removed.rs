@@ -4,9 +4,9 @@
 //! same identity or not. Needs neither the lab nor root.
 
 use crate::local::{Daemon, apply_small, done, net, one_manager, remoor, three_managers, until};
-use remoor::rpc::client::Client;
-use remoor::rpc::identity::{Credentials, TlsIdentity};
-use remoor::rpc::tls::ClientTls;
+use remoor_cluster::rpc::client::Client;
+use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
+use remoor_cluster::rpc::tls::ClientTls;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;

@@ -4,83 +4,106 @@
 //! Each rule is a function from small inputs to faults, and each such function is shown to find a fault. Formatting and
 //! everything that clippy knows is left to them.
 
+mod names;
 mod source;
 
 use crate::lab::{Host, five};
-use remoor::config::Fleet;
+use remoor_config::Fleet;
 use source::{Source, under};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Who may import whom: a folder of `src`, or a file of one that may do more, and what it may name of the crate. Each
-/// folder may name itself. `a::b` is that module and what is below it. `docs/ARCHITECTURE.md` draws it and says why.
+/// Who may import whom. The first column is a module or a whole crate, the second column what it may name beyond itself:
+/// `a::b` is that module and what is below it. A file belongs to the longest row that it stands in. Cargo enforces the
+/// borders of crates too; the table is finer where a crate has several modules. `docs/ARCHITECTURE.md` draws it.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("model", &[]),
-    ("engine", &["model"]),
-    ("disk", &["model"]),
-    ("telemetry", &["model"]),
-    ("config", &["model"]),
-    ("files", &["model", "disk"]),
-    ("gossip", &["model", "disk"]),
-    ("raft", &["model", "disk"]),
-    ("rpc", &["model", "disk"]),
-    ("systemd", &[]),
-    ("web", &[]),
-    ("check", &["model", "files", "systemd", "web"]),
-    ("playbook", &["model", "files", "disk", "systemd", "web"]),
-    ("exec", &["model", "disk", "files", "systemd"]),
-    ("exec/nodework.rs", &["model", "disk", "files", "check", "playbook"]),
-    ("ssh", &["model", "disk", "exec::wire", "exec::frame", "exec::STATE_DIR"]),
-    ("fleet", &["model", "disk", "config", "check", "playbook"]),
-    ("agent", &["model", "disk", "files", "check", "gossip", "rpc", "telemetry"]),
-    ("manager", &["model", "disk", "config", "fleet", "gossip", "raft", "rpc", "ssh", "exec::wire", "telemetry"]),
-    // The decisions are fed and obeyed in these files of the manager, and in no other place of the crate.
-    ("manager/mod.rs", &["model", "disk", "gossip", "raft", "rpc::view", "engine"]),
-    ("manager/perform.rs", &["model", "ssh", "engine"]),
-    ("manager/ansible.rs", &["model", "config", "playbook"]),
-    ("manager/ansible/files.rs", &["model", "config", "playbook"]),
-    ("manager/ansible/left.rs", &["files"]),
-    ("manager/ansible/tests.rs", &["model", "config", "playbook"]),
-    ("manager/attempt.rs", &["model", "config", "exec::wire", "fleet", "playbook", "rpc", "ssh", "engine"]),
-    ("manager/reach.rs", &["model", "ssh", "engine"]),
-    ("manager/errand.rs", &["model", "rpc", "engine"]),
-    ("manager/api/road.rs", &["model", "rpc", "engine"]),
-    ("manager/examine.rs", &["model", "exec::wire", "fleet", "ssh", "engine"]),
-    ("manager/view.rs", &["model", "rpc", "engine"]),
-    ("manager/api/look.rs", &["model", "exec::wire", "rpc", "engine"]),
-    ("manager/api/order.rs", &["model", "rpc", "ssh", "engine"]),
-    ("manager/api/plan.rs", &["model", "config", "fleet", "playbook", "rpc"]),
-    ("manager/recorder.rs", &["model", "engine"]),
-    ("manager/words.rs", &["model", "engine"]),
-    ("manager/api/replay.rs", &["model", "rpc", "engine"]),
-    ("manager/api/read.rs", &["model", "rpc", "ssh", "engine"]),
-    ("manager/api/roles.rs", &["model", "raft", "rpc", "engine"]),
-    ("manager/members.rs", &["model", "raft", "rpc", "engine"]),
+    ("remoor_model", &[]),
+    ("remoor_engine", &["remoor_model"]),
+    ("remoor_config", &["remoor_model"]),
+    ("remoor_host::disk", &["remoor_model"]),
+    ("remoor_host::files", &["remoor_model", "remoor_host::disk"]),
+    ("remoor_host::systemd", &[]),
+    ("remoor_host::web", &[]),
+    ("remoor_check", &["remoor_model", "remoor_host"]),
+    ("remoor_playbook", &["remoor_model", "remoor_host"]),
+    ("remoor_exec", &["remoor_model", "remoor_host", "remoor_check", "remoor_playbook"]),
+    ("remoor_exec::ssh", &["remoor_model", "remoor_host::disk", "remoor_exec::wire", "remoor_exec::STATE_DIR"]),
+    ("remoor_cluster::gossip", &["remoor_model", "remoor_host::disk"]),
+    ("remoor_cluster::raft", &["remoor_model", "remoor_host::disk"]),
+    ("remoor_cluster::rpc", &["remoor_model", "remoor_host::disk"]),
+    ("remoor::telemetry", &[]),
+    ("remoor::fleet", &["remoor_model", "remoor_host::disk", "remoor_config", "remoor_check", "remoor_playbook"]),
+    ("remoor::agent", &["remoor_model", "remoor_host", "remoor_check", "remoor_cluster", "remoor::telemetry"]),
     (
-        "daemon",
-        &["model", "disk", "files", "gossip", "raft", "rpc", "ssh", "exec::STATE_DIR", "telemetry", "agent", "manager"],
+        "remoor::manager",
+        &[
+            "remoor_model",
+            "remoor_engine",
+            "remoor_host::disk",
+            "remoor_host::files",
+            "remoor_config",
+            "remoor_playbook",
+            "remoor_exec::ssh",
+            "remoor_exec::wire",
+            "remoor_cluster",
+            "remoor::fleet",
+            "remoor::telemetry",
+        ],
     ),
-    ("solo", &["model", "disk", "files", "check", "playbook", "config", "fleet", "exec", "ssh"]),
-    ("cli", &["model", "exec::STATE_DIR", "rpc::client", "rpc::identity", "rpc::tls", "rpc::view", "rpc::wire"]),
-    // Its tests answer as a daemon would.
-    ("cli/tests/own.rs", &["model", "rpc"]),
-    ("cli/tests/transport.rs", &["model", "rpc"]),
-    ("cli/drivers.rs", &["model", "config", "files", "fleet", "exec", "telemetry", "daemon", "solo", "ssh", "rpc"]),
+    (
+        "remoor::daemon",
+        &[
+            "remoor_model",
+            "remoor_host",
+            "remoor_exec::ssh",
+            "remoor_exec::STATE_DIR",
+            "remoor_cluster",
+            "remoor::agent",
+            "remoor::manager",
+            "remoor::telemetry",
+        ],
+    ),
+    (
+        "remoor::solo",
+        &[
+            "remoor_model",
+            "remoor_host",
+            "remoor_config",
+            "remoor_check",
+            "remoor_playbook",
+            "remoor_exec",
+            "remoor::fleet",
+        ],
+    ),
+    (
+        "remoor::cli",
+        &[
+            "remoor_model",
+            "remoor_host::files",
+            "remoor_config",
+            "remoor_exec",
+            "remoor_cluster::rpc",
+            "remoor::daemon",
+            "remoor::fleet",
+            "remoor::solo",
+            "remoor::telemetry",
+        ],
+    ),
 ];
 
-/// Of other crates and of `std`: what only these folders may name.
+/// Which modules alone may name a crate of others.
 const ONLY_IN: &[(&str, &[&str])] = &[
-    ("memberlist", &["gossip"]),
-    ("openraft", &["raft"]),
-    ("redb", &["raft"]),
-    ("openssh", &["ssh"]),
-    ("anyhow", &["cli"]),
-    ("clap", &["cli"]),
+    ("memberlist", &["remoor_cluster::gossip"]),
+    ("openraft", &["remoor_cluster::raft"]),
+    ("redb", &["remoor_cluster::raft"]),
+    ("openssh", &["remoor_exec::ssh"]),
+    ("anyhow", &["remoor::cli"]),
+    ("clap", &["remoor::cli"]),
 ];
 
-/// Folders of `src` without clock, IO, runtime, randomness and maps whose order is not their content's.
-const PURE: &[&str] = &["model", "engine"];
+/// Crates without clock, IO, runtime, randomness and maps whose order is not their content's.
+const PURE: &[&str] = &["remoor_model", "remoor_engine"];
 const IMPURE: &[&str] = &[
     "tokio",
     "tracing",
@@ -106,41 +129,45 @@ const IMPURE: &[&str] = &[
     "std::time",
 ];
 
+/// The folders that hold Rust.
+const ALL: &[&str] = &["src", "crates", "tests", "benches"];
+
 /// Longest file, tests included.
 const LINES_MAX: usize = 600;
 
+/// The row of [`LAYERS`] that a module stands in.
+fn row(module: &str) -> Option<&'static (&'static str, &'static [&'static str])> {
+    LAYERS.iter().filter(|(layer, _)| under(module, layer)).max_by_key(|(layer, _)| layer.len())
+}
+
 fn layering(sources: &[Source]) -> Vec<String> {
-    let layers: Vec<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
     let mut faults = Vec::new();
     for source in sources {
-        let Some(layer) = source.layer() else { continue };
-        let file = source.path.trim_start_matches("src/");
-        let allowed = |name: &str| LAYERS.iter().find(|(l, _)| *l == name).map(|(_, allowed)| *allowed);
-        let Some(allowed) = allowed(file).or_else(|| allowed(layer)) else {
-            faults.push(format!("{}: the layer {layer} is not in the table", source.path));
+        let Some(module) = source.module().filter(|module| module.contains("::")) else { continue };
+        let Some((layer, allowed)) = row(&module) else {
+            faults.push(format!("{}: {module} is not in the table of layers", source.path));
             continue;
         };
-        for import in source.imports(&layers) {
-            if !allowed.iter().any(|a| under(&import, a)) {
-                faults.push(format!("{}: names crate::{import}; {layer} may not", source.path));
+        for import in source.imports() {
+            if row(&import).is_some_and(|(l, _)| l != layer) && !allowed.iter().any(|a| under(&import, a)) {
+                faults.push(format!("{}: names {import}; {layer} may not", source.path));
             }
         }
     }
     faults
 }
 
-/// Rows of [`LAYERS`] that no code needs any more.
+/// Rows of [`LAYERS`] in which no file stands.
 fn stale_rows(sources: &[Source]) -> Vec<String> {
-    let file_rows = LAYERS.iter().filter(|(name, _)| name.ends_with(".rs"));
-    file_rows
-        .filter(|(name, _)| !sources.iter().any(|s| s.path.strip_prefix("src/") == Some(name)))
-        .map(|(name, _)| format!("the table speaks of src/{name}, which is not there"))
-        .collect()
+    let modules: Vec<String> = sources.iter().filter_map(Source::module).collect();
+    let stale = LAYERS.iter().filter(|(layer, _)| !modules.iter().any(|m| under(m, layer)));
+    stale.map(|(layer, _)| format!("the table of layers names {layer}, which does not exist")).collect()
 }
 
 fn impure(sources: &[Source]) -> Vec<String> {
+    let pure = |source: &&Source| source.module().is_some_and(|m| PURE.iter().any(|p| under(&m, p)));
     let mut faults = Vec::new();
-    for source in sources.iter().filter(|s| s.layer().is_some_and(|l| PURE.contains(&l))) {
+    for source in sources.iter().filter(pure) {
         for name in &source.names {
             let joined = name.join("::");
             let hit = IMPURE.iter().find(|bad| under(&joined, bad) || name.iter().any(|segment| segment == *bad));
@@ -152,11 +179,12 @@ fn impure(sources: &[Source]) -> Vec<String> {
 
 fn misplaced(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
-    for source in sources.iter().filter(|s| s.path.starts_with("src/")) {
+    for source in sources {
+        let Some(module) = source.module() else { continue };
         for (krate, homes) in ONLY_IN {
             let names = |first: &str| first == *krate || first.strip_prefix(krate).is_some_and(|r| r.starts_with('_'));
             let named = source.names.iter().any(|n| n.len() > 1 && names(&n[0]));
-            if named && !source.layer().is_some_and(|l| homes.contains(&l)) {
+            if named && !homes.iter().any(|home| under(&module, home)) {
                 faults.push(format!("{}: names {krate}, which only {} may", source.path, homes.join(", ")));
             }
         }
@@ -196,15 +224,16 @@ fn local_strings(path: &str, text: &str) -> Vec<String> {
     bad.into_iter().filter(|b| text.contains(b.as_str())).map(|b| format!("{path}: holds {b}")).collect()
 }
 
-/// Names and version requirements of `[dependencies]` and `[dev-dependencies]`.
+/// Names and version requirements of `[workspace.dependencies]`, without the crates of this workspace.
 fn dependencies(manifest: &str) -> BTreeMap<String, String> {
     let mut section = "";
     let mut out = BTreeMap::new();
     for line in manifest.lines() {
         if line.starts_with('[') {
             section = line;
-        } else if matches!(section, "[dependencies]" | "[dev-dependencies]")
+        } else if section == "[workspace.dependencies]"
             && let Some((name, rest)) = line.split_once('=')
+            && !name.starts_with("remoor-")
         {
             let version = rest.split('"').nth(1).unwrap_or_default();
             out.insert(name.trim().to_owned(), version.to_owned());
@@ -237,13 +266,10 @@ fn unused(manifest: &str, sources: &[Source]) -> Vec<String> {
     ours.keys().filter(|d| !named.contains(d.replace('-', "_").as_str())).cloned().collect()
 }
 
-/// Folders of `src` that the page does not name as `name/`.
-fn unmapped(folders: &BTreeSet<String>, page: &str) -> Vec<String> {
-    folders
-        .iter()
-        .filter(|f| !page.contains(&format!("`{f}/`")))
-        .map(|f| format!("src/{f} is not on the map"))
-        .collect()
+/// Folders of `top` (`src` or `crates`) that the page does not name as `top/name/`.
+fn unmapped(top: &str, folders: &BTreeSet<String>, page: &str) -> Vec<String> {
+    let missing = folders.iter().filter(|f| !page.contains(&format!("`{top}/{f}/`")));
+    missing.map(|f| format!("{top}/{f} is not on the map")).collect()
 }
 
 fn root() -> &'static Path {
@@ -280,7 +306,7 @@ fn rust(dirs: &[&str]) -> Vec<Source> {
 
 /// Everything that people wrote: not the lock files, not what was built.
 fn texts() -> Vec<(String, String)> {
-    let dirs = ["src", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
+    let dirs = ["src", "crates", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
     let top = fs::read_dir(root()).expect("the project's folder").filter_map(Result::ok);
     let top = top.filter(|e| e.path().is_file()).map(|e| e.file_name().to_string_lossy().into_owned());
     let paths = dirs.iter().flat_map(|d| walk(d)).chain(top.filter(|n| n != ".git"));
@@ -295,7 +321,7 @@ fn none(faults: Vec<String>) {
 
 #[test]
 fn each_layer_imports_only_what_it_may() {
-    let sources = rust(&["src"]);
+    let sources = rust(&["src", "crates"]);
     none(layering(&sources));
     none(stale_rows(&sources));
     none(impure(&sources));
@@ -308,28 +334,30 @@ fn an_import_against_the_layers_is_found() {
         let sources = [Source::new(path, text)];
         [layering(&sources), impure(&sources), misplaced(&sources)].concat().len()
     };
-    assert_eq!(found("src/engine/x.rs", "use crate::model::{Node, Wall}; // crate::raft"), 0);
-    assert_eq!(found("src/engine/x.rs", "use crate::{model::Node, disk::atomic_write};"), 1);
-    assert_eq!(found("src/model/x.rs", "use super::super::engine::step;"), 1);
-    assert_eq!(found("src/ssh/x.rs", "use crate::exec::wire::Order;"), 0);
-    assert_eq!(found("src/ssh/x.rs", "use crate::exec::Executor;"), 1);
-    assert_eq!(found("src/manager/notify.rs", "use crate::engine::Action;"), 1);
-    assert_eq!(found("src/cli/order.rs", "fn f() { crate::daemon::run() }"), 1);
-    assert_eq!(found("src/cli/drivers.rs", "fn f() { crate::daemon::run() }"), 0);
+    assert_eq!(found("crates/engine/src/x.rs", "use remoor_model::{Node, Wall}; // remoor_exec::ssh"), 0);
+    assert_eq!(found("crates/engine/src/x.rs", "use remoor_model::Node; use remoor_host::disk::atomic_write;"), 1);
+    assert_eq!(found("crates/host/src/disk/x.rs", "use super::super::files::digest;"), 1);
+    assert_eq!(found("crates/cluster/src/gossip/x.rs", "use crate::{gossip::Meta, raft::Raft};"), 1);
+    assert_eq!(found("crates/exec/src/ssh/x.rs", "use crate::wire::Order;"), 0);
+    assert_eq!(found("crates/exec/src/ssh/x.rs", "use remoor_playbook::compile;"), 1);
+    assert_eq!(found("src/agent/x.rs", "use remoor_engine::Action;"), 1);
+    assert_eq!(found("src/manager/x.rs", "use remoor_engine::Action;"), 0);
+    assert_eq!(found("src/manager/x.rs", "fn f() { crate::daemon::run() }"), 1);
     assert_eq!(found("src/novelty/x.rs", "fn f() {}"), 1);
-    assert_eq!(found("src/model/x.rs", "use std::{collections::{BTreeMap, HashMap}, fmt};"), 1);
-    assert_eq!(found("src/model/x.rs", "use std::{fmt, fs::File};"), 1);
-    assert_eq!(found("src/engine/x.rs", "let now = std::time::Instant::now();"), 1);
-    assert_eq!(found("src/engine/x.rs", "async fn f() { tokio::spawn(g()) }"), 1);
-    assert_eq!(found("src/rpc/x.rs", "use std::collections::HashMap;"), 0);
-    assert_eq!(found("src/rpc/x.rs", "use openraft::Raft;"), 1);
+    assert_eq!(found("crates/model/src/x.rs", "use std::{collections::{BTreeMap, HashMap}, fmt};"), 1);
+    assert_eq!(found("crates/model/src/x.rs", "use std::{fmt, fs::File};"), 1);
+    assert_eq!(found("crates/engine/src/x.rs", "let now = std::time::Instant::now();"), 1);
+    assert_eq!(found("crates/engine/src/x.rs", "async fn f() { tokio::spawn(g()) }"), 1);
+    assert_eq!(found("crates/cluster/src/rpc/x.rs", "use std::collections::HashMap;"), 0);
+    assert_eq!(found("crates/cluster/src/rpc/x.rs", "use openraft::Raft;"), 1);
     assert_eq!(found("src/daemon/x.rs", "use memberlist_core::Options;"), 1);
-    assert_eq!(found("src/gossip/x.rs", "use memberlist::Options; const T: &str = \"openraft::core\";"), 0);
+    let text = "use memberlist::Options; const T: &str = \"openraft::core\";";
+    assert_eq!(found("crates/cluster/src/gossip/x.rs", text), 0);
 }
 
 #[test]
 fn every_file_opens_with_what_it_is_for_and_stays_short() {
-    let sources = rust(&["src", "tests", "benches"]);
+    let sources = rust(ALL);
     none(headless(&sources));
     none(too_long(&sources));
     let bad = [Source::new("src/a/b.rs", &"// no doc\n".repeat(LINES_MAX + 1))];
@@ -355,12 +383,13 @@ fn nothing_is_put_off_and_nothing_local_is_written_down() {
 fn every_dependency_is_used_and_argued_and_the_delicate_ones_are_pinned() {
     let (manifest, page) = (read("Cargo.toml"), read("docs/dependencies.md"));
     none(unargued(&manifest, &page));
-    none(unused(&manifest, &rust(&["src", "tests", "benches"])));
+    none(unused(&manifest, &rust(ALL)));
     for name in ["memberlist", "openraft"] {
         assert!(dependencies(&manifest)[name].starts_with('='), "{name} must be pinned exactly");
     }
 
-    let manifest = "[dependencies]\nserde-saphyr = \"2\"\nb = { version = \"=1.2\" }\n\n[profile.dev]\ndebug = 1\n";
+    let manifest =
+        "[workspace.dependencies]\nserde-saphyr = \"2\"\nb = { version = \"=1.2\" }\n\n[profile.dev]\ndebug = 1\n";
     assert_eq!(dependencies(manifest)["b"], "=1.2");
     assert_eq!(dependencies(manifest).len(), 2);
     let page = "| `serde-saphyr` | reads YAML with places in errors |\n| `c` | was needed for something |\n| `b` | |";
@@ -371,15 +400,13 @@ fn every_dependency_is_used_and_argued_and_the_delicate_ones_are_pinned() {
 
 #[test]
 fn the_map_names_every_folder() {
-    let folders: BTreeSet<String> = fs::read_dir(root().join("src"))
-        .expect("src")
-        .filter_map(Result::ok)
-        .filter(|e| e.path().is_dir())
-        .map(|e| e.file_name().to_string_lossy().into_owned())
-        .collect();
-    none(unmapped(&folders, &read("docs/ARCHITECTURE.md")));
+    for top in ["src", "crates"] {
+        let entries = fs::read_dir(root().join(top)).expect(top).filter_map(Result::ok);
+        let folders = entries.filter(|e| e.path().is_dir()).map(|e| e.file_name().to_string_lossy().into_owned());
+        none(unmapped(top, &folders.collect(), &read("docs/ARCHITECTURE.md")));
+    }
     let two = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-    assert_eq!(unmapped(&two, "only `a/` is here"), ["src/b is not on the map"]);
+    assert_eq!(unmapped("src", &two, "only `src/a/` is here"), ["src/b is not on the map"]);
 }
 
 /// The fleet of five with the playbooks, templates and all checks of the top level, in a directory of its own.

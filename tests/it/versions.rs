@@ -7,9 +7,9 @@
 
 use crate::formats::types;
 use crate::local::{Daemon, LONG, PROGRAM, bare, done, net, three_managers_of, until};
-use remoor::disk::DATA_FORMAT;
-use remoor::rpc::client::Client;
-use remoor::rpc::view::{HistoryView, OrderView, RaftStateView};
+use remoor_cluster::rpc::client::Client;
+use remoor_cluster::rpc::view::{HistoryView, OrderView, RaftStateView};
+use remoor_host::disk::DATA_FORMAT;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;

@@ -181,7 +181,7 @@ pub struct ExecArgs {
     #[arg(value_name = "-", value_parser = ["-"])]
     pub stdio: String,
     /// Directory of the executor for its fence, backups and logs
-    #[arg(long, hide = true, value_name = "DIR", default_value = crate::exec::STATE_DIR)]
+    #[arg(long, hide = true, value_name = "DIR", default_value = remoor_exec::STATE_DIR)]
     pub state_dir: PathBuf,
 }
 

@@ -6,7 +6,7 @@ use crate::cli::drivers::{self, AddError, AddOptions, Added, ToAdd};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::model::counted;
+use remoor_model::counted;
 
 const SSH_PORT: u16 = 22;
 

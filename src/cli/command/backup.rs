@@ -7,7 +7,7 @@ use crate::cli::duration;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
+use remoor_cluster::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
 use serde_json::json;
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use crate::cli::table::{Table, fields};
-use crate::model::{FileEntry, FileKind, counted};
+use remoor_model::{FileEntry, FileKind, counted};
 
 /// Maximum number of unreadable paths that are listed on standard error.
 const TOLD_MAX: usize = 20;

@@ -11,9 +11,9 @@ use crate::cli::format::Format;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
-use crate::model::{CheckResult, CheckState, Difference, Severity, counted};
-use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, NodeView, OrderRequest};
 use futures_util::stream::{self, StreamExt};
+use remoor_cluster::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, NodeView, OrderRequest};
+use remoor_model::{CheckResult, CheckState, Difference, Severity, counted};
 use serde_json::{Value, json};
 
 /// Maximum number of nodes that one command examines at the same time.

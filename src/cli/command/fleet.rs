@@ -6,9 +6,9 @@ use crate::cli::drivers;
 use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::model::{Fault, counted};
-use crate::rpc::view::AppliedView;
 use anyhow::Context;
+use remoor_cluster::rpc::view::AppliedView;
+use remoor_model::{Fault, counted};
 use serde_json::{Value, json};
 
 pub fn lint(out: &Out, args: &LintArgs) -> anyhow::Result<Exit> {

@@ -7,7 +7,7 @@ use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::Story;
 use crate::cli::table::Table;
-use crate::rpc::view::HistoryView;
+use remoor_cluster::rpc::view::HistoryView;
 
 pub async fn run(api: &Api, out: &Out, args: &HistoryArgs) -> anyhow::Result<Exit> {
     let node = args.node.as_ref().map(|n| format!("&node={}", api::segment(n))).unwrap_or_default();

@@ -12,8 +12,8 @@ use crate::cli::out::Out;
 use crate::cli::reasons::{self, ReasonLine};
 use crate::cli::story;
 use crate::cli::table::{self, Table};
-use crate::model::{Attempt, Job, JobKind, JobState, Outcome};
-use crate::rpc::view::{CancelRequest, JobsView, OrderView, QueuedView};
+use remoor_cluster::rpc::view::{CancelRequest, JobsView, OrderView, QueuedView};
+use remoor_model::{Attempt, Job, JobKind, JobState, Outcome};
 
 pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
     match verb {

@@ -9,7 +9,7 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
-use crate::rpc::view::{
+use remoor_cluster::rpc::view::{
     AcceptRequest, AcceptedView, KeysView, OperatorMade, OperatorRequest, PendingView, RotateKeyRequest, RotateRequest,
     RotatedView, RotationView, TokensView,
 };

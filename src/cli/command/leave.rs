@@ -7,8 +7,8 @@ use crate::cli::args::LeaveArgs;
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::rpc::client::ApiError;
-use crate::rpc::view::{AgentView, LeaveReply, Nothing, StatusView};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::view::{AgentView, LeaveReply, Nothing, StatusView};
 use serde_json::json;
 
 pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit> {

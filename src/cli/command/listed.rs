@@ -10,8 +10,8 @@ use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
-use crate::model::{CheckFile, OnFail, counted};
-use crate::rpc::view::ChecksView;
+use remoor_cluster::rpc::view::ChecksView;
+use remoor_model::{CheckFile, OnFail, counted};
 use serde_json::json;
 
 /// The checks of the generation that the managers examine the node with.

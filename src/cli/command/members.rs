@@ -5,8 +5,8 @@ use crate::cli::duration;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
-use crate::model::{majority, spare, spread, spread_text};
-use crate::rpc::view::{RaftMemberView, RaftView};
+use remoor_cluster::rpc::view::{RaftMemberView, RaftView};
+use remoor_model::{majority, spare, spread, spread_text};
 use serde_json::json;
 
 /// Numbers of managers in the table of survived failures.

@@ -11,8 +11,8 @@ use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
-use crate::model::{Availability, counted};
-use crate::rpc::view::{AsOf, NodeView, ReportView, StatusView, VarsView};
+use remoor_cluster::rpc::view::{AsOf, NodeView, ReportView, StatusView, VarsView};
+use remoor_model::{Availability, counted};
 
 pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
     let view: StatusView = match api.get("/v1/status").await {

@@ -9,9 +9,9 @@ use crate::cli::format::Format;
 use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::{duration, table, table::Table};
-use crate::model::{CheckState, counted};
-use crate::rpc::client::ApiError;
-use crate::rpc::view::{AgentView, PeerView, ReportView};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::view::{AgentView, PeerView, ReportView};
+use remoor_model::{CheckState, counted};
 
 /// Maximum number of checks that are listed, except with `-o wide` and in the JSON.
 const CHECKS_SHOWN: usize = 20;

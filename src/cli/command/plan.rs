@@ -5,8 +5,8 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::sanitize;
-use crate::model::counted;
-use crate::rpc::view::{NodeView, OrderRequest, PlanView};
+use remoor_cluster::rpc::view::{NodeView, OrderRequest, PlanView};
+use remoor_model::counted;
 use serde_json::json;
 
 /// Exit code 3: a node could not be examined. 1: a re-setup would be ordered. 0: nothing would be done.
@@ -71,7 +71,7 @@ pub fn tell(plan: &PlanView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::view::{AsOf, TaskView};
+    use remoor_cluster::rpc::view::{AsOf, TaskView};
 
     fn plan(verdict: &str, would_change: bool) -> PlanView {
         let task = |phase: &str, line| TaskView {

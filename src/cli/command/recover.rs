@@ -6,7 +6,7 @@ use crate::cli::drivers::{self, LookedAt, Objection, Recovery, Said};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::model::counted;
+use remoor_model::counted;
 use serde_json::{Value, json};
 
 pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {

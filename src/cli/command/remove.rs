@@ -11,9 +11,11 @@ use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::state;
 use crate::cli::table::Table;
-use crate::model::counted;
-use crate::rpc::client::ApiError;
-use crate::rpc::view::{AgentView, NodeView, OrderRequest, OrdersRequest, OrdersView, RemovedView, StatusView};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::view::{
+    AgentView, NodeView, OrderRequest, OrdersRequest, OrdersView, RemovedView, StatusView,
+};
+use remoor_model::counted;
 use std::time::Duration;
 
 pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {

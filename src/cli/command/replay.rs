@@ -3,7 +3,7 @@
 use crate::cli::exit::Exit;
 use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
-use crate::rpc::view::{ReplayVerdict, ReplayView};
+use remoor_cluster::rpc::view::{ReplayVerdict, ReplayView};
 
 pub fn show(out: &Out, view: &ReplayView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {

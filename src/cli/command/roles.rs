@@ -8,8 +8,10 @@ use crate::cli::args::{RoleArgs, Which};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::state;
-use crate::rpc::client::ApiError;
-use crate::rpc::view::{AgentView, NodeView, OrderRequest, OrderedView, OrdersRequest, OrdersView, StatusView};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::view::{
+    AgentView, NodeView, OrderRequest, OrderedView, OrdersRequest, OrdersView, StatusView,
+};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::state;
 use crate::cli::table::Table;
-use crate::rpc::view::{NodeView, StatusView};
+use remoor_cluster::rpc::view::{NodeView, StatusView};
 
 /// Clears the terminal and moves to its first line.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";

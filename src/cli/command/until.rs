@@ -5,8 +5,8 @@ use crate::cli::duration;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::out::Out;
-use crate::rpc::client::ApiError;
-use crate::rpc::view::StatusView;
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::view::StatusView;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(500);

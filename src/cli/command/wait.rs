@@ -7,7 +7,7 @@ use crate::cli::exit::Exit;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::out::Out;
 use crate::cli::state;
-use crate::rpc::view::{NodeView, StatusView};
+use remoor_cluster::rpc::view::{NodeView, StatusView};
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(500);

@@ -7,8 +7,8 @@ use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
-use crate::model::counted;
-use crate::rpc::view::StreamItem;
+use remoor_cluster::rpc::view::StreamItem;
+use remoor_model::counted;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

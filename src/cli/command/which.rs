@@ -4,7 +4,7 @@
 use crate::cli::api::{self, Api};
 use crate::cli::args::Which;
 use crate::cli::error;
-use crate::rpc::view::{NodeView, StatusView};
+use remoor_cluster::rpc::view::{NodeView, StatusView};
 
 /// The chosen nodes, each once, in the given order. Fails before anything was ordered.
 pub async fn choose(api: &Api, which: &Which) -> anyhow::Result<Vec<NodeView>> {

@@ -10,8 +10,8 @@ use crate::cli::reasons::{self, ReasonLine};
 use crate::cli::sanitize;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
-use crate::model::{Absence, Finding, Happening, HistoryItem, Job, NodeName, Outcome, Reason, Want};
-use crate::rpc::view::{ReplayView, WhyView};
+use remoor_cluster::rpc::view::{ReplayView, WhyView};
+use remoor_model::{Absence, Finding, Happening, HistoryItem, Job, NodeName, Outcome, Reason, Want};
 use std::collections::BTreeMap;
 
 /// Number of journal events that are shown.

@@ -7,9 +7,9 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
-use crate::model::*;
-use crate::rpc::view::*;
 use expect_test::{Expect, expect};
+use remoor_cluster::rpc::view::*;
+use remoor_model::*;
 
 /// Answer, messages and exit code of a command.
 fn printed(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {

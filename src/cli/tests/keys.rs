@@ -8,10 +8,10 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
-use crate::rpc::view::*;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use expect_test::expect;
+use remoor_cluster::rpc::view::*;
 use serde_json::{Value, json};
 
 const PUBLIC: &str = "remoor-1-0123456789abcdef0123456789abcdef";

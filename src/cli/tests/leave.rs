@@ -9,10 +9,10 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
-use crate::rpc::view::*;
-use crate::rpc::wire::{Code, Failure};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use remoor_cluster::rpc::view::*;
+use remoor_cluster::rpc::wire::{Code, Failure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -9,14 +9,14 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
-use crate::model::{CheckResult, CheckState, OnFail, Severity};
-use crate::rpc::server::Limits;
-use crate::rpc::unix::{Socket, serve_unix};
-use crate::rpc::view::*;
-use crate::rpc::wire::{self, Code, Failure};
 use axum::routing::get;
 use axum::{Json, Router};
 use expect_test::{Expect, expect};
+use remoor_cluster::rpc::server::Limits;
+use remoor_cluster::rpc::unix::{Socket, serve_unix};
+use remoor_cluster::rpc::view::*;
+use remoor_cluster::rpc::wire::{self, Code, Failure};
+use remoor_model::{CheckResult, CheckState, OnFail, Severity};
 
 fn peer(id: u64, name: &str, presence: &str) -> PeerView {
     PeerView {

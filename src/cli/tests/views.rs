@@ -1,8 +1,8 @@
 //! Example views for tests: three managers and two workers, some of them with problems.
 
 use crate::cli::moment;
-use crate::model::*;
-use crate::rpc::view::*;
+use remoor_cluster::rpc::view::*;
+use remoor_model::*;
 use std::collections::BTreeMap;
 
 pub const AT: &str = "2026-03-05T12:05:00.000Z";

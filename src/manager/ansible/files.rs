@@ -11,9 +11,9 @@
 //! Secrets are in these files only, never in an argument or in the environment.
 
 use super::{Known, Play, PlayError};
-use crate::config::Fleet;
-use crate::model::FileSet;
-use crate::playbook::process::Job;
+use remoor_config::Fleet;
+use remoor_model::FileSet;
+use remoor_playbook::process::Job;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -5,7 +5,7 @@
 //! Processes on the node are not handled here; the next attempt's fence ends those.
 
 use super::files::WORD;
-use crate::files::environment;
+use remoor_host::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 

@@ -4,12 +4,12 @@
 use super::super::backup::{BackupError, Keeper, Plan};
 use super::super::{Shared, failed};
 use super::operator;
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
-use crate::rpc::wire::{Code, Failure, Strict, rfc3339};
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
+use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
 use std::path::PathBuf;
 use std::sync::Arc;
 

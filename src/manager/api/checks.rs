@@ -3,10 +3,10 @@
 
 use super::super::{Shared, examine};
 use super::{as_of, named, operator};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::ChecksView;
-use crate::rpc::wire::{Code, Failure};
 use axum::extract::{Path, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::ChecksView;
+use remoor_cluster::rpc::wire::{Code, Failure};
 use std::sync::Arc;
 
 pub(super) async fn checks(

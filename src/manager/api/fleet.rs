@@ -3,14 +3,14 @@
 use super::super::{Shared, blobs};
 use super::read::node_view;
 use super::{operator, propose};
-use crate::config::Fleet;
 use crate::fleet;
-use crate::model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, counted};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::AppliedView;
-use crate::rpc::wire::{Code, Failure, Raw};
 use axum::Json;
 use axum::extract::{Query, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::AppliedView;
+use remoor_cluster::rpc::wire::{Code, Failure, Raw};
+use remoor_config::Fleet;
+use remoor_model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, counted};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,13 +73,13 @@ pub async fn apply(
     }))
 }
 
-type Checked = (Fleet, crate::model::FleetSummary, Vec<u8>);
+type Checked = (Fleet, remoor_model::FleetSummary, Vec<u8>);
 
 fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
     let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
         Failure::new(Code::BadRequest, format!("the body is not a set of files: {e}")).next("remoor apply DIR")
     })?;
-    let invalid = |faults: Vec<crate::model::Fault>| {
+    let invalid = |faults: Vec<remoor_model::Fault>| {
         let grave = faults.iter().filter(|f| !f.warning).count();
         let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
         Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
@@ -147,7 +147,7 @@ fn out_of_service(mut list: Value, out: &BTreeSet<&str>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::*;
+    use remoor_model::*;
 
     #[test]
     fn who_is_in_service_is_not_dropped_by_an_inventory_without_it() {

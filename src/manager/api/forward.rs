@@ -2,15 +2,15 @@
 
 use super::super::{Shared, wall};
 use super::operators;
-use crate::rpc::caller::{Behalf, Caller};
-use crate::rpc::client::ApiError;
-use crate::rpc::view::BackupView;
-use crate::rpc::wire::{self, Code, Failure};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use remoor_cluster::rpc::caller::{Behalf, Caller};
+use remoor_cluster::rpc::client::ApiError;
+use remoor_cluster::rpc::view::BackupView;
+use remoor_cluster::rpc::wire::{self, Code, Failure};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,13 +3,13 @@
 
 use super::super::Shared;
 use super::{manager, member, operator};
-use crate::rpc::caller::Caller;
-use crate::rpc::join::JOIN_PATH;
-use crate::rpc::position::POSITION_PATH;
-use crate::rpc::wire::{Code, Failure};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::join::JOIN_PATH;
+use remoor_cluster::rpc::position::POSITION_PATH;
+use remoor_cluster::rpc::wire::{Code, Failure};
 use std::sync::Arc;
 
 /// The callers that a path is for.

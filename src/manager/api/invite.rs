@@ -2,12 +2,12 @@
 
 use super::super::{Shared, wall};
 use super::{operator, propose};
-use crate::model::{ClusterRole, Command, Inventory, NodeName};
-use crate::rpc::caller::Caller;
-use crate::rpc::token::{Secret, Token};
-use crate::rpc::view::{InviteRequest, InviteView};
-use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::token::{Secret, Token};
+use remoor_cluster::rpc::view::{InviteRequest, InviteView};
+use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_model::{ClusterRole, Command, Inventory, NodeName};
 use std::sync::Arc;
 
 /// Validity of an invitation in milliseconds: enough for an upload over a slow connection.
@@ -22,8 +22,8 @@ pub async fn invite(
 ) -> Result<axum::Json<InviteView>, Failure> {
     let by = operator(&shared, &caller)?;
     let name = NodeName(request.name);
-    crate::rpc::join::check_name(&name).map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
-    let internal = |e: crate::rpc::identity::IdentityError| Failure::new(Code::Internal, e.to_string());
+    remoor_cluster::rpc::join::check_name(&name).map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
+    let internal = |e: remoor_cluster::rpc::identity::IdentityError| Failure::new(Code::Internal, e.to_string());
     let secret = Secret::generate().map_err(internal)?;
     let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };

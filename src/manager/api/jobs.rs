@@ -5,11 +5,11 @@ use super::super::blobs::RunLog;
 use super::super::{Shared, reach};
 use super::read::names;
 use super::{as_of, manager, named, operator};
-use crate::model::{Attempt, AttemptId, Inventory, Job, JobState, NodeId};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{JobsView, QueuedView, StreamItem};
-use crate::rpc::wire::{Answer, Code, Failure};
 use axum::extract::{Path, Query, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{JobsView, QueuedView, StreamItem};
+use remoor_cluster::rpc::wire::{Answer, Code, Failure};
+use remoor_model::{Attempt, AttemptId, Inventory, Job, JobState, NodeId};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Inventory, JobId};
+    use remoor_model::{Inventory, JobId};
 
     fn job(id: u64, node: u64, state: &str) -> Job {
         serde_json::from_value(serde_json::json!({

@@ -4,14 +4,14 @@
 use super::super::gossip_key::{self, Confirmed};
 use super::super::{Shared, authority, wall};
 use super::{By, JoinDesk, as_of, member, operator, operators, pending, propose};
-use crate::model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
-use crate::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
-use crate::rpc::caller::Caller;
-use crate::rpc::identity;
-use crate::rpc::token;
-use crate::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, RotationView};
-use crate::rpc::wire::{self, Code, Failure, Json, Strict};
 use axum::extract::State;
+use remoor_cluster::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::identity;
+use remoor_cluster::rpc::token;
+use remoor_cluster::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, RotationView};
+use remoor_cluster::rpc::wire::{self, Code, Failure, Json, Strict};
+use remoor_model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -214,7 +214,7 @@ fn ending(ends: Wall, now: Wall) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClusterRole, Entry, NodeSpec};
+    use remoor_model::{ClusterRole, Entry, NodeSpec};
     use std::time::Duration;
 
     #[test]

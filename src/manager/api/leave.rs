@@ -2,11 +2,11 @@
 
 use super::super::{Shared, wall};
 use super::{By, member, named, propose};
-use crate::model::{Command, Inventory, Left, Node, NodeId};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{LeaveReply, LeftView, Nothing};
-use crate::rpc::wire::{Code, Failure, Strict, rfc3339};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{LeaveReply, LeftView, Nothing};
+use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
+use remoor_model::{Command, Inventory, Left, Node, NodeId};
 use serde_json::json;
 use std::sync::Arc;
 

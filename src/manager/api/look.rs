@@ -3,15 +3,15 @@
 use super::super::examine::Sent;
 use super::super::{Shared, blobs, errand, examine, wall};
 use super::{as_of, named, operator, propose};
-use crate::engine::{self, Evidence, ExamOutcome};
-use crate::exec::wire::{Order, Reply};
-use crate::model::{
+use axum::extract::{Path, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
+use remoor_cluster::rpc::wire::{Code, Failure, Strict};
+use remoor_engine::{self as engine, Evidence, ExamOutcome};
+use remoor_exec::wire::{Order, Reply};
+use remoor_model::{
     Baseline, Change, Command, Difference, Node, Occasion, Sha256, Wall, Witness, differences, only_owner,
 };
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
-use crate::rpc::wire::{Code, Failure, Strict};
-use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -295,9 +295,9 @@ pub async fn adopt(
 /// found.
 fn only(
     paths: &[String],
-    before: Option<&crate::model::NodeDigest>,
-    found: crate::model::NodeDigest,
-) -> Result<crate::model::NodeDigest, String> {
+    before: Option<&remoor_model::NodeDigest>,
+    found: remoor_model::NodeDigest,
+) -> Result<remoor_model::NodeDigest, String> {
     let mut digest = before.cloned().unwrap_or_default();
     for path in paths {
         let mut hit = false;
@@ -308,21 +308,21 @@ fn only(
                 into.entries.retain(|e| e.path != *path);
                 into.entries.push(entry.clone());
                 into.entries.sort();
-                into.root = crate::model::ServiceDigest::root_of(&into.entries);
+                into.root = remoor_model::ServiceDigest::root_of(&into.entries);
             }
         }
         if !hit {
             return Err(path.clone());
         }
     }
-    digest.root = crate::model::NodeDigest::root_of(&digest.services);
+    digest.root = remoor_model::NodeDigest::root_of(&digest.services);
     Ok(digest)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest};
+    use remoor_model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest};
 
     fn digest(entries: [(&str, u32, bool); 4]) -> NodeDigest {
         let entry = |(path, mode, secret): (&str, u32, bool)| FileEntry {

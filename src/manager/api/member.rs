@@ -3,19 +3,19 @@
 use super::super::members::HEARD_MS;
 use super::super::{CaPair, Shared, Standing, examine, gossip_key, wall};
 use super::{By, by_its_key, manager, member, not_removed, pending, propose, tokens};
-use crate::model::{Applied, ClusterRole, Command, Inventory, Node, NodeSpec, RaftId, Sha256};
-use crate::raft::{CLAIM, RaftError, RaftStatus};
-use crate::rpc::agent::{ManifestReply, PeersReply};
-use crate::rpc::ca::{self, Validity};
-use crate::rpc::caller::{Caller, PeerAddr};
-use crate::rpc::dial_back;
-use crate::rpc::identity::{GossipKey, IdentityError};
-use crate::rpc::join::{JoinReply, JoinRequest, Peer};
-use crate::rpc::limit::RateLimit;
-use crate::rpc::renew::RenewReply;
-use crate::rpc::token::Secret;
-use crate::rpc::wire::{self, Code, Failure, Json, Raw, rfc3339};
 use axum::extract::{Path, State};
+use remoor_cluster::raft::{CLAIM, RaftError, RaftStatus};
+use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
+use remoor_cluster::rpc::ca::{self, Validity};
+use remoor_cluster::rpc::caller::{Caller, PeerAddr};
+use remoor_cluster::rpc::dial_back;
+use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
+use remoor_cluster::rpc::join::{JoinReply, JoinRequest, Peer};
+use remoor_cluster::rpc::limit::RateLimit;
+use remoor_cluster::rpc::renew::RenewReply;
+use remoor_cluster::rpc::token::Secret;
+use remoor_cluster::rpc::wire::{self, Code, Failure, Json, Raw, rfc3339};
+use remoor_model::{Applied, ClusterRole, Command, Inventory, Node, NodeSpec, RaftId, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -138,7 +138,7 @@ pub async fn put_blob(
 
 /// Reads or writes the disk outside the threads on which Raft's heartbeats run.
 async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, crate::disk::DiskError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, remoor_host::disk::DiskError> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
@@ -525,9 +525,9 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Absence, AbsenceNo, Entry, Gone, Marks, Wall};
-    use crate::rpc::identity::NodeKey;
-    use crate::rpc::join::tests::request;
+    use remoor_cluster::rpc::identity::NodeKey;
+    use remoor_cluster::rpc::join::testing::request;
+    use remoor_model::{Absence, AbsenceNo, Entry, Gone, Marks, Wall};
 
     /// SCENARIOS E13.
     #[test]

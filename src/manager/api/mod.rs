@@ -32,15 +32,15 @@ mod undo;
 mod vars;
 
 use super::{Shared, wall};
-use crate::model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
-use crate::raft::ProposeError;
-use crate::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
-use crate::rpc::caller::Caller;
-use crate::rpc::renew::RENEW_PATH;
-use crate::rpc::view::AsOf;
-use crate::rpc::wire::{self, Code, Failure};
 use axum::Router;
 use axum::routing::{get, post};
+use remoor_cluster::raft::ProposeError;
+use remoor_cluster::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::renew::RENEW_PATH;
+use remoor_cluster::rpc::view::AsOf;
+use remoor_cluster::rpc::wire::{self, Code, Failure};
+use remoor_model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
 use std::sync::Arc;
 
 pub use backup::routes as backups;
@@ -90,16 +90,16 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
         .route("/manager/v1/examine/{node}", get(road::examine))
         .route("/manager/v1/log/{attempt}", get(jobs::own_log))
-        .route(crate::rpc::position::POSITION_PATH, get(position::position))
+        .route(remoor_cluster::rpc::position::POSITION_PATH, get(position::position))
         .route(super::authority::CA_KEYS_PATH, get(member::ca).post(member::keep_ca))
         .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
-        .route(crate::rpc::leave::LEAVE_PATH, post(leave::leave))
+        .route(remoor_cluster::rpc::leave::LEAVE_PATH, post(leave::leave))
         .route(CA_PATH, post(keys::trusted))
         .with_state(shared.clone());
     let join = Router::new()
-        .route(crate::rpc::join::JOIN_PATH, post(member::join))
+        .route(remoor_cluster::rpc::join::JOIN_PATH, post(member::join))
         .route(RENEW_PATH, post(renew::renew))
         .route(GOSSIP_KEYS_PATH, post(keys::held))
         .with_state(desk);

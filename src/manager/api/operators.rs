@@ -3,12 +3,12 @@
 
 use super::super::{Shared, authority, wall};
 use super::{operator, propose};
-use crate::model::{Command, Inventory, OperatorKey, Wall, ca_id};
-use crate::rpc::caller::Caller;
-use crate::rpc::identity::{self, IdentityError};
-use crate::rpc::view::{AcceptedView, OperatorMade, OperatorRequest, OperatorView};
-use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::identity::{self, IdentityError};
+use remoor_cluster::rpc::view::{AcceptedView, OperatorMade, OperatorRequest, OperatorView};
+use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_model::{Command, Inventory, OperatorKey, Wall, ca_id};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub fn refused(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Entry, Sha256};
+    use remoor_model::{Entry, Sha256};
 
     #[test]
     fn what_credentials_are_worth_is_told_and_revoked_ones_open_nothing() {

@@ -4,16 +4,18 @@
 use super::super::{Shared, examine, wall};
 use super::look::{is_no_route, look};
 use super::{leave, operator, propose, remove, roles};
-use crate::engine::{self, Evidence};
-use crate::model::{
+use axum::extract::{Path, State};
+use futures_util::{StreamExt, TryStreamExt};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{
+    CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView,
+};
+use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
+use remoor_engine::{self as engine, Evidence};
+use remoor_model::{
     Availability, BATCH_MAX, ClusterRole, Command, Ground, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
     Occasion, Reason, ServiceName, Verdict, Wait, Want,
 };
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
-use crate::rpc::wire::{Code, Failure, Strict, rfc3339};
-use axum::extract::{Path, State};
-use futures_util::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +100,7 @@ pub async fn orders(
 }
 
 /// Marks an update of several nodes of one group as a rollout: one node goes first, and the others
-/// follow once it has succeeded. [`crate::model::may_open`] chooses the first one.
+/// follow once it has succeeded. [`remoor_model::may_open`] chooses the first one.
 fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
     let group = |id: NodeId| inventory.node(id).and_then(|n| inventory.group(n)).map(|(name, _)| name);
     let mut sizes = BTreeMap::<&GroupName, usize>::new();
@@ -490,7 +492,7 @@ impl Desk<'_> {
         let target = target.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
         let offered = self.shared.remote.host_keys(&target, SCAN_TIMEOUT).await;
         let offered = offered.map_err(|e| Failure::new(Code::Timeout, format!("{name} offers no host key: {e}")))?;
-        let prints: Vec<String> = offered.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect();
+        let prints: Vec<String> = offered.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect();
         if !prints.contains(&self.request.fingerprint) {
             let text = format!("{name} offers {}, not {}", prints.join(", "), self.request.fingerprint);
             return Err(Failure::new(Code::Refused, text).next("compare it with ssh-keygen -lf on the host's console"));
@@ -503,7 +505,7 @@ impl Desk<'_> {
 
 /// The offered keys that somebody has compared: that of this fingerprint, and recorded ones.
 fn compared(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec<String> {
-    let print = |line: &str| crate::ssh::fingerprint(line);
+    let print = |line: &str| remoor_exec::ssh::fingerprint(line);
     let known: BTreeSet<String> = recorded.iter().filter_map(|k| print(k)).chain([fingerprint.to_owned()]).collect();
     offered.into_iter().filter(|k| print(k).is_some_and(|p| known.contains(&p))).collect()
 }

@@ -5,13 +5,13 @@ use super::super::{Shared, wall};
 use super::member::spec_of;
 use super::read::few;
 use super::{By, operator, propose};
-use crate::model::{Answer, ClusterRole, Command, Denied, Inventory, NodeName, NodeSpec, Pending, Wall};
-use crate::rpc::caller::Caller;
-use crate::rpc::identity::fingerprint;
-use crate::rpc::join::{JoinRequest, SKEW_MAX_MS};
-use crate::rpc::view::{AcceptRequest, AcceptedView, PendingView};
-use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::identity::fingerprint;
+use remoor_cluster::rpc::join::{JoinRequest, SKEW_MAX_MS};
+use remoor_cluster::rpc::view::{AcceptRequest, AcceptedView, PendingView};
+use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_model::{Answer, ClusterRole, Command, Denied, Inventory, NodeName, NodeSpec, Pending, Wall};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -243,7 +243,7 @@ fn is_node(inventory: &Inventory, pending: &Pending) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Entry;
+    use remoor_model::Entry;
 
     #[test]
     fn who_asks_to_manage_is_let_in_as_a_manager_by_that_word_only() {

@@ -7,14 +7,14 @@ use super::super::{Shared, blobs};
 use super::look::look;
 use super::order::Desk;
 use super::{as_of, named, operator};
-use crate::config::Provisioner;
 use crate::fleet::{self, Known, Scope};
-use crate::model::{Generation, Ground, JobState, Node, Occasion, Phase, ServiceName, Vars, Verdict};
-use crate::playbook::Step;
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{OrderRequest, PlanView, TaskView};
-use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{OrderRequest, PlanView, TaskView};
+use remoor_cluster::rpc::wire::{Code, Failure, Strict};
+use remoor_config::Provisioner;
+use remoor_model::{Generation, Ground, JobState, Node, Occasion, Phase, ServiceName, Vars, Verdict};
+use remoor_playbook::Step;
 use std::sync::Arc;
 
 /// Maximum number of tasks shown for each phase.
@@ -39,7 +39,7 @@ pub async fn plan(
         Err(failure) => return Err(failure),
     }
     if let Some(absence) = node.absence.as_ref().filter(|_| node.away() && !node.agent_down()) {
-        let since = crate::rpc::wire::rfc3339(absence.last_seen);
+        let since = remoor_cluster::rpc::wire::rfc3339(absence.last_seen);
         let text = format!("{name} is away since {since} and can't be examined");
         return Err(Failure::new(Code::Unavailable, text).next(format!("remoor wait {name} --for=alive")));
     }
@@ -109,7 +109,7 @@ async fn tasks(
         }
         let context = fleet::context(&fleet, &host, &known).map_err(|f| f.to_string())?;
         let scope = Scope { services, extra: known.vars.into_iter().collect() };
-        let faults = |f: Vec<crate::model::Fault>| f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let faults = |f: Vec<remoor_model::Fault>| f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(faults)?;
         let mut all = Vec::new();
         plan.plays.iter().flat_map(|p| p.sections.iter().flatten()).for_each(|step| collect(step, phase, &mut all));

@@ -4,10 +4,10 @@
 
 use super::super::Shared;
 use super::{as_of, member};
-use crate::rpc::caller::Caller;
-use crate::rpc::position::PositionReply;
-use crate::rpc::wire::Failure;
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::position::PositionReply;
+use remoor_cluster::rpc::wire::Failure;
 use std::sync::Arc;
 
 /// A leader that was not heard for this long counts as gone: twice the longest election, in

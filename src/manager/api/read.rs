@@ -4,13 +4,15 @@ use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, keys, named, operator, operators, roles};
-use crate::engine::Presence;
-use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
-use crate::rpc::wire::{self, Answer, Code, Failure};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{
+    ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times,
+};
+use remoor_cluster::rpc::wire::{self, Answer, Code, Failure};
+use remoor_engine::Presence;
+use remoor_model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,7 +172,7 @@ pub async fn job_log(
             }
         }
         let open = |s: &Shared| {
-            s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == crate::model::JobState::Open)
+            s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == remoor_model::JobState::Open)
         };
         if query.follow {
             tokio::select! {
@@ -184,11 +186,11 @@ pub async fn job_log(
     Ok(wire::ndjson(rx))
 }
 
-fn outcome(job: &crate::model::Job) -> String {
+fn outcome(job: &remoor_model::Job) -> String {
     format!("{:?}", job.state).to_lowercase()
 }
 
-fn about_job(item: &StreamItem, job: &crate::model::Job, id: u64) -> bool {
+fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
     match item {
         StreamItem::Task { job, .. } => *job == id,
         StreamItem::History { item, .. } => item.node == Some(job.node),
@@ -413,7 +415,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         api: node.spec.api.clone(),
         gossip: node.spec.gossip.clone(),
         ssh: shared.ansible_host(node.name()).or_else(|| node.ip().map(|ip| ip.to_string())),
-        ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect(),
+        ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect(),
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
         outdated: inventory.outdated(node),

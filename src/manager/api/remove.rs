@@ -5,11 +5,11 @@
 use super::super::{Shared, members};
 use super::order::{Decided, Desk, said};
 use super::{as_of, operator, roles};
-use crate::model::{Command, Inventory, Node, NodeId, Removed};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{RemovedNode, RemovedView};
-use crate::rpc::wire::{Answer, Code, Failure, rfc3339};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{RemovedNode, RemovedView};
+use remoor_cluster::rpc::wire::{Answer, Code, Failure, rfc3339};
+use remoor_model::{Command, Inventory, Node, NodeId, Removed};
 use std::sync::Arc;
 
 /// Decides on an order to remove. A node that gossips is up, whatever the log says of it by now.
@@ -96,7 +96,7 @@ fn list(inventory: &Inventory) -> Vec<RemovedNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AbsenceNo, Entry, Gone, Marks, Wall, sample};
+    use remoor_model::{AbsenceNo, Entry, Gone, Marks, Wall, sample};
 
     #[test]
     fn who_was_not_seen_is_neither_called_up_nor_taken_for_away() {

@@ -3,11 +3,11 @@
 
 use super::super::{Shared, wall};
 use super::{By, JoinDesk, member, propose};
-use crate::model::{Command, Node};
-use crate::rpc::caller::Caller;
-use crate::rpc::renew::{RenewReply, RenewRequest};
-use crate::rpc::wire::{Code, Failure, Json};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::renew::{RenewReply, RenewRequest};
+use remoor_cluster::rpc::wire::{Code, Failure, Json};
+use remoor_model::{Command, Node};
 use std::sync::Arc;
 
 pub async fn renew(

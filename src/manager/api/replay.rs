@@ -4,12 +4,12 @@
 
 use super::super::{Shared, recorder::Step, words};
 use super::{as_of, named, operator};
-use crate::engine::{Action, Rule, explain};
-use crate::model::{Command, Finding, NodeId};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{ReplayStep, ReplayVerdict, ReplayView, RuleView};
-use crate::rpc::wire::{self, Answer, Failure};
 use axum::extract::{Path, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{ReplayStep, ReplayVerdict, ReplayView, RuleView};
+use remoor_cluster::rpc::wire::{self, Answer, Failure};
+use remoor_engine::{Action, Rule, explain};
+use remoor_model::{Command, Finding, NodeId};
 use std::sync::Arc;
 
 /// Maximum number of steps in one answer; the newest are shown.

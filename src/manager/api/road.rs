@@ -3,11 +3,11 @@
 
 use super::super::{Shared, errand, reach};
 use super::manager;
-use crate::engine::Line;
-use crate::model::NodeId;
-use crate::rpc::caller::Caller;
-use crate::rpc::wire::{Code, Failure, Json};
 use axum::extract::{Path, Query, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::wire::{Code, Failure, Json};
+use remoor_engine::Line;
+use remoor_model::NodeId;
 use serde::Deserialize;
 use std::sync::Arc;
 

@@ -5,15 +5,15 @@
 use super::super::{Shared, members, wall};
 use super::order::{Decided, Desk, said};
 use super::{as_of, operator};
-use crate::engine::{Membership, Observed, observed};
-use crate::model::{
+use axum::extract::State;
+use remoor_cluster::raft::RaftStatus;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{AsOf, NodeView, RaftMemberView, RaftView};
+use remoor_cluster::rpc::wire::{Answer, Code, Failure};
+use remoor_engine::{Membership, Observed, observed};
+use remoor_model::{
     ClusterRole, Command, Inventory, Node, NodeId, RaftId, Wall, counted, majority, tolerance_warning, zone_warning,
 };
-use crate::raft::RaftStatus;
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{AsOf, NodeView, RaftMemberView, RaftView};
-use crate::rpc::wire::{Answer, Code, Failure};
-use axum::extract::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -285,7 +285,7 @@ fn raft_view(as_of: AsOf, status: &RaftStatus, inventory: &Inventory) -> RaftVie
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Entry, sample};
+    use remoor_model::{Entry, sample};
 
     /// w1 to w3 are managers with the Raft ids of their grants, w4 is a worker; w1 leads, w3 is
     /// dead.

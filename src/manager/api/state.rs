@@ -3,11 +3,11 @@
 
 use super::super::Shared;
 use super::{as_of, operator};
-use crate::model::{Inventory, Sha256};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::RaftStateView;
-use crate::rpc::wire::{Answer, Code, Failure};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::RaftStateView;
+use remoor_cluster::rpc::wire::{Answer, Code, Failure};
+use remoor_model::{Inventory, Sha256};
 use std::sync::Arc;
 
 pub async fn state(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RaftStateView>, Failure> {
@@ -29,7 +29,7 @@ fn hash(inventory: &Inventory) -> Result<Sha256, rmp_serde::encode::Error> {
 #[cfg(test)]
 mod tests {
     use super::hash;
-    use crate::model::{Command, Entry, Wall, sample};
+    use remoor_model::{Command, Entry, Wall, sample};
 
     #[test]
     fn the_same_entries_give_the_same_hash_and_one_more_another() {

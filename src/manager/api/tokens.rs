@@ -3,13 +3,13 @@
 
 use super::super::{Shared, wall};
 use super::{as_of, operator, propose};
-use crate::model::{ClusterRole, Command, Inventory, Wall};
-use crate::rpc::caller::Caller;
-use crate::rpc::identity::IdentityError;
-use crate::rpc::token::{Secret, Token};
-use crate::rpc::view::{RotateRequest, RotatedView, TokenView, TokensView};
-use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::identity::IdentityError;
+use remoor_cluster::rpc::token::{Secret, Token};
+use remoor_cluster::rpc::view::{RotateRequest, RotatedView, TokenView, TokensView};
+use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
+use remoor_model::{ClusterRole, Command, Inventory, Wall};
 use std::sync::Arc;
 
 /// Maximum time in milliseconds that a replaced token may stay valid.
@@ -81,7 +81,7 @@ fn internal(error: IdentityError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Epoch, Sha256};
+    use remoor_model::{Epoch, Sha256};
 
     #[test]
     fn a_replaced_token_counts_until_then_and_is_told_apart_from_a_wrong_one() {
@@ -96,7 +96,7 @@ mod tests {
         };
         let rotated = Command::RotateToken { role: ClusterRole::Worker, secret: second.hash(), keep_ms: 100 };
         for (index, command) in [(1, init), (2, rotated)] {
-            let entry = crate::model::Entry { at: Wall(index * 10), by: "test".to_owned(), command };
+            let entry = remoor_model::Entry { at: Wall(index * 10), by: "test".to_owned(), command };
             assert_eq!(inventory.apply(index, &entry).refusal(), None);
         }
         let counts = |secret: &Secret, at| counts(&inventory, ClusterRole::Worker, secret, Wall(at));

@@ -4,12 +4,12 @@
 
 use super::super::{Shared, examine, wall};
 use super::{operator, propose};
-use crate::exec::wire::{Order, Reply};
-use crate::model::{AttemptId, Command, Entry, Inventory, Node, Occasion, Want};
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{Nothing, OrderView, OrderedView};
-use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{Nothing, OrderView, OrderedView};
+use remoor_cluster::rpc::wire::{Code, Failure, Strict};
+use remoor_exec::wire::{Order, Reply};
+use remoor_model::{AttemptId, Command, Entry, Inventory, Node, Occasion, Want};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 
 use super::super::{Shared, blobs, examine};
 use super::{as_of, named, operator};
-use crate::model::Vars;
-use crate::rpc::caller::Caller;
-use crate::rpc::view::{VarView, VarsView};
-use crate::rpc::wire::{Code, Failure};
 use axum::extract::{Path, State};
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::view::{VarView, VarsView};
+use remoor_cluster::rpc::wire::{Code, Failure};
+use remoor_model::Vars;
 use std::sync::Arc;
 
 /// An order for a thousand nodes is one entry of the log, so its variables are limited.

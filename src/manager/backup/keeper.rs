@@ -3,10 +3,10 @@
 
 use super::super::{Notices, Shared, blobs, sweep, wall};
 use super::{Backup, BackupError, FILES, FOLDERS, Head, Maker};
-use crate::disk::{DiskError, atomic_write, read_or_set_aside};
-use crate::model::{NodeName, Wall};
-use crate::rpc::view::BackupView;
-use crate::rpc::wire::rfc3339;
+use remoor_cluster::rpc::view::BackupView;
+use remoor_cluster::rpc::wire::rfc3339;
+use remoor_host::disk::{DiskError, atomic_write, read_or_set_aside};
+use remoor_model::{NodeName, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -198,7 +198,7 @@ impl Keeper {
 
     /// Makes one backup at `path` and reads it back. Returns its head, its SHA-256 and its size in
     /// bytes.
-    pub async fn take(&self, path: PathBuf) -> Result<(Head, crate::model::Sha256, u64), BackupError> {
+    pub async fn take(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
         let _one_at_a_time = self.busy.lock().await;
         let taken = self.made(path.clone()).await;
         let mut state = self.shared.backups.state();
@@ -217,7 +217,7 @@ impl Keeper {
         taken
     }
 
-    async fn made(&self, path: PathBuf) -> Result<(Head, crate::model::Sha256, u64), BackupError> {
+    async fn made(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
         // A snapshot that does not change any more: consistent, at one log index.
         let state = self.shared.inventory();
         let term = self.shared.raft.status().borrow().term;

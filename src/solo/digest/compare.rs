@@ -1,7 +1,7 @@
 //! Compares a digest with an earlier one.
 
 use super::Taken;
-use crate::model::{Change, FileEntry, FileKind, NodeDigest, SECRET, ServiceDigest, ServiceName, Sha256, differences};
+use remoor_model::{Change, FileEntry, FileKind, NodeDigest, SECRET, ServiceDigest, ServiceName, Sha256, differences};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The key for secret files: a file with 64 hex digits that only its owner may read.
 
 use super::DigestError;
-use crate::model::Sha256;
 use crate::solo::bounded::{bounded, regular};
+use remoor_model::Sha256;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{ErrorKind, Write};

@@ -144,7 +144,7 @@ fn what_can_not_be_read_at_either_time_is_unclear() {
     place.write("etc/big", "", 0o644);
     let big = |size| fs::File::options().write(true).open(place.path("etc/big")).unwrap().set_len(size).unwrap();
     let small = place.kept(&place.request());
-    big(crate::files::MAX_FILE + 1);
+    big(remoor_host::files::MAX_FILE + 1);
     let large = place.kept(&place.request());
     assert_eq!(large.unclear().len(), 1);
     for (before, why) in [

@@ -3,9 +3,9 @@
 
 use super::Request;
 use super::hosts::groups;
-use crate::config::Sources;
-use crate::model::Fault;
-use crate::playbook::{Hosts, LOCAL, PlayKeys};
+use remoor_config::Sources;
+use remoor_model::Fault;
+use remoor_playbook::{Hosts, LOCAL, PlayKeys};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;

@@ -2,7 +2,7 @@
 //! counts as missing and is reported where it is used. Files of a checkout itself, such as `.git`,
 //! are omitted.
 
-use crate::model::{Fault, FileSet};
+use remoor_model::{Fault, FileSet};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;

@@ -2,8 +2,8 @@
 
 use super::Request;
 use super::files::Files;
-use crate::config::{AnsibleInventory, Sources};
-use crate::playbook::{HostContext, Shared};
+use remoor_config::{AnsibleInventory, Sources};
+use remoor_playbook::{HostContext, Shared};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 
 use super::prepare::NOBODY;
 use super::{Login, Request, files, prepare};
-use crate::model::Fault;
-use crate::playbook::{self, LOCAL};
+use remoor_model::Fault;
+use remoor_playbook::{self as playbook, LOCAL};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::fs;

@@ -3,11 +3,11 @@
 //! used, which is reported as a warning.
 
 use super::{Connection, Login};
-use crate::config::{AnsibleInventory, Fleet, FleetConfig};
-use crate::exec::STATE_DIR;
-use crate::model::{Fault, FileSet, NodeName};
-use crate::playbook::LOCAL;
-use crate::ssh::Target;
+use remoor_config::{AnsibleInventory, Fleet, FleetConfig};
+use remoor_exec::STATE_DIR;
+use remoor_exec::ssh::Target;
+use remoor_model::{Fault, FileSet, NodeName};
+use remoor_playbook::LOCAL;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::Duration;

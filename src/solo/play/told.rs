@@ -2,7 +2,7 @@
 //! `docs/reference/cli.md`.
 
 use super::tally::Recap;
-use crate::playbook::AttributeChange;
+use remoor_playbook::AttributeChange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! goss's JSON: its structure and its keys, no others.
 
 use super::{Counts, is_bad, is_skipped, property, seconds, told, told_compact, trouble};
-use crate::check::{Outcome, goss_type};
 use crate::solo::run::SuiteRun;
 use jiff::Timestamp;
+use remoor_check::{Outcome, goss_type};
 use serde_json::{Value, json};
 use std::time::SystemTime;
 

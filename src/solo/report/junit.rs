@@ -2,8 +2,8 @@
 
 use super::json::moment;
 use super::{Counts, is_bad, is_skipped, property, told, told_compact};
-use crate::check::{entity, goss_type};
 use crate::solo::run::SuiteRun;
+use remoor_check::{entity, goss_type};
 
 pub(super) fn junit(run: &SuiteRun) -> String {
     let counts = Counts::told(run);

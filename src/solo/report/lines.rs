@@ -1,8 +1,8 @@
 //! `tap`, a line for each assertion, and `nagios`, one line in total.
 
 use super::{Counts, is_bad, is_skipped, seconds, told_compact};
-use crate::model::CheckState;
 use crate::solo::run::SuiteRun;
+use remoor_model::CheckState;
 
 pub(super) fn tap(run: &SuiteRun) -> String {
     let mut text = format!("1..{}\n", run.told().count());

@@ -1,8 +1,8 @@
 //! Prometheus text with goss's metric names.
 
 use super::{is_bad, is_skipped};
-use crate::check::Outcome;
 use crate::solo::run::SuiteRun;
+use remoor_check::Outcome;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

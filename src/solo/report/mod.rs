@@ -13,8 +13,8 @@ mod story;
 pub use json::goss_json;
 
 use super::run::SuiteRun;
-use crate::check::{Outcome, goss_property, goss_type};
-use crate::model::CheckState;
+use remoor_check::{Outcome, goss_property, goss_type};
+use remoor_model::CheckState;
 use serde_json::Value;
 use std::str::FromStr;
 

@@ -2,8 +2,8 @@
 //! with a letter.
 
 use super::{Counts, is_bad, is_skipped, one_line, seconds, shown, told};
-use crate::check::Outcome;
 use crate::solo::run::SuiteRun;
+use remoor_check::Outcome;
 
 pub(super) fn documentation(run: &SuiteRun) -> String {
     let mut text = String::new();

@@ -1,8 +1,8 @@
 //! A check file from text to checks, as lint and `remoor check --file` take it: header, `when`, rendering, loading. Of what is
 //! loaded only `matching` is run, which asks no machine.
 
-use remoor::check::{self, Kind, RunOptions};
-use remoor::model::{Fault, Wall};
+use remoor_check::{self as check, Kind, RunOptions};
+use remoor_model::{Fault, Wall};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 

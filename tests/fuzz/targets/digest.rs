@@ -1,8 +1,8 @@
 //! What comes over the wire: frames that are garbage, answers of a node as well as orders to it, and a walk whose answers were
 //! tampered with. Whatever a walk finds fits together, and where nobody tampered it is what is there.
 
-use remoor::exec::wire::{Order, Reply, frame};
-use remoor::model::{
+use remoor_exec::wire::{Order, Reply, frame};
+use remoor_model::{
     Below, FileEntry, FileKind, Next, NodeDigest, Outline, ServiceDigest, ServiceName, Sha256, Trees, Walk,
 };
 use std::collections::BTreeMap;

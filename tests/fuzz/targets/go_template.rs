@@ -1,6 +1,6 @@
 //! A Go template: variables as YAML up to a line `---`, then the template.
 
-use remoor::check::{self, Outside};
+use remoor_check::{self as check, Outside};
 use std::collections::BTreeMap;
 
 const VARS: &str = "{list: [a, b, 3], name: web, deep: {port: 80, on: true}, none: null, x: 1.5}";

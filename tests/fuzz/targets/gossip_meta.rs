@@ -1,9 +1,9 @@
 //! What any machine of the network may send as a node's metadata. What is read of it can be said again, signed, and means the
 //! same; nobody else's signature is taken for the node's.
 
-use remoor::gossip::meta::{META_MAX, Scope, decode, encode, verify, version_of};
-use remoor::model::{ClusterId, NodeName};
-use remoor::rpc::identity::NodeKey;
+use remoor_cluster::gossip::meta::{META_MAX, Scope, decode, encode, verify, version_of};
+use remoor_cluster::rpc::identity::NodeKey;
+use remoor_model::{ClusterId, NodeName};
 use std::sync::LazyLock;
 
 static KEY: LazyLock<NodeKey> = LazyLock::new(|| NodeKey::generate().expect("a key"));

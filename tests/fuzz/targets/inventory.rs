@@ -1,6 +1,6 @@
 //! An inventory of Ansible, by a name that leaves open whether it is YAML or INI, and by one that does not.
 
-use remoor::config::load_inventory;
+use remoor_config::load_inventory;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! A playbook, compiled for one host: faults with their places, or a plan that is the same each time and survives the wire.
 
-use remoor::model::FileSet;
-use remoor::playbook::{CompileOptions, HostContext, Plan, compile};
+use remoor_model::FileSet;
+use remoor_playbook::{CompileOptions, HostContext, Plan, compile};
 use serde_json::{Value, json};
 
 /// What a playbook may name, itself among them: it may include itself.

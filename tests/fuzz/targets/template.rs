@@ -1,7 +1,7 @@
 //! A template, as a `.j2` file and as a variable of an inventory that a playbook reads: checked, then rendered as for a digest.
 
-use remoor::model::FileSet;
-use remoor::playbook::{CompileOptions, HostContext, compile, review};
+use remoor_model::FileSet;
+use remoor_playbook::{CompileOptions, HostContext, compile, review};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

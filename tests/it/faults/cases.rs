@@ -62,7 +62,7 @@ fn join_twice() {
     let out = cluster.joining(3, "m2", true).arg("--dir").arg(&other).output().expect("remoor runs");
     assert!(!out.status.success(), "{out:?}");
     cluster.votes(&[0, 1, 2]);
-    let ids = |view: remoor::rpc::view::RaftView| view.members.into_iter().map(|m| m.id).collect::<Vec<_>>();
+    let ids = |view: remoor_cluster::rpc::view::RaftView| view.members.into_iter().map(|m| m.id).collect::<Vec<_>>();
     assert_eq!(ids(cluster.members().expect("members")), ids(before));
     cluster.settled();
 }

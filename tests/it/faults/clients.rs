@@ -5,8 +5,8 @@
 use super::Rng;
 use super::cluster::{Cluster, NODES, name};
 use super::linear::{self, Act, Op};
-use remoor::rpc::client::{ApiError, Client};
-use remoor::rpc::view::{HistoryView, OrderView, StatusView};
+use remoor_cluster::rpc::client::{ApiError, Client};
+use remoor_cluster::rpc::view::{HistoryView, OrderView, StatusView};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

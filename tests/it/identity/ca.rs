@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::local::three_managers;
-use remoor::rpc::token;
+use remoor_cluster::rpc::token;
 
 fn credentials(dir: &std::path::Path, name: &str) -> Credentials {
     Credentials::load(&dir.join(name)).expect("read").expect("credentials")

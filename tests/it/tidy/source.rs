@@ -15,26 +15,33 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned(), names: names(&code(text)) }
     }
 
-    /// `model`, for a file in a folder of `src`.
-    pub fn layer(&self) -> Option<&str> {
-        self.path.strip_prefix("src/")?.split_once('/').map(|(layer, _)| layer)
+    /// The path of the module that this file is, from its crate on: `remoor_exec::ssh::channel`. `None` for files that
+    /// are no library's or program's source: tests, benches.
+    pub fn module(&self) -> Option<String> {
+        let (krate, file) = match self.path.strip_prefix("crates/") {
+            Some(rest) => rest.split_once("/src/").map(|(name, file)| (format!("remoor_{name}"), file))?,
+            None => ("remoor".to_owned(), self.path.strip_prefix("src/")?),
+        };
+        let file = file.strip_suffix(".rs").unwrap_or(file);
+        let modules = file.split('/').filter(|name| !matches!(*name, "mod" | "lib" | "main"));
+        Some(std::iter::once(krate.as_str()).chain(modules).collect::<Vec<_>>().join("::"))
     }
 
-    /// What this file names of the crate, from its root on, other `layers` only.
-    pub fn imports(&self, layers: &[&str]) -> Vec<String> {
-        let Some(own) = self.layer() else { return Vec::new() };
-        let below = self.path.strip_suffix("/mod.rs").or(self.path.strip_suffix(".rs")).unwrap_or(&self.path);
-        let depth = below.split('/').count() - 1;
-        let from_root = |name: &Vec<String>| match name[0].as_str() {
-            "crate" => Some(name[1..].join("::")),
+    /// What this file names of the crates of this workspace, by full path. Of `super::` only what certainly leaves the
+    /// file's top module counts.
+    pub fn imports(&self) -> Vec<String> {
+        let Some(module) = self.module() else { return Vec::new() };
+        let segments: Vec<&str> = module.split("::").collect();
+        let full = |name: &Vec<String>| match name[0].as_str() {
+            "crate" => Some([&[segments[0].to_owned()], &name[1..]].concat().join("::")),
             "super" => {
                 let ups = name.iter().take_while(|s| *s == "super").count();
-                let layer = name.get(ups).is_some_and(|s| layers.contains(&s.as_str()));
-                (ups >= depth && layer).then(|| name[ups..].join("::"))
+                let leaves = ups + 1 >= segments.len() && segments.len() > 2;
+                leaves.then(|| [&[segments[0].to_owned()], &name[ups..]].concat().join("::"))
             }
-            _ => None,
+            first => (first == "remoor" || first.starts_with("remoor_")).then(|| name.join("::")),
         };
-        self.names.iter().filter_map(from_root).filter(|n| !n.is_empty() && !under(n, own)).collect()
+        self.names.iter().filter_map(full).collect()
     }
 }
 
@@ -170,13 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn imports_are_counted_from_the_root_however_they_are_written() {
-        let layers = ["model", "raft", "rpc", "manager"];
-        let of = |path, text| Source::new(path, text).imports(&layers);
-        let text = "use crate::{model::Node, raft}; use crate::manager::x; super::super::super::rpc::y();";
-        assert_eq!(of("src/manager/api/order.rs", text), ["model::Node", "raft", "rpc::y"]);
-        assert_eq!(of("src/manager/mod.rs", "use super::raft::Raft; use super::other;"), ["raft::Raft"]);
-        assert_eq!(of("src/manager/api/order.rs", "use super::super::raft::own;"), [""; 0]);
-        assert_eq!(of("src/lib.rs", "use crate::raft;"), [""; 0]);
+    fn imports_are_full_paths_however_they_are_written() {
+        let of = |path, text| Source::new(path, text).imports();
+        let text = "use crate::{agent::Node, fleet}; use remoor_model::x; super::super::super::daemon::y();";
+        let all = ["remoor::agent::Node", "remoor::fleet", "remoor_model::x", "remoor::daemon::y"];
+        assert_eq!(of("src/manager/api/order.rs", text), all);
+        assert_eq!(of("crates/host/src/disk/blob.rs", "use super::super::files;"), ["remoor_host::files"]);
+        assert_eq!(of("src/manager/api/order.rs", "use super::super::own;"), [""; 0]);
     }
 }

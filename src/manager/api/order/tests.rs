@@ -1,7 +1,7 @@
 //! Tests of orders: rollouts, monitor-only services, and which offered host keys are trusted.
 
 use super::*;
-use crate::model::{
+use remoor_model::{
     Applied, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, ServiceSummary, Sha256, Wall, Witness,
 };
 
@@ -68,7 +68,7 @@ fn trusted_is_only_what_somebody_compared() {
     let key = |kind: &str, data: &str| format!("{kind} {data}");
     let (new, other) = (key("ssh-ed25519", "AAAAbmV3"), key("ssh-rsa", "AAAAb3RoZXI="));
     let (old, gone) = (key("ecdsa-sha2-nistp256", "AAAAb2xk"), key("ssh-ed25519", "AAAAZ29uZQ=="));
-    let print = crate::ssh::fingerprint(&new).expect("a key line");
+    let print = remoor_exec::ssh::fingerprint(&new).expect("a key line");
     let offered = || vec![new.clone(), other.clone(), old.clone()];
     assert_eq!(compared(offered(), &print, &[]), std::slice::from_ref(&new));
     let recorded = [format!("{old} root@w1"), gone];

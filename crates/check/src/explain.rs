@@ -1,0 +1,293 @@
+//! Explains why a matcher holds or not, with the phrases and fields that goss 0.4.9 writes into
+//! `matcher-result`. Pure; does not decide anything.
+
+use super::go_value::{Numeric, text};
+use super::matcher::{Budget, Matcher, document, elements, found, lines, pair};
+use serde_json::{Map, Value, json};
+
+/// One comparison, explained. A field that goss leaves out (`null`) is empty.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// The whole matcher as written if it holds, otherwise the part that does not hold.
+    pub expected: Value,
+    /// Examples: `to equal`, `not to contain substring`; `matches expectation` if it holds.
+    pub message: String,
+    /// For a list of matchers or patterns: those that matched no element. `found` has those that
+    /// matched one (None where goss reports none), `extra` the elements that no matcher took.
+    pub missing: Vec<Value>,
+    pub found: Option<Vec<Value>>,
+    pub extra: Vec<Value>,
+    /// The conversions that turned the found value into `actual`, such as `{"to-string": {}}`.
+    pub transforms: Vec<Value>,
+    /// The value that was compared, after `transforms`.
+    pub actual: Value,
+    /// The found value before conversion, if the matcher converts values; otherwise null.
+    pub untransformed: Value,
+}
+
+/// The text that goss shows instead of a value that it reads line by line. It depends on the source
+/// of the value.
+const READER: &str = "object: *strings.Reader";
+
+/// The fields `missing`, `found` and `extra`.
+type Parts = (Vec<Value>, Option<Vec<Value>>, Vec<Value>);
+
+impl Matcher {
+    /// Explains the result for `actual`; costs no more than `matches`. As in goss, a value that the
+    /// matcher cannot handle is explained as if it did not match.
+    pub(crate) fn explain(&self, actual: &Value) -> Explained {
+        if self.matches(actual) == Ok(true) {
+            // goss shows nothing of a value that it reads line by line.
+            let shown = if matches!(self, Matcher::Lines(_)) { json!({}) } else { actual.clone() };
+            return Explained { actual: shown, ..explained(self.written(), "matches expectation") };
+        }
+        self.failure(actual, false, &Budget::full(actual))
+    }
+
+    /// Explains a failure. `negated` means that the matcher holds but must not.
+    fn failure(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
+        let holds = |matcher: &&Matcher| matcher.ask(actual, budget) == Ok(true);
+        let whole = |message: &str, all: &[Matcher]| Explained {
+            actual: actual.clone(),
+            ..explained(all.iter().map(Matcher::marshalled).collect(), message)
+        };
+        match self {
+            Matcher::Not(inner) => inner.failure(actual, !negated, budget),
+            Matcher::And(all) if !negated => match all.iter().find(|matcher| !holds(matcher)) {
+                Some(first) => first.failure(actual, false, budget),
+                None => whole("to satisfy all of these matchers", all),
+            },
+            Matcher::And(all) => whole("not to satisfy all of these matchers", all),
+            Matcher::Or(all) if negated => match all.iter().find(holds) {
+                Some(first) => first.failure(actual, true, budget),
+                None => whole("not to satisfy any of these matchers", all),
+            },
+            Matcher::Or(all) => whole("to satisfy at least one of these matchers", all),
+            Matcher::Gjson(paths) => gjson(paths, actual, negated, budget),
+            Matcher::Xml(xml) => {
+                let message = match negated {
+                    false => "satisfied XPath match with intended result",
+                    true => "cannot match xpath query with intended result",
+                };
+                Explained { actual: actual.clone(), ..explained(xml.wanted().into(), message) }
+            }
+            leaf => leaf.leaf(actual, negated, budget),
+        }
+    }
+
+    /// Explains a matcher that contains no other matchers, or only matchers for elements.
+    fn leaf(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
+        let made = self.transformed(actual);
+        let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
+        let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value, budget) };
+        let not = if negated { "not " } else { "" };
+        Explained {
+            missing,
+            found,
+            extra,
+            transforms: step.into_iter().collect(),
+            actual: if matches!(self, Matcher::Lines(_)) { READER.into() } else { value },
+            untransformed: made.map_or(Value::Null, |_| actual.clone()),
+            ..explained(self.wanted(), &format!("{not}{}", self.phrase()))
+        }
+    }
+
+    /// The value to compare, and the conversion if it changed the value. None if the matcher takes
+    /// values unchanged.
+    fn transformed(&self, actual: &Value) -> Option<(Value, Option<Value>)> {
+        let (step, value) = match self {
+            Matcher::Is(Value::String(_))
+            | Matcher::HavePrefix(_)
+            | Matcher::HaveSuffix(_)
+            | Matcher::ContainSubstring(_)
+            | Matcher::MatchRegexp(_)
+            | Matcher::Patterns(_) => ("to-string", Value::from(text(actual))),
+            Matcher::Is(Value::Number(_)) | Matcher::Compare(..) => match (actual, Numeric::read(actual)) {
+                (Value::Number(_), _) => ("to-numeric", actual.clone()),
+                (_, number) => ("to-numeric", number.map_or(json!(0), Numeric::value)),
+            },
+            Matcher::ContainElement(_) | Matcher::ContainElements(_) => ("to-array", lines(actual).into_owned()),
+            _ => return None,
+        };
+        let changed = value != *actual;
+        Some((value, changed.then(|| json!({step: {}}))))
+    }
+
+    fn parts(&self, value: &Value, budget: &Budget) -> Parts {
+        let (all, whole) = match self {
+            Matcher::List(all) | Matcher::ContainElements(all) => (all, false),
+            Matcher::ConsistOf(all) => (all, true),
+            Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
+                if self.ask(value, budget).is_err() {
+                    return Default::default();
+                }
+                let text = text(value);
+                let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
+                let met = Some(values(patterns.met(&text))).filter(|met: &Vec<Value>| !met.is_empty());
+                return (values(patterns.unmet(&text)), met, Vec::new());
+            }
+            _ => return Default::default(),
+        };
+        let pairs = elements(value).and_then(|elements| Ok((pair(all, &elements, budget)?, elements)));
+        let Ok((own, elements)) = pairs else {
+            return (Vec::new(), Some(all.iter().map(Matcher::marshalled).collect()), Vec::new());
+        };
+        let part = |has: bool| {
+            all.iter()
+                .zip(&own)
+                .filter(|(_, own)| own.is_some() == has)
+                .map(|(matcher, _)| matcher.marshalled())
+                .collect()
+        };
+        let taken: std::collections::BTreeSet<usize> = own.iter().flatten().copied().collect();
+        let left = elements.iter().enumerate().filter(|(number, _)| whole && !taken.contains(number));
+        (part(false), Some(part(true)), left.map(|(_, element)| element.clone()).collect())
+    }
+
+    fn phrase(&self) -> String {
+        match self {
+            Matcher::Is(Value::Number(_)) => "to be numerically eq",
+            Matcher::Is(_) | Matcher::Equal(_) => "to equal",
+            Matcher::HavePrefix(_) => "to have prefix",
+            Matcher::HaveSuffix(_) => "to have suffix",
+            Matcher::ContainSubstring(_) => "to contain substring",
+            Matcher::MatchRegexp(_) => "to match regular expression",
+            Matcher::HaveLen(_) => "to have length",
+            Matcher::HaveKey(_) => "to have key matching",
+            Matcher::ContainElement(_) => "to contain element matching",
+            Matcher::List(_) | Matcher::ContainElements(_) => "to contain elements matching",
+            Matcher::ConsistOf(_) => "to consist of",
+            Matcher::Compare(how, _) => return format!("to be numerically {}", how.name()),
+            Matcher::Semver(_) => "to satisfy semver constraint",
+            Matcher::Lines(_) | Matcher::Patterns(_) => "to have patterns",
+            Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) | Matcher::Xml(_) => "to match",
+        }
+        .to_owned()
+    }
+
+    /// The argument of the matcher, without its name.
+    fn wanted(&self) -> Value {
+        let list = |all: &[Matcher]| all.iter().map(Matcher::marshalled).collect();
+        match self {
+            Matcher::Is(value) | Matcher::Equal(value) => value.clone(),
+            Matcher::HavePrefix(part) | Matcher::HaveSuffix(part) | Matcher::ContainSubstring(part) => {
+                part.clone().into()
+            }
+            Matcher::MatchRegexp(regex) => regex.to_string().into(),
+            Matcher::HaveLen(length) => (*length).into(),
+            Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => inner.marshalled(),
+            Matcher::List(all)
+            | Matcher::ContainElements(all)
+            | Matcher::ConsistOf(all)
+            | Matcher::And(all)
+            | Matcher::Or(all) => list(all),
+            Matcher::Compare(_, limit) => Value::Number(limit.clone()),
+            Matcher::Semver(range) => range.to_string().into(),
+            Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.marshalled()).collect(),
+            Matcher::Xml(xml) => xml.path().into(),
+            Matcher::Lines(patterns) | Matcher::Patterns(patterns) => patterns.texts().map(Value::from).collect(),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Matcher::Is(_) => "eq",
+            Matcher::Equal(_) => "equal",
+            Matcher::HavePrefix(_) => "have-prefix",
+            Matcher::HaveSuffix(_) => "have-suffix",
+            Matcher::ContainSubstring(_) => "contain-substring",
+            Matcher::MatchRegexp(_) => "match-regexp",
+            Matcher::HaveLen(_) => "have-len",
+            Matcher::HaveKey(_) => "have-key",
+            Matcher::ContainElement(_) => "contain-element",
+            Matcher::List(_) | Matcher::ContainElements(_) => "contain-elements",
+            Matcher::ConsistOf(_) => "consist-of",
+            Matcher::Not(_) => "not",
+            Matcher::And(_) => "and",
+            Matcher::Or(_) => "or",
+            Matcher::Compare(how, _) => how.name(),
+            Matcher::Semver(_) => "semver-constraint",
+            Matcher::Gjson(_) => "gjson",
+            Matcher::Xml(_) => "xml",
+            Matcher::Lines(_) | Matcher::Patterns(_) => "have-patterns",
+        }
+    }
+
+    /// As goss shows a nested matcher: an expected number as `{"eq": 5}`, `equal` as its value, and
+    /// without the paths of `gjson`.
+    fn marshalled(&self) -> Value {
+        match self {
+            Matcher::Is(value) if !value.is_number() => value.clone(),
+            Matcher::Equal(value) => value.clone(),
+            Matcher::And(all) if all.len() == 1 => all[0].marshalled(),
+            Matcher::Gjson(paths) if paths.len() == 1 => paths[0].1.marshalled(),
+            Matcher::Gjson(_) => json!({"and": self.wanted()}),
+            other => json!({other.name(): other.wanted()}),
+        }
+    }
+
+    /// The matcher as it is written in a check file.
+    pub(crate) fn written(&self) -> Value {
+        let list = |all: &[Matcher]| -> Value { all.iter().map(Matcher::written).collect() };
+        match self {
+            Matcher::Is(value) => value.clone(),
+            Matcher::List(all) => list(all),
+            Matcher::Lines(_) => self.wanted(),
+            Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => {
+                json!({self.name(): inner.written()})
+            }
+            Matcher::ContainElements(all) | Matcher::ConsistOf(all) | Matcher::And(all) | Matcher::Or(all) => {
+                json!({self.name(): list(all)})
+            }
+            Matcher::Gjson(paths) => {
+                let paths: Map<String, Value> =
+                    paths.iter().map(|(path, inner)| (path.clone(), inner.written())).collect();
+                json!({self.name(): paths})
+            }
+            Matcher::Xml(xml) => json!({self.name(): {"xpath": xml.path(), "result": xml.wanted()}}),
+            other => json!({other.name(): other.wanted()}),
+        }
+    }
+}
+
+fn explained(expected: Value, message: &str) -> Explained {
+    Explained {
+        expected,
+        message: message.to_owned(),
+        missing: Vec::new(),
+        found: None,
+        extra: Vec::new(),
+        transforms: Vec::new(),
+        actual: Value::Null,
+        untransformed: Value::Null,
+    }
+}
+
+/// Explains `gjson` by the first path that does not hold. The path is the first entry of
+/// `transforms`.
+fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Budget) -> Explained {
+    if negated {
+        let all = paths.iter().map(|(_, inner)| inner.marshalled()).collect();
+        return Explained { actual: actual.clone(), ..explained(all, "not to satisfy all of these matchers") };
+    }
+    let document = document(actual);
+    let found =
+        |path: &str| document.as_ref().map_err(String::clone).and_then(|document| found(document, path, budget));
+    let fails =
+        |(path, inner): &&(String, Matcher)| found(path).and_then(|value| inner.ask(&value, budget)) != Ok(true);
+    let Some((path, inner)) = paths.iter().find(fails) else {
+        return Explained { actual: actual.clone(), ..explained(Value::Array(Vec::new()), "to match") };
+    };
+    let step = json!({"gjson": {"Path": path}});
+    let there = found(path);
+    let mut inside = inner.failure(there.as_ref().unwrap_or(&Value::Null), false, budget);
+    // goss reports the conversions of the outer matcher only, and none for a path that does not
+    // exist.
+    let further = inner.transformed(&Value::Null).is_some() && there.is_ok();
+    if there.is_err() {
+        (inside.missing, inside.found, inside.extra, inside.actual) = Default::default();
+    }
+    let steps = if further { std::mem::take(&mut inside.transforms) } else { Vec::new() };
+    inside.transforms = std::iter::once(step).chain(steps).collect();
+    Explained { untransformed: actual.clone(), ..inside }
+}

@@ -1,0 +1,71 @@
+//! Go templates, as far as goss files need them: a small interpreter without side effects whose
+//! faults have positions.
+//!
+//! Supports `if`, `else if`, `with`, `range`, `break`, `continue`, `define`, `template`, `block`,
+//! variables, pipelines, comments and trimming, the functions of Go and goss, and some functions of
+//! sprig. A missing key is a fault. Time, depth, memory and output are limited. The caller provides
+//! the environment and the files.
+//!
+//! Stricter than Go: a `printf` whose format does not fit its arguments is a fault. Go would print
+//! a message as part of the text.
+
+mod budget;
+mod exec;
+mod functions;
+mod lex;
+mod parse;
+mod printf;
+mod sprig;
+mod tree;
+mod words;
+
+use remoor_model::Fault;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+#[cfg(test)]
+mod tests;
+
+/// External data that templates may read in addition to their variables.
+pub struct Outside<'a> {
+    pub env: &'a BTreeMap<String, String>,
+    /// Reads a file, or returns the reason for failure. The callback limits the length.
+    pub read: &'a dyn Fn(&str) -> Result<String, String>,
+}
+
+/// Why a template failed, with line and column from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Trouble {
+    line: u32,
+    column: u32,
+    message: String,
+    hint: Option<String>,
+}
+
+/// A position: line and column from 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Place {
+    line: u32,
+    column: u32,
+}
+
+impl Place {
+    fn trouble(self, message: impl Into<String>) -> Trouble {
+        Trouble { line: self.line, column: self.column, message: message.into(), hint: None }
+    }
+}
+
+impl Trouble {
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+/// Renders a template. `vars` is available as `.Vars` and the environment as `.Env`.
+pub fn render(file: &str, text: &str, vars: &Map<String, Value>, outside: &Outside) -> Result<String, Fault> {
+    let done = parse::parse(text).and_then(|program| exec::run(&program, vars, outside));
+    done.map_err(|trouble| {
+        let fault = Fault::error(file, trouble.line, trouble.column, trouble.message);
+        Fault { hint: trouble.hint, ..fault }
+    })
+}

@@ -1,0 +1,336 @@
+//! Parses tokens into a program. Rejects unknown functions and variables before anything is
+//! executed.
+
+use super::lex::{Lexeme, Token, lex};
+use super::tree::{Base, Node, Operand, Pipeline, Program};
+use super::{Place, Trouble, functions};
+use crate::suggest::did_you_mean;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Maximum nesting of blocks and parentheses.
+const DEPTH_MAX: usize = 60;
+
+pub(super) fn parse(text: &str) -> Result<Program, Trouble> {
+    let mut parser = Parser {
+        lexemes: lex(text)?,
+        next: 0,
+        variables: vec![String::new()],
+        depth: 0,
+        loops: 0,
+        templates: BTreeMap::new(),
+    };
+    let (body, end) = parser.body()?;
+    match end {
+        Some((at, word)) => Err(at.trouble(format!("`{word}` without an `if`, `range` or `with`"))),
+        None => Ok(Program { body, templates: parser.templates }),
+    }
+}
+
+struct Parser {
+    lexemes: Vec<Lexeme>,
+    next: usize,
+    /// The variables in scope.
+    variables: Vec<String>,
+    depth: usize,
+    loops: usize,
+    templates: BTreeMap<String, Vec<Node>>,
+}
+
+/// The `end` or `else` that the parser has just read, with its position.
+type End = Option<(Place, String)>;
+
+impl Parser {
+    fn peek(&self) -> Option<&Lexeme> {
+        self.lexemes.get(self.next)
+    }
+
+    fn is(&self, token: &Token) -> bool {
+        self.peek().is_some_and(|lexeme| lexeme.token == *token)
+    }
+
+    fn take(&mut self) -> Option<Lexeme> {
+        let taken = self.lexemes.get(self.next).cloned();
+        self.next += 1;
+        taken
+    }
+
+    fn place(&self) -> Place {
+        self.peek().or(self.lexemes.last()).map_or(Place { line: 1, column: 1 }, |lexeme| lexeme.at)
+    }
+
+    fn close(&mut self) -> Result<(), Trouble> {
+        let at = self.place();
+        match self.take() {
+            Some(Lexeme { token: Token::Close, .. }) => Ok(()),
+            _ => Err(at.trouble("`}}` is expected here")),
+        }
+    }
+
+    fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        if self.depth >= DEPTH_MAX {
+            return Err(self.place().trouble(format!("nested more than {DEPTH_MAX} deep")));
+        }
+        self.depth += 1;
+        let done = work(self);
+        self.depth -= 1;
+        done
+    }
+
+    fn body(&mut self) -> Result<(Vec<Node>, End), Trouble> {
+        let mut nodes = Vec::new();
+        while let Some(lexeme) = self.take() {
+            if let Token::Text(text) = lexeme.token {
+                nodes.push(Node::Text(text));
+                continue;
+            }
+            let (at, word) = match self.peek() {
+                Some(Lexeme { token: Token::Word(word), at, .. }) => (*at, word.clone()),
+                _ => (lexeme.at, String::new()),
+            };
+            let known = ["if", "with", "range", "template", "block", "define", "break", "continue", "end", "else"];
+            if known.contains(&word.as_str()) {
+                self.next += 1;
+            }
+            match word.as_str() {
+                "end" => {
+                    self.close()?;
+                    return Ok((nodes, Some((at, word))));
+                }
+                "else" => return Ok((nodes, Some((at, word)))),
+                "if" => nodes.push(self.deeper(|p| p.condition(at))?),
+                "with" => nodes.push(self.deeper(|p| p.with(at))?),
+                "range" => nodes.push(self.deeper(|p| p.range(at))?),
+                "template" => {
+                    let name = self.name(at)?;
+                    let with = if self.is(&Token::Close) { None } else { Some(self.pipeline()?) };
+                    self.close()?;
+                    nodes.push(Node::Template { at, name, with });
+                }
+                "define" if self.depth > 0 => return Err(at.trouble("`define` must not be inside a block")),
+                "define" => {
+                    let name = self.name(at)?;
+                    self.close()?;
+                    self.deeper(|p| p.define(at, name))?;
+                }
+                "block" => {
+                    let name = self.name(at)?;
+                    let with = Some(self.pipeline()?);
+                    self.close()?;
+                    self.deeper(|p| p.define(at, name.clone()))?;
+                    nodes.push(Node::Template { at, name, with });
+                }
+                "break" | "continue" => {
+                    self.close()?;
+                    if self.loops == 0 {
+                        return Err(at.trouble(format!("`{word}` is not inside a `range`")));
+                    }
+                    nodes.push(if word == "break" { Node::Break } else { Node::Continue });
+                }
+                _ => {
+                    let pipeline = self.pipeline()?;
+                    self.close()?;
+                    nodes.push(Node::Print(pipeline));
+                }
+            }
+        }
+        Ok((nodes, None))
+    }
+
+    /// Parses up to `else` or `end`; returns true for `else`. Variables declared in the block are
+    /// removed afterwards.
+    fn block(&mut self, at: Place) -> Result<(Vec<Node>, bool), Trouble> {
+        let scope = self.variables.len();
+        let (body, end) = self.body()?;
+        self.variables.truncate(scope);
+        match end {
+            Some((_, word)) => Ok((body, word == "else")),
+            None => Err(at.trouble("the block has no `{{ end }}`")),
+        }
+    }
+
+    /// Parses the part between `else` and `end`.
+    fn otherwise(&mut self, at: Place) -> Result<Vec<Node>, Trouble> {
+        self.close()?;
+        match self.block(at)? {
+            (body, false) => Ok(body),
+            (_, true) => Err(at.trouble("the block has two `else`")),
+        }
+    }
+
+    fn condition(&mut self, at: Place) -> Result<Node, Trouble> {
+        let scope = self.variables.len();
+        let mut arms = Vec::new();
+        let mut otherwise = Vec::new();
+        loop {
+            let when = self.pipeline()?;
+            self.close()?;
+            let (body, more) = self.block(at)?;
+            arms.push((when, body));
+            if !more {
+                break;
+            }
+            if self.is(&Token::Word("if".to_owned())) {
+                self.next += 1;
+                continue;
+            }
+            otherwise = self.otherwise(at)?;
+            break;
+        }
+        self.variables.truncate(scope);
+        Ok(Node::If { arms, otherwise })
+    }
+
+    fn with(&mut self, at: Place) -> Result<Node, Trouble> {
+        let scope = self.variables.len();
+        let with = self.pipeline()?;
+        self.close()?;
+        let (body, more) = self.block(at)?;
+        let otherwise = if more { self.otherwise(at)? } else { Vec::new() };
+        self.variables.truncate(scope);
+        Ok(Node::With { with, body, otherwise })
+    }
+
+    fn range(&mut self, at: Place) -> Result<Node, Trouble> {
+        let scope = self.variables.len();
+        let over = self.pipeline()?;
+        self.close()?;
+        self.loops += 1;
+        let block = self.block(at);
+        self.loops -= 1;
+        let (body, more) = block?;
+        let otherwise = if more { self.otherwise(at)? } else { Vec::new() };
+        self.variables.truncate(scope);
+        Ok(Node::Range { over, body, otherwise })
+    }
+
+    fn define(&mut self, at: Place, name: String) -> Result<(), Trouble> {
+        let outer = (std::mem::replace(&mut self.variables, vec![String::new()]), std::mem::take(&mut self.loops));
+        let block = self.block(at);
+        (self.variables, self.loops) = outer;
+        match block? {
+            (_, true) => Err(at.trouble("`define` has no `else`")),
+            (body, false) => {
+                // As in Go, a template of white space only counts as not defined.
+                let is_none = |body: &[Node]| {
+                    body.iter().all(|node| matches!(node, Node::Text(text) if text.trim_ascii().is_empty()))
+                };
+                match self.templates.get(&name) {
+                    Some(known) if !is_none(known) && !is_none(&body) => {
+                        return Err(at.trouble(format!("there are two templates `{name}`")));
+                    }
+                    Some(known) if !is_none(known) => {}
+                    _ => drop(self.templates.insert(name, body)),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn name(&mut self, at: Place) -> Result<String, Trouble> {
+        match self.take() {
+            Some(Lexeme { token: Token::Literal(Value::String(name)), .. }) => Ok(name),
+            _ => Err(at.trouble("a template name in quotes is expected")),
+        }
+    }
+
+    fn pipeline(&mut self) -> Result<Pipeline, Trouble> {
+        let at = self.place();
+        let (variables, declares) = self.declaration()?;
+        let mut commands = vec![self.command()?];
+        while self.is(&Token::Pipe) {
+            self.next += 1;
+            let at = self.place();
+            let command = self.command()?;
+            if !matches!(command.first(), Some(Operand { base: Base::Function(_), .. })) {
+                return Err(at.trouble("after `|` comes a function"));
+            }
+            commands.push(command);
+        }
+        if declares {
+            self.variables.extend(variables.iter().cloned());
+        }
+        Ok(Pipeline { at, variables, declares, commands })
+    }
+
+    /// Parses `$x :=`, `$x =` or `$i, $x :=`, if present.
+    fn declaration(&mut self) -> Result<(Vec<String>, bool), Trouble> {
+        let token = |at: usize| self.lexemes.get(at).map(|lexeme| &lexeme.token);
+        let Some(Token::Variable(first)) = token(self.next) else { return Ok((Vec::new(), false)) };
+        let mut names = vec![first.clone()];
+        let mut after = self.next + 1;
+        if let (Some(Token::Comma), Some(Token::Variable(second))) = (token(after), token(after + 1)) {
+            names.push(second.clone());
+            after += 2;
+        }
+        let declares = match token(after) {
+            Some(Token::Declare) => true,
+            Some(Token::Assign) => false,
+            _ => return Ok((Vec::new(), false)),
+        };
+        let at = self.place();
+        self.next = after + 1;
+        if let Some(unknown) = names.iter().find(|name| !declares && !self.variables.contains(name)) {
+            return Err(self.unknown_variable(at, unknown));
+        }
+        Ok((names, declares))
+    }
+
+    fn unknown_variable(&self, at: Place, name: &str) -> Trouble {
+        let known = self.variables.iter().map(String::as_str).filter(|known| !known.is_empty());
+        let trouble = at.trouble(format!("unknown variable `${name}`"));
+        match did_you_mean(name, known) {
+            Some(hint) => trouble.hint(hint.replacen('`', "`$", 1)),
+            None => trouble.hint("declare it with `{{ $name := ... }}`; it is valid until the `end` of that block"),
+        }
+    }
+
+    fn command(&mut self) -> Result<Vec<Operand>, Trouble> {
+        let mut operands = Vec::new();
+        while let Some(operand) = self.operand()? {
+            operands.push(operand);
+        }
+        match operands.is_empty() {
+            true => Err(self.place().trouble("a value is expected here")),
+            false => Ok(operands),
+        }
+    }
+
+    /// Parses an operand. None if the next token does not begin one.
+    fn operand(&mut self) -> Result<Option<Operand>, Trouble> {
+        let Some(Lexeme { token, at, .. }) = self.peek().cloned() else { return Ok(None) };
+        let mut fields = Vec::new();
+        let base = match token {
+            Token::Field(name) => {
+                fields.extend(Some(name).filter(|name| !name.is_empty()));
+                Base::Dot
+            }
+            Token::Variable(name) if self.variables.contains(&name) => Base::Variable(name),
+            Token::Variable(name) => return Err(self.unknown_variable(at, &name)),
+            Token::Literal(value) => Base::Literal(value),
+            Token::Word(word) => match word.as_str() {
+                "true" | "false" => Base::Literal((word == "true").into()),
+                "nil" => Base::Nil,
+                name if functions::is_known(name) => Base::Function(word),
+                _ => return Err(functions::unknown(at, &word)),
+            },
+            Token::Left => {
+                self.next += 1;
+                let inner = self.deeper(Self::pipeline)?;
+                if !self.is(&Token::Right) {
+                    return Err(at.trouble("`(` has no `)`"));
+                }
+                Base::Group(Box::new(inner))
+            }
+            _ => return Ok(None),
+        };
+        self.next += 1;
+        while let Some(Lexeme { token: Token::Field(name), apart: false, .. }) = self.peek()
+            && !name.is_empty()
+        {
+            fields.push(name.clone());
+            self.next += 1;
+        }
+        Ok(Some(Operand { at, base, fields }))
+    }
+}

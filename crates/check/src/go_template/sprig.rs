@@ -1,0 +1,341 @@
+//! The functions of sprig that goss files use. The size of each result is limited.
+
+use super::budget::{LIST_MAX, TEXT_MAX, fits};
+use super::functions::Call;
+use super::words::{is_true, kind, quoted, shown};
+use crate::go_regex::go_regex;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const NAMES: [&str; 58] = [
+    "add",
+    "add1",
+    "append",
+    "atoi",
+    "b64dec",
+    "b64enc",
+    "cat",
+    "coalesce",
+    "compact",
+    "concat",
+    "contains",
+    "default",
+    "dict",
+    "div",
+    "empty",
+    "fail",
+    "first",
+    "float64",
+    "get",
+    "has",
+    "hasKey",
+    "hasPrefix",
+    "hasSuffix",
+    "indent",
+    "int",
+    "int64",
+    "join",
+    "keys",
+    "kindOf",
+    "last",
+    "list",
+    "max",
+    "min",
+    "mod",
+    "mul",
+    "nindent",
+    "nospace",
+    "quote",
+    "regexReplaceAll",
+    "repeat",
+    "replace",
+    "rest",
+    "sortAlpha",
+    "splitList",
+    "squote",
+    "sub",
+    "substr",
+    "ternary",
+    "toJson",
+    "toString",
+    "trim",
+    "trimAll",
+    "trimPrefix",
+    "trimSuffix",
+    "trunc",
+    "uniq",
+    "until",
+    "values",
+];
+
+pub(super) fn call(call: &Call) -> Result<Value, String> {
+    let all = call.arguments;
+    let (least, most) = match call.name {
+        "list" | "dict" | "coalesce" | "concat" | "cat" | "quote" | "squote" => (0, usize::MAX),
+        "add" | "mul" | "max" | "min" => (1, usize::MAX),
+        "default" => (1, 2),
+        "append" | "contains" | "div" | "get" | "has" | "hasKey" | "hasPrefix" | "hasSuffix" | "indent" | "join"
+        | "mod" | "nindent" | "repeat" | "splitList" | "sub" | "trimAll" | "trimPrefix" | "trimSuffix" | "trunc" => {
+            (2, 2)
+        }
+        "regexReplaceAll" | "replace" | "substr" | "ternary" => (3, 3),
+        _ => (1, 1),
+    };
+    call.count(least, most)?;
+    match call.name {
+        "add" | "add1" | "sub" | "mul" | "div" | "mod" | "max" | "min" => arithmetic(call),
+        "append" => Ok(call.list(0)?.iter().chain([all[1]]).cloned().collect()),
+        "atoi" => Ok(call.text(0)?.parse::<i64>().unwrap_or(0).into()),
+        "b64enc" => Ok(STANDARD.encode(call.text(0)?).into()),
+        "b64dec" => {
+            let bytes = STANDARD.decode(call.text(0)?).map_err(|_| "the argument is not base64")?;
+            String::from_utf8(bytes).map(Value::from).map_err(|_| "the decoded bytes are not UTF-8".to_owned())
+        }
+        "cat" => Ok(all.iter().filter(|v| !v.is_null()).map(|v| shown(v)).collect::<Vec<_>>().join(" ").into()),
+        "coalesce" => Ok(all.iter().find(|value| is_true(value)).map_or(Value::Null, |value| (*value).clone())),
+        "compact" => Ok(call.list(0)?.iter().filter(|value| is_true(value)).cloned().collect()),
+        "concat" => (0..all.len())
+            .try_fold(Vec::new(), |mut out, at| {
+                out.extend(call.list(at)?.iter().cloned());
+                Ok(out)
+            })
+            .map(Value::from),
+        "contains" => Ok(call.text(1)?.contains(call.text(0)?).into()),
+        "default" => Ok(if is_true(call.any(1)) { call.any(1).clone() } else { all[0].clone() }),
+        "dict" => dict(call),
+        "empty" => Ok((!is_true(all[0])).into()),
+        "fail" => Err(call.text(0)?.to_owned()),
+        "first" => Ok(call.list(0)?.first().cloned().unwrap_or(Value::Null)),
+        "last" => Ok(call.list(0)?.last().cloned().unwrap_or(Value::Null)),
+        "rest" => Ok(call.list(0)?.iter().skip(1).cloned().collect()),
+        "float64" => Ok(real(all[0]).into()),
+        "get" => Ok(call.map(0)?.get(call.text(1)?).cloned().unwrap_or_else(|| "".into())),
+        "has" => Ok(call.list(1)?.iter().any(|item| item == all[0]).into()),
+        "hasKey" => Ok(call.map(0)?.contains_key(call.text(1)?).into()),
+        "hasPrefix" => Ok(call.text(1)?.starts_with(call.text(0)?).into()),
+        "hasSuffix" => Ok(call.text(1)?.ends_with(call.text(0)?).into()),
+        "indent" | "nindent" => indent(call),
+        "int" | "int64" => Ok(whole(all[0]).into()),
+        "join" => join(call),
+        "keys" => Ok(sorted(call.map(0)?.keys().cloned().collect())),
+        "values" => {
+            let map: BTreeMap<&String, &Value> = call.map(0)?.iter().collect();
+            Ok(map.into_values().cloned().collect())
+        }
+        "kindOf" => Ok(kind_of(all[0]).into()),
+        "list" => Ok(all.iter().map(|value| (*value).clone()).collect()),
+        "nospace" => Ok(call.text(0)?.split_whitespace().collect::<String>().into()),
+        "quote" => Ok(each(all, |value| quoted(&shown(value)))),
+        "squote" => Ok(each(all, |value| format!("'{}'", shown(value)))),
+        "regexReplaceAll" => {
+            let (regex, text, with) = (go_regex(call.text(0)?)?, call.text(1)?, call.text(2)?);
+            fits(text.len() + 1, with.len() + 1)?;
+            let out = regex.regex().replace_all(text, with);
+            fits(1, out.len())?;
+            Ok(out.into_owned().into())
+        }
+        "repeat" => {
+            let count = usize::try_from(number(call, 0)?).map_err(|_| "the count must not be negative")?;
+            let text = call.text(1)?;
+            fits(count, text.len().max(1))?;
+            Ok(text.repeat(count).into())
+        }
+        "replace" => {
+            let (from, to, text) = (call.text(0)?, call.text(1)?, call.text(2)?);
+            fits(text.matches(from).count() + 1, to.len())?;
+            Ok(text.replace(from, to).into())
+        }
+        "sortAlpha" => Ok(sorted(call.list(0)?.iter().map(shown).collect())),
+        "splitList" => {
+            let parts: Vec<&str> = match call.text(0)? {
+                "" => call.text(1)?.split_terminator("").skip(1).take(LIST_MAX + 1).collect(),
+                separator => call.text(1)?.split(separator).take(LIST_MAX + 1).collect(),
+            };
+            if parts.len() > LIST_MAX { Err(format!("more than {LIST_MAX} parts")) } else { Ok(parts.into()) }
+        }
+        "substr" => {
+            let (from, to) = (usize::try_from(whole(all[0])).unwrap_or(0), usize::try_from(whole(all[1])));
+            let text = call.text(2)?;
+            let to = to.unwrap_or(text.len()).min(text.len());
+            text.get(from..to).map(Value::from).ok_or_else(|| format!("{from} to {to} is not a range of the string"))
+        }
+        "ternary" => match all[2] {
+            Value::Bool(yes) => Ok(all[usize::from(!yes)].clone()),
+            other => Err(format!("argument 3 is {}, not true or false", kind(other))),
+        },
+        "toJson" => json(all[0]),
+        "toString" => Ok(shown(all[0]).into()),
+        "trim" => Ok(call.text(0)?.trim().into()),
+        "trimAll" => {
+            let set: BTreeSet<char> = call.text(0)?.chars().collect();
+            Ok(call.text(1)?.trim_matches(|c| set.contains(&c)).into())
+        }
+        "trimPrefix" => Ok(call.text(1)?.strip_prefix(call.text(0)?).unwrap_or(call.text(1)?).into()),
+        "trimSuffix" => Ok(call.text(1)?.strip_suffix(call.text(0)?).unwrap_or(call.text(1)?).into()),
+        "trunc" => trunc(number(call, 0)?, call.text(1)?),
+        "uniq" => {
+            let mut known = BTreeSet::new();
+            Ok(call.list(0)?.iter().filter(|item| known.insert(sorted_json(item))).cloned().collect())
+        }
+        "until" => match number(call, 0)? {
+            count if count.unsigned_abs() > LIST_MAX as u64 => Err(format!("more than {LIST_MAX} elements")),
+            count => Ok((0..count.abs()).map(|n| Value::from(n * count.signum())).collect()),
+        },
+        other => Err(format!("unknown function `{other}`")),
+    }
+}
+
+fn arithmetic(call: &Call) -> Result<Value, String> {
+    let mut numbers = call.arguments.iter().map(|value| whole(value));
+    let first = numbers.next().unwrap_or(0);
+    let step = |a: i64, b: i64| match call.name {
+        "add" => a.checked_add(b),
+        "sub" => a.checked_sub(b),
+        "mul" => a.checked_mul(b),
+        "div" => a.checked_div(b),
+        "mod" => a.checked_rem(b),
+        "max" => Some(a.max(b)),
+        _ => Some(a.min(b)),
+    };
+    let result = if call.name == "add1" { first.checked_add(1) } else { numbers.try_fold(first, step) };
+    result.map(Value::from).ok_or_else(|| "the result is not a valid integer".to_owned())
+}
+
+/// A numeric argument where sprig does not convert strings.
+fn number(call: &Call, at: usize) -> Result<i64, String> {
+    match call.any(at) {
+        value @ Value::Number(_) => Ok(whole(value)),
+        other => Err(format!("argument {} is {}, not a number", at + 1, kind(other))),
+    }
+}
+
+/// Converts to an integer as sprig does: a string that is not a number is 0, and fractions are cut
+/// off.
+fn whole(value: &Value) -> i64 {
+    match value {
+        Value::Bool(b) => i64::from(*b),
+        Value::Number(n) => n.as_i64().unwrap_or_else(|| n.as_f64().unwrap_or(0.0) as i64),
+        Value::String(text) => whole_text(text).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Parses an integer as Go does, with the base given by the prefix: `0x10`, `0b11`, `0o17` and
+/// `017`. Zeros after a decimal point are ignored.
+fn whole_text(text: &str) -> Option<i64> {
+    let text = text
+        .split_once('.')
+        .filter(|(_, zeros)| zeros.bytes().all(|b| b == b'0') && !zeros.is_empty())
+        .map_or(text, |(n, _)| n);
+    let (sign, digits) = match text.strip_prefix(['-', '+']) {
+        Some(digits) => (&text[..1], digits),
+        None => ("", text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let based = [("0x", 16), ("0b", 2), ("0o", 8)].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
+    let (prefix, base) = based.unwrap_or(if lower.len() > 1 && lower.starts_with('0') { ("0", 8) } else { ("", 10) });
+    let rest = &lower[prefix.len()..];
+    // `_` may be between digits or after the base prefix.
+    let apart =
+        |rest: &str| !rest.ends_with('_') && !rest.contains("__") && (!prefix.is_empty() || !rest.starts_with('_'));
+    let is_digits = rest.bytes().all(|b| b == b'_' || char::from(b).is_digit(base));
+    let rest = rest.replace('_', "");
+    let fits = is_digits && apart(&lower[prefix.len()..]);
+    i64::from_str_radix(&format!("{sign}{rest}"), base).ok().filter(|_| fits)
+}
+
+fn real(value: &Value) -> f64 {
+    match value {
+        Value::Number(n) => n.as_f64().unwrap_or(0.0),
+        Value::String(text) => text.parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(0.0),
+        _ => 0.0,
+    }
+}
+
+fn dict(call: &Call) -> Result<Value, String> {
+    let mut map = Map::new();
+    for pair in call.arguments.chunks(2) {
+        map.insert(shown(pair[0]), pair.get(1).map_or_else(|| "".into(), |value| (*value).clone()));
+    }
+    Ok(Value::Object(map))
+}
+
+fn indent(call: &Call) -> Result<Value, String> {
+    let (width, text) = (usize::try_from(whole(call.any(0))).unwrap_or(0), call.text(1)?);
+    fits(text.matches('\n').count() + 1, width)?;
+    let blank = " ".repeat(width);
+    let text = format!("{blank}{}", text.replace('\n', &format!("\n{blank}")));
+    Ok(if call.name == "nindent" { format!("\n{text}") } else { text }.into())
+}
+
+fn join(call: &Call) -> Result<Value, String> {
+    let separator = call.text(0)?;
+    let parts: Vec<String> = match call.any(1) {
+        Value::Array(items) => items.iter().filter(|item| !item.is_null()).map(shown).collect(),
+        other => vec![shown(other)],
+    };
+    fits(parts.len(), separator.len())?;
+    Ok(parts.join(separator).into())
+}
+
+fn each(all: &[&Value], one: impl Fn(&Value) -> String) -> Value {
+    all.iter().filter(|v| !v.is_null()).map(|value| one(value)).collect::<Vec<_>>().join(" ").into()
+}
+
+fn sorted(mut texts: Vec<String>) -> Value {
+    texts.sort();
+    texts.into()
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
+
+fn trunc(count: i64, text: &str) -> Result<Value, String> {
+    let length = usize::try_from(count.unsigned_abs()).unwrap_or(TEXT_MAX);
+    let part = match count < 0 {
+        true => text.get(text.len().saturating_sub(length)..),
+        false => text.get(..length.min(text.len())),
+    };
+    part.map(Value::from).ok_or_else(|| "the result would end within a character".to_owned())
+}
+
+/// JSON as Go writes it: with sorted keys, and with the special characters of HTML escaped.
+fn json(value: &Value) -> Result<Value, String> {
+    let text = sorted_json(value);
+    let safe = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    Ok(safe.into())
+}
+
+/// A number in Go's JSON, which has an exponent from 1e21 on and below 1e-6.
+fn json_number(number: f64) -> String {
+    let size = number.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{number:e}");
+        return if size < 1.0 { text } else { text.replace('e', "e+") };
+    }
+    number.to_string()
+}
+
+fn sorted_json(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(sorted_json).collect::<Vec<_>>().join(",")),
+        Value::Object(map) => {
+            let map: BTreeMap<&String, &Value> = map.iter().collect();
+            let pair = |(key, item): (&String, &Value)| format!("{}:{}", Value::from(key.as_str()), sorted_json(item));
+            format!("{{{}}}", map.into_iter().map(pair).collect::<Vec<_>>().join(","))
+        }
+        Value::Number(n) if n.is_f64() => json_number(n.as_f64().unwrap_or(0.0)),
+        other => other.to_string(),
+    }
+}

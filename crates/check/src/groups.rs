@@ -1,0 +1,128 @@
+//! `any-of` and `all-of`: the result of a group follows from the results of its members. Pure.
+
+use super::judge::{Detail, Judged, judge};
+use super::load::Check;
+use super::probe::{Answer, Answers, Trouble};
+use super::spec::{HOLDS, Kind};
+use remoor_model::{CheckResult, CheckState};
+use std::collections::BTreeMap;
+
+/// The combined result of one check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Holds,
+    Fails,
+    /// The check could not be answered.
+    Open,
+    /// The check was skipped.
+    Skipped,
+}
+
+/// Fills in the results of the groups among `checks`. `results` has the results of each check in
+/// the same order, and empty lists for groups. `parse` ensures that a group comes after its
+/// members. `waive` is applied last to each result.
+pub(super) fn settle(
+    checks: &[Check],
+    results: Vec<&mut Vec<Judged>>,
+    detail: Detail,
+    waive: impl Fn(&Check, &mut CheckResult),
+) {
+    // Labels are unique within a file, but not among the services of a node.
+    let mut outcomes: BTreeMap<(&str, &str, String), Outcome> = BTreeMap::new();
+    for (check, results) in checks.iter().zip(results) {
+        let of = |label: String| (check.service.as_str(), check.file.as_str(), label);
+        if check.kind.is_group() {
+            let members: Vec<(&str, Outcome)> = check
+                .members
+                .iter()
+                .map(|label| (label.as_str(), outcomes.get(&of(label.clone())).copied().unwrap_or(Outcome::Open)))
+                .collect();
+            *results = asked(check, &members, detail);
+            results.iter_mut().for_each(|judged| waive(check, &mut judged.result));
+        }
+        outcomes.insert(of(check.label()), outcome(results));
+    }
+}
+
+fn asked(check: &Check, members: &[(&str, Outcome)], detail: Detail) -> Vec<Judged> {
+    let (answer, skipped) = match answer(check.kind, members) {
+        Some(answer) => (answer, check.skip),
+        None => (Ok(true.into()), true),
+    };
+    let mut results = judge(check, &Answers::from([(HOLDS, answer)]), detail);
+    if skipped {
+        for judged in &mut results {
+            (judged.result.state, judged.explained) = (CheckState::Skip, None);
+            judged.result.found.clear();
+        }
+    }
+    results
+}
+
+/// The answer for a group; None if all members were skipped.
+fn answer(kind: Kind, members: &[(&str, Outcome)]) -> Option<Answer> {
+    let those = |wanted: Outcome| -> Vec<&str> {
+        members.iter().filter(|(_, outcome)| *outcome == wanted).map(|(label, _)| *label).collect()
+    };
+    let (hold, fail, open) = (those(Outcome::Holds), those(Outcome::Fails), those(Outcome::Open));
+    let unanswered = |open: &[&str]| Err(Trouble::Unknown(format!("no answer: {}", open.join(", "))));
+    if hold.is_empty() && fail.is_empty() && open.is_empty() {
+        return None;
+    }
+    Some(match kind {
+        Kind::AnyOf if !hold.is_empty() => Ok(true.into()),
+        Kind::AnyOf if !open.is_empty() => unanswered(&open),
+        Kind::AnyOf => Err(Trouble::Failed(format!("no member passes: {}", fail.join(", ")))),
+        _ if !fail.is_empty() => Err(Trouble::Failed(format!("failing members: {}", fail.join(", ")))),
+        _ if !open.is_empty() => unanswered(&open),
+        _ => Ok(true.into()),
+    })
+}
+
+/// Combines the results of one check. A waived failure does not count as a failure.
+fn outcome(results: &[Judged]) -> Outcome {
+    let any = |state: CheckState| results.iter().any(|judged| judged.result.state == state);
+    if any(CheckState::Fail) {
+        Outcome::Fails
+    } else if any(CheckState::Unknown) {
+        Outcome::Open
+    } else if any(CheckState::Pass) || any(CheckState::Waived) {
+        Outcome::Holds
+    } else {
+        Outcome::Skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn arbitrary_outcome() -> impl Strategy<Value = Outcome> {
+        prop_oneof![Just(Outcome::Holds), Just(Outcome::Fails), Just(Outcome::Open), Just(Outcome::Skipped)]
+    }
+
+    proptest! {
+        /// A given answer stays the same, whatever the result of the unanswered members would be.
+        /// No answer is given that they could still change.
+        #[test]
+        fn a_group_answers_when_and_only_when_nothing_can_change_it(
+            outcomes in prop::collection::vec(arbitrary_outcome(), 1..6),
+            all in any::<bool>(),
+        ) {
+            let kind = if all { Kind::AllOf } else { Kind::AnyOf };
+            let members: Vec<(&str, Outcome)> = outcomes.iter().map(|outcome| ("m", *outcome)).collect();
+            let asked: Vec<Outcome> = outcomes.into_iter().filter(|outcome| *outcome != Outcome::Skipped).collect();
+            let settled = |open: bool| {
+                let holds = |outcome: &Outcome| *outcome == Outcome::Holds || (*outcome == Outcome::Open && open);
+                if all { asked.iter().all(holds) } else { asked.iter().any(holds) }
+            };
+            match answer(kind, &members) {
+                None => prop_assert!(asked.is_empty()),
+                Some(Ok(_)) => prop_assert!(settled(false) && settled(true)),
+                Some(Err(Trouble::Failed(_))) => prop_assert!(!settled(false) && !settled(true)),
+                Some(Err(Trouble::Unknown(_))) => prop_assert_ne!(settled(false), settled(true)),
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Compares the answers of a probe with the assertions of its check, and decides what may be shown
+//! of a secret. Pure.
+
+use super::explain::Explained;
+use super::load::{Assertion, Check};
+use super::matcher::{Matcher, short};
+use super::outcome::bounded;
+use super::probe::{Answers, PRIVATE, Trouble};
+use super::spec::Kind;
+use remoor_model::{CheckResult, CheckState, SECRET, Sha256};
+use serde_json::Value;
+
+/// The amount of detail per assertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Only the result, for agents and managers, which keep no values.
+    Results,
+    /// Also the found value and the expected one.
+    Full,
+}
+
+/// The result of one assertion.
+pub(super) struct Judged {
+    pub result: CheckResult,
+    /// None if there was no value, or if [`Detail::Results`] was requested.
+    pub explained: Option<Explained>,
+    /// Hash of the complete value if the assertion does not hold and the value is not hidden.
+    pub seen: Option<Sha256>,
+}
+
+/// Returns one result per assertion. An assertion without an answer is `Unknown`. `took_ms` stays
+/// 0.
+pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Judged> {
+    let judge = Judge { check, secret: check.meta.secret || is_private(check, answers) };
+    let mut shut = check.skip;
+    let mut all: Vec<Judged> = Vec::new();
+    for (number, assertion) in check.assertions.iter().enumerate() {
+        if shut {
+            let result = judge.result(assertion, CheckState::Skip, None, String::new());
+            all.push(Judged { result, explained: None, seen: None });
+            continue;
+        }
+        let answer = answers.get(assertion.property).cloned();
+        let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("the probe returned no answer".to_owned())));
+        let found_false = answer == Ok(Value::Bool(false));
+        let explained = match (&answer, detail) {
+            (Ok(value), Detail::Full) => Some(judge.explain(assertion, value)),
+            _ => None,
+        };
+        let result = match &answer {
+            Ok(value) => judge.compare(assertion, value),
+            Err(Trouble::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
+            Err(Trouble::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
+        };
+        let told = detail == Detail::Full && result.state != CheckState::Pass && !judge.hides(assertion);
+        let seen = answer.ok().filter(|_| told).map(|value| Sha256::of(value.to_string().as_bytes()));
+        let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
+        shut |= check.kind.spec().gated && first_is_off;
+        all.push(Judged { result, explained, seen });
+    }
+    judge.explain_status(answers, &mut all);
+    all
+}
+
+/// Whether this is a file that only its owner may read. Not even its hash goes into a report, even
+/// if the check is not marked as secret.
+fn is_private(check: &Check, answers: &Answers) -> bool {
+    check.kind == Kind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
+}
+
+/// The text that goss shows instead of a value that it reads line by line.
+fn reader(kind: Kind, property: &str) -> &'static str {
+    match (kind, property) {
+        (Kind::File, _) => "object: *os.File",
+        (Kind::Command, _) => "object: *bytes.Reader",
+        (Kind::Http, "body") => "object: *http.cancelTimerBody",
+        _ => "object: *strings.Reader",
+    }
+}
+
+/// Explains which patterns are not met, which extra elements a list has, or what is at a path. The
+/// result lists all expected values, so this message adds the difference. Empty for other matchers.
+/// With `hushed`, the message quotes nothing of the value.
+fn unmet(matcher: &Matcher, value: &Value, hushed: bool) -> String {
+    match matcher {
+        Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}
+        Matcher::And(all) => {
+            let first = all.iter().find(|one| one.asked(value, hushed) != Ok(true));
+            return first.map_or_else(String::new, |first| unmet(first, value, hushed));
+        }
+        Matcher::Not(inner) if matches!(**inner, Matcher::Xml(_)) => return "the result is at the path".to_owned(),
+        matcher => {
+            return match matcher.at_path(value) {
+                Some(there) if there.is_empty() => "nothing at the path".to_owned(),
+                Some(_) if hushed => "another result at the path".to_owned(),
+                Some(there) => short(&there.into()),
+                None => String::new(),
+            };
+        }
+    }
+    let told = matcher.explain(value);
+    let list = |all: &[Value]| all.iter().map(short).collect::<Vec<_>>().join(", ");
+    let missing = (!told.missing.is_empty()).then(|| format!("not met: {}", list(&told.missing)));
+    let extra = (!told.extra.is_empty()).then(|| format!("not asked for: {}", list(&told.extra)));
+    short(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
+}
+
+/// Properties that reveal nothing of a secret. All others are hidden, including those of resource
+/// types that are added later.
+const PLAIN: [&str; 20] = [
+    "exists",
+    "mode",
+    "owner",
+    "uid",
+    "group",
+    "gid",
+    "filetype",
+    "linked-to",
+    "exit-status",
+    "status",
+    "running",
+    "enabled",
+    "runlevels",
+    "count",
+    "installed",
+    "listening",
+    "reachable",
+    "resolvable",
+    "not-after",
+    "holds",
+];
+
+struct Judge<'a> {
+    check: &'a Check,
+    secret: bool,
+}
+
+impl Judge<'_> {
+    fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
+        let hushed = self.is_content(assertion);
+        let (state, message) = match assertion.matcher.asked(value, hushed) {
+            Ok(true) => (CheckState::Pass, String::new()),
+            Ok(false) => (CheckState::Fail, unmet(&assertion.matcher, value, hushed)),
+            Err(why) => (CheckState::Fail, why),
+        };
+        self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
+    }
+
+    fn explain(&self, assertion: &Assertion, value: &Value) -> Explained {
+        if !self.hides(assertion) {
+            // The value is cut immediately: otherwise the contents of a thousand files of 16 MiB
+            // would be kept until the last check has answered.
+            let mut told = assertion.matcher.explain(value);
+            if matches!(assertion.matcher, Matcher::Lines(_)) && told.actual.is_string() {
+                told.actual = reader(self.check.kind, assertion.property).into();
+            }
+            return bounded(told);
+        }
+        Explained {
+            expected: SECRET.into(),
+            message: "to be as expected".to_owned(),
+            missing: Vec::new(),
+            found: None,
+            extra: Vec::new(),
+            transforms: Vec::new(),
+            actual: SECRET.into(),
+            untransformed: Value::Null,
+        }
+    }
+
+    /// Adds the first line of stderr to an unexpected exit status, because it often gives the
+    /// reason.
+    fn explain_status(&self, answers: &Answers, all: &mut [Judged]) {
+        let said = match answers.get("stderr") {
+            Some(Ok(Value::String(text))) => text.lines().find(|line| !line.trim().is_empty()),
+            _ => None,
+        };
+        if let (Some(line), false) = (said, self.secret) {
+            let results = all.iter_mut().map(|judged| &mut judged.result);
+            let failing = results.filter(|r| r.property == "exit-status" && r.state == CheckState::Fail);
+            failing.for_each(|result| result.message = short(&Value::from(line)));
+        }
+    }
+
+    fn result(&self, assertion: &Assertion, state: CheckState, found: Option<&Value>, message: String) -> CheckResult {
+        let found = match found {
+            None => String::new(),
+            Some(_) if self.hides(assertion) => SECRET.to_owned(),
+            Some(Value::String(text)) if self.is_content(assertion) => format!("{} lines", text.lines().count()),
+            Some(value) => short(value),
+        };
+        let expected = if self.hides(assertion) { SECRET.to_owned() } else { assertion.matcher.to_string() };
+        CheckResult {
+            service: self.check.service.clone(),
+            check: self.check.label(),
+            property: assertion.property.to_owned(),
+            state,
+            severity: self.check.meta.severity,
+            on_fail: self.check.meta.on_fail,
+            expected,
+            found,
+            message,
+            took_ms: 0,
+        }
+    }
+
+    /// The contents of a file never appear in results that agents and managers keep, because a file
+    /// may contain a password even if the check is not marked as secret. goss's output formats show
+    /// contents on the machine itself ([`Detail::Full`]), unless the check is secret.
+    fn is_content(&self, assertion: &Assertion) -> bool {
+        assertion.stream && self.check.kind == Kind::File
+    }
+
+    /// Whether values of this property could reveal something of a secret.
+    fn hides(&self, assertion: &Assertion) -> bool {
+        self.secret && (assertion.stream || !PLAIN.contains(&assertion.property))
+    }
+}

@@ -1,0 +1,337 @@
+//! Loads checks from rendered goss text, strictly: everything that is not understood is a fault
+//! with its position and a hint. The matchers of asserted attributes are read in `load_matcher`.
+
+use super::include::{self, Include};
+use super::masked::{MASK, masked};
+use super::matcher::Matcher;
+use super::meta::{self, Meta};
+use super::own;
+use super::spec::{COMMON, Kind, OWN, SPECS, Spec, Use, WINDOWS, current_name};
+use super::suggest::did_you_mean;
+use super::yaml::{self, Key, Node, Yaml};
+use remoor_model::{Fault, ServiceName};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// An attribute of `matching`: the content is read line by line, as file contents and output are.
+const AS_READER: &str = "as-reader";
+
+/// Properties that are true or false. An expected string, number or list could never match them,
+/// and is a fault.
+const BOOLEAN: [&str; 7] = ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
+/// Maximum timeout that a check may request.
+const MAX_TIMEOUT_MS: u64 = 600_000;
+
+/// One resource of a check file, ready to be run.
+#[derive(Debug, Clone)]
+pub struct Check {
+    pub service: ServiceName,
+    /// Position in the rendered text.
+    pub file: String,
+    pub line: u32,
+    pub kind: Kind,
+    /// The id as written, without the passwords of URLs.
+    pub id: String,
+    pub title: Option<String>,
+    pub meta: Meta,
+    /// `meta` as written, including keys that are not remoor's.
+    pub annotations: Map<String, Value>,
+    pub(super) skip: bool,
+    /// The value of the name attribute; the id if it is not given.
+    pub(super) name: String,
+    pub(super) arguments: BTreeMap<&'static str, Value>,
+    /// In the order of the attributes in [`Spec`].
+    pub(super) assertions: Vec<Assertion>,
+    /// The labels of a group's members, which are checks of the same file.
+    pub(super) members: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Assertion {
+    pub property: &'static str,
+    pub stream: bool,
+    pub matcher: Matcher,
+}
+
+impl Check {
+    /// The path of a file check that is marked as secret.
+    pub fn secret_file(&self) -> Option<&str> {
+        (self.kind == Kind::File && self.meta.secret).then_some(self.name.as_str())
+    }
+
+    /// The tags in `meta.tags`, which is a list of strings or one string.
+    pub fn tags(&self) -> Vec<&str> {
+        match self.annotations.get("tags") {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The labels of a group's members; empty for all other checks.
+    pub fn members(&self) -> &[String] {
+        &self.members
+    }
+
+    /// `type:id`, which identifies the check in results.
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.kind, self.id)
+    }
+}
+
+/// The contents of one check file.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    pub checks: Vec<Check>,
+    pub includes: Vec<Include>,
+    /// Line and column of a `remoor` block that is still present after rendering, so that its
+    /// settings were not read.
+    pub header: Option<(u32, u32)>,
+}
+
+/// The checks of one file after rendering. A check file of a fleet may not include others. Lines
+/// and columns of faults refer to `rendered`.
+///
+/// Only the checks and groups of a `remoor:` block are read here; `header` reads the rest.
+pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {
+    let loaded = load(file, service, rendered)?;
+    match loaded.includes.first() {
+        None => Ok(loaded.checks),
+        Some(include) => {
+            let fault =
+                Fault::error(file, include.line, include.column, "a check file of a fleet may not include other files");
+            Err(vec![
+                fault.hint(
+                    "put the file into `checks` with a `remoor:` block; `remoor check --file` follows `gossfile`",
+                ),
+            ])
+        }
+    }
+}
+
+/// Like [`parse`], but accepts `gossfile`. The included files are not read.
+pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<Loaded, Vec<Fault>> {
+    let tree = yaml::parse(file, rendered)?;
+    let mut loader = Loader { file, service, faults: Vec::new(), loaded: Loaded::default() };
+    match &tree.yaml {
+        Yaml::Null => {}
+        Yaml::Map(types) => types.iter().for_each(|(key, node)| loader.resource_type(key, node)),
+        _ => loader.faults.push(tree.fault(file, format!("a check file is a map, this is {}", tree.kind()))),
+    }
+    if let Yaml::Map(types) = &tree.yaml
+        && let Some((_, block)) = types.iter().find(|(key, _)| key.text == "remoor")
+    {
+        loader.groups(block);
+    }
+    if loader.faults.is_empty() { Ok(loader.loaded) } else { Err(loader.faults) }
+}
+
+/// Reads one file. The methods that read matchers are in `load_matcher`.
+pub(super) struct Loader<'a> {
+    pub file: &'a str,
+    service: &'a ServiceName,
+    pub faults: Vec<Fault>,
+    pub loaded: Loaded,
+}
+
+impl Loader<'_> {
+    fn resource_type(&mut self, key: &Key, node: &Node) {
+        let name = key.text.as_str();
+        if name == "remoor" {
+            self.loaded.header = Some((key.line, key.column));
+            self.own_types(node);
+            return;
+        }
+        if OWN.iter().any(|spec| spec.name == name) {
+            let fault = key.fault(self.file, format!("`{name}` is not a resource type of goss"));
+            self.faults.push(fault.hint("put it in the `remoor:` block"));
+            return;
+        }
+        if name == "gossfile" {
+            self.loaded.includes = include::read(self.file, node, &mut self.faults);
+            return;
+        }
+        if name == WINDOWS {
+            let fault = key.fault(self.file, format!("resource type `{name}` exists only on Windows"));
+            self.faults.push(fault.hint("remove it"));
+            return;
+        }
+        let Some(spec) = SPECS.iter().find(|spec| spec.name == name) else {
+            let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
+            let hint =
+                did_you_mean(name, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
+            self.faults.push(key.fault(self.file, format!("unknown resource type `{name}`")).hint(hint));
+            return;
+        };
+        match &node.yaml {
+            Yaml::Map(resources) => resources.iter().for_each(|(id, node)| self.resource(spec, id, node)),
+            Yaml::Null => {}
+            _ => self.faults.push(node.fault(self.file, format!("`{name}` is {}, not a map of ids", node.kind()))),
+        }
+    }
+
+    pub fn resource(&mut self, spec: &'static Spec, id: &Key, node: &Node) {
+        let mut check = self.check(spec, id);
+        let label = check.label();
+        let Yaml::Map(attributes) = &node.yaml else {
+            self.faults.push(node.fault(self.file, format!("`{label}` is {}, not a map of attributes", node.kind())));
+            return;
+        };
+        // A check is identified by its label, so two checks may not have the same label. The YAML
+        // reader has already rejected duplicate ids; two URLs may still differ only in their
+        // password.
+        let is_same = |other: &Check| other.kind == check.kind && other.id == check.id;
+        if check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
+            let fault = id.fault(self.file, format!("`{label}` already exists with another password"));
+            self.faults.push(fault.hint(format!("choose another id, and write the URL as `{}`", spec.name_attribute)));
+        }
+        let before = self.faults.len();
+        // `meta` is read first because some attributes change its values. `as-reader` is read
+        // before `matches` because it decides how `matches` is read.
+        let early = |key: &Key| key.text == "meta" || key.text == AS_READER;
+        let (first, then): (Vec<_>, Vec<_>) = attributes.iter().partition(|(key, _)| early(key));
+        for (key, node) in first.into_iter().chain(then) {
+            self.attribute(spec, &mut check, key, node);
+        }
+        let has = |name: &str| attributes.iter().any(|(key, _)| current_name(&key.text) == name);
+        for (name, _) in spec.attributes.iter().filter(|(name, use_)| *use_ == Use::Required && !has(name)) {
+            self.faults.push(id.fault(self.file, format!("`{label}` lacks `{name}`")));
+        }
+        if check.assertions.is_empty() && self.faults.len() == before {
+            self.faults.push(id.fault(self.file, format!("`{label}` asserts nothing")));
+        }
+        if let Err(why) = super::probe::validate(&check) {
+            self.faults.push(id.fault(self.file, why));
+        }
+        check.assertions.sort_by_key(|assertion| spec.place(assertion.property));
+        self.loaded.checks.push(check);
+    }
+
+    /// A check without assertions.
+    pub fn check(&self, spec: &'static Spec, id: &Key) -> Check {
+        Check {
+            service: self.service.clone(),
+            file: self.file.to_owned(),
+            line: id.line,
+            kind: spec.kind,
+            // The id is shown in many places and stored in the history.
+            id: masked(&id.text),
+            title: None,
+            meta: Meta::default(),
+            annotations: Map::new(),
+            skip: false,
+            name: id.text.clone(),
+            arguments: BTreeMap::new(),
+            assertions: Vec::new(),
+            members: Vec::new(),
+        }
+    }
+
+    pub fn attribute(&mut self, spec: &'static Spec, check: &mut Check, key: &Key, node: &Node) {
+        let name = current_name(&key.text);
+        match (name, &node.yaml) {
+            ("title", Yaml::Text(text)) => check.title = Some(text.clone()),
+            ("skip", Yaml::Bool(skip)) => check.skip = *skip,
+            ("meta", _) => {
+                check.meta = meta::read(self.file, node, spec, &mut self.faults);
+                if let Value::Object(written) = node.value() {
+                    check.annotations = written;
+                }
+                for (key, node) in meta::extensions(node, spec) {
+                    if let Some((name, use_)) = spec.extensions().iter().find(|(name, _)| *name == key.text) {
+                        self.known_attribute(check, name, *use_, key, node);
+                    }
+                }
+            }
+            ("title", _) => self.wrong(key, node, "a string"),
+            ("skip", _) => self.wrong(key, node, "true or false"),
+            (_, Yaml::Text(text)) if name == spec.name_attribute => check.name = text.clone(),
+            (_, Yaml::Number(number)) if name == spec.name_attribute => check.name = number.to_string(),
+            _ if name == spec.name_attribute => self.wrong(key, node, "a string"),
+            _ => match spec.attributes.iter().find(|(known, _)| *known == name) {
+                Some((known, use_)) => self.known_attribute(check, known, *use_, key, node),
+                None => {
+                    let known: Vec<&str> = spec
+                        .attributes
+                        .iter()
+                        .map(|(name, _)| *name)
+                        .chain(COMMON)
+                        .chain([spec.name_attribute])
+                        .filter(|name| !name.is_empty())
+                        .collect();
+                    let hint = did_you_mean(name, known.iter().copied())
+                        .unwrap_or_else(|| format!("known: {}", known.join(", ")));
+                    self.faults
+                        .push(key.fault(self.file, format!("unknown attribute `{name}` of {}", spec.name)).hint(hint));
+                }
+            },
+        }
+    }
+
+    fn known_attribute(&mut self, check: &mut Check, name: &'static str, use_: Use, key: &Key, node: &Node) {
+        match use_ {
+            Use::Required | Use::Assert | Use::Stream => {
+                let stream = use_ == Use::Stream || check.arguments.get(AS_READER) == Some(&Value::Bool(true));
+                if BOOLEAN.contains(&name) && matches!(node.yaml, Yaml::Text(_) | Yaml::Number(_) | Yaml::List(_)) {
+                    self.wrong(key, node, "true or false");
+                    return;
+                }
+                if check.assertions.iter().any(|assertion| assertion.property == name) {
+                    self.faults
+                        .push(key.fault(self.file, format!("`{name}` is given twice, under its old and its new name")));
+                } else if let Some(matcher) = self.asserted(name, stream, node) {
+                    check.assertions.push(Assertion { property: name, stream, matcher });
+                }
+            }
+            Use::Days => {
+                if let Some(matcher) =
+                    own::in_days(self.file, node, &mut self.faults).and_then(|n| self.asserted(name, false, &n))
+                {
+                    check.assertions.push(Assertion { property: name, stream: false, matcher });
+                }
+            }
+            Use::Holds => {
+                let matcher = Matcher::Is(Value::Bool(true));
+                check.assertions.push(Assertion { property: name, stream: false, matcher });
+                self.known_attribute(check, name, Use::Text, key, node);
+            }
+            Use::Retries | Use::Delay if says_retry(check, if use_ == Use::Delay { "delay" } else { "count" }) => {
+                self.faults
+                    .push(key.fault(self.file, format!("`{name}` and `retry` of `meta.remoor` set the same value")));
+            }
+            Use::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
+            Use::Delay => check.meta.retry_delay = meta::retry_delay(self.file, key, node, &mut self.faults),
+            Use::Value => drop(check.arguments.insert(name, node.value())),
+            Use::Text | Use::Texts | Use::Millis | Use::Flag => {
+                let (fits, wanted) = match use_ {
+                    Use::Text => (matches!(node.yaml, Yaml::Text(_)), "a string"),
+                    Use::Flag => (matches!(node.yaml, Yaml::Bool(_)), "true or false"),
+                    Use::Millis => {
+                        let fits = |n: &serde_json::Number| n.as_u64().is_some_and(|ms| ms <= MAX_TIMEOUT_MS);
+                        (matches!(&node.yaml, Yaml::Number(n) if fits(n)), "a number of milliseconds up to 600000")
+                    }
+                    _ => (matches!(&node.yaml, Yaml::List(items) if items.iter().all(is_text)), "a list of strings"),
+                };
+                if fits {
+                    check.arguments.insert(name, node.value());
+                } else {
+                    self.wrong(key, node, wanted);
+                }
+            }
+        }
+    }
+
+    pub fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
+        self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
+    }
+}
+
+/// Whether `retry` of `meta.remoor` has this key. `meta` is read before the other attributes.
+fn says_retry(check: &Check, key: &str) -> bool {
+    let own = check.annotations.get("remoor").and_then(|own| own.get("retry"));
+    own.is_some_and(|retry| retry.get(key).is_some())
+}
+
+fn is_text(node: &Node) -> bool {
+    matches!(node.yaml, Yaml::Text(_))
+}

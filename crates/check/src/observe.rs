@@ -1,0 +1,121 @@
+//! Reads the current state of one resource of this machine, as the attributes of a check that
+//! passes now.
+
+use super::load::{Assertion, Check};
+use super::masked::masked;
+use super::matcher::Matcher;
+use super::meta::Meta;
+use super::probe::{self, Ask, Trouble, World};
+use super::spec::{Kind, SPECS, Use, WINDOWS};
+use super::suggest::did_you_mean;
+use remoor_model::Wall;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Timeout for resources without a timeout of their own.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Maximum number and length of output lines that become patterns of a check.
+const LINES_MAX: usize = 100;
+const LINE_MAX: usize = 500;
+
+/// Attributes that are written, by resource type. For other types, all asserted attributes are
+/// written. Attributes that change by themselves, such as the size of a file, are left out.
+const WRITTEN: [(&str, &[&str]); 2] =
+    [("file", &["exists", "mode", "owner", "group", "filetype", "linked-to"]), ("http", &["status"])];
+
+/// Why the state of a resource could not be read. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ObserveError {
+    /// The resource type or the id is not valid.
+    #[error("{0}")]
+    Wrong(String),
+    /// The machine gave no answer.
+    #[error("{check} {property}: {why}")]
+    NoAnswer { check: String, property: String, why: String },
+}
+
+/// The attributes of resource `id` of the type `kind`, in the order of the attributes in `spec`.
+/// Blocks as long as the check would. A `command` is executed.
+pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, ObserveError> {
+    let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != Kind::Matching) else {
+        let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
+        return Err(ObserveError::Wrong(match did_you_mean(kind, known.iter().copied()) {
+            _ if [WINDOWS, "gossfile", "matching"].contains(&kind) => format!("resource type `{kind}` can't be added"),
+            Some(near) => format!("unknown resource type `{kind}`; {near}"),
+            None => format!("unknown resource type `{kind}`; known: {}", known.join(", ")),
+        }));
+    };
+    let asserted = spec.attributes.iter().filter(|(_, use_)| matches!(use_, Use::Required | Use::Assert | Use::Stream));
+    let written = WRITTEN.iter().find(|(name, _)| *name == kind).map(|(_, written)| *written);
+    let properties: Vec<(&'static str, bool)> = asserted
+        .filter(|(name, _)| written.is_none_or(|written| written.contains(name)))
+        .map(|(name, use_)| (*name, *use_ == Use::Stream))
+        .collect();
+    let check = asked(spec.kind, id, &properties);
+    probe::validate(&check).map_err(ObserveError::Wrong)?;
+    let world = World::new([&check], LIMIT);
+    let answers = probe::ask(&Ask { check: &check, world: &world, limit: LIMIT, now: Wall(0) });
+    let mut out = Vec::new();
+    for (number, (property, stream)) in properties.into_iter().enumerate() {
+        let no_answer = |why: &str| ObserveError::NoAnswer {
+            check: check.label(),
+            property: property.to_owned(),
+            why: why.to_owned(),
+        };
+        match answers.get(property) {
+            Some(Ok(Value::Array(items))) if items.is_empty() => {}
+            Some(Ok(Value::String(text))) if stream => out.extend(patterns(text).map(|all| (property, all))),
+            Some(Ok(value)) => out.push((property, value.clone())),
+            // A property that the resource does not have, such as the target of a file that is not
+            // a link.
+            Some(Err(Trouble::Failed(_))) if number > 0 => {}
+            Some(Err(Trouble::Failed(why) | Trouble::Unknown(why))) => return Err(no_answer(why)),
+            None if number > 0 => {}
+            None => return Err(no_answer("the probe returned no answer")),
+        }
+        if spec.gated && number == 0 && out.iter().any(|(_, value)| *value == Value::Bool(false)) {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+fn asked(kind: Kind, id: &str, properties: &[(&'static str, bool)]) -> Check {
+    let assertion = |(property, stream): &(&'static str, bool)| Assertion {
+        property,
+        stream: *stream,
+        matcher: Matcher::Is(Value::Null),
+    };
+    Check {
+        service: "add".into(),
+        file: String::new(),
+        line: 0,
+        kind,
+        id: masked(id),
+        title: None,
+        meta: Meta::default(),
+        annotations: Map::new(),
+        skip: false,
+        name: id.to_owned(),
+        arguments: BTreeMap::new(),
+        assertions: properties.iter().map(assertion).collect(),
+        members: Vec::new(),
+    }
+}
+
+/// The lines of an output as literal patterns. Empty output becomes an empty string. None if no
+/// line is suitable.
+fn patterns(text: &str) -> Option<Value> {
+    if text.is_empty() {
+        return Some("".into());
+    }
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && line.len() <= LINE_MAX).take(LINES_MAX);
+    let patterns: Vec<String> = lines
+        .map(|line| match line.starts_with(['!', '/']) {
+            true => format!("\\{line}"),
+            false => line.to_owned(),
+        })
+        .collect();
+    (!patterns.is_empty()).then(|| patterns.into())
+}

@@ -1,0 +1,145 @@
+//! Examines the machine. Each resource type has its probe, which returns the asserted properties
+//! and does not compare them.
+
+mod account;
+mod addr;
+mod cert;
+mod command;
+mod dns;
+mod file;
+mod http;
+mod interface;
+mod kernel_param;
+mod matching;
+mod mount;
+mod package;
+mod port;
+mod process;
+mod read;
+mod resolve;
+mod service;
+mod world;
+
+pub(super) use world::World;
+
+use super::deb::Constraint;
+use super::load::Check;
+use super::spec::Kind;
+use remoor_model::Wall;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Why there is no value for a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The property certainly does not have the expected value: the contents of a directory, the
+    /// headers of a refused connection.
+    Failed(String),
+    /// The property could not be read.
+    Unknown(String),
+}
+
+/// An additional answer for a `file`: whether only its owner may read it, or the target of the
+/// link.
+pub(super) const PRIVATE: &str = "private";
+
+pub(super) type Answer = Result<Value, Trouble>;
+/// The answers by property. A missing property was not examined.
+pub(super) type Answers = BTreeMap<&'static str, Answer>;
+
+fn unknown(why: impl ToString) -> Trouble {
+    Trouble::Unknown(why.to_string())
+}
+
+fn failed(why: impl ToString) -> Trouble {
+    Trouble::Failed(why.to_string())
+}
+
+/// The input of a probe: the check, and the shared state of the run.
+pub(super) struct Ask<'a> {
+    pub check: &'a Check,
+    pub world: &'a World,
+    /// Timeout of checks without a timeout of their own. A shorter default of goss takes
+    /// precedence.
+    pub limit: Duration,
+    /// The current time, for certificates.
+    pub now: Wall,
+}
+
+impl Ask<'_> {
+    fn wants(&self, property: &str) -> bool {
+        self.check.assertions.iter().any(|assertion| assertion.property == property)
+    }
+
+    fn timeout(&self, default_ms: u64) -> Duration {
+        // As in goss, 0 means the default.
+        let own = self.check.arguments.get("timeout").and_then(Value::as_u64).filter(|ms| *ms > 0);
+        own.map(Duration::from_millis).unwrap_or_else(|| Duration::from_millis(default_ms).min(self.limit))
+    }
+
+    fn argument(&self, name: &str) -> Option<&str> {
+        text(self.check, name)
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.check.arguments.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+fn text<'c>(check: &'c Check, argument: &str) -> Option<&'c str> {
+    check.arguments.get(argument).and_then(Value::as_str)
+}
+
+/// Examines the asserted properties. Blocks for at most about the check's timeout if it waits for
+/// other programs or machines.
+pub(super) fn ask(ask: &Ask) -> Answers {
+    match ask.check.kind {
+        Kind::Addr => addr::ask(ask),
+        Kind::Cert => cert::ask(ask),
+        Kind::Command => command::ask(ask),
+        Kind::Dns => dns::ask(ask),
+        Kind::File => file::ask(ask),
+        Kind::Group => account::group(ask),
+        Kind::Http => http::ask(ask),
+        Kind::Interface => interface::ask(ask),
+        Kind::KernelParam => kernel_param::ask(ask),
+        Kind::Mount => mount::ask(ask),
+        Kind::Matching => matching::ask(ask),
+        Kind::Package => package::ask(ask),
+        Kind::Port => port::ask(ask),
+        Kind::Process => process::ask(ask),
+        Kind::Service => service::ask(ask),
+        Kind::User => account::user(ask),
+        // Groups are evaluated in `groups`, from the results of their members.
+        Kind::AnyOf | Kind::AllOf => Answers::new(),
+    }
+}
+
+/// Validates a check's name and arguments while a file is loaded. Err: the reason.
+pub(super) fn validate(check: &Check) -> Result<(), String> {
+    let name = check.name.as_str();
+    let argument = |argument: &str| text(check, argument);
+    let shown = check.label();
+    match check.kind {
+        _ if name.is_empty() => Err(format!("`{shown}` has an empty name")),
+        Kind::Port => port::Port::parse(name)
+            .map(drop)
+            .ok_or_else(|| format!("`{name}` is not a port; write tcp:80, tcp6:80, udp:53")),
+        Kind::Service if !service::is_unit_name(name) => Err(format!("`{name}` is not a valid unit name")),
+        Kind::File if !name.starts_with('/') && !name.starts_with('~') => {
+            Err(format!("the path `{name}` is not absolute"))
+        }
+        Kind::Http => http::validate(name, argument),
+        Kind::Addr => addr::validate(name, argument("local-address")),
+        Kind::Cert => cert::validate(name, argument("server-name")),
+        Kind::Dns => dns::validate(name, argument("server")),
+        Kind::KernelParam if kernel_param::path(name).is_none() => {
+            Err(format!("`{name}` is not a parameter name; write net.ipv4.ip_forward"))
+        }
+        Kind::Mount if !name.starts_with('/') => Err(format!("the path `{name}` is not absolute")),
+        Kind::Package => argument("deb-constraint").map_or(Ok(()), |text| Constraint::parse(text).map(drop)),
+        Kind::Process => process::validate(argument("args")),
+        _ => Ok(()),
+    }
+}

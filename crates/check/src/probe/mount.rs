@@ -1,0 +1,74 @@
+//! `mount`: mounted filesystems, from `/proc/self/mountinfo`, and their usage.
+
+use super::{Answer, Answers, Ask, failed, unknown};
+use remoor_host::files::{Mount, within};
+use std::time::Duration;
+
+const DEFAULT_MS: u64 = 1000;
+
+pub(super) fn ask(ask: &Ask) -> Answers {
+    let mounts = match ask.world.mounts() {
+        Ok(mounts) => mounts,
+        Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
+    };
+    let Some(mount) = at(mounts, &ask.check.name) else { return Answers::from([("exists", Ok(false.into()))]) };
+    let mut answers = Answers::from([
+        ("exists", Ok(true.into())),
+        ("opts", Ok(mount.opts.clone().into())),
+        ("vfs-opts", Ok(mount.vfs_opts.clone().into())),
+        ("source", Ok(mount.source.as_str().into())),
+        ("filesystem", Ok(mount.filesystem.as_str().into())),
+    ]);
+    if ask.wants("usage") {
+        answers.insert("usage", usage(&mount.point, ask.timeout(DEFAULT_MS)));
+    }
+    answers
+}
+
+/// The filesystem mounted at `point`. The last mount hides earlier ones.
+fn at<'m>(mounts: &'m [Mount], point: &str) -> Option<&'m Mount> {
+    let point = if point.len() > 1 { point.trim_end_matches('/') } else { point };
+    mounts.iter().rev().find(|mount| mount.point == point)
+}
+
+/// Usage in percent, rounded as in goss. Blocks reserved for root count as used.
+fn usage(point: &str, timeout: Duration) -> Answer {
+    let asked = within(timeout, point, |point| rustix::fs::statvfs(point)).map_err(unknown)?;
+    let stat = asked.map_err(unknown)?;
+    percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed("this filesystem has no size"))
+}
+
+fn percent(blocks: u64, free: u64) -> Option<u64> {
+    let used = u128::from(blocks.saturating_sub(free)) * 200 + u128::from(blocks);
+    let whole = u128::from(blocks) * 2;
+    (whole > 0).then(|| u64::try_from(used / whole).unwrap_or(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_at_one_place_the_last_hides_the_others() {
+        let mount = |point: &str, filesystem: &str| Mount {
+            point: point.to_owned(),
+            opts: Vec::new(),
+            vfs_opts: Vec::new(),
+            source: "none".to_owned(),
+            filesystem: filesystem.to_owned(),
+        };
+        let mounts = [mount("/", "ext4"), mount("/m", "nfs4"), mount("/m", "tmpfs")];
+        assert_eq!(at(&mounts, "/m/").map(|mount| &*mount.filesystem), Some("tmpfs"));
+        assert_eq!(at(&mounts, "/").map(|mount| &*mount.filesystem), Some("ext4"));
+        assert_eq!(at(&mounts, "/nowhere"), None);
+    }
+
+    #[test]
+    fn per_cent_are_rounded_as_goss_does() {
+        let table = [(100, 100, 0), (100, 0, 100), (1000, 996, 0), (1000, 995, 1), (8, 7, 13), (3, 1, 67), (5, 9, 0)];
+        for (blocks, free, wanted) in table {
+            assert_eq!(percent(blocks, free), Some(wanted), "{blocks} {free}");
+        }
+        assert_eq!((percent(0, 0), percent(u64::MAX, 0)), (None, Some(100)));
+    }
+}

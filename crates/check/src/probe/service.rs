@@ -1,0 +1,101 @@
+//! `service`: the state of systemd units, queried with one call per run.
+
+use super::super::spawn::run;
+use super::{Answers, Ask, unknown};
+use remoor_host::systemd::unit_name;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unit {
+    pub running: bool,
+    pub enabled: bool,
+}
+
+pub(super) fn ask(ask: &Ask) -> Answers {
+    let unit = ask.world.units().and_then(|units| {
+        units.get(&unit_name(&ask.check.name)).copied().ok_or_else(|| "systemd did not answer for this unit".to_owned())
+    });
+    match unit {
+        Ok(unit) => Answers::from([
+            ("enabled", Ok(unit.enabled.into())),
+            ("running", Ok(unit.running.into())),
+            // systemd has no runlevels; goss also returns an empty list.
+            ("runlevels", Ok(Value::Array(Vec::new()))),
+        ]),
+        Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown(&why)))).into(),
+    }
+}
+
+/// Whether this is a valid unit name. `systemctl` would interpret wildcards and a leading dash
+/// differently, and templates have no state.
+pub(super) fn is_unit_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('-')
+        && !unit_name(name).contains("@.")
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"@._:\\-+".contains(&b))
+}
+
+/// The state of `units`, by the names that were requested.
+pub(super) fn show(units: &BTreeSet<String>, limit: Duration) -> Result<BTreeMap<String, Unit>, String> {
+    if !Path::new("/run/systemd/system").exists() {
+        return Err("systemd does not run here".to_owned());
+    }
+    let mut command = Command::new("systemctl");
+    command.args(["show", "-p", "Id,LoadState,ActiveState,UnitFileState", "--"]).args(units).env("LC_ALL", "C");
+    let output = run(&mut command, limit)?;
+    let blocks = blocks(&output.stdout.text());
+    // systemctl prints the units in the order of the arguments. The printed name may differ from
+    // the requested one.
+    if blocks.len() != units.len() {
+        return Err(format!(
+            "systemctl answered for {} of {} units: {}",
+            blocks.len(),
+            units.len(),
+            output.stderr.text().trim()
+        ));
+    }
+    Ok(units.iter().cloned().zip(blocks).collect())
+}
+
+fn blocks(text: &str) -> Vec<Unit> {
+    let block = |block: &str| {
+        let field =
+            |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default();
+        Unit {
+            running: matches!(field("ActiveState"), "active" | "reloading" | "refreshing"),
+            // The states for which `systemctl is-enabled` succeeds.
+            enabled: matches!(
+                field("UnitFileState"),
+                "enabled" | "enabled-runtime" | "static" | "alias" | "indirect" | "generated" | "transient"
+            ) && field("LoadState") != "not-found",
+        }
+    };
+    text.split("\n\n").filter(|text| text.lines().any(|line| line.starts_with("Id="))).map(block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answers_of_systemctl() {
+        let text = "Id=nginx.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n\n\
+            Id=gone.service\nLoadState=not-found\nActiveState=inactive\nUnitFileState=\n\n\
+            Id=m.service\nLoadState=masked\nActiveState=failed\nUnitFileState=masked\n";
+        let wanted = [(true, true), (false, false), (false, false)];
+        assert_eq!(blocks(text), wanted.map(|(running, enabled)| Unit { running, enabled }));
+    }
+
+    #[test]
+    fn names_of_units() {
+        assert_eq!(unit_name("etcd"), "etcd.service");
+        assert_eq!(unit_name("etcd.timer"), "etcd.timer");
+        assert_eq!(unit_name("php8.2-fpm"), "php8.2-fpm.service");
+        assert!(is_unit_name("getty@tty1"));
+        assert!(!is_unit_name("ssh*") && !is_unit_name("-H") && !is_unit_name("a b") && !is_unit_name("a@"));
+    }
+}

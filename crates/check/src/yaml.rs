@@ -1,0 +1,296 @@
+//! Parses YAML into a tree whose nodes have their positions. Rejects values that YAML 1.1 and 1.2
+//! read differently.
+
+use super::masked::masked;
+use remoor_model::Fault;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+use serde_saphyr::Spanned;
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub line: u32,
+    pub column: u32,
+    pub yaml: Yaml,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Yaml {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Key {
+    pub line: u32,
+    pub column: u32,
+    pub text: String,
+}
+
+impl Node {
+    pub fn fault(&self, file: &str, message: impl Into<String>) -> Fault {
+        Fault::error(file, self.line, self.column, message)
+    }
+
+    /// The entries of a map; empty for other values.
+    pub fn pairs(&self) -> &[(Key, Node)] {
+        match &self.yaml {
+            Yaml::Map(pairs) => pairs,
+            _ => &[],
+        }
+    }
+
+    /// The kind of value, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self.yaml {
+            Yaml::Null => "nothing",
+            Yaml::Bool(_) => "true or false",
+            Yaml::Number(_) => "a number",
+            Yaml::Text(_) => "a string",
+            Yaml::List(_) => "a list",
+            Yaml::Map(_) => "a map",
+        }
+    }
+
+    /// The value without positions.
+    pub fn value(&self) -> Value {
+        match &self.yaml {
+            Yaml::Null => Value::Null,
+            Yaml::Bool(b) => Value::Bool(*b),
+            Yaml::Number(n) => Value::Number(n.clone()),
+            Yaml::Text(s) => Value::String(s.clone()),
+            Yaml::List(items) => Value::Array(items.iter().map(Node::value).collect()),
+            Yaml::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.text.clone(), v.value())).collect()),
+        }
+    }
+}
+
+impl Key {
+    pub fn fault(&self, file: &str, message: impl Into<String>) -> Fault {
+        Fault::error(file, self.line, self.column, message)
+    }
+}
+
+/// Maximum nesting, which also limits nested matchers. It is several times that of real check
+/// files. A larger limit is not safe: the crate's own limit of 64 overflows a stack of 2 MiB in a
+/// debug build.
+const DEPTH_MAX: usize = 32;
+
+/// Parses the single document of `text`. An empty document is `Null`.
+pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        reject_unsupported_tags: true,
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
+    };
+    let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
+    let mut faults = Vec::new();
+    ambiguous(file, &lines(text), &node, &mut faults);
+    if faults.is_empty() { Ok(node) } else { Err(faults) }
+}
+
+/// Splits into lines as YAML does: a carriage return alone also ends a line.
+fn lines(text: &str) -> Vec<&str> {
+    text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r')).collect()
+}
+
+fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
+    let full = error.without_snippet().to_string();
+    // The position is reported separately, and the names of the crate's options mean nothing to the
+    // user.
+    let message = full.split(" at line ").next().unwrap_or(&full);
+    let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
+    let (line, column) = error.location().map_or((0, 0), |at| (small(at.line()), small(at.column())));
+    let text = message.to_lowercase();
+    // The message may quote a key that is a URL with a password.
+    let fault = Fault::error(file, line, column, masked(message));
+    if text.contains("escape") {
+        fault.hint("write regular expressions in single quotes: '\\.' keeps its backslash")
+    } else if text.contains("duplicate") {
+        fault.hint("put both under one key")
+    } else {
+        fault
+    }
+}
+
+fn small(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Finds plain words and numbers that another YAML reader interprets differently.
+fn ambiguous(file: &str, lines: &[&str], node: &Node, faults: &mut Vec<Fault>) {
+    match &node.yaml {
+        Yaml::List(items) => items.iter().for_each(|item| ambiguous(file, lines, item, faults)),
+        Yaml::Map(pairs) => pairs.iter().for_each(|(_, value)| ambiguous(file, lines, value, faults)),
+        Yaml::Text(text) if is_old_boolean(text) && is_plain(lines, node) => {
+            let meant = matches!(text.to_ascii_lowercase().as_str(), "yes" | "on");
+            faults.push(
+                node.fault(file, format!("`{text}` is a boolean for some YAML readers and a string for others"))
+                    .hint(format!("write `{meant}`, or \"{text}\" for the string")),
+            );
+        }
+        Yaml::Number(_) => {
+            let token = plain_token(lines, node);
+            let digits = token.strip_prefix("0o").or_else(|| token.strip_prefix('0')).unwrap_or_default();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                faults.push(
+                    node.fault(file, format!("`{token}` is octal for some YAML readers and decimal for others"))
+                        .hint(format!("write \"0{digits}\" in quotes")),
+                );
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_old_boolean(text: &str) -> bool {
+    ["yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// The text from the node's position to the end of the token.
+fn plain_token<'a>(lines: &[&'a str], node: &Node) -> &'a str {
+    let Some(line) = (node.line as usize).checked_sub(1).and_then(|n| lines.get(n)) else { return "" };
+    let start = line.char_indices().nth((node.column as usize).saturating_sub(1)).map_or(line.len(), |(at, _)| at);
+    let rest = &line[start..];
+    &rest[..rest.find(|c: char| c.is_whitespace() || ",]}".contains(c)).unwrap_or(rest.len())]
+}
+
+fn is_plain(lines: &[&str], node: &Node) -> bool {
+    is_old_boolean(plain_token(lines, node))
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Yaml>::deserialize(deserializer)?;
+        let at = spanned.referenced;
+        Ok(Self { line: small(at.line()), column: small(at.column()), yaml: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<String>::deserialize(deserializer)?;
+        let at = spanned.referenced;
+        Ok(Self { line: small(at.line()), column: small(at.column()), text: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Yaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(YamlVisitor)
+    }
+}
+
+struct YamlVisitor;
+
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = Yaml;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("any YAML value")
+    }
+    fn visit_unit<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Null)
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Yaml, E> {
+        Ok(Yaml::Bool(value))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Yaml, E> {
+        Ok(Yaml::Number(value.into()))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Yaml, E> {
+        Ok(Yaml::Number(value.into()))
+    }
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Yaml, E> {
+        Number::from_f64(value).map(Yaml::Number).ok_or_else(|| E::custom("not a finite number"))
+    }
+    fn visit_str<E>(self, value: &str) -> Result<Yaml, E> {
+        Ok(Yaml::Text(value.to_owned()))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Yaml, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Yaml::List(items))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Yaml, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Yaml::Map(pairs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use std::fmt::Write;
+
+    fn faults(text: &str) -> String {
+        parse("f.yml", text).unwrap_err().iter().fold(String::new(), |mut out, fault| {
+            let _ = writeln!(out, "{fault}");
+            out
+        })
+    }
+
+    #[test]
+    fn places_and_types_survive() {
+        let node = parse("f", "a: 1\nb:\n  - x: true\n    8080: \"0644\"\n  - 'yes'\n").unwrap();
+        assert_eq!(node.value(), serde_json::json!({"a": 1, "b": [{"x": true, "8080": "0644"}, "yes"]}));
+        let Yaml::Map(pairs) = &node.yaml else { panic!() };
+        assert_eq!((pairs[1].0.line, pairs[1].0.column), (2, 1));
+        let Yaml::List(items) = &pairs[1].1.yaml else { panic!() };
+        let Yaml::Map(inner) = &items[0].yaml else { panic!() };
+        assert_eq!((inner[1].0.line, inner[1].0.column, inner[1].1.line, inner[1].1.column), (4, 5, 4, 11));
+        assert_eq!(parse("f", "# nothing\n").unwrap().yaml, Yaml::Null);
+    }
+
+    #[test]
+    fn what_readers_disagree_on_is_refused() {
+        expect![[r#"
+            f.yml:1:11: `0644` is octal for some YAML readers and decimal for others
+              hint: write "0644" in quotes
+            f.yml:1:21: `0o17` is octal for some YAML readers and decimal for others
+              hint: write "017" in quotes
+            f.yml:1:27: `yes` is a boolean for some YAML readers and a string for others
+              hint: write `true`, or "yes" for the string
+            f.yml:1:36: `off` is a boolean for some YAML readers and a string for others
+              hint: write `false`, or "off" for the string
+            f.yml:2:4: `On` is a boolean for some YAML readers and a string for others
+              hint: write `true`, or "On" for the string
+        "#]]
+        .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
+        // Found by fuzzing: other line endings change the position of the words.
+        for text in ["# old\rmode: 0644\n", "# old\r\nmode: 0644\r\n", "# old\rx: 1\r\nmode: 0644"] {
+            assert!(faults(text).contains("`0644` is octal"), "{text:?}");
+        }
+        expect![[r#"
+            f.yml:2:1: duplicate mapping key: a
+              hint: put both under one key
+        "#]]
+        .assert_eq(&faults("a: 1\na: 2\n"));
+        expect![[r#"
+            f.yml:1:4: while parsing a quoted scalar, found unknown escape character
+              hint: write regular expressions in single quotes: '\.' keeps its backslash
+        "#]]
+        .assert_eq(&faults("a: \"^1\\.2\"\n"));
+        expect![[r#"
+            f.yml:1:11: unsupported tag `!vault`
+        "#]]
+        .assert_eq(&faults("a: !vault x\n"));
+        expect![[r#"
+            f.yml:2:2: illegal placement of ':' indicator
+        "#]]
+        .assert_eq(&faults("a: [1\nb: 2\n"));
+    }
+}

@@ -1,0 +1,399 @@
+//! Callbacks from memberlist. Nothing here may await: memberlist aborts its task in the middle of
+//! `notify_leave`, and it calls with its member table locked, so a call back into memberlist would
+//! deadlock.
+
+use super::config::Timing;
+use super::event::{Claim, MemberEvent};
+use super::judge::{Judge, Judgement};
+use super::meta;
+use super::view::{Entry, View};
+use bytes::Bytes;
+use memberlist::delegate::{
+    AliveDelegate, ConflictDelegate, Delegate, EventDelegate, MergeDelegate, NodeDelegate, PingDelegate,
+};
+use memberlist::proto::{Meta, NodeState};
+use remoor_model::{Epoch, Instance, NodeName, Report};
+use smol_str::SmolStr;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+type Node = Arc<NodeState<SmolStr, SocketAddr>>;
+
+/// Why a record was rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the signature is not this node's")]
+    Forged,
+    #[error("the node was removed from the cluster")]
+    Removed,
+    #[error("the name is not a node name")]
+    BadName,
+    #[error("too many nodes that are not in the inventory")]
+    Crowded,
+    #[error("the record has this node's own name at another address")]
+    OwnElsewhere,
+}
+
+/// Maximum nodes whose signed claims of a newer epoch are kept; one verified claim is enough. When
+/// full, a manager's claim replaces a worker's.
+const CLAIMS_MAX: usize = 64;
+/// The same limit for nodes that the inventory does not know. Anybody with the gossip key can
+/// invent them.
+const STRANGE_CLAIMS_MAX: usize = 16;
+
+/// State shared by the delegate and the handle.
+pub struct Shared {
+    pub judge: Judge,
+    /// The report that this node publishes. Its instance identifies a record that this very process
+    /// signed at an earlier address.
+    own: Mutex<Report>,
+    /// Nodes that claim a newer epoch.
+    claims: Arc<watch::Sender<BTreeMap<NodeName, Claim>>>,
+    view: Mutex<View>,
+    /// The signed report in force.
+    meta: Mutex<Bytes>,
+    /// Unbounded, because sending to a full channel would have to await. The number of members and
+    /// the alarm interval bound it.
+    events: mpsc::UnboundedSender<MemberEvent>,
+    /// Incremented when members came or went.
+    changed: Arc<watch::Sender<u64>>,
+    /// Set once a successor took over after a move. Later callbacks concern the abandoned address
+    /// and are ignored.
+    closed: AtomicBool,
+}
+
+impl Shared {
+    /// The state of a new member: no other members are known yet.
+    pub fn new(judge: Judge, meta: Bytes, timing: &Timing, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
+        Self {
+            judge,
+            own: Mutex::default(),
+            claims: Arc::default(),
+            view: Mutex::new(View::new(timing)),
+            meta: Mutex::new(meta),
+            events,
+            changed: Arc::new(watch::Sender::new(0)),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Creates the state of the same node at another address, without any members. From then on
+    /// `self` is silent. Present members are reported `Gone`, as they are for a node that lost its
+    /// address.
+    pub fn succeed(&self, judge: Judge, meta: Bytes, timing: &Timing) -> Self {
+        let mut view = self.view();
+        for name in view.names().into_iter().filter(|name| *name != judge.me) {
+            let event = view.remove(&name);
+            self.emit(&view, event);
+        }
+        self.closed.store(true, Ordering::SeqCst);
+        let mut fresh = View::new(timing);
+        (fresh.version, fresh.population) = (view.version, view.population);
+        Self {
+            judge,
+            own: Mutex::new(self.own().clone()),
+            claims: self.claims.clone(),
+            view: Mutex::new(fresh),
+            meta: Mutex::new(meta),
+            events: self.events.clone(),
+            changed: self.changed.clone(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Locks the view.
+    pub fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the report in force and its signed form. Claims that are not newer than the report's
+    /// epoch are dropped.
+    pub fn set_own(&self, report: &Report, meta: Bytes) {
+        *self.own() = report.clone();
+        *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
+        self.claims.send_if_modified(|claims| {
+            let before = claims.len();
+            claims.retain(|_, claim| claim.epoch > report.epoch);
+            claims.len() != before
+        });
+    }
+
+    fn own(&self) -> MutexGuard<'_, Report> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the node's claim of a newer epoch.
+    pub fn unclaim(&self, name: &NodeName) {
+        self.claims.send_if_modified(|claims| claims.remove(name).is_some());
+    }
+
+    /// A live map of the claims of a newer epoch.
+    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
+        self.claims.subscribe()
+    }
+
+    /// Records the epoch that a record claims. A claim that is not newer than ours removes this
+    /// node's earlier claim.
+    fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report, signed: bool) {
+        if report.epoch <= self.own().epoch {
+            // For this node's own name, an older daemon may also report. Remove only a claim from
+            // the same address.
+            self.claims.send_if_modified(|claims| {
+                let its = claims.get(name).is_some_and(|claim| *name != self.judge.me || claim.addr == addr);
+                its && claims.remove(name).is_some()
+            });
+            return;
+        }
+        let claim = Claim { addr, epoch: report.epoch, api: report.api, manages: report.manages, signed };
+        self.claims.send_if_modified(|claims| {
+            if claims.get(name) == Some(&claim) {
+                return false;
+            }
+            let most = if signed { CLAIMS_MAX } else { STRANGE_CLAIMS_MAX };
+            if !claims.contains_key(name) && claims.values().filter(|c| c.signed == signed).count() >= most {
+                let lesser =
+                    claims.iter().find(|(_, c)| c.signed == signed && !c.manages).map(|(name, _)| name.clone());
+                let Some(lesser) = lesser.filter(|_| signed && claim.manages) else { return false };
+                claims.remove(&lesser);
+            }
+            claims.insert(name.clone(), claim);
+            true
+        });
+    }
+
+    /// Changes whenever a member came or went.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Emits an event of the view. The view is still locked, so that events keep the order of its
+    /// changes.
+    pub fn emit(&self, view: &View, event: Option<MemberEvent>) {
+        if self.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Some(event) = event {
+            // A closed receiver is the consumer's choice.
+            let _ = self.events.send(event);
+        }
+        self.changed.send_if_modified(|seen| std::mem::replace(seen, view.population) != view.population);
+    }
+
+    /// Stores a record in the view if it is accepted.
+    pub fn take_in(&self, name: NodeName, addr: SocketAddr, meta: Bytes) {
+        self.take_into(&mut self.view(), name, addr, meta);
+    }
+
+    /// Like [`Self::take_in`], for a caller that already holds the view's lock.
+    pub fn take_into(&self, view: &mut View, name: NodeName, addr: SocketAddr, meta: Bytes) {
+        let entry = match self.judge.judge(&name, addr, &meta) {
+            Judgement::Member { report, signed, key } => Entry { addr, meta, report, signed, key },
+            Judgement::Own { report } => {
+                Entry { addr, meta, report, signed: true, key: Some(self.judge.own_key.to_bytes()) }
+            }
+            other => {
+                tracing::debug!(node = %name, %addr, judgement = ?other, "member is not shown");
+                return;
+            }
+        };
+        // Also if the key was unknown when the record first arrived.
+        if entry.signed && name != self.judge.me {
+            self.claim(&name, addr, &entry.report, true);
+        }
+        // Signed with the known key but not decodable: another version of the report.
+        let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
+        let alarm = strange.and_then(|version| view.unreadable(&name, addr, version, Instant::now()));
+        let event = view.put(name, entry);
+        self.emit(view, event);
+        if alarm.is_some() {
+            self.emit(view, alarm);
+        }
+    }
+
+    fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), Refusal> {
+        if self.is_unchanged(name, addr, meta) {
+            return Ok(());
+        }
+        let judgement = self.judge.judge(name, addr, meta);
+        let now = Instant::now();
+        let mut view = self.view();
+        let (event, answer) = match judgement {
+            Judgement::Own { .. } => (None, Ok(())),
+            Judgement::Member { key: None, .. } if !view.room_for(name) => (None, Err(Refusal::Crowded)),
+            Judgement::Member { report, signed, key } => {
+                if signed || key.is_none() {
+                    self.claim(name, addr, &report, signed);
+                }
+                (None, Ok(()))
+            }
+            // Admitted on purpose. memberlist never stores such a record; it answers with the true
+            // record and a higher incarnation. Without that, a reinstalled node could not replace
+            // the record of its earlier key.
+            Judgement::OwnUnsigned => (view.forged(name, addr, now), Ok(())),
+            Judgement::OwnForged | Judgement::Forged => (view.forged(name, addr, now), Err(Refusal::Forged)),
+            Judgement::OwnElsewhere { report } => {
+                self.claim(name, addr, &report, true);
+                let own = self.own().clone();
+                let event = match () {
+                    () if report.instance == own.instance => None,
+                    () if outranks(&own, &report) => view.outranked(addr, report.instance, now),
+                    () => view.elsewhere(addr, report.instance, now),
+                };
+                (event, Err(Refusal::OwnElsewhere))
+            }
+            Judgement::Removed => (None, Err(Refusal::Removed)),
+            Judgement::BadName => (None, Err(Refusal::BadName)),
+        };
+        self.emit(&view, event);
+        answer
+    }
+
+    /// Whether the same bytes from the same address were already verified with the same key.
+    fn is_unchanged(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> bool {
+        if *name == self.judge.me {
+            return false;
+        }
+        let key = match (self.judge.verify)(name) {
+            super::KeyLookup::Known(key) => key,
+            super::KeyLookup::Unknown | super::KeyLookup::Removed => return false,
+        };
+        self.view().get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
+    }
+}
+
+/// Of two daemons of one node, whether the first keeps running while the second stops. If a worker
+/// was copied, both stop. Of a manager and a worker, the worker stops. If the node was set up again
+/// in a rebuilt cluster, the daemon of the older epoch stops.
+fn outranks(own: &Report, other: &Report) -> bool {
+    let told = own.epoch != Epoch(0) && other.epoch != Epoch(0);
+    told && (own.epoch, own.manages) > (other.epoch, other.manages)
+}
+
+/// The delegate that memberlist calls.
+pub struct Ears(pub Arc<Shared>);
+
+fn parts(node: &Node) -> (NodeName, SocketAddr, Bytes) {
+    (NodeName::from(node.id().as_str()), *node.address(), Bytes::copy_from_slice(node.meta().as_bytes()))
+}
+
+impl AliveDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+    type Error = Refusal;
+
+    async fn notify_alive(&self, peer: Node) -> Result<(), Refusal> {
+        let (name, addr, meta) = parts(&peer);
+        self.0.admit(&name, addr, &meta)
+    }
+}
+
+impl EventDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+
+    async fn notify_join(&self, node: Node) {
+        let (name, addr, meta) = parts(&node);
+        self.0.take_in(name, addr, meta);
+    }
+
+    async fn notify_update(&self, node: Node) {
+        let (name, addr, meta) = parts(&node);
+        self.0.take_in(name, addr, meta);
+    }
+
+    async fn notify_leave(&self, node: Node) {
+        let mut view = self.0.view();
+        let name = NodeName::from(node.id().as_str());
+        if name != self.0.judge.me {
+            self.0.unclaim(&name);
+        }
+        let event = view.remove(&name);
+        self.0.emit(&view, event);
+    }
+}
+
+impl ConflictDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+
+    async fn notify_conflict(&self, existing: Node, other: Node) {
+        let (name, addr, meta) = parts(&other);
+        // If the signature shows the same process that is known here, the node has moved and its
+        // old address is soon found dead. If both addresses stay alive, a running machine was
+        // copied.
+        let moved = match self.0.judge.judge(&name, addr, &meta) {
+            Judgement::Member { report, key: Some(_), .. } => report.instance,
+            _ => Instance::default(),
+        };
+        let mut view = self.0.view();
+        // If the member was already removed from the view, memberlist still holds its old address
+        // for a moment. So no other process is there.
+        let same = !moved.0.is_empty() && view.get(&name).is_none_or(|e| e.report.instance == moved);
+        if same && view.moving(&name, addr, moved, Instant::now()) {
+            tracing::info!(node = %name, %addr, "has moved");
+            return;
+        }
+        let event = view.conflict(&name, *existing.address(), *other.address(), Instant::now());
+        self.0.emit(&view, event);
+    }
+}
+
+impl NodeDelegate for Ears {
+    async fn node_meta(&self, _limit: usize) -> Meta {
+        let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // `meta` is bounded by construction. If it were not, an empty record would be rejected by
+        // every peer, without a panic here.
+        Meta::try_from(meta).unwrap_or_default()
+    }
+
+    async fn notify_message(&self, _msg: Cow<'_, [u8]>) {}
+
+    async fn broadcast_messages<F>(&self, _limit: usize, _encoded_len: F) -> impl Iterator<Item = Bytes> + Send
+    where
+        F: Fn(Bytes) -> (usize, Bytes) + Send,
+    {
+        std::iter::empty()
+    }
+
+    async fn local_state(&self, _join: bool) -> Bytes {
+        Bytes::new()
+    }
+
+    async fn merge_remote_state(&self, _buf: &[u8], _join: bool) {}
+}
+
+impl PingDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+
+    async fn ack_payload(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    async fn notify_ping_complete(&self, _node: Node, _rtt: Duration, _payload: Bytes) {}
+
+    fn disable_reliable_pings(&self, _target: &SmolStr) -> bool {
+        false
+    }
+}
+
+impl MergeDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+    type Error = Refusal;
+
+    async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), Refusal> {
+        // Each record of the exchange goes through `notify_alive` on its own.
+        Ok(())
+    }
+}
+
+impl Delegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+}

@@ -1,0 +1,358 @@
+//! The handle of the running gossip member: start, publish, query, leave. It works around known
+//! faults of memberlist: it never reaps members, always shuts a member down before dropping it, and
+//! publishes one update at a time.
+
+use super::config::Config;
+use super::delegate::{Ears, Shared};
+use super::error::{Cause, GossipError};
+use super::event::{Claim, Member, MemberEvent};
+use super::judge::{Judge, Judgement, good_name};
+use super::meta::{self, Scope};
+use bytes::Bytes;
+use memberlist::net::NetTransportOptions;
+use memberlist::proto::{EncryptionAlgorithm, Label, MaybeResolvedAddress, SecretKey};
+use memberlist::tokio::{TokioSocketAddrResolver, TokioTcp, TokioTcpMemberlist};
+use memberlist::{Memberlist, Options};
+use remoor_model::{NodeName, Report};
+use smol_str::SmolStr;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+
+type List = TokioTcpMemberlist<SmolStr, TokioSocketAddrResolver, Ears>;
+
+/// Reaping dead members corrupts memberlist's index and causes a later panic, so it is postponed
+/// indefinitely.
+const NEVER_REAP: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Shutting down joins memberlist's tasks; a hanging task must not hang the daemon.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+/// Attempts to find a free port, since a port can be taken between the search and the bind.
+const PORT_TRIES: usize = 10;
+
+/// The key that encrypts what is sent, and further keys that are accepted.
+type Keys = ([u8; 32], Vec<[u8; 32]>);
+
+/// A handle to the running member. Clones refer to the same member. Dropping it does not stop the
+/// member.
+#[derive(Clone)]
+pub struct Gossip {
+    name: NodeName,
+    inner: Arc<RwLock<Arc<Inner>>>,
+    keys: Arc<StdMutex<Keys>>,
+}
+
+/// The member at one address. A move replaces it.
+struct Inner {
+    list: List,
+    shared: Arc<Shared>,
+    cfg: Config,
+    /// The report in force. Locked for a whole update, since two concurrent updates could
+    /// leave the older one in force.
+    report: Mutex<Report>,
+}
+
+/// Binds and starts a member. It is alone until [`Gossip::join`] succeeds or another node joins
+/// through this address.
+///
+/// The first event is the node's own `Alive`. The receiver must be read, because the channel is
+/// unbounded and unread events stay in memory.
+pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
+    if !good_name(cfg.name.as_str()) {
+        return Err(GossipError::Name(cfg.name.0.len()));
+    }
+    if cfg.advertise.ip().is_unspecified() {
+        return Err(GossipError::Advertise(cfg.advertise));
+    }
+    let mut tries = 0;
+    let (tx, rx) = mpsc::unbounded_channel();
+    loop {
+        tries += 1;
+        let first = |judge, meta| Shared::new(judge, meta, &cfg.timing, tx.clone());
+        match start_once(&cfg, &report, first).await {
+            Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
+            Err(error) => return Err(error),
+            Ok(inner) => {
+                let keys = Arc::new(StdMutex::new((cfg.key, Vec::new())));
+                return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))), keys }, rx));
+            }
+        }
+    }
+}
+
+async fn start_once(
+    cfg: &Config,
+    report: &Report,
+    share: impl FnOnce(Judge, Bytes) -> Shared,
+) -> Result<Inner, GossipError> {
+    let failed = |source: Cause| GossipError::Start { bind: cfg.bind, source };
+    // The port must be known before binding, because the address is signed.
+    let (mut bind, mut advertise) = (cfg.bind, cfg.advertise);
+    if bind.port() == 0 {
+        bind.set_port(free_port(bind).map_err(|e| failed(e.into()))?);
+    }
+    if advertise.port() == 0 {
+        advertise.set_port(bind.port());
+    }
+    let scope = Scope { cluster: &cfg.cluster, name: &cfg.name, addr: advertise };
+    let meta = meta::encode(report, scope, &cfg.signer).map_err(GossipError::Report)?;
+    let judge = Judge {
+        cluster: cfg.cluster.clone(),
+        me: cfg.name.clone(),
+        addr: advertise,
+        own_key: cfg.signer.verifying_key(),
+        verify: cfg.verify.clone(),
+    };
+    let shared = Arc::new(share(judge, Bytes::new()));
+    shared.set_own(report, meta.into());
+
+    let mut net =
+        NetTransportOptions::<SmolStr, TokioSocketAddrResolver, TokioTcp>::new(SmolStr::new(cfg.name.as_str()))
+            .with_advertise_address(advertise);
+    net.add_bind_address(bind);
+    let list = Memberlist::with_delegate(Ears(shared.clone()), net, options(cfg)?)
+        .await
+        .map_err(|e| failed(e.to_string().into()))?;
+    tracing::info!(node = %cfg.name, %bind, %advertise, "gossip started");
+    Ok(Inner { list, shared, cfg: cfg.clone(), report: Mutex::new(report.clone()) })
+}
+
+fn options(cfg: &Config) -> Result<Options, GossipError> {
+    let t = &cfg.timing;
+    let label = Label::try_from(format!("remoor-{}", cfg.cluster)).map_err(|_| GossipError::Label)?;
+    Ok(Options::lan()
+        .with_label(label)
+        .with_probe_interval(t.probe_interval)
+        .with_probe_timeout(t.probe_timeout)
+        .with_timeout(t.stream_timeout)
+        .with_suspicion_mult(t.suspicion_mult)
+        .with_suspicion_max_timeout_mult(t.suspicion_max_mult)
+        .with_gossip_interval(t.gossip_interval)
+        .with_push_pull_interval(t.exchange_interval)
+        .with_gossip_to_the_dead_time(NEVER_REAP)
+        .with_dead_node_reclaim_time(t.reclaim)
+        .with_primary_key(SecretKey::Aes256(cfg.key))
+        .with_encryption_algo(EncryptionAlgorithm::NoPadding)
+        .with_gossip_verify_incoming(true)
+        .with_gossip_verify_outgoing(true))
+}
+
+/// Replaces the keyring by these keys.
+fn turn(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
+    let failed = |e: &dyn std::fmt::Display| GossipError::Key(e.to_string().into());
+    let Some(ring) = list.keyring() else { return Ok(()) };
+    for key in std::iter::once(first).chain(others) {
+        ring.insert(SecretKey::Aes256(*key));
+    }
+    ring.use_key(first).map_err(|e| failed(&e))?;
+    for old in ring.keys().filter(|old| !std::iter::once(first).chain(others).any(|key| old.as_ref() == key)) {
+        ring.remove(&old).map_err(|e| failed(&e))?;
+    }
+    Ok(())
+}
+
+/// A port that is currently free for TCP and UDP.
+fn free_port(bind: SocketAddr) -> std::io::Result<u16> {
+    let mut last = None;
+    for _ in 0..PORT_TRIES {
+        let tcp = TcpListener::bind(bind)?;
+        let addr = tcp.local_addr()?;
+        match UdpSocket::bind(addr) {
+            Ok(_) => return Ok(addr.port()),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
+}
+
+impl Gossip {
+    /// This node's name.
+    pub fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// The advertised address, with the bound port if none was configured.
+    pub fn addr(&self) -> SocketAddr {
+        self.now().shared.judge.addr
+    }
+
+    fn now(&self) -> Arc<Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Moves the same member, with its instance, to another address. The old address is given up
+    /// without a leave message, because peers could not receive one from there. All peers are
+    /// reported `Gone` and come back as they are dialled.
+    ///
+    /// After an error the member is stopped, and this may be called again.
+    pub async fn move_to(&self, bind: SocketAddr, advertise: SocketAddr) -> Result<(), GossipError> {
+        if advertise.ip().is_unspecified() {
+            return Err(GossipError::Advertise(advertise));
+        }
+        let old = self.now();
+        // Hold the lock, so that no report is published meanwhile on the old address only.
+        let report = old.report.lock().await;
+        stop(&old.list).await;
+        let cfg = Config { bind, advertise, ..old.cfg.clone() };
+        let timing = cfg.timing.clone();
+        let inner = start_once(&cfg, &report, |judge, meta| old.shared.succeed(judge, meta, &timing)).await?;
+        let keys = self.keys();
+        turn(&inner.list, &keys)?;
+        *self.inner.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inner);
+        Ok(())
+    }
+
+    /// Signs and announces a report that replaces the current one.
+    ///
+    /// Returns once it was sent to a first peer, or at once without peers. After
+    /// [`GossipError::Announce`] the new report is in force anyway and is sent with the next state
+    /// exchange. After any other error the old report stays in force.
+    pub async fn publish(&self, report: Report) -> Result<(), GossipError> {
+        self.announce(|_| report).await
+    }
+
+    async fn announce(&self, next: impl FnOnce(&Report) -> Report) -> Result<(), GossipError> {
+        let mut inner = self.now();
+        let (inner, mut current) = loop {
+            let current = inner.report.lock().await;
+            let now = self.now();
+            if Arc::ptr_eq(&now, &inner) {
+                break (&*inner, current);
+            }
+            drop(current);
+            inner = now; // the member moved while this waited
+        };
+        let report = next(&current);
+        let judge = &inner.shared.judge;
+        let scope = Scope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
+        let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
+        inner.shared.set_own(&report, meta.into());
+        *current = report;
+        match inner.list.update_node(inner.cfg.timing.update_timeout).await {
+            Ok(()) => Ok(()),
+            Err(memberlist::error::Error::NotRunning) => Err(GossipError::Stopped),
+            Err(e) => Err(GossipError::Announce(e.to_string().into())),
+        }
+    }
+
+    /// The live members by name, this node included.
+    pub fn members(&self) -> Vec<Member> {
+        self.now().shared.view().members()
+    }
+
+    /// A live map of the nodes that claim a newer epoch than that of our report. It includes nodes
+    /// whose record is rejected, such as a second daemon of this node.
+    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
+        self.now().shared.claims()
+    }
+
+    /// How many live members there are besides this node; 0 is isolation.
+    pub fn peers_alive(&self) -> usize {
+        self.now().shared.view().len_without(self.name())
+    }
+
+    /// Exchanges state with the member at `addr`. Members found arrive as events, sometimes after
+    /// this returns.
+    ///
+    /// Takes at most three stream timeouts. Dropping the future does not cancel the exchange.
+    pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
+        let inner = self.now();
+        let list = inner.list.clone();
+        let exchange = tokio::spawn(async move { list.join(MaybeResolvedAddress::Resolved(addr)).await.map(drop) });
+        match tokio::time::timeout(inner.cfg.timing.stream_timeout * 3, exchange).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(memberlist::error::Error::NotRunning))) => Err(GossipError::Stopped),
+            Ok(Ok(Err(e))) => Err(GossipError::Join { addr, source: e.to_string().into() }),
+            Ok(Err(e)) => Err(GossipError::Join { addr, source: e.into() }),
+            Err(_) => Err(GossipError::JoinTimeout { addr }),
+        }
+    }
+
+    /// Judges all members again. Call it when the keys behind `Config::verify` changed.
+    ///
+    /// Emits the resulting events: `Update` where a signature started or stopped being valid,
+    /// `Gone` for removed nodes, `Forged` and `Gone` for impostors, `Alive` for live nodes that
+    /// were rejected so far.
+    pub async fn recheck(&self) {
+        let inner = self.now();
+        let shared = &inner.shared;
+        // Members may come or go between asking memberlist and judging. Then the list is read
+        // again.
+        for _ in 0..5 {
+            let version = shared.view().version;
+            let online = inner.list.online_members().await;
+            let mut view = shared.view();
+            if view.version != version {
+                continue;
+            }
+            for name in view.names() {
+                let Some(entry) = view.get(&name).cloned() else { continue };
+                let judgement = shared.judge.judge(&name, entry.addr, &entry.meta);
+                if matches!(judgement, Judgement::Own { .. } | Judgement::Member { .. }) {
+                    continue;
+                }
+                if judgement == Judgement::Forged {
+                    let event = view.forged(&name, entry.addr, std::time::Instant::now());
+                    shared.emit(&view, event);
+                }
+                shared.unclaim(&name);
+                let event = view.remove(&name);
+                shared.emit(&view, event);
+            }
+            for node in online {
+                let meta = Bytes::copy_from_slice(node.meta().as_bytes());
+                shared.take_into(&mut view, NodeName::from(node.id().as_str()), *node.address(), meta);
+            }
+            return;
+        }
+    }
+
+    /// From now on encrypts with `first`, and accepts `first` and `others` but no other key. The
+    /// keys are kept by a move.
+    pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) -> Result<(), GossipError> {
+        let mut keys = self.keys();
+        *keys = (first, others.to_vec());
+        turn(&self.now().list, &keys)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, Keys> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announces that this node leaves, then stops. Takes at most the update and leave timeouts
+    /// plus 5 s. Failures are logged only.
+    pub async fn leave(self) {
+        // memberlist alone does not let peers distinguish leaving from failing, so the report says
+        // it first.
+        if let Err(error) = self.announce(|current| Report { leaving: true, ..current.clone() }).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "leaving was not announced; peers may report this node as failed"
+            );
+        }
+        let inner = self.now();
+        if let Err(error) = inner.list.leave(inner.cfg.timing.leave_timeout).await {
+            tracing::warn!(%error, "leaving was not announced; peers may report this node as failed");
+        }
+        self.shutdown().await;
+    }
+
+    /// Stops without announcing it, as a crash would. Peers notice by probing.
+    pub async fn shutdown(self) {
+        stop(&self.now().list).await;
+    }
+
+    /// Changes whenever a member came or went.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.now().shared.changes()
+    }
+}
+
+async fn stop(list: &List) {
+    match tokio::time::timeout(SHUTDOWN_MAX, list.shutdown()).await {
+        Ok(Ok(())) => tracing::info!("gossip stopped"),
+        Ok(Err(error)) => tracing::warn!(%error, "gossip stopped with an error"),
+        Err(_) => tracing::warn!(limit = ?SHUTDOWN_MAX, "gossip did not stop in time"),
+    }
+}

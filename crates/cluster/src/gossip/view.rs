@@ -1,0 +1,293 @@
+//! What this member currently believes: live members and recent alarms. Plain state behind a lock;
+//! no network.
+
+use super::config::Timing;
+use super::event::{Member, MemberEvent};
+use super::limiter::Limiter;
+use bytes::Bytes;
+use remoor_model::{Instance, NodeName, Report};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Maximum members that the inventory does not know. Further ones are rejected, since anybody with
+/// the gossip key can invent them.
+pub const DISCOVERED_MAX: usize = 1024;
+
+/// An accepted record of a live member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub addr: SocketAddr,
+    /// The record as received, for a cheap comparison.
+    pub meta: Bytes,
+    pub report: Report,
+    pub signed: bool,
+    /// The key with which the signature was checked.
+    pub key: Option<[u8; 32]>,
+}
+
+/// A record of a node at an address other than the known one.
+#[derive(Debug)]
+struct Sighting {
+    addr: SocketAddr,
+    instance: Instance,
+    first: Instant,
+    last: Instant,
+}
+
+/// The live members and the state of the alarms.
+pub struct View {
+    members: BTreeMap<NodeName, Entry>,
+    alarms: Limiter,
+    sighting: Option<Sighting>,
+    /// Members whose current process also signs at another address: either the node moved, or a
+    /// running machine was copied.
+    moves: BTreeMap<NodeName, Sighting>,
+    copy_grace: Duration,
+    /// Two sightings further apart than this are unrelated.
+    copy_gap: Duration,
+    /// Incremented by every change, so that a snapshot taken outside the lock can be recognised as
+    /// outdated.
+    pub version: u64,
+    /// Incremented whenever a member came or went.
+    pub population: u64,
+}
+
+impl View {
+    /// An empty view.
+    pub fn new(timing: &Timing) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            alarms: Limiter::new(timing.alarm_interval),
+            sighting: None,
+            moves: BTreeMap::new(),
+            copy_grace: timing.copy_grace,
+            copy_gap: timing.copy_grace.saturating_add(timing.exchange_interval * 6),
+            version: 0,
+            population: 0,
+        }
+    }
+
+    /// Stores an accepted record. Returns the event it causes, if anything changed.
+    pub fn put(&mut self, name: NodeName, entry: Entry) -> Option<MemberEvent> {
+        let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
+        self.version += 1;
+        match self.members.insert(name.clone(), entry) {
+            None => {
+                self.population += 1;
+                Some(MemberEvent::Alive { name, addr, report, signed })
+            }
+            Some(old) if (old.addr, &old.report, old.signed) == (addr, &report, signed) => None,
+            Some(_) => Some(MemberEvent::Update { name, addr, report, signed }),
+        }
+    }
+
+    /// Removes a member. Returns the event it causes, if there was one.
+    pub fn remove(&mut self, name: &NodeName) -> Option<MemberEvent> {
+        self.version += 1;
+        self.moves.remove(name);
+        let old = self.members.remove(name)?;
+        self.population += 1;
+        Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
+    }
+
+    /// The record of a live member.
+    pub fn get(&self, name: &NodeName) -> Option<&Entry> {
+        self.members.get(name)
+    }
+
+    /// All live members, sorted by name.
+    pub fn members(&self) -> Vec<Member> {
+        let member = |(name, e): (&NodeName, &Entry)| Member {
+            name: name.clone(),
+            addr: e.addr,
+            report: e.report.clone(),
+            signed: e.signed,
+        };
+        self.members.iter().map(member).collect()
+    }
+
+    /// The names of all live members.
+    pub fn names(&self) -> Vec<NodeName> {
+        self.members.keys().cloned().collect()
+    }
+
+    /// The number of live members without `me`.
+    pub fn len_without(&self, me: &NodeName) -> usize {
+        self.members.len() - usize::from(self.members.contains_key(me))
+    }
+
+    /// Whether one more node that the inventory does not know may be admitted.
+    pub fn room_for(&self, name: &NodeName) -> bool {
+        self.members.contains_key(name) || self.members.values().filter(|e| e.key.is_none()).count() < DISCOVERED_MAX
+    }
+
+    /// The event for a record with a bad signature, unless it is rate-limited.
+    pub fn forged(&mut self, name: &NodeName, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("forged", name.as_str(), now);
+        allowed.then(|| MemberEvent::Forged { name: name.clone(), addr })
+    }
+
+    /// The event for a report of an unknown version, unless it is rate-limited.
+    pub fn unreadable(&mut self, name: &NodeName, addr: SocketAddr, version: u8, now: Instant) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("unreadable", name.as_str(), now);
+        allowed.then(|| MemberEvent::Unreadable { name: name.clone(), addr, version })
+    }
+
+    /// The event for two addresses that claim one name, unless it is rate-limited.
+    pub fn conflict(
+        &mut self,
+        name: &NodeName,
+        existing: SocketAddr,
+        other: SocketAddr,
+        now: Instant,
+    ) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("conflict", name.as_str(), now);
+        allowed.then(|| MemberEvent::Conflict { name: name.clone(), existing, other })
+    }
+
+    /// Records that a live member's process also signs at `addr`. Returns whether this may still be
+    /// a move, in which case the old address is soon found dead. A copy of a running machine keeps
+    /// both addresses alive, so after the grace period it does not count as a move.
+    pub fn moving(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
+        match self.moves.get_mut(name) {
+            Some(seen) if seen.instance == instance && now.saturating_duration_since(seen.last) <= self.copy_gap => {
+                // A change of address does not restart the grace period; otherwise two copies could
+                // alternate.
+                (seen.addr, seen.last) = (addr, now);
+                now.saturating_duration_since(seen.first) < self.copy_grace
+            }
+            _ => {
+                if self.members.contains_key(name) {
+                    self.moves.insert(name.clone(), Sighting { addr, instance, first: now, last: now });
+                }
+                true
+            }
+        }
+    }
+
+    /// Records that this node's own signed record was seen at another address, from a daemon that
+    /// has to stop.
+    pub fn outranked(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
+        let kind = if lasting { "outranked" } else { "outranked at first" };
+        let allowed = self.alarms.allow(kind, &addr.to_string(), now);
+        allowed.then_some(MemberEvent::OutrankedElsewhere { addr, lasting })
+    }
+
+    /// For how long this node's own signed record has been seen at `addr` without a long gap.
+    fn sighted(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
+        match &mut self.sighting {
+            Some(seen)
+                if seen.addr == addr
+                    && seen.instance == instance
+                    && now.saturating_duration_since(seen.last) <= self.copy_gap =>
+            {
+                seen.last = now;
+                now.saturating_duration_since(seen.first)
+            }
+            _ => {
+                self.sighting = Some(Sighting { addr, instance, first: now, last: now });
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Records that this node's own signed record was seen at another address. Returns the event
+    /// once the record has been alive there for the grace period.
+    ///
+    /// After a quick restart at a new address, other members still report the old address until
+    /// they find it dead. A copy keeps answering, so its record keeps coming.
+    pub fn elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
+        let allowed = lasting && self.alarms.allow("elsewhere", &addr.to_string(), now);
+        allowed.then_some(MemberEvent::SignedElsewhere { addr })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 7946))
+    }
+
+    fn entry(isolation: u32) -> Entry {
+        let report = Report { isolation, ..Report::default() };
+        Entry { addr: addr(1), meta: Bytes::new(), report, signed: true, key: None }
+    }
+
+    #[test]
+    fn events_tell_new_from_changed_from_same() {
+        let mut view = View::new(&Timing::default());
+        let w1 = NodeName::from("w1");
+        assert!(matches!(view.put(w1.clone(), entry(0)), Some(MemberEvent::Alive { .. })));
+        assert_eq!(view.put(w1.clone(), entry(0)), None);
+        assert!(matches!(view.put(w1.clone(), entry(1)), Some(MemberEvent::Update { .. })));
+        assert_eq!(view.len_without(&w1), 0);
+        assert!(matches!(view.remove(&w1), Some(MemberEvent::Gone { .. })));
+        assert_eq!(view.remove(&w1), None);
+    }
+
+    #[test]
+    fn an_echo_of_the_old_address_is_no_copy() {
+        let mut view = View::new(&Timing::default());
+        let start = Instant::now();
+        for second in [0, 5, 29] {
+            assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(second)), None);
+        }
+        // A paused node resumes an hour later and reports the address again.
+        assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(3600)), None);
+    }
+
+    #[test]
+    fn a_record_that_keeps_coming_is_a_copy() {
+        let mut view = View::new(&Timing::default());
+        let start = Instant::now();
+        assert_eq!(view.elsewhere(addr(9), "a".into(), start), None);
+        let later = start + Duration::from_secs(31);
+        assert_eq!(view.elsewhere(addr(9), "a".into(), later), Some(MemberEvent::SignedElsewhere { addr: addr(9) }));
+        assert_eq!(view.elsewhere(addr(9), "a".into(), later), None, "not at every packet");
+    }
+
+    #[test]
+    fn a_process_at_two_addresses_is_a_move_for_a_while_only() {
+        let mut view = View::new(&Timing::default());
+        let (w1, start) = (NodeName::from("w1"), Instant::now());
+        let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
+        assert!(at(9, 0), "no member has this name: nothing is recorded");
+        view.put(w1.clone(), entry(0));
+        let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
+        assert!(at(9, 100) && at(9, 129));
+        assert!(!at(9, 131), "both live on");
+        assert!(!at(8, 132), "a second copy");
+        assert!(at(9, 3600), "another story");
+        view.remove(&w1);
+        view.put(w1.clone(), entry(0));
+        assert!(
+            view.moving(&w1, addr(9), "a".into(), start + Duration::from_secs(3640)),
+            "the old address was found dead"
+        );
+    }
+
+    #[test]
+    fn a_report_of_another_version_is_told_once_in_a_while() {
+        let mut view = View::new(&Timing::default());
+        let (name, now) = (NodeName::from("w1"), Instant::now());
+        let told = view.unreadable(&name, addr(1), 2, now);
+        assert_eq!(told, Some(MemberEvent::Unreadable { name: name.clone(), addr: addr(1), version: 2 }));
+        assert_eq!(view.unreadable(&name, addr(1), 2, now), None);
+    }
+
+    #[test]
+    fn nodes_nobody_knows_are_bounded() {
+        let mut view = View::new(&Timing::default());
+        for n in 0..DISCOVERED_MAX {
+            assert!(view.room_for(&"one-more".into()));
+            view.put(NodeName(format!("n{n}")), entry(0));
+        }
+        assert!(!view.room_for(&"one-more".into()));
+        assert!(view.room_for(&"n0".into()));
+    }
+}

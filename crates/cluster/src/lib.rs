@@ -1,0 +1,5 @@
+//! How the nodes of a cluster communicate: membership by gossip, the replicated log, and RPC over mutual TLS.
+
+pub mod gossip; // membership by memberlist
+pub mod raft; // the log by openraft
+pub mod rpc; // identity, TLS, wire types, client and server plumbing

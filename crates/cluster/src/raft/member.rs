@@ -1,0 +1,124 @@
+//! Changes of the members: learners, voters and the leader. One change at a time, each checked
+//! against the list it was made for.
+
+use super::StateMachine;
+use super::error::MemberError;
+use super::handle::Raft;
+use super::status::RaftStatus;
+use super::types::{self, Types};
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError as CoreError};
+use openraft::{BasicNode, ChangeMembers, Precondition};
+use remoor_model::RaftId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Maximum wait for one step; after it the outcome is unknown.
+const STEP_MAX: Duration = Duration::from_secs(5);
+
+/// Maximum time that proposals wait for a new leader, applied three times: until no proposal is
+/// under way, until the new leader has all entries, and until it leads. Each normally takes some
+/// milliseconds.
+const QUIET_MAX: Duration = Duration::from_secs(1);
+
+type Change = ChangeMembers<u64, BasicNode>;
+
+impl<S: StateMachine> Raft<S> {
+    /// Adds a learner, or changes the address of a known member. Returns when the change is
+    /// committed; the status shows when the member has caught up.
+    pub async fn add_learner(&self, id: RaftId, addr: String) -> Result<(), MemberError> {
+        let status = self.inner.status.borrow().clone();
+        let known = status.voters.get(&id).or_else(|| status.learners.get(&id));
+        let node = BTreeMap::from([(id.0, BasicNode { addr: addr.clone() })]);
+        match known {
+            Some(same) if *same == addr && status.is_leader => Ok(()),
+            // A wrong address is harmless: every message names its target, so no other member
+            // answers it.
+            Some(_) => self.change(Change::SetNodes(node)).await,
+            None => self.change(Change::AddNodes(node)).await,
+        }
+    }
+
+    /// Removes a learner. An unknown id is not an error.
+    pub async fn remove_learner(&self, id: RaftId) -> Result<(), MemberError> {
+        self.change(Change::RemoveNodes(BTreeSet::from([id.0]))).await
+    }
+
+    /// Makes exactly `ids` the voters. Added ones must be learners; removed ones are no longer
+    /// members. This takes two entries: a crash between them leaves the status `joint`, and calling
+    /// this again completes the change.
+    pub async fn set_voters(&self, ids: BTreeSet<RaftId>) -> Result<(), MemberError> {
+        if ids.is_empty() {
+            return Err(MemberError::Refused { why: "there must be a voter".to_owned() });
+        }
+        self.change(Change::ReplaceAllVoters(ids.into_iter().map(|id| id.0).collect())).await
+    }
+
+    /// Transfers leadership to the voter `to`. Returns once it leads, within 5 s.
+    pub async fn transfer_leader(&self, to: RaftId) -> Result<(), MemberError> {
+        let _one_at_a_time = self.inner.change.try_lock().map_err(|_| MemberError::InFlight)?;
+        let mut status = self.inner.status.clone();
+        let now = status.borrow().clone();
+        if now.leader == Some(to) {
+            return Ok(());
+        }
+        if now.leader != Some(now.id) {
+            let leader = now.leader.and_then(|id| Some((id, now.voters.get(&id)?.clone())));
+            return Err(MemberError::NotLeader { leader });
+        }
+        if !now.voters.contains_key(&to) {
+            return Err(MemberError::Refused { why: format!("raft id {to} is not a voter") });
+        }
+        {
+            // A member that lacks an entry of this log ignores the transfer. Then no member would
+            // lead until all had missed a leader for an election timeout. So no proposal is
+            // appended from before `to` has all entries until it leads.
+            let _closed = tokio::time::timeout(QUIET_MAX, self.inner.door.write()).await;
+            let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
+            // When this is answered, earlier proposals are in the log.
+            self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
+            let last = self.inner.log.last().map_or(0, |(_, index)| index);
+            let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);
+            if tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await.is_err() {
+                return Err(MemberError::Refused { why: format!("raft id {to} does not have all entries") });
+            }
+            self.inner.core.trigger().transfer_leader(to.0).await.map_err(|e| unknown(&e))?;
+            let _ = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| s.leader == Some(to) || !s.running)).await;
+        }
+        let seen = tokio::time::timeout(STEP_MAX, status.wait_for(|s| s.leader == Some(to) || !s.running)).await;
+        match seen {
+            Ok(Ok(status)) if status.leader == Some(to) => Ok(()),
+            Ok(_) => Err(MemberError::Unknown { why: "raft has stopped".to_owned() }),
+            Err(_) => {
+                Err(MemberError::Unknown { why: format!("raft id {to} does not lead after {} s", STEP_MAX.as_secs()) })
+            }
+        }
+    }
+
+    async fn change(&self, change: Change) -> Result<(), MemberError> {
+        let _one_at_a_time = self.inner.change.try_lock().map_err(|_| MemberError::InFlight)?;
+        let seen = self.inner.core.metrics().borrow_watched().membership_config.clone();
+        let precondition = Precondition::LastMembershipLogId { last_membership_log_id: *seen.log_id() };
+        let changed = self.inner.core.change_membership_if(change, false, [precondition]);
+        match tokio::time::timeout(STEP_MAX, changed).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(CoreError::APIError(error))) => Err(self.refusal(error)),
+            Ok(Err(CoreError::Fatal(fatal))) => Err(MemberError::Unknown { why: fatal.to_string() }),
+            Err(_) => Err(MemberError::Unknown { why: format!("not committed within {} s", STEP_MAX.as_secs()) }),
+        }
+    }
+
+    fn refusal(&self, error: ClientWriteError<Types<S>>) -> MemberError {
+        match error {
+            ClientWriteError::ForwardToLeader(forward) => {
+                MemberError::NotLeader { leader: types::leader::<S>(&forward, self.inner.us.id) }
+            }
+            ClientWriteError::LogEntryDiscarded(_) => MemberError::Unknown { why: error.to_string() },
+            ClientWriteError::PreconditionFailed(_)
+            | ClientWriteError::ChangeMembershipError(
+                ChangeMembershipError::InProgress(_) | ChangeMembershipError::UncommittedLeaderLog(_),
+            ) => MemberError::InFlight,
+            ClientWriteError::ChangeMembershipError(other) => MemberError::Refused { why: other.to_string() },
+        }
+    }
+}

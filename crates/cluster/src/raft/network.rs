@@ -1,0 +1,213 @@
+//! openraft's calls to peers, encoded for a [`Transport`], each with a timeout.
+
+use super::StateMachine;
+use super::snapshot::{Image, Snapshot};
+use super::types::{Types, Vote};
+use super::wire::{self, Us};
+use futures_util::{Stream, StreamExt};
+use openraft::base::{BoxFuture as BaseFuture, BoxStream as BaseStream};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::{RPCOption, stream_append_sequential};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{BasicNode, OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use remoor_model::RaftId;
+use serde::{Serialize, de::DeserializeOwned};
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Larger requests get more time, at this rate: 10 MB/s.
+const BYTES_PER_MS: u64 = 10_000;
+
+/// Minimum time for a peer to sync entries. Giving up earlier would only resend them to a disk that
+/// is already slow. openraft ends heartbeats, which detect live peers, earlier.
+const APPEND_MIN: Duration = Duration::from_secs(1);
+
+/// Maximum delay before followers learn that entries are committed, and apply them, if no further
+/// entries follow.
+const COMMITTED_LATE: Duration = Duration::from_millis(5);
+
+/// A boxed future, for trait objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a request was not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// No connection; the peer has not received the request.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// The connection ended meanwhile; the peer may have acted on the request.
+    #[error("connection lost: {0}")]
+    Lost(String),
+    /// The peer answered with an error, such as a wrong cluster or target.
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+/// Sends requests to other members. The receiving side passes them to [`super::Raft::handle`] with
+/// the same kind.
+///
+/// The caller enforces timeouts by dropping the future. Kinds: `append`, `vote`, `pre-vote`,
+/// `snapshot`, `transfer`.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends `body` to the member `target`, last known at `addr`, and returns its answer.
+    fn send(
+        &self,
+        target: RaftId,
+        addr: String,
+        kind: &'static str,
+        body: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>>;
+}
+
+/// Creates a [`Peer`] for each member.
+pub struct Network {
+    pub us: Us,
+    pub transport: Arc<dyn Transport>,
+}
+
+impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
+    type Network = Peer<S>;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer<S> {
+        Peer {
+            us: self.us.clone(),
+            transport: self.transport.clone(),
+            target: RaftId(target),
+            addr: node.addr.clone(),
+            state: PhantomData,
+        }
+    }
+}
+
+/// The connection of openraft to one other member.
+pub struct Peer<S> {
+    us: Us,
+    transport: Arc<dyn Transport>,
+    target: RaftId,
+    addr: String,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S: StateMachine> Peer<S> {
+    async fn call<T: Serialize, R: DeserializeOwned>(
+        &self,
+        action: RPCTypes,
+        kind: &'static str,
+        body: &T,
+        tail: &[u8],
+        limit: Duration,
+    ) -> Result<R, RPCError<Types<S>>> {
+        let request = wire::request(&self.us.address(self.target), body, tail)
+            .map_err(|e| RPCError::Network(NetworkError::new(&e)))?;
+        let timeout = limit + Duration::from_millis(request.len() as u64 / BYTES_PER_MS);
+        let sent = self.transport.send(self.target, self.addr.clone(), kind, request);
+        let answer = tokio::time::timeout(timeout, sent)
+            .await
+            .map_err(|_| Timeout { action, id: self.us.id.0, target: self.target.0, timeout })?
+            .map_err(|e| match e {
+                TransportError::Lost(_) => RPCError::Network(NetworkError::new(&e)),
+                // openraft waits before it retries an unreachable peer.
+                TransportError::Unreachable(_) | TransportError::Refused(_) => {
+                    RPCError::Unreachable(Unreachable::new(&e))
+                }
+            })?;
+        let opened = wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)));
+        let (reply, claim) = opened?;
+        // A rejected incarnation's vote or acknowledgement must not count.
+        let met = self.us.lives.meet(self.target, claim).await;
+        met.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
+        Ok(reply)
+    }
+}
+
+type Answers<'s, S> =
+    Result<BaseStream<'s, Result<StreamAppendResult<Types<S>>, RPCError<Types<S>>>>, RPCError<Types<S>>>;
+
+/// Drops requests that only report a new commit index if another request follows at once, since
+/// that carries the index too. With one client these were a quarter more messages. The first
+/// request is sent unchanged, since it probes the peer.
+///
+/// No request is answered here in the peer's place. openraft treats the answer to a later request
+/// as the answer to all earlier ones, and counts the leader's lease from when the last request was
+/// made.
+/// leader's lease from when the last one was made.
+pub fn together<S: StateMachine>(
+    input: impl Stream<Item = AppendEntriesRequest<Types<S>>> + Unpin,
+) -> impl Stream<Item = AppendEntriesRequest<Types<S>>> {
+    futures_util::stream::unfold((input.fuse(), true), async |(mut input, first)| {
+        let mut request = input.next().await?;
+        let until = tokio::time::Instant::now() + COMMITTED_LATE;
+        while !first && request.entries.is_empty() {
+            match tokio::time::timeout_at(until, input.next()).await {
+                Ok(Some(next)) => request = next,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some((request, (input, false)))
+    })
+}
+
+impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
+    type SnapshotData = Image<S>;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl().max(APPEND_MIN)).await
+    }
+
+    fn stream_append<'s, I>(&'s mut self, input: I, option: RPCOption) -> BaseFuture<'s, Answers<'s, S>>
+    where
+        I: Stream<Item = AppendEntriesRequest<Types<S>>> + OptionalSend + Unpin + 'static,
+    {
+        stream_append_sequential(self, Box::pin(together(input)), option)
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::Vote, "vote", &rpc, &[], option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::Vote, "pre-vote", &rpc, &[], option.hard_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote<S>,
+        snapshot: Snapshot<S>,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types<S>>, StreamingError<Types<S>>> {
+        let head = (vote, snapshot.meta);
+        let bytes = snapshot.snapshot.bytes;
+        let sent = self.call(RPCTypes::InstallSnapshot, "snapshot", &head, &bytes, option.hard_ttl());
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            answer = sent => Ok(answer?),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::TransferLeader, "transfer", &rpc, &[], option.hard_ttl()).await
+    }
+}

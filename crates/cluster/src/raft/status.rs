@@ -1,0 +1,195 @@
+//! A member's view of its log and of the other members, for operators and for the layers above.
+
+use super::StateMachine;
+use super::handle::Inner;
+use super::types::Types;
+use openraft::async_runtime::WatchReceiver;
+use openraft::{Instant, RaftMetrics, ServerState};
+use remoor_model::RaftId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Pause after a report in which only log positions changed. Each entry causes several reports, and
+/// each report would wake all followers of the status.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A member's own view. Other members may already know more, so print it together with its source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RaftStatus {
+    pub id: RaftId,
+    pub term: u64,
+    /// The leader that this member follows, which may be itself.
+    pub leader: Option<RaftId>,
+    /// Whether this member leads, a majority acknowledged it within the last lease, and it has
+    /// applied everything that was committed before.
+    pub is_leader: bool,
+    /// Until when that acknowledgement is valid, at whatever time this is read. None if no
+    /// acknowledgement is needed.
+    pub leads_until: Option<std::time::Instant>,
+    /// Index of the last entry in the log, committed or not.
+    pub last_log: Option<u64>,
+    pub last_applied: Option<u64>,
+    /// The voters of all configurations in force (two while `joint`), with addresses.
+    pub voters: BTreeMap<RaftId, String>,
+    pub learners: BTreeMap<RaftId, String>,
+    /// A change of voters is half done. Setting the voters again completes it.
+    pub joint: bool,
+    /// The voters after that change; the same as `voters` if no change is half done.
+    pub target: BTreeSet<RaftId>,
+    /// Voters whose vote does not count yet, because the change that adds them is half done or not
+    /// committed. Until it is complete, the earlier voters are still needed for a quorum.
+    pub entering: BTreeSet<RaftId>,
+    /// Whether the newest list of members is committed. Until then no further change is accepted.
+    pub members_committed: bool,
+    /// On the leader: milliseconds since a majority acknowledged it.
+    pub quorum_acked_ms: Option<u64>,
+    /// On the leader: the index up to which each other member has the log.
+    pub matched: BTreeMap<RaftId, u64>,
+    /// On the leader: milliseconds since each other member answered; absent if it never did.
+    pub acked_ms: BTreeMap<RaftId, u64>,
+    /// On the leader: for how long it has led without interruption.
+    pub led_ms: Option<u64>,
+    /// False once the log has stopped for any reason; the process should exit.
+    pub running: bool,
+    /// Why the log stopped.
+    pub stopped: Option<String>,
+}
+
+impl RaftStatus {
+    /// Whether this member leads now. The stored value alone may be outdated: after a pause of this
+    /// process, others may have elected another leader.
+    pub fn leads(&self) -> bool {
+        self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
+    }
+
+    /// A copy without the values that change merely because time passes.
+    fn lasting(&self) -> Self {
+        Self { quorum_acked_ms: None, leads_until: None, led_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// A copy without log positions: only the leader and the members.
+    fn places(&self) -> Self {
+        Self { last_log: None, last_applied: None, matched: BTreeMap::new(), ..self.lasting() }
+    }
+}
+
+/// Translates one report of openraft. `lease` is how long an acknowledgement is valid.
+pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration) -> RaftStatus {
+    let elapsed = |at: openraft::TokioInstant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let membership = metrics.membership_config.membership();
+    let voters: BTreeSet<u64> = membership.voter_ids().collect();
+    // A single voter is its own majority. openraft then receives no acknowledgements, so its
+    // timestamp does not advance.
+    let alone = voters.len() == 1 && voters.contains(&metrics.id) && metrics.state == ServerState::Leader;
+    let now = std::time::Instant::now();
+    let quorum_acked_ms = if alone { Some(0) } else { metrics.last_quorum_acked.map(|at| elapsed(at.into_inner())) };
+    let acked = quorum_acked_ms.is_some_and(|ms| u128::from(ms) < lease.as_millis());
+    let caught_up = metrics.last_applied.is_some_and(|id| id.leader_id == *metrics.vote.leader_id());
+    let running = metrics.running_state.is_ok();
+
+    let members = |voting: bool| {
+        let chosen = membership.nodes().filter(|(id, _)| voters.contains(id) == voting);
+        chosen.map(|(id, node)| (RaftId(*id), node.addr.clone())).collect()
+    };
+    let committed = metrics.committed_membership_config.membership();
+    let target = || membership.get_joint_config().last().into_iter().flatten();
+    let everywhere =
+        |id: &u64| membership.get_joint_config().iter().chain(committed.get_joint_config()).all(|c| c.contains(id));
+    let others = |id: &u64| *id != metrics.id;
+    RaftStatus {
+        id: RaftId(metrics.id),
+        term: metrics.current_term,
+        leader: metrics.current_leader.map(RaftId),
+        is_leader: running && metrics.state == ServerState::Leader && acked && caught_up,
+        leads_until: quorum_acked_ms.filter(|_| !alone).map(|ms| now + lease.saturating_sub(Duration::from_millis(ms))),
+        last_log: metrics.last_log_index,
+        last_applied: metrics.last_applied.map(|id| id.index),
+        voters: members(true),
+        learners: members(false),
+        joint: membership.get_joint_config().len() > 1,
+        target: target().map(|id| RaftId(*id)).collect(),
+        entering: target().filter(|id| !everywhere(id)).map(|id| RaftId(*id)).collect(),
+        members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
+        quorum_acked_ms,
+        led_ms: None, // only the follower of the reports knows this
+        matched: metrics
+            .replication
+            .iter()
+            .flatten()
+            .filter(|(id, _)| others(id))
+            .filter_map(|(id, matched)| Some((RaftId(*id), matched.as_ref()?.index)))
+            .collect(),
+        acked_ms: metrics
+            .heartbeat
+            .iter()
+            .flatten()
+            .filter(|(id, _)| others(id))
+            .filter_map(|(id, at)| Some((RaftId(*id), elapsed(at.as_ref()?.into_inner()))))
+            .collect(),
+        running,
+        stopped: metrics.running_state.as_ref().err().map(ToString::to_string),
+    }
+}
+
+/// Follows openraft's reports until it ends. Also checks once per `tick`, because a lease expires
+/// without a report. A new leader has no lease before its first heartbeat is answered, and openraft
+/// would send that only at its next tick. So a heartbeat is requested from `raft`.
+pub async fn follow<S: StateMachine>(
+    mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
+    raft: Weak<Inner<S>>,
+    status: watch::Sender<RaftStatus>,
+    tick: Duration,
+    lease: Duration,
+) {
+    let (mut begun, mut since) = (0, None::<std::time::Instant>);
+    loop {
+        let ended = match tokio::time::timeout(tick, metrics.changed()).await {
+            Ok(Ok(())) | Err(_) => false,
+            Ok(Err(_)) => true,
+        };
+        // A held reference would block openraft's core, so copy it and release it.
+        let report = metrics.borrow_watched().clone();
+        let mut new = project::<S>(&report, lease);
+        if report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun {
+            begun = new.term;
+            if let Some(raft) = raft.upgrade() {
+                // An error means that openraft has ended, which the reports also say.
+                let _ = raft.core.trigger().heartbeat().await;
+            }
+        }
+        since = since.filter(|_| new.is_leader).or_else(|| new.is_leader.then(std::time::Instant::now));
+        new.led_ms = since.map(|since| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
+        if ended && new.running {
+            new.running = false;
+            new.is_leader = false;
+            new.stopped = Some("raft ended".to_owned());
+        }
+        let over = ended || !new.running;
+        let mut moved = false;
+        // Times are always refreshed, but do not wake waiters.
+        status.send_if_modified(|old| {
+            let changed = old.lasting() != new.lasting();
+            moved = old.places() != new.places();
+            *old = new;
+            changed
+        });
+        if over {
+            return;
+        }
+        if !moved {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+#[test]
+fn who_was_stopped_leads_no_more_before_the_next_report() {
+    let now = std::time::Instant::now();
+    let at = |leads_until| RaftStatus { is_leader: true, leads_until, ..RaftStatus::default() }.leads();
+    assert!(at(None), "alone");
+    assert!(at(Some(now + Duration::from_secs(60))));
+    assert!(!at(Some(now)));
+    assert!(!RaftStatus::default().leads());
+}

@@ -1,0 +1,83 @@
+//! Answers of managers on `/agent/v1`: an agent's manifest and its peers.
+
+use super::join::Peer;
+use super::token::Secret;
+use remoor_model::{Epoch, Manifest, NodeName};
+use serde::{Deserialize, Serialize};
+
+/// Answer of `/agent/v1/manifest`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ManifestReply {
+    pub manifest: Manifest,
+    /// Hex. The key for the hashes of secret files.
+    pub digest_key: String,
+    /// Interval at which files and checks are examined.
+    pub check_interval_ms: u64,
+    /// Interval at which a node with live peers dials missing ones.
+    #[serde(default)]
+    pub rejoin_ms: u64,
+}
+
+/// Answer of `/agent/v1/peers`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PeersReply {
+    pub peers: Vec<Peer>,
+    pub managers: Vec<Peer>,
+    /// The epoch of the answering manager; 0 from older managers, which do not send it.
+    #[serde(default)]
+    pub epoch: Epoch,
+    /// Names of removed nodes that no current node has. A gossip record with such a name is not a
+    /// member.
+    #[serde(default)]
+    pub removed: Vec<NodeName>,
+    /// Index of the entry that set the current gossip keys. A node with keys of an older entry
+    /// requests them.
+    #[serde(default)]
+    pub gossip: u64,
+    /// Index of the entry that set the current CAs, likewise; 0 if the cluster still has the CA of
+    /// `init`.
+    #[serde(default)]
+    pub ca: u64,
+}
+
+/// The path at which managers return the valid gossip keys.
+pub const GOSSIP_KEYS_PATH: &str = "/agent/v1/gossip-keys";
+
+/// Index of the entry of the keys that the node has; 0 if unknown.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GossipKeysRequest {
+    pub holds: u64,
+}
+
+/// All gossip keys that the node needs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GossipKeysReply {
+    /// Hex. The node encrypts with the first one.
+    pub keys: Vec<Secret>,
+    pub changed: u64,
+    /// Whether the answering manager is the leader.
+    pub leads: bool,
+}
+
+/// The path at which managers return the trusted CAs.
+pub const CA_PATH: &str = "/agent/v1/ca";
+
+/// The node's progress in a CA rotation.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CaRequest {
+    /// Index of the entry whose CAs it trusts and whose issuing CA signed its certificate; a
+    /// manager must also have the keys of these CAs. 0: not yet, or unknown.
+    pub holds: u64,
+}
+
+/// All CAs that the node must trust.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CaReply {
+    /// PEM, the issuing CA first.
+    pub ca_pem: String,
+    pub changed: u64,
+    /// Whether a rotation is in progress. The node then reports its progress.
+    pub rotating: bool,
+    /// Whether the answering manager is the leader.
+    pub leads: bool,
+}

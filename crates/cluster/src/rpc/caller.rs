@@ -1,0 +1,210 @@
+//! The caller's identity as proved by the connection, and the names in certificates that carry it.
+//!
+//! The layers above decide from the applied inventory whether the caller was removed, is a manager,
+//! or may do what it requests.
+
+use super::identity::{self, IdentityError};
+use super::wire::{Code, Failure};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use remoor_model::{ClusterId, Epoch, NodeId, Wall};
+use std::net::SocketAddr;
+use x509_parser::der_parser::Oid;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The sender of a request. Every request that a server of this folder passes on carries one as an
+/// extension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// A node with a certificate of this cluster, issued in `epoch`. `key`: the certificate's key
+    /// in hex. `cert_not_after`: the last moment at which the certificate is valid. `replaced`: the
+    /// issuing CA was replaced. `behalf`: the original caller as stated by the node; trust it only
+    /// from managers.
+    Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<Behalf> },
+    /// A person or program with an operator's certificate of this cluster; fields as for a node.
+    Operator { name: String, key: String, cert_not_after: Wall, replaced: bool },
+    /// A process of this machine, through the local socket.
+    Local { uid: u32 },
+    /// A caller without a certificate, for example a machine that wants to join.
+    Anonymous,
+}
+
+/// The original caller of a forwarded request, as stated by the forwarding manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behalf {
+    pub name: String,
+    /// An operator's key, in hex.
+    pub key: Option<String>,
+}
+
+impl Caller {
+    /// Reads the identity from a certificate. Its signature was verified during the handshake.
+    pub fn of_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
+        let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
+        let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
+        let cert_not_after = identity::not_after(&cert);
+        let key = hex::encode(&cert.public_key().subject_public_key.data);
+        let names = cert.subject_alternative_name().map_err(|e| bad(e.to_string()))?;
+        let names = names.map(|n| n.value.general_names.as_slice()).unwrap_or_default();
+        let [GeneralName::DNSName(dns)] = names else { return Err(bad("not exactly one DNS name in it".into())) };
+        if *dns == operator_dns(cluster) {
+            let name = cert.subject().iter_common_name().next().and_then(|n| n.as_str().ok());
+            let name = name.ok_or_else(|| bad("operator without a name".into()))?.to_owned();
+            return Ok(Self::Operator { name, key, cert_not_after, replaced: false });
+        }
+        let id =
+            parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is not a name of cluster {cluster}")))?;
+        let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
+        let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
+        Ok(Self::Node { id, epoch, key, cert_not_after, replaced: false, behalf: None })
+    }
+
+    /// The same caller, marked as having a certificate of a replaced CA.
+    pub(super) fn of_replaced_ca(mut self) -> Self {
+        if let Self::Node { replaced, .. } | Self::Operator { replaced, .. } = &mut self {
+            *replaced = true;
+        }
+        self
+    }
+
+    /// Whether the CA of the caller's certificate was replaced.
+    pub fn replaced(&self) -> bool {
+        matches!(self, Self::Node { replaced: true, .. } | Self::Operator { replaced: true, .. })
+    }
+
+    /// Whether the caller's certificate has expired by `now` or its CA was replaced. A connection
+    /// may outlive the certificate that opened it.
+    pub fn expired(&self, now: Wall) -> bool {
+        match self {
+            Self::Node { cert_not_after, replaced, .. } | Self::Operator { cert_not_after, replaced, .. } => {
+                *replaced || now > *cert_not_after
+            }
+            Self::Local { .. } | Self::Anonymous => false,
+        }
+    }
+}
+
+/// The X.520 title attribute, and its value in a certificate that a manager issued for itself.
+pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
+pub(super) const MANAGER: &str = "manager";
+
+/// Whether this verified certificate is that of a node that was a manager when it was issued.
+pub fn managed(der: &[u8]) -> bool {
+    let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
+    let Ok(title) = Oid::from(TITLE) else { return false };
+    cert.subject().iter_by_oid(&title).any(|value| value.as_str() == Ok(MANAGER))
+}
+
+/// The epoch of the first certificate in `pem`, which must be that of a node of this cluster.
+pub fn certified_epoch(pem: &str, cluster: &ClusterId) -> Result<Epoch, IdentityError> {
+    let bad = |reason: &str| IdentityError::Malformed { what: "certificate", reason: reason.to_owned() };
+    let chain = identity::certificates("certificate", pem)?;
+    match Caller::of_certificate(chain.first().ok_or_else(|| bad("there is no certificate"))?, cluster)? {
+        Caller::Node { epoch, .. } => Ok(epoch),
+        _ => Err(bad("it is not that of a node")),
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let missing = || Failure::new(Code::Internal, "the server did not say who is calling");
+        parts.extensions.get::<Self>().cloned().ok_or_else(missing)
+    }
+}
+
+/// The address from which a request came, as an extension; None for the local socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerAddr(pub Option<SocketAddr>);
+
+impl<S: Sync> FromRequestParts<S> for PeerAddr {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(parts.extensions.get::<Self>().copied().unwrap_or(Self(None)))
+    }
+}
+
+/// The DNS name in a node's certificate.
+pub fn node_dns(node: NodeId, cluster: &ClusterId) -> String {
+    format!("node-{node}.{cluster}.remoor")
+}
+
+pub(super) fn operator_dns(cluster: &ClusterId) -> String {
+    format!("operator.{cluster}.remoor")
+}
+
+pub(super) fn epoch_unit(epoch: Epoch) -> String {
+    format!("epoch-{epoch}")
+}
+
+fn parse_epoch_unit(text: &str) -> Option<Epoch> {
+    text.strip_prefix("epoch-")?.parse().ok().map(Epoch)
+}
+
+fn parse_node_dns(text: &str, cluster: &ClusterId) -> Option<NodeId> {
+    let id = NodeId(text.strip_prefix("node-")?.split_once('.')?.0.parse().ok()?);
+    // Encoded again and compared, because "+7" and "007" are not valid ids.
+    (node_dns(id, cluster) == text).then_some(id)
+}
+
+/// Whether a cluster id can be part of a DNS name.
+pub(super) fn check_cluster(cluster: &ClusterId) -> Result<(), IdentityError> {
+    let id = cluster.as_str();
+    let fits = (1..=63).contains(&id.len())
+        && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || b == b'-')
+        && !id.starts_with('-')
+        && !id.ends_with('-');
+    let reason = "it must have 1 to 63 characters of a-z, 0-9 and -".into();
+    if fits { Ok(()) } else { Err(IdentityError::Malformed { what: "cluster id", reason }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::ca::{ClusterCa, Validity};
+    use crate::rpc::identity::{NodeKey, certificates};
+
+    #[test]
+    fn certificates_say_who() {
+        let cluster = ClusterId::from("c1");
+        let ca = ClusterCa::create(&cluster).unwrap();
+        let csr = NodeKey::generate().unwrap().csr_pem().unwrap();
+        let pem = ca.issue_node(NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
+        let der = &certificates("certificate", &pem).unwrap()[0];
+        let caller = Caller::of_certificate(der, &cluster).unwrap();
+        let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_after, .. } = caller else { panic!("{caller:?}") };
+        assert!(!caller.expired(cert_not_after) && caller.expired(cert_not_after.after(1)));
+        assert!(Caller::of_certificate(der, &"c2".into()).is_err());
+        assert!(!managed(der));
+        let own = ca.issue_as(true, NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
+        let own = &certificates("certificate", &own).unwrap()[0];
+        assert!(managed(own) && !managed(b"no certificate"));
+        let same = Caller::of_certificate(own, &cluster).unwrap();
+        assert!(
+            matches!(same, Caller::Node { id: NodeId(7), epoch: Epoch(3), .. }),
+            "an earlier program reads the same: {same:?}"
+        );
+
+        let pem = ca.issue_operator("zoë", Validity::days_from_now(1)).unwrap().cert_pem;
+        let der = &certificates("certificate", &pem).unwrap()[0];
+        let caller = Caller::of_certificate(der, &cluster).unwrap();
+        assert!(matches!(&caller, Caller::Operator { name, .. } if name == "zoë"), "{caller:?}");
+
+        let der = &certificates("certificate", ca.cert_pem()).unwrap()[0];
+        assert!(Caller::of_certificate(der, &cluster).is_err(), "the CA itself is not a caller");
+    }
+
+    #[test]
+    fn node_names_are_read_strictly() {
+        let cluster = ClusterId::from("c1");
+        assert_eq!(parse_node_dns("node-7.c1.remoor", &cluster), Some(NodeId(7)));
+        for bad in
+            ["node-07.c1.remoor", "node-+7.c1.remoor", "node-7.c2.remoor", "node-7.c1.remoor.x", "node-.c1.remoor"]
+        {
+            assert_eq!(parse_node_dns(bad, &cluster), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Requests to a daemon, over its local socket or over TLS, on pooled connections, each with a
+//! timeout.
+//!
+//! The client repeats a request only while it is certain that the server has not received it. A
+//! Raft message may be sent once more, because Raft tolerates duplicates.
+
+use super::connect::{self, Lane, Sender, Spoken, Target};
+use super::lane;
+use super::tls::ClientTls;
+use super::wire::{BEHALF, BEHALF_KEY, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, header};
+use remoor_model::NodeId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Timeout of a request unless [`Client::within`] sets another.
+const REQUEST_WITHIN: Duration = Duration::from_secs(30);
+/// How long an unused connection is kept. Well below the server's timeout, since requests would
+/// otherwise meet closing connections.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// After this time an older program at the server may have been upgraded.
+const WITHOUT_LANES: Duration = Duration::from_secs(60);
+/// Maximum unused connections kept.
+const POOL_MAX: usize = 8;
+/// Maximum length of a line of an event stream, in bytes.
+const LINE_MAX: usize = 1 << 20;
+/// Silence after which an event stream is considered broken.
+const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
+/// Maximum characters shown of a body that is not an API error.
+const SHOWN_MAX: usize = 200;
+
+/// Why a request was not answered successfully.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ApiError {
+    /// The daemon answered with an error. The code says what that means for the server's state.
+    #[error("{message}")]
+    Status { code: String, message: String, next: Option<String>, details: Box<Value>, http: u16 },
+    /// No connection. Nothing was sent, so retrying here or at another daemon is safe.
+    #[error("can't reach {addr}: {reason}")]
+    Unreachable { addr: String, reason: String },
+    /// The server is not the expected node, or it rejects our certificate. Nothing was done, and a
+    /// retry will not help.
+    #[error("{addr} can't be trusted or does not trust us: {reason}")]
+    Identity { addr: String, reason: String },
+    /// Sent, but not answered in time. The request may have been executed.
+    #[error("{addr} did not answer within {} ms", waited.as_millis())]
+    Timeout { addr: String, waited: Duration },
+    /// Sent, but the connection broke or the answer is invalid. The request may have been executed.
+    #[error("talking to {addr} failed: {reason}")]
+    Protocol { addr: String, reason: String },
+}
+
+impl ApiError {
+    /// The machine-readable code of an error answer.
+    pub fn code(&self) -> Option<&str> {
+        if let Self::Status { code, .. } = self { Some(code) } else { None }
+    }
+
+    /// Whether the request may have been executed although there is no valid answer.
+    pub fn maybe_done(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Protocol { .. })
+    }
+
+    /// Converts the error for passing it on: the other daemon's own error if it answered, otherwise
+    /// our message with the code that `unanswered` returns.
+    pub fn into_failure(self, unanswered: impl FnOnce(&Self) -> Code) -> Failure {
+        match self {
+            Self::Status { code, message, next, details, .. } => {
+                let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
+                match next {
+                    Some(next) => failure.next(next),
+                    None => failure,
+                }
+            }
+            other => Failure::new(unanswered(&other), other.to_string()),
+        }
+    }
+}
+
+/// A client of one daemon. Clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    within: Duration,
+    behalf: Option<(Arc<str>, Option<Arc<str>>)>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({})", self.shared.target)
+    }
+}
+
+struct Shared {
+    target: Target,
+    idle: Mutex<Vec<(Connection, Instant)>>,
+    lanes: Mutex<Vec<(OpenLane, Instant)>>,
+    /// When a dial last found that the server's program is too old for Raft streams.
+    without_lanes: Mutex<Option<Instant>>,
+}
+
+/// A connection and the generation of our certificate with which it was opened.
+struct Connection {
+    sender: Sender,
+    turn: u64,
+}
+
+/// Like [`Connection`], for messages without HTTP.
+struct OpenLane {
+    stream: Box<Lane>,
+    turn: u64,
+}
+
+impl Client {
+    /// A client of the daemon behind a socket of this machine.
+    pub fn unix(path: impl AsRef<Path>) -> Self {
+        Self::new(Target::Unix(path.as_ref().into()))
+    }
+
+    /// A client of the daemon at `addr` (host and port). It must be node `expected` if one is
+    /// given, otherwise any node of the cluster.
+    pub fn tls(addr: impl Into<String>, tls: &ClientTls, expected: Option<NodeId>) -> Self {
+        Self::new(Target::Tls { addr: addr.into(), tls: tls.clone(), expected })
+    }
+
+    fn new(target: Target) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                target,
+                idle: Mutex::default(),
+                lanes: Mutex::default(),
+                without_lanes: Mutex::default(),
+            }),
+            within: REQUEST_WITHIN,
+            behalf: None,
+        }
+    }
+
+    /// The same daemon and connections with another timeout for each request, from dialling to the
+    /// last byte of the answer.
+    pub fn within(&self, within: Duration) -> Self {
+        Self { within, ..self.clone() }
+    }
+
+    /// The same daemon and connections. Requests carry the name of the caller on whose behalf they
+    /// are forwarded, and an operator's key in hex.
+    pub fn on_behalf(&self, of: &str, key: Option<&str>) -> Self {
+        Self { behalf: Some((of.into(), key.map(Arc::from))), ..self.clone() }
+    }
+
+    /// The destination of requests, for messages.
+    pub fn addr(&self) -> String {
+        self.shared.target.to_string()
+    }
+
+    /// Sends a GET request for `path`.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        self.json(&self.exchange(Method::GET, path, None).await?)
+    }
+
+    /// Sends `body` as JSON to `path`.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
+        let body = serde_json::to_vec(body)
+            .map_err(|e| self.protocol(format!("the request cannot be encoded as JSON: {e}")))?;
+        self.json(&self.exchange(Method::POST, path, Some(("application/json", body.into()))).await?)
+    }
+
+    /// Requests bytes, such as a blob.
+    pub async fn get_bytes(&self, path: &str) -> Result<Bytes, ApiError> {
+        self.exchange(Method::GET, path, None).await
+    }
+
+    /// Sends bytes and receives bytes, such as blobs.
+    pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
+        self.exchange(Method::POST, path, Some(("application/octet-stream", body))).await
+    }
+
+    /// Sends a Raft message and returns the answer, without HTTP if the server supports that. The
+    /// message may be sent twice, which Raft tolerates.
+    pub async fn tell(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
+        self.in_time(async {
+            if let Some(open) = self.take_lane()
+                && let Ok(answer) = self.tell_on(open, kind, &body).await
+            {
+                return answer;
+            }
+            let without = || self.shared.without_lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            // Retry after this time, because nothing announces that the server's program was
+            // upgraded.
+            let known = without().is_some_and(|at| at.elapsed() < WITHOUT_LANES);
+            if !known {
+                let turn = self.turn();
+                let spoken = connect::connect_lane(&self.shared.target).await?;
+                *without() = matches!(spoken, Spoken::Http(_)).then(Instant::now);
+                match spoken {
+                    Spoken::Lane(stream) => {
+                        let answer = self.tell_on(OpenLane { stream, turn }, kind, &body).await;
+                        return answer.unwrap_or_else(|e| Err(self.broken(&e)));
+                    }
+                    Spoken::Http(sender) => self.keep(Connection { sender, turn }),
+                }
+            }
+            Ok(self.post_bytes(&format!("/raft/{kind}"), body.into()).await?.into())
+        })
+        .await
+    }
+
+    /// Sends a message on an open stream. After an outer error the connection is dropped and the
+    /// message may not have been received.
+    async fn tell_on(&self, mut open: OpenLane, kind: &str, body: &[u8]) -> std::io::Result<Result<Vec<u8>, ApiError>> {
+        let answer = lane::ask(&mut open.stream, kind, body).await?;
+        Ok(match answer {
+            Ok(answer) => {
+                self.keep_lane(open);
+                Ok(answer)
+            }
+            // After an error answer the server's role may be about to change, so the next message
+            // opens a new connection.
+            Err(no) => {
+                let code = serde_json::from_slice::<ErrorBody>(&no).ok().and_then(|e| Code::parse(&e.error.code));
+                Err(self.refusal(code.unwrap_or(Code::Internal).status(), &no))
+            }
+        })
+    }
+
+    /// Opens an event stream. Only opening it has the request timeout; later, `SILENCE_MAX`
+    /// applies.
+    pub async fn stream_lines(&self, path: &str) -> Result<Lines, ApiError> {
+        let open = async {
+            let (response, connection) = self.send(Method::GET, path, None).await?;
+            match response.status() {
+                status if status.is_success() => Ok((response, connection.sender)),
+                status => Err(self.refusal(status, &self.collect(response).await?)),
+            }
+        };
+        let (response, sender) = self.in_time(open).await?;
+        Ok(Lines {
+            client: self.clone(),
+            body: response.into_body(),
+            _sender: sender,
+            pending: BytesMut::new(),
+            seen: 0,
+        })
+    }
+
+    /// Sends one request and receives its whole answer.
+    async fn exchange(&self, method: Method, path: &str, body: Option<Typed>) -> Result<Bytes, ApiError> {
+        self.in_time(async {
+            let (response, connection) = self.send(method, path, body).await?;
+            let status = response.status();
+            let body = self.collect(response).await?;
+            self.keep(connection);
+            if status.is_success() { Ok(body) } else { Err(self.refusal(status, &body)) }
+        })
+        .await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        let timeout = || ApiError::Timeout { addr: self.addr(), waited: self.within };
+        tokio::time::timeout(self.within, work).await.unwrap_or_else(|_| Err(timeout()))
+    }
+
+    /// Sends a request, on a pooled connection if there is one. If that turns out to be closed
+    /// before the request was sent, tries the next.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Typed>,
+    ) -> Result<(Response<Incoming>, Connection), ApiError> {
+        let (content_type, body) = body.unwrap_or(("", Bytes::new()));
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "remoor");
+        if !content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        if let Some((behalf, key)) = &self.behalf {
+            request = request.header(BEHALF, &**behalf);
+            if let Some(key) = key {
+                request = request.header(BEHALF_KEY, &**key);
+            }
+        }
+        let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is not a path: {e}"));
+        let mut request = request.body(Full::new(body)).map_err(bad)?;
+        loop {
+            let (mut connection, kept) = match self.take() {
+                Some(connection) => (connection, true),
+                None => {
+                    let turn = self.turn();
+                    (Connection { sender: connect::connect(&self.shared.target).await?, turn }, false)
+                }
+            };
+            let sender = &mut connection.sender;
+            if sender.ready().await.is_err() && kept {
+                continue;
+            }
+            let mut failed = match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, connection)),
+                Err(failed) => failed,
+            };
+            match failed.take_message() {
+                Some(unsent) if kept => request = unsent,
+                _ => return Err(self.broken(failed.error())),
+            }
+        }
+    }
+
+    async fn collect(&self, response: Response<Incoming>) -> Result<Bytes, ApiError> {
+        let limited = Limited::new(response.into_body(), LARGE_BODY_MAX);
+        match limited.collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(e) => Err(self.broken(e.as_ref())),
+        }
+    }
+
+    fn take(&self) -> Option<Connection> {
+        let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.retain(|(c, since)| since.elapsed() < IDLE_MAX && c.turn == turn && !c.sender.is_closed());
+        idle.pop().map(|(connection, _)| connection)
+    }
+
+    fn keep(&self, connection: Connection) {
+        let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        if idle.len() < POOL_MAX && connection.turn == turn && !connection.sender.is_closed() {
+            idle.push((connection, Instant::now()));
+        }
+    }
+
+    fn take_lane(&self) -> Option<OpenLane> {
+        let (turn, mut lanes) = (self.turn(), self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        lanes.retain(|(lane, since)| since.elapsed() < IDLE_MAX && lane.turn == turn);
+        lanes.pop().map(|(lane, _)| lane)
+    }
+
+    fn keep_lane(&self, open: OpenLane) {
+        let (turn, mut lanes) = (self.turn(), self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        if lanes.len() < POOL_MAX && open.turn == turn {
+            lanes.push((open, Instant::now()));
+        }
+    }
+
+    /// Changes with each renewal of our certificate, because a server judges a connection by the
+    /// certificate that opened it.
+    fn turn(&self) -> u64 {
+        match &self.shared.target {
+            Target::Unix(_) => 0,
+            Target::Tls { tls, .. } => tls.turn(),
+        }
+    }
+
+    fn json<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ApiError> {
+        serde_json::from_slice(body).map_err(|e| self.protocol(format!("its answer can't be read: {e}")))
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> ApiError {
+        match serde_json::from_slice(body) {
+            Ok(ErrorBody { error: e }) => ApiError::Status {
+                code: e.code,
+                message: e.message,
+                next: e.next,
+                details: Box::new(e.details),
+                http: status.as_u16(),
+            },
+            Err(_) => {
+                let shown: String = String::from_utf8_lossy(body).chars().take(SHOWN_MAX).collect();
+                self.protocol(format!("it answered {status}: {shown}"))
+            }
+        }
+    }
+
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> ApiError {
+        connect::fault(&self.shared.target, error).unwrap_or_else(|| self.protocol(connect::chain(error)))
+    }
+
+    fn protocol(&self, reason: String) -> ApiError {
+        ApiError::Protocol { addr: self.addr(), reason }
+    }
+}
+
+/// A body and its content type.
+type Typed = (&'static str, Bytes);
+
+/// An event stream with one JSON value per line. The connection ends when this is dropped.
+pub struct Lines {
+    client: Client,
+    body: Incoming,
+    /// Keeps the connection open.
+    _sender: Sender,
+    /// Received bytes that were not returned yet.
+    pending: BytesMut,
+    /// Length of the prefix of `pending` that is known to contain no line end.
+    seen: usize,
+}
+
+impl Lines {
+    /// The next event; None after the last. Cancelling loses nothing. After an error the stream
+    /// must not be used any more.
+    pub async fn next(&mut self) -> Result<Option<Value>, ApiError> {
+        loop {
+            if let Some(line) = self.line() {
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return self.client.json(&line).map(Some);
+            }
+            if self.pending.len() > LINE_MAX {
+                return Err(self.client.protocol(format!("received a line of more than {LINE_MAX} bytes")));
+            }
+            let frame = match tokio::time::timeout(SILENCE_MAX, self.body.frame()).await {
+                Ok(frame) => frame,
+                Err(_) => return Err(ApiError::Timeout { addr: self.client.addr(), waited: SILENCE_MAX }),
+            };
+            match frame {
+                Some(Ok(frame)) => self.pending.extend_from_slice(frame.data_ref().map_or(&[][..], |d| d)),
+                Some(Err(e)) => return Err(self.client.broken(&e)),
+                None if self.pending.is_empty() => return Ok(None),
+                None => return Err(self.client.protocol("the stream ended within a line".into())),
+            }
+        }
+    }
+
+    fn line(&mut self) -> Option<BytesMut> {
+        let end = self.pending[self.seen..].iter().position(|b| *b == b'\n').map(|at| self.seen + at + 1);
+        self.seen = if end.is_some() { 0 } else { self.pending.len() };
+        end.map(|end| self.pending.split_to(end))
+    }
+}

@@ -1,0 +1,215 @@
+//! One connection of a client: dialled, with the server's identity checked, ready for HTTP or for
+//! Raft messages without HTTP. No part of a request is sent here.
+
+use super::caller::{self, Caller, node_dns};
+use super::client::ApiError;
+use super::lane;
+use super::tls::ClientTls;
+use super::verify::{ANY_NODE, identity_fault};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use remoor_model::{Epoch, NodeId};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Maximum time for dialling, including the handshake.
+pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// Maximum time for which the peer may leave sent bytes unacknowledged before the connection is
+/// closed.
+const SILENT_MS_MAX: u32 = 30_000;
+
+/// The destination of a client's requests.
+#[derive(Clone)]
+pub(super) enum Target {
+    Unix(PathBuf),
+    Tls { addr: String, tls: ClientTls, expected: Option<NodeId> },
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tls { addr, expected: None, .. } => f.write_str(addr),
+            Self::Tls { addr, expected: Some(node), .. } => write!(f, "{addr} (node {node})"),
+        }
+    }
+}
+
+/// The sending half of a connection; the connection ends when this is dropped.
+pub(super) type Sender = SendRequest<Full<Bytes>>;
+
+/// A connection for Raft messages without HTTP.
+pub(super) type Lane = TlsStream<TcpStream>;
+
+/// A connection by the protocol that the server chose.
+pub(super) enum Spoken {
+    Lane(Box<Lane>),
+    Http(Sender),
+}
+
+/// Dials. After an error nothing was sent that the server could act on.
+pub(super) async fn connect(target: &Target) -> Result<Sender, ApiError> {
+    in_time(target, dial(target)).await
+}
+
+/// Dials for Raft messages without HTTP. If the server's program is older, the connection is for
+/// HTTP.
+pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
+    in_time(target, async {
+        let Target::Tls { addr, tls, expected } = target else { return dial(target).await.map(Spoken::Http) };
+        let mut config = (*tls.current()).clone();
+        config.alpn_protocols = vec![lane::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
+        let stream = secure(target, addr, Arc::new(config), server_name(target, tls, *expected)?).await?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(lane::PROTOCOL) => Ok(Spoken::Lane(Box::new(stream))),
+            _ => http(target, stream).await.map(Spoken::Http),
+        }
+    })
+    .await
+}
+
+/// What a node's verified certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proved {
+    pub node: NodeId,
+    /// The public key in hex.
+    pub key: String,
+    pub epoch: Epoch,
+    /// Whether the node was a manager when the certificate was issued.
+    pub managed: bool,
+}
+
+/// Reads the verified certificate of the node at `addr`. If `expected` (id and key) is given, the
+/// certificate must match it, because a valid CA signature alone does not prove that it is this
+/// node. Only the handshake is performed; no request is sent.
+pub async fn proved(addr: &str, tls: &ClientTls, expected: Option<(NodeId, &str)>) -> Result<Proved, ApiError> {
+    let id = expected.map(|(id, _)| id);
+    let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: id };
+    in_time(&target, async {
+        let stream = secure(&target, addr, tls.current(), server_name(&target, tls, id)?).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let (Some(certificate), Some(cluster)) = (shown, tls.cluster()) else {
+            return Err(identity(&target, "the server sent no certificate".to_owned()));
+        };
+        match Caller::of_certificate(certificate, cluster) {
+            Ok(Caller::Node { id, epoch, key, .. }) if expected.is_none_or(|(_, known)| known == key) => {
+                Ok(Proved { node: id, key, epoch, managed: caller::managed(certificate) })
+            }
+            Ok(Caller::Node { .. }) => {
+                Err(identity(&target, "its certificate is not for the node's known key".to_owned()))
+            }
+            Ok(_) => Err(identity(&target, "its certificate is not that of a node".to_owned())),
+            Err(error) => Err(identity(&target, error.to_string())),
+        }
+    })
+    .await
+}
+
+async fn in_time<T>(target: &Target, dialling: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    match tokio::time::timeout(CONNECT_WITHIN, dialling).await {
+        Ok(result) => result,
+        Err(_) => {
+            let reason = format!("no answer within {} s", CONNECT_WITHIN.as_secs());
+            Err(ApiError::Unreachable { addr: target.to_string(), reason })
+        }
+    }
+}
+
+async fn dial(target: &Target) -> Result<Sender, ApiError> {
+    match target {
+        Target::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(|e| unconnected(target, &e))?;
+            http(target, stream).await
+        }
+        Target::Tls { addr, tls, expected } => {
+            let stream = secure(target, addr, tls.current(), server_name(target, tls, *expected)?).await?;
+            http(target, stream).await
+        }
+    }
+}
+
+fn server_name(target: &Target, tls: &ClientTls, expected: Option<NodeId>) -> Result<ServerName<'static>, ApiError> {
+    let name = match (expected, tls.cluster()) {
+        (Some(node), Some(cluster)) => node_dns(node, cluster),
+        _ => ANY_NODE.to_owned(),
+    };
+    ServerName::try_from(name).map_err(|e| identity(target, e.to_string()))
+}
+
+async fn secure(
+    target: &Target,
+    addr: &str,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<TlsStream<TcpStream>, ApiError> {
+    let tcp = TcpStream::connect(addr).await.map_err(|e| unconnected(target, &e))?;
+    // Both options only improve the connection; it works without them.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
+    TlsConnector::from(config).connect(name, tcp).await.map_err(|e| unconnected(target, &e))
+}
+
+async fn http(
+    target: &Target,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<Sender, ApiError> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(target, &e))?;
+    // Ends with its sender. An error here is also reported by the request.
+    tokio::spawn(async move { connection.await.unwrap_or_default() });
+    Ok(sender)
+}
+
+fn unconnected(target: &Target, error: &std::io::Error) -> ApiError {
+    fault(target, error).unwrap_or_else(|| unreachable(target, error))
+}
+
+fn unreachable(target: &Target, error: &dyn std::error::Error) -> ApiError {
+    ApiError::Unreachable { addr: target.to_string(), reason: chain(error) }
+}
+
+fn identity(target: &Target, reason: String) -> ApiError {
+    ApiError::Identity { addr: target.to_string(), reason }
+}
+
+/// The error as an identity error, if one of its causes is such a TLS error.
+pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) -> Option<ApiError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An io::Error's source() skips the wrapped error itself, so look inside.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
+        let tls = wrapped.and_then(|e| e.downcast_ref()).or_else(|| error.downcast_ref::<rustls::Error>());
+        if let Some(words) = tls.and_then(identity_fault) {
+            return Some(identity(target, words.to_owned()));
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// An error and its causes on one line, without repetition.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    // rustls ends some messages with a link to its manual, which does not help operators.
+    let words = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.split(": https://docs.rs").next().unwrap_or_default().to_owned()
+    };
+    let mut text = words(error);
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = words(cause);
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,292 @@
+//! How a machine becomes a node: its request, the reply, and the machine's side of the exchange.
+//!
+//! The managers decide whether the secret is valid and which id the machine gets.
+
+use super::ca;
+use super::client::{ApiError, Client};
+use super::identity::{self, Credentials, GossipKey, IdentityError, NodeKey};
+use super::tls::ClientTls;
+use super::token::{self, Secret, Token};
+use super::verify;
+use remoor_model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone, kept_by_ansible};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The path of join requests at managers.
+pub const JOIN_PATH: &str = "/join/v1";
+/// Maximum time for the managers to answer: they commit the acceptance first.
+const JOIN_WITHIN: Duration = Duration::from_secs(30);
+/// Limits on what an unauthenticated machine may send.
+const NAME_CHARS_MAX: usize = 253;
+/// The rule of [`check_name`], for messages.
+pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, at most 253, not starting with a dot or dash";
+const TEXT_BYTES_MAX: usize = 1024;
+const HOST_KEYS_MAX: usize = 16;
+
+/// What a joining machine says about itself. [`join`] fills in the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    #[serde(default)]
+    pub secret: Secret,
+    pub name: NodeName,
+    /// Host and port of its API, as others reach it. During the join the machine answers there
+    /// ([`super::dial_back`]).
+    pub advertise: String,
+    /// Address and port of its gossip.
+    pub gossip_addr: String,
+    /// Hex. The key that signs its gossip metadata, the same as in the signing request.
+    pub node_public_key: String,
+    pub tls_csr_pem: String,
+    /// Lines in the format of `/etc/ssh/*.pub`.
+    #[serde(default)]
+    pub ssh_host_keys: Vec<String>,
+    pub machine_id: String,
+    /// The version of remoor.
+    pub version: String,
+    #[serde(default)]
+    pub want_manager: bool,
+    /// Whether the node is to be drained from the beginning.
+    #[serde(default)]
+    pub drain: bool,
+    /// The zone of nodes that may fail together; empty if it was not given.
+    #[serde(default)]
+    pub zone: String,
+    /// Boot id of the machine.
+    #[serde(default)]
+    pub boot: String,
+    /// The time of its clock; [`join`] fills it in if it is missing. None: an older version.
+    #[serde(default)]
+    pub now: Option<Wall>,
+    /// The cluster of its data directory, if it was a node before.
+    #[serde(default)]
+    pub cluster: Option<ClusterId>,
+}
+
+/// Maximum difference of a joining machine's clock.
+pub const SKEW_MAX_MS: u64 = 60_000;
+
+/// Whether a node may have this name. The error may be shown to an unauthenticated machine.
+pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
+    let name = name.as_str();
+    let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
+        let name = name.chars().take(64).collect::<String>();
+        let reason = format!("{name:?} is not a valid node name: {NAME_RULE}");
+        return Err(IdentityError::Malformed { what: "join request", reason });
+    }
+    if let Some(means) = kept_by_ansible(name) {
+        let reason = format!("{name:?} is not a valid node name: in an inventory it means {means}");
+        return Err(IdentityError::Malformed { what: "join request", reason });
+    }
+    Ok(())
+}
+
+impl JoinRequest {
+    /// Whether the request is consistent and proves that the sender holds the key it names.
+    /// Managers call this before they use anything else of it. The error may be shown to the
+    /// sender.
+    pub fn check(&self) -> Result<(), IdentityError> {
+        let bad = |reason: String| IdentityError::Malformed { what: "join request", reason };
+        check_name(&self.name)?;
+        for (what, text) in [
+            ("advertise", &self.advertise),
+            ("gossip_addr", &self.gossip_addr),
+            ("machine_id", &self.machine_id),
+            ("version", &self.version),
+        ] {
+            if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+                return Err(bad(format!("{what} is empty, too long or holds control characters")));
+            }
+        }
+        for (what, addr) in [("advertise", &self.advertise), ("gossip_addr", &self.gossip_addr)] {
+            let port = addr.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+            if !matches!(port, Some(Ok(1..))) {
+                return Err(bad(format!("{what} {addr:?} is not host:port")));
+            }
+        }
+        if !self.zone.is_empty() && !is_zone(&self.zone) {
+            return Err(bad(format!("a zone's name has 1 to {ZONE_MAX} bytes, and no spaces")));
+        }
+        if self.ssh_host_keys.len() > HOST_KEYS_MAX {
+            return Err(bad(format!("more than {HOST_KEYS_MAX} SSH host keys")));
+        }
+        if self.boot.len() > TEXT_BYTES_MAX || self.boot.chars().any(char::is_control) {
+            return Err(bad("boot is too long or holds control characters".into()));
+        }
+        // A line break would add a line of the sender's choice to known_hosts.
+        if self.ssh_host_keys.iter().any(|k| k.len() > TEXT_BYTES_MAX * 4 || k.chars().any(char::is_control)) {
+            return Err(bad("an SSH host key is too long or holds control characters".into()));
+        }
+        let named = hex::decode(&self.node_public_key).map_err(|_| bad("node_public_key is not hex".into()))?;
+        if ca::csr_key(&self.tls_csr_pem)? != named {
+            return Err(bad("the signing request is for another key than node_public_key".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Another node, for a machine that joins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    pub name: NodeName,
+    pub id: NodeId,
+    pub gossip_addr: String,
+    pub api_addr: String,
+    /// Hex. The key that signs its gossip metadata.
+    pub public_key: String,
+}
+
+impl Peer {
+    /// The peer as recorded in the inventory.
+    pub fn of(node: &Node) -> Self {
+        Self {
+            name: node.name().clone(),
+            id: node.id,
+            gossip_addr: node.spec.gossip.clone(),
+            api_addr: node.spec.api.clone(),
+            public_key: node.spec.public_key.clone(),
+        }
+    }
+}
+
+/// The reply to a join: everything that makes the machine a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinReply {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub node: NodeId,
+    /// The name under which it was accepted.
+    pub name: NodeName,
+    /// Set if the node has to start its manager service at once.
+    pub raft: Option<RaftId>,
+    pub cert_pem: String,
+    pub ca_pem: String,
+    pub gossip_key_hex: Secret,
+    pub peers: Vec<Peer>,
+    pub managers: Vec<Peer>,
+    /// The line for `authorized_keys` with which the managers log in, for operators who want that;
+    /// None from an older cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<String>,
+}
+
+impl JoinReply {
+    /// The credentials to store on disk.
+    pub fn credentials(&self, key: &NodeKey) -> Result<Credentials, IdentityError> {
+        Ok(Credentials {
+            cluster: self.cluster.clone(),
+            epoch: self.epoch,
+            node: self.node,
+            name: self.name.clone(),
+            ca_pem: self.ca_pem.clone(),
+            cert_pem: self.cert_pem.clone(),
+            key_pem: key.to_pem()?,
+            gossip_key: GossipKey::from_hex(self.gossip_key_hex.reveal())?,
+            gossip_others: Vec::new(),
+        })
+    }
+}
+
+/// Why a machine did not become a node. Nothing changed on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// As [`ApiError`] says, the cluster may have accepted the machine. Joining again with the same
+    /// key is safe.
+    #[error("can't join through {addr}")]
+    Api { addr: String, source: ApiError },
+    #[error("can't prepare the join")]
+    Prepare { source: IdentityError },
+    /// The answer came from the right cluster but is inconsistent.
+    #[error("the answer of {addr} is not valid: {reason}")]
+    Reply { addr: String, reason: String },
+    /// The CA was replaced between the handshake, in which the token's CA was still valid, and the
+    /// answer.
+    #[error("{addr} answered with another CA than the token names, because the CA was replaced just now")]
+    Replaced { addr: String },
+}
+
+/// Asks the manager at `addr` to accept this machine. The secret is sent only to a server of the
+/// cluster that the token names. The reply is checked against the token and the requested key.
+pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result<JoinReply, JoinError> {
+    let tls = ClientTls::joiner(token.ca_digest()).map_err(|source| JoinError::Prepare { source })?;
+    request.secret = token.secret().clone();
+    request.now = request.now.or_else(|| Some(super::server::now()));
+    let reply: JoinReply = Client::tls(addr, &tls, None)
+        .within(JOIN_WITHIN)
+        .post(JOIN_PATH, &request)
+        .await
+        .map_err(|source| JoinError::Api { addr: addr.to_owned(), source })?;
+    let unfit = |reason| JoinError::Reply { addr: addr.to_owned(), reason };
+    if !token::is_of(&reply.ca_pem, token.ca_digest()).map_err(|e| unfit(e.to_string()))? {
+        return Err(JoinError::Replaced { addr: addr.to_owned() });
+    }
+    check_reply(&reply, &request).map_err(unfit)?;
+    Ok(reply)
+}
+
+fn check_reply(reply: &JoinReply, request: &JoinRequest) -> Result<(), String> {
+    let text = |e: IdentityError| e.to_string();
+    verify::issued_to_node(&reply.ca_pem, &reply.cert_pem, reply.node, &reply.cluster).map_err(text)?;
+    if hex::encode(identity::certificate_key(&reply.cert_pem).map_err(text)?) != request.node_public_key {
+        return Err("its certificate is for another key".into());
+    }
+    GossipKey::from_hex(reply.gossip_key_hex.reveal()).map_err(text)?;
+    Ok(())
+}
+
+/// A join request for tests.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use super::*;
+
+    pub fn request(key: &NodeKey) -> JoinRequest {
+        JoinRequest {
+            secret: Secret::default(),
+            name: "w1".into(),
+            advertise: "127.0.0.1:7373".into(),
+            gossip_addr: "127.0.0.1:7374".into(),
+            node_public_key: hex::encode(key.public()),
+            tls_csr_pem: key.csr_pem().unwrap(),
+            ssh_host_keys: vec!["ssh-ed25519 AAAA host".into()],
+            machine_id: "0123456789abcdef0123456789abcdef".into(),
+            version: "0.1.0".into(),
+            want_manager: false,
+            drain: false,
+            zone: String::new(),
+            boot: "b".into(),
+            now: None,
+            cluster: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::request;
+    use super::*;
+
+    #[test]
+    fn requests_are_checked() {
+        let key = NodeKey::generate().unwrap();
+        let good = request(&key);
+        good.check().unwrap();
+        type Spoil = fn(&mut JoinRequest);
+        let cases: [(&str, Spoil); 9] = [
+            ("not a valid node name", |r| r.name = "a b".into()),
+            ("not a valid node name", |r| r.name = "".into()),
+            ("not a valid node name", |r| r.name = "-rf".into()),
+            ("host:port", |r| r.advertise = "w1".into()),
+            ("host:port", |r| r.gossip_addr = "10.0.0.1:0".into()),
+            ("machine_id", |r| r.machine_id = "a\nb".into()),
+            ("SSH host key", |r| r.ssh_host_keys = vec!["ssh-ed25519 AAAA\n* ssh-rsa BBBB".into()]),
+            ("more than 16", |r| r.ssh_host_keys = vec!["k".into(); 17]),
+            ("another key", |r| r.node_public_key = hex::encode([7; 32])),
+        ];
+        for (wanted, spoil) in cases {
+            let mut bad = good.clone();
+            spoil(&mut bad);
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error} does not contain {wanted}");
+        }
+    }
+}

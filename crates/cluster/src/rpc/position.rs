@@ -1,0 +1,19 @@
+//! A manager's log position, for another manager whose operator considers a recovery.
+
+use remoor_model::{Epoch, RaftId};
+use serde::{Deserialize, Serialize};
+
+/// The path at which managers answer.
+pub const POSITION_PATH: &str = "/manager/v1/position";
+
+/// The end of a manager's log, and its leader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PositionReply {
+    pub epoch: Epoch,
+    pub raft: RaftId,
+    /// Term of the last entry, committed or not; 0 for an empty log.
+    pub term: u64,
+    pub index: u64,
+    /// The leader node, if it was heard from recently.
+    pub leader: Option<String>,
+}

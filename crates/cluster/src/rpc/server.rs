@@ -1,0 +1,351 @@
+//! Serves a router over TLS and attaches the caller's identity to each request. Invalid input costs
+//! bounded time and memory.
+//!
+//! Whatever arrives on the port, the daemon keeps running: a failing connection ends alone.
+
+use super::caller::{Caller, PeerAddr};
+use super::door::Doors;
+use super::lane::{self, Place};
+use super::lapsed::By;
+use super::renew::RENEW_PATH;
+use super::tls::{Judged, ServerTls};
+use super::wire::{Code, Failure};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use remoor_model::Wall;
+use rustls_pki_types::CertificateDer;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// Maximum bytes that are read and discarded from a client whose handshake failed, so that it
+/// receives the TLS alert.
+const LINGER_BYTES_MAX: u64 = 1 << 20;
+const LINGER: Duration = Duration::from_secs(1);
+/// Maximum headers of a request, and their maximum size in bytes.
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Pause of accepting when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum time for which a client may leave sent bytes unacknowledged before its connection is
+/// closed.
+const SILENT_MS_MAX: u32 = 30_000;
+
+/// The limits of one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum open connections after their handshake; further ones are closed at once.
+    pub connections: usize,
+    /// Maximum connections before the end of their handshake, of all addresses; further ones are
+    /// closed at once.
+    pub handshakes: usize,
+    /// Of `connections`, the maximum without a certificate.
+    pub anonymous: usize,
+    /// Timeout of the TLS handshake.
+    pub handshake: Duration,
+    /// Timeout of a request's header; also the maximum pause between two requests on a connection.
+    pub header: Duration,
+    /// Time for running requests to finish after shutdown was requested.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            handshakes: 256,
+            anonymous: 128,
+            handshake: Duration::from_secs(10),
+            header: Duration::from_secs(10),
+            drain: Duration::from_secs(3),
+        }
+    }
+}
+
+/// What is served: a router, and the threads that serve messages without HTTP.
+#[derive(Clone)]
+pub struct Served {
+    pub router: Router,
+    pub place: Place,
+}
+
+impl From<Router> for Served {
+    fn from(router: Router) -> Self {
+        Self { router, place: Arc::new(|_| None) }
+    }
+}
+
+/// Serves nodes, operators and anonymous clients until `shutdown` is ready. Then waits for running
+/// requests, within the limits.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: ServerTls,
+    served: impl Into<Served>,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) {
+    let served: Served = served.into();
+    let anonymous = Arc::new(Semaphore::new(limits.anonymous));
+    let (known, strangers) =
+        (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.handshakes)));
+    let doors = Doors::default();
+    let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
+        let (tls, served, anonymous, known) = (tls.clone(), served.clone(), anonymous.clone(), known.clone());
+        let guest = strangers.clone().try_acquire_owned().ok().and_then(|place| Some((place, doors.knock(addr.ip())?)));
+        async move {
+            let Some((place, guest)) = guest else {
+                return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
+            };
+            let Ok(turn) = tokio::time::timeout(limits.handshake, guest.turn()).await else { return };
+            let Some((mut stream, caller, judged)) = handshake(stream, &tls, addr, limits.handshake).await else {
+                return;
+            };
+            drop((turn, guest, place));
+            let Ok(_open) = known.try_acquire() else {
+                return tracing::debug!(%addr, "too many connections, closing a new one");
+            };
+            let place = (caller == Caller::Anonymous).then(|| anonymous.try_acquire());
+            if let Some(Err(_)) = place {
+                return tracing::debug!(%addr, "too many connections without certificate");
+            }
+            let other = async {
+                match judged {
+                    Some(judged) => judged.until_other().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let peer = PeerAddr(Some(addr));
+            let serving = async move {
+                if stream.get_ref().1.alpn_protocol() != Some(lane::PROTOCOL) {
+                    return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
+                }
+                // Nothing is read from other callers, because a message is read before the router
+                // checks authorisation, and on Raft's thread.
+                let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
+                let Some(node) = node.filter(|_| !caller.expired(now())) else {
+                    return tracing::debug!(%addr, "only nodes may send messages without HTTP");
+                };
+                let Some(threads) = (served.place)(node) else {
+                    let ended =
+                        lane::serve(&mut stream, served.router, (caller, peer), false, limits.header, stop).await;
+                    return told(&peer, ended);
+                };
+                // A JoinSet, so that it is aborted together with this task.
+                let mut task = JoinSet::new();
+                task.spawn_on(
+                    async move {
+                        lane::take_over(&mut stream)?;
+                        lane::serve(&mut stream, served.router, (caller, peer), true, limits.header, stop).await
+                    },
+                    &threads,
+                );
+                // The runtime of these threads may have shut down.
+                told(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
+            };
+            tokio::select! {
+                () = serving => {}
+                () = other => tracing::debug!(%addr, "the CA of the caller's certificate was replaced; closing the connection"),
+            }
+        }
+    };
+    // Both parts are limited above; the limit of their sum must not be lower.
+    let limits = Limits { connections: limits.connections + limits.handshakes, ..limits };
+    accept_loop(&listener, serve, limits, shutdown).await;
+}
+
+/// A source of connections.
+pub(super) trait Accept {
+    type Connection;
+
+    /// The next connection. Cancelling loses no connection.
+    fn next(&self) -> impl Future<Output = std::io::Result<Self::Connection>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Connection = (TcpStream, SocketAddr);
+
+    async fn next(&self) -> std::io::Result<Self::Connection> {
+        let (stream, addr) = self.accept().await?;
+        // Both options only improve the connection; it works without them.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&stream, true);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENT_MS_MAX);
+        Ok((stream, addr))
+    }
+}
+
+/// Accepts until `shutdown`, serves each connection in its own task, and finally waits for the
+/// tasks.
+pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'static>(
+    listener: &A,
+    serve: impl Fn(A::Connection, watch::Receiver<bool>) -> S,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            // A panic of a handler ends only its connection. The panic hook has logged it.
+            Some(_) = tasks.join_next() => {}
+            accepted = listener.next() => match accepted {
+                Ok(_) if tasks.len() >= limits.connections => tracing::debug!("too many connections, closing a new one"),
+                Ok(connection) => drop(tasks.spawn(serve(connection, stopped.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    stop.send_replace(true);
+    let all_done = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain, all_done).await.is_err() {
+        tasks.shutdown().await;
+    }
+}
+
+type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+async fn handshake(
+    tcp: TcpStream,
+    tls: &ServerTls,
+    addr: SocketAddr,
+    within: Duration,
+) -> Option<(TlsStream, Caller, Option<Judged>)> {
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
+    let stream = match tokio::time::timeout(within, acceptor.accept(tcp).into_fallible()).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err((error, tcp))) => {
+            tracing::debug!(%addr, %error, "TLS handshake failed");
+            linger(tcp).await;
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!(%addr, "TLS handshake timed out");
+            return None;
+        }
+    };
+    let chain: Vec<CertificateDer<'static>> =
+        stream.get_ref().1.peer_certificates().into_iter().flatten().map(|c| c.clone().into_owned()).collect();
+    let Some(certificate) = chain.first() else { return Some((stream, Caller::Anonymous, None)) };
+    match Caller::of_certificate(certificate, tls.cluster()) {
+        Ok(caller) => {
+            let judged = tls.judge(chain);
+            let caller = if judged.by == By::Present { caller } else { caller.of_replaced_ca() };
+            Some((stream, caller, Some(judged)))
+        }
+        Err(error) => {
+            tracing::warn!(%addr, %error, "the caller's certificate is of this cluster but names no node or operator");
+            None
+        }
+    }
+}
+
+/// Closing a socket with unread bytes resets it, and the client would not receive the TLS alert. So
+/// read for a moment.
+async fn linger(mut tcp: TcpStream) {
+    let drain = async {
+        tcp.shutdown().await?;
+        tokio::io::copy(&mut tcp.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    // The connection ends in any case.
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}
+
+/// Serves the requests of one connection, one after the other, until it ends or `stop` becomes
+/// true.
+pub(super) async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    caller: Caller,
+    peer: PeerAddr,
+    header: Duration,
+    mut stop: watch::Receiver<bool>,
+) {
+    let inner = TowerToHyperService::new(router);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (inner, caller) = (inner.clone(), caller.clone());
+        async move { Ok::<_, Infallible>(answer(inner, request.map(Body::new), caller, peer).await) }
+    });
+    let mut connection = pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(header)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        // A closed channel means that the server is gone, which is also a reason to stop.
+        _ = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    told(&peer, ended);
+}
+
+fn told(peer: &PeerAddr, ended: Result<(), impl std::fmt::Display>) {
+    if let Err(error) = ended {
+        tracing::debug!(?peer, %error, "connection ended");
+    }
+}
+
+/// The router's response to a request of this caller. An expired certificate allows only renewal.
+pub(super) async fn answer(
+    router: TowerToHyperService<Router>,
+    mut request: Request<Body>,
+    caller: Caller,
+    peer: PeerAddr,
+) -> Response {
+    let expired = caller.expired(now());
+    // The layers above decide whether the certificate is renewed.
+    let mut response = if expired && request.uri().path() != RENEW_PATH {
+        let text = match caller.replaced() {
+            true => "the CA of the caller's certificate was replaced: the certificate is no longer accepted",
+            false => "the caller's certificate has expired",
+        };
+        let failure = Failure::new(Code::CredentialExpired, text);
+        let next = match &caller {
+            Caller::Node { .. } => "the node's daemon requests a new one; to follow it, on a manager: remoor nodes",
+            _ if caller.replaced() => {
+                "create new credentials, as root on a manager: remoor key operator NAME --file FILE"
+            }
+            _ => "check the clocks of both machines; root on a manager needs no certificate",
+        };
+        failure.next(next).into_response()
+    } else {
+        request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(peer);
+        match router.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    };
+    if expired {
+        // The next connection may use a new certificate.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The current wall-clock time.
+pub(super) fn now() -> Wall {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Wall(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
+}

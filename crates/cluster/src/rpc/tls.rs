@@ -1,0 +1,236 @@
+//! TLS 1.3 configurations for server and client, built from a [`TlsIdentity`]. They can be replaced
+//! while in use, so that a renewed certificate needs no restart.
+//!
+//! Sessions are never resumed, because resumption would skip the verification of certificates.
+
+use super::identity::{self, IdentityError, TlsIdentity};
+use super::lane;
+use super::lapsed::{By, ClientVerifier};
+pub use super::verify::may_be_the_clock;
+use super::verify::{NodeVerifier, Trust};
+use remoor_model::ClusterId;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
+
+/// The TLS configuration of a serving node. Clones share it.
+#[derive(Clone)]
+pub struct ServerTls {
+    cluster: ClusterId,
+    now: Arc<watch::Sender<Served>>,
+}
+
+/// The configuration of new connections, and the verifier for certificates of new and open
+/// connections.
+#[derive(Clone)]
+struct Served {
+    config: Arc<ServerConfig>,
+    clients: Arc<ClientVerifier>,
+}
+
+impl ServerTls {
+    /// Serves as this node. Clients may connect without a certificate; a certificate must be a
+    /// valid one of this cluster.
+    pub fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
+        let now = Arc::new(watch::channel(served(identity, "")?).0);
+        Ok(Self { cluster: identity.cluster.clone(), now })
+    }
+
+    /// New connections use `identity`. Open ones continue with the old one, as long as the CA of
+    /// the client's certificate is current. A client whose certificate is of one of the `former`
+    /// CAs (PEM; may be empty) may only request a new certificate.
+    pub fn replace(&self, identity: &TlsIdentity, former: &str) -> Result<(), IdentityError> {
+        self.now.send_replace(served(identity, former)?);
+        Ok(())
+    }
+
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
+        self.now.borrow().config.clone()
+    }
+
+    /// Judges the certificates of a client that passed a handshake.
+    pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> Judged {
+        let mut now = self.now.subscribe();
+        let clients = now.borrow_and_update().clients.clone();
+        Judged { by: clients.standing(&chain), chain, now }
+    }
+
+    pub(super) fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+}
+
+/// The certificates of an open connection, with the judgement from when it began.
+pub(super) struct Judged {
+    pub by: By,
+    chain: Vec<CertificateDer<'static>>,
+    now: watch::Receiver<Served>,
+}
+
+impl Judged {
+    /// Returns once the judgement changes.
+    pub async fn until_other(mut self) {
+        while self.now.changed().await.is_ok() {
+            let clients = self.now.borrow_and_update().clients.clone();
+            if clients.standing(&self.chain) != self.by {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+/// The TLS configuration of a client. Clones share it.
+#[derive(Clone)]
+pub struct ClientTls {
+    /// None for a machine that has not joined a cluster.
+    cluster: Option<ClusterId>,
+    config: Arc<RwLock<Arc<ClientConfig>>>,
+    /// Incremented with each replacement.
+    turn: Arc<AtomicU64>,
+}
+
+impl ClientTls {
+    /// Connects as this node or operator, only to nodes of its cluster.
+    pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
+        let config = Arc::new(RwLock::new(member_config(identity)?));
+        Ok(Self { cluster: Some(identity.cluster.clone()), config, turn: Arc::default() })
+    }
+
+    /// Connects anonymously to the cluster whose CA has this digest, as in a token.
+    pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
+        let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
+        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), turn: Arc::default() })
+    }
+
+    /// New connections use `identity`. Open ones end after their current request.
+    pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = member_config(identity)?;
+        self.turn.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Changes with each replacement of the identity.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Acquire)
+    }
+
+    pub(super) fn current(&self) -> Arc<ClientConfig> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn cluster(&self) -> Option<&ClusterId> {
+        self.cluster.as_ref()
+    }
+}
+
+fn served(identity: &TlsIdentity, former: &str) -> Result<Served, IdentityError> {
+    let loaded = Loaded::new(identity)?;
+    let present = clients_of(loaded.roots)?;
+    let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
+    let clients = Arc::new(ClientVerifier { present, former });
+    // The CA is part of the chain, for machines that know only its digest.
+    let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| malformed("TLS configuration", e))?
+        .with_client_cert_verifier(clients.clone())
+        .with_single_cert(chain, loaded.key)
+        .map_err(|e| malformed("certificate and key", e))?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![lane::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
+    Ok(Served { config: Arc::new(config), clients })
+}
+
+fn clients_of(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| malformed("CA certificate", e))
+}
+
+fn roots(ca_pem: &str) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), IdentityError> {
+    let cas = identity::certificates("CA certificate", ca_pem)?;
+    let mut roots = RootCertStore::empty();
+    for ca in &cas {
+        roots.add(ca.clone()).map_err(|e| malformed("CA certificate", e))?;
+    }
+    Ok((cas, roots))
+}
+
+fn member_config(identity: &TlsIdentity) -> Result<Arc<ClientConfig>, IdentityError> {
+    let loaded = Loaded::new(identity)?;
+    let config = client_builder(Trust::Roots(loaded.roots))?
+        .with_client_auth_cert(loaded.chain, loaded.key)
+        .map_err(|e| malformed("certificate and key", e))?;
+    Ok(finish(config))
+}
+
+fn client_builder(
+    trust: Trust,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, IdentityError> {
+    let provider = provider();
+    let verifier = NodeVerifier { trust, algorithms: provider.signature_verification_algorithms };
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| malformed("TLS configuration", e))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {
+    config.resumption = Resumption::disabled();
+    // The server name would reveal to eavesdroppers which node of which cluster is dialled.
+    config.enable_sni = false;
+    Arc::new(config)
+}
+
+/// The parsed parts of an identity.
+struct Loaded {
+    roots: RootCertStore,
+    cas: Vec<CertificateDer<'static>>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Loaded {
+    fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
+        let (cas, roots) = roots(&identity.ca_pem)?;
+        let chain = identity::certificates("certificate", &identity.cert_pem)?;
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem.reveal().as_bytes())
+            .map_err(|e| malformed("private key", e))?;
+        Ok(Self { roots, cas, chain, key })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn malformed(what: &'static str, reason: impl std::fmt::Display) -> IdentityError {
+    IdentityError::Malformed { what, reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::ca::{ClusterCa, Validity};
+
+    #[test]
+    fn a_foreign_key_is_refused() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let mut identity = ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
+        assert!(ClientTls::member(&identity).is_ok());
+        identity.key_pem = ca.issue_operator("max", Validity::days_from_now(1)).unwrap().key_pem;
+        let error = ClientTls::member(&identity).err().unwrap().to_string();
+        assert!(error.contains("certificate and key"), "{error}");
+    }
+}

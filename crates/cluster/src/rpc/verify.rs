@@ -1,0 +1,196 @@
+//! How a client verifies a server's certificate: signed by the cluster's CA, not expired, and
+//! issued to the expected node if there is one.
+//!
+//! A machine that is about to join has no CA yet. It finds the CA in the server's chain by the
+//! digest in its token. No part of the request, and so no secret, leaves the machine before this
+//! check has passed.
+
+use super::caller::node_dns;
+use super::identity::{self, IdentityError};
+use super::token;
+use remoor_model::{ClusterId, NodeId};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::sync::Arc;
+
+/// Maximum certificates of a chain that are searched for the CA.
+const CHAIN_MAX: usize = 8;
+
+/// The server name for connections to any node of the cluster.
+pub(super) const ANY_NODE: &str = "any.remoor";
+
+/// Which CA is trusted.
+#[derive(Debug)]
+pub(super) enum Trust {
+    /// Any of these.
+    Roots(RootCertStore),
+    /// The one whose certificate has this digest, as in a token.
+    Digest(String),
+}
+
+/// The server's chain does not contain the CA with the requested digest.
+#[derive(Debug, thiserror::Error)]
+#[error("no certificate with the token's digest in the chain")]
+struct NotTheTokensCa;
+
+/// The verifier for server certificates.
+#[derive(Debug)]
+pub(super) struct NodeVerifier {
+    pub trust: Trust,
+    pub algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for NodeVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let cert = ParsedCertificate::try_from(end_entity)?;
+        let pinned;
+        let roots = match &self.trust {
+            Trust::Roots(roots) => roots,
+            Trust::Digest(digest) => {
+                pinned = pinned_root(digest, intermediates)?;
+                &pinned
+            }
+        };
+        verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, self.algorithms.all)?;
+        // Only nodes have certificates for serving, so any server of this CA is a node of the
+        // cluster.
+        if server_name.to_str() != ANY_NODE {
+            verify_server_name(&cert, server_name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn pinned_root(digest: &str, chain: &[CertificateDer<'_>]) -> Result<RootCertStore, Error> {
+    let ca = chain.iter().take(CHAIN_MAX).find(|cert| token::digest_of(cert) == digest);
+    let ca = ca.ok_or_else(|| CertificateError::Other(OtherError(Arc::new(NotTheTokensCa))))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone().into_owned())?;
+    Ok(roots)
+}
+
+/// The messages for a certificate that is not valid at this time, by our clock or the other node's.
+const EXPIRED: &str = "its certificate has expired";
+const NOT_YET: &str = "its certificate is not valid yet: is one of the clocks wrong?";
+const OURS_OUT_OF_TIME: &str = "it refuses our certificate: by its clock expired, or not valid yet";
+
+/// Whether a wrong clock may be the cause. `reason` is that of an
+/// [`super::client::ApiError::Identity`].
+pub fn may_be_the_clock(reason: &str) -> bool {
+    [EXPIRED, NOT_YET, OURS_OUT_OF_TIME].contains(&reason)
+}
+
+/// The message if the failure concerns the identity of either side, so that a retry would not help.
+pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
+    use rustls::AlertDescription as Alert;
+    Some(match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate belongs to another cluster"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => EXPIRED,
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => NOT_YET,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "it is another node than expected"
+            }
+            CertificateError::Other(OtherError(cause)) if cause.is::<NotTheTokensCa>() => {
+                "its CA is not the one that the token names: another cluster, an interception, or a CA that was replaced \
+                 since (a new token: remoor token rotate, on a manager)"
+            }
+            _ => "its certificate is not valid",
+        },
+        Error::AlertReceived(alert) => match alert {
+            Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError => {
+                "it refuses our certificate: it belongs to another cluster"
+            }
+            Alert::CertificateExpired => OURS_OUT_OF_TIME,
+            Alert::CertificateRequired | Alert::CertificateUnknown | Alert::AccessDenied => {
+                "it refuses our certificate"
+            }
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Checks that one of `ca_pem` signed `cert_pem`, and that it is valid now and for this node of
+/// this cluster.
+pub(super) fn issued_to_node(
+    ca_pem: &str,
+    cert_pem: &str,
+    node: NodeId,
+    cluster: &ClusterId,
+) -> Result<(), IdentityError> {
+    let what = "node certificate";
+    let bad = |e: Error| IdentityError::Malformed { what, reason: e.to_string() };
+    let mut roots = RootCertStore::empty();
+    for ca in identity::certificates("CA certificate", ca_pem)? {
+        roots.add(ca).map_err(bad)?;
+    }
+    let algorithms = ring::default_provider().signature_verification_algorithms;
+    let verifier = NodeVerifier { trust: Trust::Roots(roots), algorithms };
+    let name = ServerName::try_from(node_dns(node, cluster))
+        .map_err(|e| IdentityError::Malformed { what, reason: e.to_string() })?;
+    let chain = identity::certificates(what, cert_pem)?;
+    verifier.verify_server_cert(&chain[0], &[], &name, &[], UnixTime::now()).map(|_| ()).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::AlertDescription;
+
+    #[test]
+    fn a_clock_is_named_for_what_is_out_of_its_time_and_for_nothing_else() {
+        let of = |error: Error| identity_fault(&error).is_some_and(may_be_the_clock);
+        let now = UnixTime::now();
+        for why in [
+            CertificateError::Expired,
+            CertificateError::ExpiredContext { time: now, not_after: now },
+            CertificateError::NotValidYet,
+            CertificateError::NotValidYetContext { time: now, not_before: now },
+        ] {
+            assert!(of(Error::InvalidCertificate(why.clone())), "{why:?}");
+        }
+        assert!(of(Error::AlertReceived(AlertDescription::CertificateExpired)));
+        for why in [CertificateError::UnknownIssuer, CertificateError::NotValidForName, CertificateError::Revoked] {
+            assert!(!of(Error::InvalidCertificate(why.clone())), "{why:?}");
+        }
+        assert!(!of(Error::AlertReceived(AlertDescription::UnknownCA)));
+        // Another message that contains the same words.
+        assert!(!may_be_the_clock("invalid name: expired.example is not valid yet"));
+    }
+}

@@ -1,0 +1,528 @@
+//! Answers of the API: the JSON contract of `/v1` (docs/reference/api.md), shared by server and command line.
+//!
+//! Changes only add fields; fields are never renamed. Times are RFC 3339 in UTC; durations end in
+//! `_ms`.
+
+mod agent;
+mod backup;
+mod keys;
+mod members;
+mod moments;
+mod removed;
+mod replay;
+
+pub use agent::*;
+pub use backup::*;
+pub use keys::*;
+pub use members::*;
+pub use moments::with_times;
+pub use removed::*;
+pub use replay::*;
+
+use super::token::Secret;
+use remoor_model::{
+    Availability, Baseline, Breaker, CheckResult, CheckSummary, Difference, Finding, HistoryItem, Job, Maintenance,
+    NodeDigest, Refusal, Report, Sha256, Wall,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The source and age of an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsOf {
+    /// The manager whose state this is.
+    pub by: String,
+    pub leader: Option<String>,
+    pub at: String,
+    /// No leader confirmed this; it is what `by` last knew. There is no quorum, or `heard` is set.
+    pub stale: bool,
+    /// Only if stale: a leader is heard, but it did not answer the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heard: bool,
+    /// Age of that state.
+    pub age_ms: u64,
+}
+
+/// A condition of a node and the reason for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionView {
+    pub is: String,
+    pub why: String,
+}
+
+/// One node in `/v1/status` and in answers about a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub id: u64,
+    pub name: String,
+    pub group: Option<String>,
+    /// The desired role: `manager` or `worker`.
+    pub role: String,
+    /// The actual role, derived from the Raft membership: `leader`, `voter` or `learner`. None: not
+    /// a member.
+    pub manager: Option<String>,
+    /// `alive`, `suspect`, `away`, `agent-down`, `left`, `never-seen`; `unknown` if no leader
+    /// confirms it.
+    pub presence: String,
+    pub presence_since: Option<String>,
+    pub lifecycle: String,
+    /// The failed phase, in addition to the lifecycle.
+    pub failed: Option<String>,
+    pub availability: Availability,
+    pub maintenance: Option<Maintenance>,
+    pub api: String,
+    pub gossip: String,
+    pub ssh: Option<String>,
+    pub ssh_fingerprints: Vec<String>,
+    /// The finding of the last verdict.
+    pub finding: Option<Finding>,
+    pub baseline: Option<Baseline>,
+    /// The desired state changed since the last provisioning.
+    pub outdated: bool,
+    pub conditions: Vec<ConditionView>,
+    pub job: Option<u64>,
+    pub absences: u64,
+    pub agent_faults: u32,
+    /// What the agent gossips about itself: a hint only.
+    pub report: Option<ReportView>,
+    /// The version of the agent's program; if it does not report one, the version at its join.
+    #[serde(default)]
+    pub agent_version: String,
+    /// Managers that cannot reach the node's SSH port although gossip lists it as alive.
+    pub unreachable_from: Vec<String>,
+    /// The same managers, each with the time since when.
+    #[serde(default)]
+    pub unreachable_since: BTreeMap<String, String>,
+    /// Pings of the answering manager that the node left unanswered since that manager's daemon
+    /// started. They may lead to a suspicion; after a short interruption they do not.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// `role` compared with the Raft membership: `worker`, `promoting`, `learner`, `voter`,
+    /// `leader`, `demoting`, `lost`.
+    #[serde(default)]
+    pub manager_state: String,
+    /// What the leader waits for before the node reaches its desired role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_waits: Option<String>,
+    /// For how long a Raft member has not answered the leader, as text. It then takes no part in
+    /// decisions, whatever gossip reports about its machine. None also if no leader answered,
+    /// because only the leader knows this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_silent: Option<String>,
+    /// Number of entries that a learner lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
+    /// The zone of nodes that may fail together, as set by the operator; empty if not set.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// The services of its group in the current generation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// When the certificate ends with which the node last called the answering manager. None: it
+    /// has not called since that manager's daemon started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_until: Option<String>,
+}
+
+/// The report that a node's agent gossips.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportView {
+    pub boot: String,
+    pub instance: String,
+    pub isolation: u32,
+    pub digest: String,
+    pub generation: u64,
+    pub checks: String,
+    /// The version of the agent's program; empty if it does not report one.
+    #[serde(default)]
+    pub version: String,
+}
+
+impl ReportView {
+    /// None if nothing of the report could be read because the agent has another version.
+    pub fn of(report: &Report) -> Option<Self> {
+        let checks = match report.checks {
+            CheckSummary::None => "none",
+            CheckSummary::Pass => "pass",
+            CheckSummary::Fail => "fail",
+            CheckSummary::Unknown => "unknown",
+        };
+        let short = |text: &str| text.get(..8).unwrap_or(text).to_owned();
+        let taken = report.digest != Sha256::default();
+        (!report.is_blank()).then(|| Self {
+            boot: short(report.boot.as_str()),
+            instance: short(&report.instance.0),
+            isolation: report.isolation,
+            digest: if taken { report.digest.short() } else { String::new() },
+            generation: report.generation.0,
+            checks: checks.to_owned(),
+            version: report.version.clone(),
+        })
+    }
+}
+
+/// Answer of `/v1/status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub cluster: String,
+    pub epoch: u64,
+    pub generation: u64,
+    pub generation_at: Option<String>,
+    pub managers_up: u32,
+    pub managers: u32,
+    pub breaker: Option<Breaker>,
+    pub warnings: Vec<String>,
+    pub nodes: Vec<NodeView>,
+    /// The line for `authorized_keys` with which the managers log in; None in a cluster that was
+    /// created before it had a key for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<String>,
+    /// The backups of the answering manager; None if it never made one and none is planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupView>,
+    /// Machines and nodes that wait for `remoor accept`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingView>,
+    /// Nodes that left by their own request and may come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<LeftView>,
+}
+
+/// Answer of `/v1/history`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryView {
+    pub version: u32,
+    pub as_of: AsOf,
+    /// Names of the nodes in the items, by id.
+    pub names: BTreeMap<u64, String>,
+    /// Oldest first.
+    pub items: Vec<HistoryItem>,
+}
+
+/// Answer of `/v1/jobs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub names: BTreeMap<u64, String>,
+    /// Oldest first.
+    pub jobs: Vec<Job>,
+    /// Requests that are not jobs yet.
+    #[serde(default)]
+    pub queued: Vec<QueuedView>,
+}
+
+/// A request, from an operator or a verdict, that waits for its job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedView {
+    pub node: u64,
+    pub want: remoor_model::Want,
+    /// What it waits for; empty: it is about to begin.
+    pub waits: Vec<String>,
+}
+
+/// The complete state and history of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: NodeView,
+    pub absence: Option<remoor_model::Absence>,
+    pub want: Option<remoor_model::Want>,
+    pub job: Option<Job>,
+    pub history: Vec<HistoryItem>,
+    /// Actions that were not taken, and why.
+    pub not_done: Vec<String>,
+    pub next: Vec<String>,
+}
+
+/// Answer of `resetup --check NODE`: what would be done. The node was examined for it; nothing was
+/// executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub verdict: String,
+    pub reasons: Vec<String>,
+    /// Whether a re-setup would be ordered.
+    pub would_change: bool,
+    /// The services to set up, including dependents; empty: the whole group.
+    pub services: Vec<String>,
+    /// The playbook tasks that would be selected, in order, at most 1000 of each phase.
+    pub tasks: Vec<TaskView>,
+    /// Reasons for which it would wait or be refused.
+    pub against: Vec<String>,
+    pub notes: Vec<String>,
+    pub took_ms: u64,
+}
+
+/// A task that a phase may run. Whether its conditions hold is known only on the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// `cleanup` or `provision`.
+    pub phase: String,
+    /// As written, including templates.
+    pub name: String,
+    pub module: String,
+    pub file: String,
+    pub line: u32,
+}
+
+/// Answer of `check NODE`: executed now, over SSH.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub verdict: String,
+    pub reasons: Vec<String>,
+    pub checks: Vec<CheckResult>,
+    pub differences: Vec<Difference>,
+    pub took_ms: u64,
+}
+
+/// Answer of `/v1/nodes/{name}/diff`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub files: Vec<FileDiff>,
+    /// What could not be determined, as text: unreadable files, nothing recorded to compare with.
+    #[serde(default)]
+    pub unclear: Vec<String>,
+}
+
+/// One file that differs from the desired or recorded state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDiff {
+    pub service: String,
+    pub path: String,
+    /// `missing`, `extra`, `changed`.
+    pub what: String,
+    pub attributes: Vec<String>,
+    /// `rendered`: the manager renders it from the fleet; `recorded`: as recorded when it was last
+    /// set up or adopted; `none`: an extra file.
+    #[serde(default)]
+    pub origin: String,
+    /// When it was first found, if every examination since then found it too. None: this
+    /// examination is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Wall>,
+    /// Unified diff from rendered to found content. None if there is no rendered content, or the
+    /// file is secret.
+    pub unified: Option<String>,
+    pub note: Option<String>,
+}
+
+/// Answer of `/v1/nodes/{name}/adopt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptView {
+    pub version: u32,
+    pub node: String,
+    pub digest: NodeDigest,
+    /// Differences from the previous baseline; empty for the first.
+    pub changes: Vec<Difference>,
+    /// Never set up by remoor, and no policy for it: drift on return will be reported, not
+    /// repaired.
+    #[serde(default)]
+    pub reported_only: bool,
+}
+
+/// The result of an order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderView {
+    pub version: u32,
+    /// One line for operators: what happens now.
+    pub text: String,
+    /// Nothing had to be done.
+    pub nothing_to_do: bool,
+    /// The order waits for the node's return.
+    pub queued: bool,
+    /// What to consider before it takes effect (promote, demote).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The result for one node of several.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderedView {
+    pub node: String,
+    #[serde(flatten)]
+    pub order: OrderView,
+}
+
+/// Answer of `/v1/orders`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrdersView {
+    pub version: u32,
+    /// In the order of the request.
+    pub orders: Vec<OrderedView>,
+    /// Warnings that concern all of them together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Answer of `/v1/apply`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedView {
+    pub version: u32,
+    pub generation: u64,
+    pub unchanged: bool,
+    pub outdated: Vec<String>,
+    pub warnings: Vec<remoor_model::Fault>,
+}
+
+/// Body of `POST /v1/nodes/{name}/resetup` and its relatives.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrderRequest {
+    pub services: Vec<String>,
+    pub force: bool,
+    pub now: bool,
+    pub no_queue: bool,
+    /// For `update` of several nodes: update all at once, without a canary in each group.
+    pub no_canary: bool,
+    /// For `maintenance`: the duration; 0 ends it.
+    pub for_ms: u64,
+    /// For `zone`: its name; empty removes the nodes from their zone.
+    pub zone: String,
+    /// For `trust-key`: the fingerprint that the operator verified.
+    pub fingerprint: String,
+    /// For `adopt`: adopt only these paths.
+    pub paths: Vec<String>,
+    /// Variables of the resulting jobs.
+    pub vars: remoor_model::Vars,
+}
+
+/// Answer of `GET /v1/nodes/{name}/checks`: all check files of the generation by which the node is
+/// examined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub generation: u64,
+    pub files: Vec<remoor_model::CheckFile>,
+}
+
+/// Answer of `GET /v1/nodes/{name}/vars`, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VarsView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub vars: Vec<VarView>,
+}
+
+/// A variable of a node, with its origin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VarView {
+    pub name: String,
+    pub value: serde_json::Value,
+    /// The file and position, or the job, that set the value.
+    pub origin: String,
+}
+
+/// Body of `POST /v1/orders`: the same order for several nodes, accepted or refused as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrdersRequest {
+    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`, `promote`, `demote`.
+    pub order: String,
+    pub nodes: Vec<String>,
+    #[serde(flatten)]
+    pub request: OrderRequest,
+}
+
+/// Body of an order without parameters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// Body of `POST /v1/jobs/{id}/cancel`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CancelRequest {
+    /// Also interrupt the current task.
+    pub now: bool,
+}
+
+/// Body of `POST /v1/nodes`: creates a join token for a machine with this name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InviteRequest {
+    pub name: String,
+    #[serde(default)]
+    pub want_manager: bool,
+}
+
+/// A join token for one machine.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InviteView {
+    pub version: u32,
+    pub cluster: String,
+    pub name: String,
+    pub token: Secret,
+    pub expires: String,
+    /// API addresses of the managers to join through, the leader's first.
+    pub managers: Vec<String>,
+}
+
+/// One line of the stream of `/v1/watch` and `/v1/jobs/{id}/log`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type")]
+pub enum StreamItem {
+    History {
+        item: Box<HistoryItem>,
+        node: Option<String>,
+    },
+    Task {
+        job: u64,
+        attempt: u64,
+        phase: String,
+        event: serde_json::Value,
+    },
+    /// This reader was too slow; `count` items are missing.
+    Missed {
+        count: u64,
+    },
+    /// A snapshot replaced the journal's entries up to `index`; they are available only in the
+    /// history.
+    Resync {
+        index: u64,
+    },
+    End {
+        text: String,
+    },
+}
+
+/// Faults of `apply` and `lint`, in an error's details.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultsView {
+    pub faults: Vec<remoor_model::Fault>,
+}
+
+/// A refusal of the state machine, in an error's details.
+pub type RefusalView = Refusal;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_shown_short_and_an_unreadable_one_not_at_all() {
+        assert_eq!(ReportView::of(&Report::default()), None);
+        let report = Report {
+            boot: "6f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0".into(),
+            instance: "00112233deadbeef".into(),
+            checks: CheckSummary::Fail,
+            version: "0.0.9".into(),
+            ..Report::default()
+        };
+        let view = ReportView::of(&report).unwrap();
+        assert_eq!((view.boot.as_str(), view.instance.as_str()), ("6f1c2d3e", "00112233"));
+        assert_eq!((view.digest.as_str(), view.checks.as_str(), view.version.as_str()), ("", "fail", "0.0.9"));
+    }
+}

@@ -1,0 +1,208 @@
+//! A fleet as a value: configuration, resolved inventory and files, with lookups.
+
+use super::inventory::{self, AnsibleInventory};
+use super::settings::{CONFIG_FILE, FleetConfig};
+use super::{load, suggest, typed};
+use remoor_model::{Fault, FileSet, GroupName, NodeName, ServiceName};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Path of the resolved inventory in the file set, so that a generation needs neither the disk nor
+/// an executable.
+pub const INVENTORY_FILE: &str = ".remoor/inventory.json";
+
+/// A host's variables, and the origin of each.
+pub type MergedVars = (Map<String, Value>, BTreeMap<String, String>);
+
+/// A fleet directory, read completely.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fleet {
+    pub config: FleetConfig,
+    pub inventory: AnsibleInventory,
+    /// The whole directory and `INVENTORY_FILE`: the content of a generation.
+    pub files: FileSet,
+    /// Warnings about links that lead out of the fleet directory.
+    pub outside: Vec<Fault>,
+}
+
+impl Fleet {
+    /// Reads the fleet directory and its inventory. An executable inventory runs for at most a
+    /// minute. Err: all faults of `remoor.yml` and inventory, including `validate`'s errors in the
+    /// parts that could be read. After Ok call `validate` for the remaining checks.
+    pub fn load(dir: &Path) -> Result<Fleet, Vec<Fault>> {
+        let (mut files, outside) = load::read(dir)?;
+        let (config, mut faults) = match files.text(CONFIG_FILE) {
+            Some(text) => typed::read(text),
+            None => return Err(vec![no_config(&files)]),
+        };
+        let inventory = match resolve(dir, &config, &files) {
+            Ok(inventory) => inventory,
+            Err(more) => {
+                faults.extend(more);
+                // Parts that need no inventory are checked anyway, so that their faults are
+                // reported now.
+                let inventory = AnsibleInventory::default();
+                faults.extend(Fleet { config, inventory, files, outside }.validate_alone());
+                return Err(errors(faults));
+            }
+        };
+        match serde_json::to_vec_pretty(&inventory) {
+            Ok(json) if json.len() <= load::BYTES_MAX => files.0.insert(INVENTORY_FILE.into(), json),
+            Ok(_) => {
+                let message = format!("the resolved inventory is larger than {} MiB", load::BYTES_MAX >> 20);
+                return Err(vec![config.fault("inventory", message)]);
+            }
+            Err(error) => {
+                return Err(vec![config.fault("inventory", format!("could not be written as JSON: {error}"))]);
+            }
+        };
+        let fleet = Fleet { config, inventory, files, outside };
+        if faults.is_empty() {
+            return Ok(fleet);
+        }
+        faults.extend(fleet.validate());
+        Err(errors(faults))
+    }
+
+    /// The fleet of a generation, from the files that `load` made.
+    pub fn from_files(files: &FileSet) -> Result<Fleet, Vec<Fault>> {
+        let Some(text) = files.text(CONFIG_FILE) else { return Err(vec![no_config(files)]) };
+        let (config, faults) = typed::read(text);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let Some(json) = files.get(INVENTORY_FILE) else {
+            return Err(vec![Fault::error(INVENTORY_FILE, 0, 0, "is missing in these files")]);
+        };
+        let inventory = serde_json::from_slice(json).map_err(|error| {
+            vec![Fault::error(
+                INVENTORY_FILE,
+                error.line() as u32,
+                error.column() as u32,
+                format!("could not be read: {error}"),
+            )]
+        })?;
+        Ok(Fleet { config, inventory, files: files.clone(), outside: Vec::new() })
+    }
+
+    /// The one group of `remoor.yml` that contains the host. Membership in none or in two is a
+    /// fault.
+    pub fn host_group(&self, name: &str) -> Result<GroupName, Fault> {
+        let host = self.host(name)?;
+        let mine: Vec<&str> =
+            host.groups.iter().map(String::as_str).filter(|group| self.config.groups.contains_key(*group)).collect();
+        match mine[..] {
+            [one] => Ok(GroupName::from(one)),
+            [] => {
+                let groups = if host.groups.is_empty() { "none".to_owned() } else { host.groups.join(", ") };
+                let fault = self.config.fault("groups", format!("the host `{name}` is in no group of `groups:`"));
+                Err(fault.hint(format!("its groups in the inventory: {groups}")))
+            }
+            _ => {
+                let message = format!("the host `{name}` is in {} groups: {}", mine.len(), mine.join(", "));
+                let fault = self.config.fault(&format!("groups.{}", mine[1]), message);
+                Err(fault
+                    .hint("a host belongs to one group of `groups:`; remove the others, or list only the inner ones"))
+            }
+        }
+    }
+
+    /// The hosts of a group of `remoor.yml`, sorted by name. Hosts in two groups are omitted.
+    pub fn hosts_of(&self, group: &str) -> Vec<NodeName> {
+        let hosts =
+            self.inventory.hosts.keys().filter(|name| self.host_group(name).is_ok_and(|mine| mine.as_str() == group));
+        hosts.map(|name| NodeName::from(name.as_str())).collect()
+    }
+
+    /// The host's variables and their origins. Precedence, weakest first: `vars:` of `remoor.yml`,
+    /// the `vars` of its group there, the inventory.
+    pub fn vars(&self, name: &str) -> Result<MergedVars, Fault> {
+        let host = self.host(name)?;
+        let (mut vars, mut origins) = (Map::new(), BTreeMap::new());
+        let mut overlay = |layer: &Map<String, Value>, origin: &dyn Fn(&str) -> String| {
+            for (name, value) in layer {
+                vars.insert(name.clone(), value.clone());
+                origins.insert(name.clone(), origin(name));
+            }
+        };
+        overlay(&self.config.vars, &|_| format!("{CONFIG_FILE}: vars"));
+        if let Ok(group) = self.host_group(name)
+            && let Some(config) = self.config.groups.get(&group)
+        {
+            overlay(&config.vars, &|_| format!("{CONFIG_FILE}: groups.{group}.vars"));
+        }
+        overlay(&host.vars, &|var| host.origins.get(var).cloned().unwrap_or_else(|| self.config.inventory.clone()));
+        vars.sort_keys();
+        Ok((vars, origins))
+    }
+
+    /// `services` and every service that depends on one of them, directly or not. Dependencies come
+    /// before dependents, else sorted by name. Unknown names are omitted.
+    pub fn dependents<'a>(&self, services: impl IntoIterator<Item = &'a ServiceName>) -> Vec<ServiceName> {
+        let all = &self.config.services;
+        let mut closure: BTreeSet<&ServiceName> =
+            services.into_iter().filter_map(|name| all.get_key_value(name)).map(|(name, _)| name).collect();
+        loop {
+            let before = closure.len();
+            let more =
+                all.iter().filter(|(_, service)| service.summary.depends_on.iter().any(|on| closure.contains(on)));
+            let more: Vec<&ServiceName> = more.map(|(name, _)| name).collect();
+            closure.extend(more);
+            if closure.len() == before {
+                break;
+            }
+        }
+        let mut order = Vec::new();
+        while let Some(next) = closure
+            .iter()
+            .find(|name| !all[**name].summary.depends_on.iter().any(|on| on != **name && closure.contains(on)))
+            // In a cycle, which `validate` refuses, take the first one.
+            .or(closure.first())
+            .copied()
+        {
+            closure.remove(next);
+            order.push(next.clone());
+        }
+        order
+    }
+
+    pub(super) fn host(&self, name: &str) -> Result<&inventory::HostEntry, Fault> {
+        self.inventory.hosts.get(name).ok_or_else(|| {
+            let mut fault = Fault::error(&self.config.inventory, 0, 0, format!("there is no host `{name}`"));
+            fault.hint = suggest::nearest(name, self.inventory.hosts.keys().map(String::as_str))
+                .map(|near| format!("did you mean `{near}`?"));
+            fault
+        })
+    }
+}
+
+/// The inventory that the configuration names. If it names none, that fault was already reported.
+fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleInventory, Vec<Fault>> {
+    if config.inventory.is_empty() {
+        return Err(Vec::new());
+    }
+    let path = dir.join(&config.inventory);
+    if path.exists() {
+        return inventory::load_below(dir, &path);
+    }
+    let mut fault = config.fault("inventory", format!("there is no `{}`", config.inventory));
+    fault.hint = suggest::nearest(&config.inventory, files.under("")).map(|near| format!("did you mean `{near}`?"));
+    Err(vec![fault])
+}
+
+/// Only errors, sorted, without duplicates.
+fn errors(mut faults: Vec<Fault>) -> Vec<Fault> {
+    faults.retain(|fault| !fault.warning);
+    faults.sort();
+    faults.dedup();
+    faults
+}
+
+fn no_config(files: &FileSet) -> Fault {
+    let fault = Fault::error(CONFIG_FILE, 0, 0, "is missing, or not UTF-8");
+    match files.get("remoor.yaml") {
+        Some(_) => fault.hint("rename remoor.yaml"),
+        None => fault.hint("it belongs into the top of the fleet directory"),
+    }
+}

@@ -1,0 +1,79 @@
+//! Variables of a command line, `-e` as in Ansible: `a=1 b="x y"`, whose values are texts; a
+//! mapping in YAML or JSON; or `@FILE` with a mapping.
+
+use super::source::{content, vault};
+use super::words;
+use crate::tree;
+use remoor_model::Fault;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// The name in a fault for text that is not from a file.
+const HERE: &str = "--extra-vars";
+
+/// The variables of one such option. Reads the file if it names one.
+pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
+    let text = text.trim();
+    if let Some(file) = text.strip_prefix('@') {
+        let bytes = content(Path::new(file)).map_err(|why| vec![Fault::error(file, 0, 0, why)])?;
+        let text = String::from_utf8(bytes).map_err(|_| vec![Fault::error(file, 0, 0, "is not UTF-8")])?;
+        return match vault(file, &text) {
+            Some(fault) => Err(vec![fault]),
+            None => mapping(file, &text),
+        };
+    }
+    if text.starts_with(['{', '[']) {
+        return mapping(HERE, text);
+    }
+    let wrong =
+        |why: String| vec![Fault::error(HERE, 0, 0, why).hint("KEY=VALUE, a mapping in YAML or JSON, or @FILE")];
+    let mut out = Map::new();
+    for word in words::split_whole(text).map_err(|why| wrong(format!("`{text}` has {why}")))? {
+        match word.split_once('=') {
+            Some((name, value)) if !name.is_empty() => out.insert(name.to_owned(), Value::from(value)),
+            _ => return Err(wrong(format!("`{word}` is not KEY=VALUE"))),
+        };
+    }
+    Ok(out)
+}
+
+fn mapping(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
+    let Some(node) = tree::parse(file, text)? else { return Ok(Map::new()) };
+    let Some(entries) = node.entries() else {
+        let message = format!("takes a mapping of variables, not {}", node.what());
+        return Err(vec![Fault::error(file, node.line, node.column, message)]);
+    };
+    Ok(entries.iter().map(|(key, value)| (key.text.clone(), value.to_json())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pairs_are_texts_and_mappings_keep_their_types() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("v.yml");
+        std::fs::write(&file, "a: yes\nb: [1]\n").unwrap();
+        for (text, want) in [
+            ("a=1 b=yes", json!({"a": "1", "b": "yes"})),
+            ("a=\"x y\" c='#1=2'", json!({"a": "x y", "c": "#1=2"})),
+            ("{\"a\": 1, \"b\": [true]}", json!({"a": 1, "b": [true]})),
+            (&format!("@{}", file.display()), json!({"a": true, "b": [1]})),
+            ("", json!({})),
+        ] {
+            assert_eq!(extra_vars(text).map(Value::Object), Ok(want), "{text}");
+        }
+        for (text, word) in [
+            ("a", "`a` is not KEY=VALUE"),
+            ("a='", "without its end"),
+            ("[1]", "takes a mapping"),
+            ("{a: ", "--extra-vars:1"),
+            ("@/nonexistent", "/nonexistent"),
+        ] {
+            let faults = extra_vars(text).unwrap_err();
+            assert!(faults[0].to_string().contains(word), "{text}: {}", faults[0]);
+        }
+    }
+}

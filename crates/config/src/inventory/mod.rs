@@ -1,0 +1,90 @@
+//! Reads and resolves Ansible inventories as Ansible does. Never writes them.
+//!
+//! ```text
+//! path -> source (file, directory, executable) -> yaml | ini | script -> Draft
+//!      -> + group_vars, host_vars -> AnsibleInventory
+//! ```
+//! Configuration files of plugins (`plugin: ...`), vaults and TOML are refused with a hint.
+//! Templates in values stay unchanged.
+
+mod draft;
+mod extra;
+mod ini;
+mod list;
+mod literal;
+mod pattern;
+mod script;
+mod source;
+mod sources;
+mod varfiles;
+mod words;
+mod yaml;
+
+pub use extra::extra_vars;
+pub use sources::{Sources, load_sources};
+pub(super) use words::split as split_words;
+
+use remoor_model::Fault;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Maximum number of hosts of one inventory.
+pub const HOSTS_MAX: usize = 10_000;
+/// Maximum number of groups of one inventory.
+pub const GROUPS_MAX: usize = 10_000;
+
+/// A resolved inventory: every host with its groups and its merged variables.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AnsibleInventory {
+    pub hosts: BTreeMap<String, HostEntry>,
+    pub groups: BTreeMap<String, GroupEntry>,
+    /// Content that Ansible accepts but that is probably a mistake.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Fault>,
+}
+
+/// A resolved host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// All groups sorted by name, including parents, without `all`; `ungrouped` if there is no
+    /// other.
+    pub groups: Vec<String>,
+    /// Merged by Ansible's precedence, sorted by name.
+    pub vars: Map<String, Value>,
+    /// The origin of each variable: `group_vars/web.yml`, `inventory.yml: host w1`.
+    pub origins: BTreeMap<String, String>,
+}
+
+/// A resolved group.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupEntry {
+    /// Direct members.
+    pub hosts: Vec<String>,
+    /// Direct children.
+    pub children: Vec<String>,
+    /// The group's own variables: those of the inventory, overridden by `group_vars`.
+    pub vars: Map<String, Value>,
+}
+
+/// Reads the inventory at `path`: a file, a directory of sources, or an executable, with the
+/// `group_vars` and `host_vars` next to it (for a directory: in it). Faults and origins name files
+/// relative to the parent directory of `path`. Runs an executable.
+pub fn load_inventory(path: &Path) -> Result<AnsibleInventory, Vec<Fault>> {
+    load_below(path.parent().unwrap_or(Path::new("")), path)
+}
+
+/// As `load_inventory`; files below `root` are named relative to it.
+pub fn load_below(root: &Path, path: &Path) -> Result<AnsibleInventory, Vec<Fault>> {
+    let mut draft = draft::Draft::default();
+    source::read(root, path, &mut draft);
+    if draft.faults.is_empty() {
+        let base = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        varfiles::read(root, base, varfiles::Beside::Inventory, &mut draft);
+    }
+    draft.resolve()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Several inventories as one, as with `-i A -i B` on a command line: files, directories, programs,
+//! and lists of hosts with a comma. Also reads the variables next to a playbook.
+
+use super::draft::{At, Draft};
+use super::varfiles::Beside;
+use super::{AnsibleInventory, pattern, source, varfiles};
+use remoor_model::Fault;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The result of `load_sources`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sources {
+    pub inventory: AnsibleInventory,
+    /// Host names in the order of the sources, which is the order of a run.
+    pub order: Vec<String>,
+}
+
+/// Reads `sources` into one inventory; a later one overrides an earlier one. Each is read with the
+/// `group_vars` and `host_vars` next to it; those of `playbooks`, the directory of a playbook,
+/// override them. Faults name files as given. Runs executables.
+pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sources, Vec<Fault>> {
+    let root = Path::new("");
+    let mut draft = Draft::default();
+    let mut bases: Vec<PathBuf> = Vec::new();
+    for given in sources {
+        let path = Path::new(given);
+        if given.contains(',') && !path.exists() {
+            host_list(given, &mut draft);
+            continue;
+        }
+        source::read(root, path, &mut draft);
+        let base = if path.is_dir() { path } else { path.parent().unwrap_or(root) };
+        if !bases.iter().any(|known| same(known, base)) {
+            bases.push(base.to_owned());
+        }
+    }
+    if draft.faults.is_empty() {
+        for base in &bases {
+            varfiles::read(root, base, Beside::Inventory, &mut draft);
+        }
+        if let Some(dir) = playbooks.filter(|dir| !bases.iter().any(|known| same(known, dir))) {
+            varfiles::read(root, dir, Beside::Playbook, &mut draft);
+        }
+    }
+    let order = std::mem::take(&mut draft.host_order);
+    Ok(Sources { inventory: draft.resolve()?, order })
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    let real =
+        |path: &Path| std::fs::canonicalize(if path.as_os_str().is_empty() { Path::new(".") } else { path }).ok();
+    a == b || real(a).is_some_and(|a| Some(a) == real(b))
+}
+
+/// `web1,web[2:5],db:2222,`
+fn host_list(text: &str, draft: &mut Draft) {
+    let at = At::new(text, 0, 0);
+    let origin = format!("{text}: host");
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match pattern::expand(word) {
+            Err(why) => draft.faults.push(at.fault(why)),
+            Ok((names, port)) => {
+                for name in names {
+                    draft.add_host("ungrouped", &name, &at);
+                    if let Some(port) = port {
+                        draft.set_host(&name, "ansible_port", Value::from(port), &origin);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs;
+
+    #[test]
+    fn later_sources_win_and_what_lies_beside_the_playbook_wins_over_what_lies_beside_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        for (name, text) in [
+            ("a/hosts.ini", "[web]\nw2 x=a\nw1\n[web:vars]\ny=a\nz=a\n"),
+            ("b/hosts.yml", "web: {hosts: {w1: {x: b}}, vars: {y: b}}\n"),
+            ("a/group_vars/all.yml", "p: 1\nq: 1\nr: 1\n"),
+            ("a/group_vars/web.yml", "q: 2\n"),
+            ("plays/group_vars/all.yml", "p: 3\nq: 3\n"),
+            ("plays/group_vars/web.yml", "r: 4\n"),
+            ("plays/host_vars/w2.yml", "x: plays\n"),
+        ] {
+            fs::create_dir_all(Path::new(&at(name)).parent().unwrap()).unwrap();
+            fs::write(at(name), text).unwrap();
+        }
+        let sources = [at("a/hosts.ini"), at("b/hosts.yml"), "lone:2222,n[1:2],".to_owned()];
+        let read = load_sources(&sources, Some(Path::new(&at("plays")))).unwrap();
+        assert_eq!(read.order, ["w2", "w1", "lone", "n1", "n2"]);
+        let vars = |host: &str| Value::Object(read.inventory.hosts[host].vars.clone());
+        assert_eq!(vars("w1"), json!({"p": 3, "q": 2, "r": 4, "x": "b", "y": "b", "z": "a"}));
+        assert_eq!(vars("w2")["x"], "plays");
+        assert_eq!(vars("lone"), json!({"ansible_port": 2222, "p": 3, "q": 3, "r": 1}));
+        let beside = load_sources(&sources[..1], Some(Path::new(&at("a")))).unwrap();
+        assert_eq!(beside.inventory.hosts["w1"].vars["q"], 2, "one directory is read once");
+        let faults = load_sources(&[at("none"), "a b,".to_owned()], None).unwrap_err();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Inventories in YAML (and JSON, which is YAML): `group: {hosts, children, vars}`, nested.
+
+use super::draft::{At, Draft};
+use super::pattern;
+use crate::scalar::Scalar;
+use crate::suggest;
+use crate::tree::{Key, Kind, Node};
+use serde_json::Value;
+
+/// Reads the groups of `root` into `draft`; also records faults there.
+pub fn read(file: &str, root: &Node, draft: &mut Draft) {
+    let mut reader = Yaml { file, draft };
+    let Some(groups) = root.entries() else {
+        let fault = reader.at(root).fault(format!("an inventory is a mapping of groups, not {}", root.what()));
+        reader.draft.faults.push(fault.hint("begin with `all:` and below it `hosts:`"));
+        return;
+    };
+    if let Some((key, _)) =
+        groups.iter().find(|(key, node)| key.text == "plugin" && matches!(node.kind, Kind::Scalar { .. }))
+    {
+        let fault = reader.at_key(key).fault("this is the configuration of an inventory plugin, not an inventory");
+        reader.draft.faults.push(fault.hint("name an executable instead that runs `ansible-inventory -i FILE --list`"));
+        return;
+    }
+    for (key, node) in groups {
+        reader.group(key, node);
+    }
+}
+
+struct Yaml<'a> {
+    file: &'a str,
+    draft: &'a mut Draft,
+}
+
+impl Yaml<'_> {
+    fn at(&self, node: &Node) -> At {
+        At::new(self.file, node.line, node.column)
+    }
+    fn at_key(&self, key: &Key) -> At {
+        At::new(self.file, key.line, key.column)
+    }
+
+    fn group(&mut self, name: &Key, node: &Node) {
+        let name_text = name.text.trim();
+        if name_text.is_empty() {
+            self.draft.faults.push(self.at_key(name).fault("a group without a name"));
+            return;
+        }
+        self.draft.group(name_text);
+        for (key, value) in self.mapping(node, &format!("the group `{name_text}`")) {
+            match key.text.as_str() {
+                "hosts" => self.hosts(name_text, value),
+                "children" => {
+                    for (child, value) in self.names(value, "children") {
+                        let at = self.at_key(&child);
+                        self.draft.add_child(name_text, child.text.trim(), &at);
+                        if let Some(value) = value {
+                            self.group(&child, value);
+                        }
+                    }
+                }
+                "vars" => {
+                    let origin = format!("{}: group {name_text}", self.file);
+                    for (key, value) in self.mapping(value, "vars") {
+                        let at = self.at_key(key);
+                        self.draft.set_group(name_text, &key.text, value.to_json(), &origin, &at);
+                    }
+                }
+                other => {
+                    let mut fault =
+                        self.at_key(key).fault(format!("unknown field `{other}` in the group `{name_text}`"));
+                    fault.hint = Some(match suggest::nearest(other, ["hosts", "children", "vars"]) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => "a group has hosts, children and vars; groups inside a group go below `children:`"
+                            .to_owned(),
+                    });
+                    self.draft.faults.push(fault);
+                }
+            }
+        }
+    }
+
+    fn hosts(&mut self, group: &str, node: &Node) {
+        for (pattern, vars) in self.names(node, "hosts") {
+            let at = self.at_key(&pattern);
+            let (names, port) = match pattern::expand(&pattern.text) {
+                Ok(expanded) => expanded,
+                Err(why) => {
+                    self.draft.faults.push(at.fault(why));
+                    continue;
+                }
+            };
+            let vars =
+                vars.map_or_else(Vec::new, |node| self.mapping(node, &format!("the host `{}`", pattern.text)).to_vec());
+            for name in names {
+                let origin = format!("{}: host {name}", self.file);
+                let known = self.draft.hosts.contains_key(&name);
+                self.draft.add_host(group, &name, &at);
+                if let (Some(port), false) = (port, known) {
+                    self.draft.set_host(&name, "ansible_port", Value::from(port), &origin);
+                }
+                for (key, value) in &vars {
+                    self.draft.set_host(&name, &key.text, value.to_json(), &origin);
+                }
+            }
+        }
+    }
+
+    /// The entries of `hosts:` or `children:`: a mapping, or one name as text.
+    fn names<'n>(&mut self, node: &'n Node, what: &str) -> Vec<(Key, Option<&'n Node>)> {
+        match &node.kind {
+            Kind::Scalar { text, scalar: Scalar::Str } => {
+                vec![(Key { text: text.clone(), line: node.line, column: node.column }, None)]
+            }
+            Kind::List(_) => {
+                let fault = self.at(node).fault(format!("`{what}` takes a mapping, not a list"));
+                self.draft.faults.push(fault.hint("write each name with a colon and no dash: `w1:`"));
+                Vec::new()
+            }
+            _ => self.mapping(node, &format!("`{what}`")).iter().map(|(key, node)| (key.clone(), Some(node))).collect(),
+        }
+    }
+
+    fn mapping<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(Key, Node)] {
+        if let Some(entries) = node.entries() {
+            return entries;
+        }
+        if !node.is_null() {
+            self.draft.faults.push(self.at(node).fault(format!("{what} takes a mapping, not {}", node.what())));
+        }
+        &[]
+    }
+}

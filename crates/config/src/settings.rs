@@ -1,0 +1,137 @@
+//! The checked content of `remoor.yml`: types for the rest of the crate. `typed.rs` reads it.
+
+use super::reader::Place;
+use remoor_model::{Fault, GroupName, GroupSummary, Limits, ServiceName, ServiceSummary, Windows};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Name of the file in the root of the fleet directory.
+pub const CONFIG_FILE: &str = "remoor.yml";
+
+/// The checked `remoor.yml`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FleetConfig {
+    /// Relative to the fleet directory, or absolute.
+    pub inventory: String,
+    /// Variables with the lowest precedence.
+    pub vars: Map<String, Value>,
+    pub ssh: SshConfig,
+    pub groups: BTreeMap<GroupName, GroupConfig>,
+    pub services: BTreeMap<ServiceName, ServiceConfig>,
+    pub limits: Limits,
+    /// Windows of the fleet. The summary of each group has its own, combined with these.
+    pub windows: Windows,
+    pub notify: Vec<Notify>,
+    /// The position of each field, by its dotted path (`groups.web.provision`).
+    pub places: BTreeMap<String, Place>,
+}
+
+impl FleetConfig {
+    /// A fault at the field with this dotted path, or at the whole file if the field is not in it.
+    pub fn fault(&self, path: &str, message: impl Into<String>) -> Fault {
+        let at = self.places.get(path).copied().unwrap_or_default();
+        Fault::error(CONFIG_FILE, at.line, at.column, message)
+    }
+}
+
+/// How managers log in, unless a group or host overrides it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshConfig {
+    pub user: String,
+    pub port: u16,
+    /// Private key: an absolute path on the managers. None: the agent and the user's default keys.
+    /// The cluster key comes last.
+    pub identity: Option<String>,
+    pub connect_timeout_ms: u64,
+    /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
+    pub config: Option<String>,
+    /// The login user is not root and becomes root by sudo.
+    pub sudo: bool,
+}
+
+impl Default for SshConfig {
+    fn default() -> Self {
+        Self { user: "root".into(), port: 22, identity: None, connect_timeout_ms: 5_000, config: None, sudo: false }
+    }
+}
+
+/// The program that runs the playbooks of a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Provisioner {
+    /// This program's own executor.
+    #[default]
+    Remoor,
+    /// The user's `ansible-playbook`, on the manager.
+    Ansible,
+}
+
+/// One entry of `groups:`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupConfig {
+    /// Services, policy, quorum, scope and parallelism, in the form of the engine.
+    pub summary: GroupSummary,
+    /// Playbooks, relative to the fleet directory. None: the group can be examined but not set up.
+    pub provision: Option<String>,
+    pub cleanup: Option<String>,
+    pub provisioner: Provisioner,
+    pub vars: Map<String, Value>,
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        Self {
+            summary: GroupSummary { parallel: 1, ..GroupSummary::default() },
+            provision: None,
+            cleanup: None,
+            provisioner: Provisioner::default(),
+            vars: Map::new(),
+        }
+    }
+}
+
+/// One entry of `services:`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// Dependencies and policy, in the form of the engine.
+    pub summary: ServiceSummary,
+    /// Absolute paths or globs; a path that ends in `/` is a managed directory.
+    pub files: Vec<String>,
+    pub exclude: Vec<String>,
+    pub secret: Vec<String>,
+    /// Regular expressions of lines that do not count in the content of the files.
+    pub normalize: Vec<String>,
+    pub keep: Vec<String>,
+    pub units: Vec<String>,
+    pub state: Vec<String>,
+    /// Playbook tags; by default the name of the service.
+    pub tags: Vec<String>,
+}
+
+/// An event that causes a notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NotifyOn {
+    /// Each verdict other than `same`.
+    Verdict,
+    /// A job without attempts left, or a node that is held for another reason.
+    Held,
+    Alert,
+}
+
+/// The receiver of notifications.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotifyTo {
+    /// Program and arguments, without a shell.
+    Command(Vec<String>),
+    /// URL that receives a POST.
+    Webhook(String),
+}
+
+/// One entry of `notify:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notify {
+    pub to: NotifyTo,
+    /// Never empty.
+    pub on: Vec<NotifyOn>,
+    /// A Tera template. None: remoor's own text.
+    pub text: Option<String>,
+}

@@ -1,0 +1,399 @@
+//! Whether the node is as it should be. Compares the desired state, the last applied state, the
+//! state found on the node, and the check results.
+
+use remoor_model::{
+    CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
+    Witness, clipped, differences, listed,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum number and size in bytes of reasons that are listed individually; at least one for each
+/// service.
+const REASONS_MAX: usize = 100;
+const REASONS_BYTES: usize = 64 * 1024;
+
+/// An examination and the manager's data to compare it with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    pub exam: Exam,
+    /// The node digest of the baseline; None: nothing was recorded.
+    pub expected: Option<NodeDigest>,
+    /// Paths whose content the manager renders itself. A difference on any other path is reported,
+    /// but not repaired on its own.
+    pub rendered: BTreeSet<String>,
+}
+
+/// Verdict and reasons.
+///
+/// Three-way comparison: if the found state equals the recorded one and the desired state equals
+/// the applied one, the verdict is `same`. If the desired state changed it is `outdated`, if the
+/// found state changed `drifted`, if both changed `conflict`. Unreadable files and inconclusive
+/// checks give `unknown`, never `same`, and never hide drift that was found. Checks with `on-fail:
+/// none` may be inconclusive. An inconclusive check of a monitored service does not block the
+/// verdict; it is reported as an additional reason. Nothing is expected of a decommissioned node,
+/// so it is `same`.
+pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
+    if node.lifecycle == Lifecycle::Decommissioned {
+        return (Verdict::Same, Vec::new());
+    }
+    let Some(expected) = &evidence.expected else {
+        return (Verdict::Unknown("nothing is recorded for this node: commission or adopt it".to_owned()), Vec::new());
+    };
+    let exam = &evidence.exam;
+    let mut reasons = Vec::new();
+    let mut unclear: Vec<(&ServiceName, String)> = Vec::new();
+
+    let failing: BTreeSet<_> = exam
+        .checks
+        .iter()
+        .filter(|c| c.state == CheckState::Fail && c.on_fail == OnFail::Resetup)
+        .map(|c| c.service.clone())
+        .collect();
+    for (name, service) in &exam.digest.services {
+        unclear.extend(service.unclear().map(|line| (name, format!("{name}: {line}"))));
+    }
+    for difference in differences(expected, &exam.digest) {
+        let service = difference.service.clone();
+        if exam.digest.services.get(&service).is_some_and(|s| s.unreadable.contains_key(&difference.path)) {
+            continue;
+        }
+        let opted = inventory
+            .generation()
+            .and_then(|g| g.summary.services.get(&service))
+            .is_some_and(|s| s.resetup_on_recorded);
+        let speaks =
+            evidence.rendered.contains(&difference.path) || opted || failing.contains(&service) || extra(&difference);
+        let grave = speaks && !inventory.watches(&service);
+        let text = difference.to_string();
+        reasons.push(Reason { about: difference.path, ..Reason::new(Witness::Digest, service, text, grave) });
+    }
+    for check in &exam.checks {
+        match check.state {
+            CheckState::Fail if check.on_fail != OnFail::None => {
+                let text = format!("{}: {}", check.service, check.told());
+                let grave = check.on_fail == OnFail::Resetup && !inventory.watches(&check.service);
+                let about = format!("{} {}", check.check, check.property);
+                reasons.push(Reason { about, ..Reason::new(Witness::Check, check.service.clone(), text, grave) });
+            }
+            CheckState::Unknown if check.on_fail != OnFail::None => unclear.push((&check.service, check.told())),
+            _ => {}
+        }
+    }
+
+    let applied = node.baseline.as_ref().map(|b| b.desired);
+    let outdated = inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
+    if outdated {
+        let text = match (inventory.own_move(node), node.ip()) {
+            (Some(moved), Some(ip)) => {
+                let besides = if inventory.only_moved(node) { "" } else { ", and the desired state changed too" };
+                format!("its own address changed from {} to {ip} since the last provisioning{besides}", moved.from)
+            }
+            _ if inventory.only_moved(node) => {
+                "addresses of other nodes changed since the last provisioning".to_owned()
+            }
+            _ => "the desired state changed since the last provisioning".to_owned(),
+        };
+        reasons.push(Reason::new(Witness::Desired, "".into(), text, false));
+    }
+    let told = |unclear: &[&(&ServiceName, String)]| unclear.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>();
+    let (watched, own): (Vec<_>, Vec<_>) = unclear.iter().partition(|(service, _)| inventory.watches(service));
+    if matches!(weigh(&reasons, &told(&own)).0, Verdict::Same | Verdict::Unknown(_)) {
+        let reasons = bounded(reasons);
+        let (verdict, _) = weigh(&reasons, &told(&unclear.iter().collect::<Vec<_>>()));
+        return (verdict, reasons);
+    }
+    reasons.extend(watched.iter().map(|(service, line)| Reason {
+        about: line.clone(),
+        ..Reason::new(Witness::Check, (*service).clone(), format!("unknown: {line}"), false)
+    }));
+    let reasons = bounded(reasons);
+    let (verdict, _) = weigh(&reasons, &told(&own));
+    (verdict, reasons)
+}
+
+/// Limits the reasons that enter the log. Each reason is copied into finding, request, job and
+/// history, and any user who can write to a managed directory can create many. For each service,
+/// the actionable reasons come first. One further reason counts the rest of a service and is
+/// actionable if one of the rest is.
+fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
+    let clip = |r: Reason| Reason { text: clipped(r.text), about: clipped(r.about), ..r };
+    let mut reasons: Vec<Reason> = reasons.into_iter().map(clip).collect();
+    let size = |r: &Reason| r.text.len() + r.about.len();
+    let services = reasons.iter().map(|r| &r.service).collect::<BTreeSet<_>>().len().max(1);
+    let bytes: usize = reasons.iter().map(size).sum();
+    if reasons.len() <= REASONS_MAX && bytes <= REASONS_BYTES {
+        return reasons;
+    }
+    // The sort is stable, so the order within a service is kept.
+    reasons.sort_by(|a, b| (&a.service, !a.grave).cmp(&(&b.service, !b.grave)));
+    let (each, room) = (REASONS_MAX / services, REASONS_BYTES / services);
+    let (mut told, mut used): (Vec<Reason>, BTreeMap<ServiceName, (usize, usize)>) = (Vec::new(), BTreeMap::new());
+    let mut more: BTreeMap<ServiceName, (usize, Reason)> = BTreeMap::new();
+    for reason in reasons {
+        let (count, bytes) = used.entry(reason.service.clone()).or_default();
+        if *count == 0 || *count < each && *bytes + size(&reason) <= room {
+            (*count, *bytes) = (*count + 1, *bytes + size(&reason));
+            told.push(reason);
+            continue;
+        }
+        // The first omitted reason is actionable if any omitted one is.
+        let (left, rest) = more.entry(reason.service.clone()).or_insert_with(|| (0, reason.clone()));
+        *left += 1;
+        if reason.by == Witness::Digest {
+            rest.by = Witness::Digest;
+        }
+    }
+    let counted = |(left, rest): (usize, Reason)| {
+        let text = format!("{}: and {left} more", rest.service);
+        Reason::new(rest.by, rest.service, text, rest.grave)
+    };
+    told.extend(more.into_values().map(counted));
+    told
+}
+
+/// The verdict that follows from the reasons and the inconclusive items, and the rule that
+/// determined it.
+pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
+    let drifted = reasons.iter().any(Reason::drifts);
+    let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
+    let grave = reasons.iter().any(|r| r.grave);
+    match (drifted, outdated, unclear.is_empty()) {
+        (true, true, clear) if clear || grave => {
+            (Verdict::Conflict, "the node differs from the recorded state, and the desired state changed")
+        }
+        (true, false, clear) if clear || grave => (Verdict::Drifted, "the node differs from the recorded state"),
+        (_, _, false) => (
+            Verdict::Unknown(listed(unclear, "; ")),
+            "something was unreadable or inconclusive, and no actionable drift was found",
+        ),
+        (false, true, true) => (Verdict::Outdated, "the node is as recorded; the desired state changed"),
+        (_, _, true) => (Verdict::Same, "the node is as recorded and as desired"),
+    }
+}
+
+/// Number of checks that passed, failed and were inconclusive.
+pub fn tally(exam: &Exam) -> (u32, u32, u32) {
+    let count = |state| exam.checks.iter().filter(|c| c.state == state).count() as u32;
+    (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown))
+}
+
+fn extra(difference: &Difference) -> bool {
+    matches!(difference.what, remoor_model::Change::Extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remoor_model::*;
+
+    fn digest(text: &str) -> NodeDigest {
+        let entry = FileEntry {
+            path: "/etc/app.conf".to_owned(),
+            kind: FileKind::File,
+            mode: 0o644,
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: Some(Sha256::of(text.as_bytes())),
+            target: None,
+            secret: false,
+        };
+        let service = ServiceDigest {
+            root: ServiceDigest::root_of(std::slice::from_ref(&entry)),
+            entries: vec![entry],
+            ..ServiceDigest::default()
+        };
+        let services = std::collections::BTreeMap::from([(ServiceName::from("app"), service)]);
+        NodeDigest { root: NodeDigest::root_of(&services), services }
+    }
+
+    /// A fleet with one node that has a baseline; `opted` sets `resetup_on_recorded` of its service
+    /// `app`.
+    fn inventory(opted: bool) -> Inventory {
+        inventory_of(ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() })
+    }
+
+    fn inventory_of(service: ServiceSummary) -> Inventory {
+        let mut inventory = Inventory::default();
+        let mut write = |index, command| {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        };
+        let spec = NodeSpec { name: "w1".into(), ..NodeSpec::default() };
+        write(1, Command::Accept { spec, role: ClusterRole::Worker });
+        let mut summary = FleetSummary::default();
+        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        summary.hosts.insert("w1".into(), host);
+        summary.groups.insert("web".into(), GroupSummary::default());
+        summary.services.insert("app".into(), service);
+        write(2, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
+        let baseline = Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(b"one"),
+            root: digest("before").root,
+            blob: Sha256::of(b"blob"),
+            adopted: true,
+            at: Wall(3),
+        };
+        write(3, Command::Adopt { node: NodeId(1), baseline, basis: 0 });
+        inventory
+    }
+
+    fn judge(opted: bool, rendered: bool, checks: Vec<CheckResult>) -> (Verdict, bool) {
+        let inventory = inventory(opted);
+        let exam = Exam { digest: digest("after"), checks, ..Exam::default() };
+        let rendered = if rendered { BTreeSet::from(["/etc/app.conf".to_owned()]) } else { BTreeSet::new() };
+        let evidence = Evidence { exam, expected: Some(digest("before")), rendered };
+        let node = inventory.by_name("w1").unwrap();
+        let (verdict, reasons) = compare(&inventory, node, &evidence);
+        (verdict, reasons.iter().any(|r| r.grave))
+    }
+
+    fn failing(on_fail: OnFail) -> CheckResult {
+        CheckResult { on_fail, ..CheckResult::failing("app", "port:tcp:80") }
+    }
+
+    #[test]
+    fn a_difference_on_a_recorded_path_is_actionable_only_with_further_evidence() {
+        assert_eq!(judge(false, true, Vec::new()), (Verdict::Drifted, true), "rendered");
+        assert_eq!(judge(false, false, Vec::new()), (Verdict::Drifted, false), "recorded");
+        assert_eq!(judge(true, false, Vec::new()), (Verdict::Drifted, true), "opted in");
+        assert_eq!(judge(false, false, vec![failing(OnFail::Resetup)]), (Verdict::Drifted, true), "a critical check");
+        assert_eq!(judge(false, false, vec![failing(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
+        let other = CheckResult { service: "db".into(), ..failing(OnFail::Alert) };
+        assert_eq!(judge(false, false, vec![other]), (Verdict::Drifted, false), "of another service");
+    }
+
+    #[test]
+    fn no_reason_of_a_monitored_service_is_actionable() {
+        let watched = ServiceSummary { resetup_on_recorded: true, watched: true, ..ServiceSummary::default() };
+        let inventory = inventory_of(watched);
+        let node = inventory.by_name("w1").unwrap();
+        let mut found = digest("after");
+        let app = found.services.get_mut("app").unwrap();
+        app.entries.push(FileEntry { path: "/etc/app.d/extra".to_owned(), ..app.entries[0].clone() });
+        let judge = |digest: NodeDigest| {
+            let exam = Exam { digest, checks: vec![failing(OnFail::Resetup)], ..Exam::default() };
+            let rendered = BTreeSet::from(["/etc/app.conf".to_owned()]);
+            compare(&inventory, node, &Evidence { exam, expected: Some(self::digest("before")), rendered })
+        };
+        let (verdict, reasons) = judge(found);
+        assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.grave), "{reasons:?}");
+        // If the files are as recorded, a failing check only alerts.
+        let (verdict, reasons) = judge(digest("before"));
+        assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
+        assert!(!reasons[0].grave && reasons[0].by == Witness::Check, "{reasons:?}");
+    }
+
+    #[test]
+    fn inconclusive_checks_of_monitored_services_hide_nothing_and_are_never_same() {
+        let watched = ServiceSummary { watched: true, ..ServiceSummary::default() };
+        let mut inventory = inventory_of(watched);
+        let silent = |service: &str| CheckResult {
+            service: service.into(),
+            state: CheckState::Unknown,
+            ..failing(OnFail::Alert)
+        };
+        let mut unread = digest("before");
+        unread.services.get_mut("app").unwrap().unreadable.insert("/etc/app.d".to_owned(), "denied".to_owned());
+        let judge = |inventory: &Inventory, digest: &NodeDigest, checks: &[CheckResult]| {
+            let exam = Exam { digest: digest.clone(), checks: checks.to_vec(), ..Exam::default() };
+            let evidence = Evidence { exam, expected: Some(self::digest("before")), rendered: BTreeSet::new() };
+            compare(inventory, inventory.by_name("w1").unwrap(), &evidence)
+        };
+        let own = [silent("app"), silent("db")];
+        for checks in [&own[..1], &own] {
+            let (verdict, reasons) = judge(&inventory, &unread, checks);
+            assert!(matches!(&verdict, Verdict::Unknown(why) if why.contains("denied")), "{verdict:?}");
+            assert!(reasons.is_empty(), "{reasons:?}");
+        }
+        let desired = Sha256::of(b"two");
+        let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(std::sync::Arc::make_mut).unwrap();
+        generation.summary.hosts.get_mut("w1").unwrap().desired = desired;
+        let (verdict, reasons) = judge(&inventory, &unread, &own[..1]);
+        assert_eq!((&verdict, reasons.len()), (&Verdict::Outdated, 3), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.grave) && reasons[1].text.starts_with("unknown: "), "{reasons:?}");
+        assert_eq!(weigh(&reasons, &[]).0, verdict, "said of the stored reasons it is the same");
+        // An inconclusive check of a provisioned service blocks the verdict.
+        let (verdict, _) = judge(&inventory, &unread, &own);
+        assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
+    }
+
+    /// A node with `count` additional files, whose names have `length` digits, in a managed
+    /// directory of `app`.
+    fn flooded(count: usize, length: usize, checks: Vec<CheckResult>) -> (Inventory, Evidence) {
+        let mut found = digest("before");
+        let app = found.services.get_mut("app").unwrap();
+        let like = app.entries[0].clone();
+        let name = |n: usize| format!("/etc/app.d/{n:0>length$}");
+        app.entries.extend((0..count).map(|n| FileEntry { path: name(n), ..like.clone() }));
+        let exam = Exam { digest: found, checks, ..Exam::default() };
+        (inventory(false), Evidence { exam, expected: Some(digest("before")), rendered: BTreeSet::new() })
+    }
+
+    #[test]
+    fn reasons_are_limited_before_they_enter_the_log_and_stay_actionable() {
+        for (count, length) in [(100_000, 4), (2_000, 4_000)] {
+            let other = |service: &str| CheckResult { service: service.into(), ..failing(OnFail::Resetup) };
+            let (inventory, evidence) = flooded(count, length, vec![other("app"), other("zoo")]);
+            let node = inventory.by_name("w1").unwrap();
+            let (verdict, reasons) = compare(&inventory, node, &evidence);
+            assert_eq!(verdict, Verdict::Drifted);
+            assert!(reasons.len() <= REASONS_MAX + 2, "{}", reasons.len());
+            let size = serde_json::to_vec(&reasons).unwrap().len();
+            assert!(size <= REASONS_BYTES * 2, "{size} bytes of {count} files");
+            let of = |service: &str| reasons.iter().filter(|r| r.service.as_str() == service).collect::<Vec<_>>();
+            assert_eq!(of("zoo").len(), 1, "{:?}", of("zoo"));
+            let told = of("app").len() - 1;
+            let last = reasons.last().unwrap();
+            assert_eq!(last.text, format!("app: and {} more", count + 1 - told));
+            assert!(last.grave && last.by == Witness::Digest);
+            // The stored reasons lead to the same verdict.
+            assert_eq!(weigh(&reasons, &[]).0, verdict);
+        }
+        let (inventory, evidence) = flooded(3, 4, Vec::new());
+        assert_eq!(
+            compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).1.len(),
+            3,
+            "a small number is listed completely"
+        );
+    }
+
+    #[test]
+    fn an_actionable_reason_among_many_others_is_listed() {
+        let reason = |n: u32| Reason::new(Witness::Digest, "app".into(), format!("{n}"), n == 7_777);
+        let told = bounded((0..10_000).map(reason).collect());
+        assert!(told[0].grave && told[0].text == "7777");
+        assert_eq!(
+            (told.len(), told.last().map(|r| (r.grave, r.text.as_str()))),
+            (101, Some((false, "app: and 9900 more")))
+        );
+    }
+
+    #[test]
+    fn unreadable_paths_are_limited_too() {
+        let (inventory, mut evidence) = flooded(0, 0, Vec::new());
+        let app = evidence.exam.digest.services.get_mut("app").unwrap();
+        app.unreadable = (0..100_000).map(|n| (format!("/etc/app.d/{n}"), "input/output error".to_owned())).collect();
+        let (verdict, _) = compare(&inventory, inventory.by_name("w1").unwrap(), &evidence);
+        let Verdict::Unknown(why) = &verdict else { panic!("{verdict:?}") };
+        assert!(why.len() <= TEXT_MAX && why.ends_with(" more"), "{} bytes", why.len());
+        assert_eq!(weigh(&[], std::slice::from_ref(why)).0, verdict, "said again it is the same");
+    }
+
+    #[test]
+    fn an_inconclusive_check_gives_unknown_unless_on_fail_is_none() {
+        let inventory = inventory(false);
+        let verdict = |on_fail| {
+            let checks = vec![CheckResult { state: CheckState::Unknown, ..failing(on_fail) }];
+            let exam = Exam { digest: digest("before"), checks, ..Exam::default() };
+            let evidence = Evidence { exam, expected: Some(digest("before")), rendered: BTreeSet::new() };
+            compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).0
+        };
+        for asks in [OnFail::Resetup, OnFail::Alert] {
+            assert!(matches!(verdict(asks), Verdict::Unknown(_)), "{asks:?}");
+        }
+        assert_eq!(verdict(OnFail::None), Verdict::Same);
+    }
+}

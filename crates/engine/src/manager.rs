@@ -1,0 +1,414 @@
+//! The leader's engine: its observations and requests, and one function `step`.
+//!
+//! A new leader knows only the inventory. Each node has at most one proposal in flight, so an entry
+//! is never based on a state that the leader's own earlier entry is about to change. The parts are
+//! `presence`, `examination`, `live`, `resetup`, `runner` and `view`.
+
+use super::budget;
+use super::event::{About, Action, Event, Purpose};
+use super::examination::Exam;
+use super::place::Rendering;
+use super::routes::{Road, Routes};
+use remoor_model::{
+    Applied, AttemptId, CheckSummary, Command, Ground, Inventory, Marks, Node, NodeId, NodeName, Now, Phase, Report,
+    Sha256, Verdict, Wall, Want,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Timeout of a proposal. A proposal may still be applied after its timeout; `apply` refuses it if
+/// it no longer fits.
+pub(super) const PROPOSAL_MS: u64 = 15_000;
+/// Additional time for the answer of an examination, beyond the examination's own timeout.
+const EXAM_SLACK_MS: u64 = 10_000;
+/// A new leader reports no absences during this time, because its gossip must settle first.
+pub(super) const FIRST_SIGHT_MS: u64 = 15_000;
+/// A requested re-setup that waited longer than this is preceded by a new examination.
+const STALE_WANT_MS: u64 = 120_000;
+
+/// This leader's observations of one node and its requests about it. Discarded with the leadership.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub alive: bool,
+    pub since: Now,
+    pub since_wall: Wall,
+    pub report: Option<Report>,
+    pub proposing: Option<Now>,
+    pub probed: Option<Now>,
+    pub exam: Option<Exam>,
+    /// Earliest time of the next examination.
+    pub exam_due: Now,
+    pub exam_failures: u32,
+    pub last_failure: Option<String>,
+    /// Since when the node settles, and the maximum duration in ms.
+    pub settling: Option<(Now, u64)>,
+    pub looked: Option<Looked>,
+    /// A report that was older than an examination. Until gossip delivers another one, it does not
+    /// indicate an absence.
+    pub outlived: Option<Marks>,
+    /// When the node was last seen before examinations that found its host without an agent. Such
+    /// examinations do not count as seeing the node.
+    pub sighted: Option<Wall>,
+    /// The node's gossip address, signed by the node.
+    pub gossip: Option<String>,
+    /// The announced address that is recorded for another node, as last notified.
+    pub held: Option<String>,
+}
+
+/// The last examination of a node, and the agent's report at that time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looked {
+    pub hint: Hint,
+    pub at: Now,
+    /// Number of previous examinations with the same report. Each repetition waits longer, but the
+    /// same report is examined again, because the conclusion may have been lost.
+    pub again: u32,
+    /// Number of recent examinations between which the check report changed: flapping checks.
+    pub turns: u32,
+}
+
+/// The part of a report about files and checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hint {
+    pub digest: Sha256,
+    pub checks: CheckSummary,
+    pub amiss: u64,
+}
+
+impl Hint {
+    /// The part of `report` that is compared between examinations.
+    pub fn of(report: &Report) -> Self {
+        Self { digest: report.digest, checks: report.checks, amiss: report.amiss }
+    }
+}
+
+/// The state of the engine during one leadership.
+#[derive(Debug, Clone)]
+pub struct Manager {
+    pub(super) me: NodeName,
+    pub(super) began: Now,
+    pub(super) seen: BTreeMap<NodeId, Seen>,
+    /// Attempts that were opened under this leadership. Any other open attempt is taken over.
+    pub(super) mine: BTreeSet<AttemptId>,
+    /// The phase that was ordered for each attempt and has no result yet.
+    pub(super) running: BTreeMap<AttemptId, Phase>,
+    /// Results that are not applied yet. They are proposed until they are.
+    pub(super) answers: BTreeMap<AttemptId, (Phase, Command)>,
+    /// Attempts that were stopped during a phase and have not answered since. Their current tasks
+    /// may still run.
+    pub(super) stopping: BTreeSet<AttemptId>,
+    pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
+    pub(super) proposing_fleet: Option<Now>,
+    pub(super) rendering: Rendering,
+    /// The last result of [`Manager::crowd`], with the state and time that it is valid for.
+    crowd_at: Option<(u64, Wall, bool)>,
+    /// Which manager reaches which node.
+    pub(super) routes: Routes,
+    /// When leadership was last offered to a manager that can reach more nodes.
+    pub(super) handed: Option<Now>,
+    pub(super) next_ticket: u64,
+    /// Number of running examinations, at most [`EXAMINATIONS_MAX`]. It equals the number of
+    /// `exam`s in `seen`, and is counted separately because it is needed for each node at each
+    /// tick.
+    pub(super) examining: usize,
+    /// Nodes to examine as soon as a running examination ends.
+    pub(super) queued: BTreeSet<NodeId>,
+}
+
+/// The time and the state of one step.
+#[derive(Clone, Copy)]
+pub(super) struct Moment<'a> {
+    pub now: Now,
+    pub wall: Wall,
+    pub inventory: &'a Inventory,
+    pub ground: &'a Ground<'a>,
+}
+
+impl Manager {
+    /// The engine of node `me`, which became leader at `now`.
+    pub fn new(me: NodeName, now: Now) -> Self {
+        Self {
+            me,
+            began: now,
+            seen: BTreeMap::new(),
+            mine: BTreeSet::new(),
+            running: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            stopping: BTreeSet::new(),
+            verify_tries: BTreeMap::new(),
+            proposing_fleet: None,
+            rendering: Rendering::default(),
+            crowd_at: None,
+            routes: Routes::default(),
+            handed: None,
+            next_ticket: 0,
+            examining: 0,
+            queued: BTreeSet::new(),
+        }
+    }
+
+    /// Processes one event and returns the resulting actions. `inventory` is the applied state and
+    /// includes every own entry whose `Proposed` was delivered.
+    pub fn step(&mut self, now: Now, wall: Wall, inventory: &Inventory, event: Event) -> Vec<Action> {
+        let ground = Ground::new(inventory);
+        let at = Moment { now, wall, inventory, ground: &ground };
+        let mut out = Vec::new();
+        let mut attend: Vec<NodeId> = Vec::new();
+        match event {
+            Event::Alive { node, report } => {
+                let seen = self.seen.entry(node).or_default();
+                let restarted = seen.report.as_ref().is_some_and(|before| marks_of(before) != marks_of(&report));
+                if !seen.alive || restarted {
+                    (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
+                    (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
+                }
+                seen.report = Some(report);
+                attend.push(node);
+            }
+            Event::Sighted { node, gossip } => self.seen.entry(node).or_default().gossip = Some(gossip),
+            Event::Rendered { generation, moved, result } => self.rendering.came(generation, moved, result),
+            Event::Gone { node } => {
+                let seen = self.seen.entry(node).or_default();
+                seen.gossip = None;
+                (seen.alive, seen.since, seen.since_wall, seen.probed) = (false, now, wall, None);
+                self.routes.forget(node);
+                attend.push(node);
+            }
+            Event::Probed { node, answers } => self.probed(at, node, answers, &mut out),
+            Event::Reach { node, by, line } => {
+                if self.seen.get(&node).is_some_and(|s| s.alive) {
+                    self.routes.told(node, by, line, now);
+                    attend.push(node);
+                }
+            }
+            Event::Examined { node, ticket, outcome } => {
+                self.examined(at, node, ticket, *outcome, &mut out);
+                attend.extend(self.queued.pop_first());
+            }
+            Event::Ran { job, attempt, phase, result } => {
+                self.ran(at, job, attempt, phase, *result, &mut out);
+                attend.extend(inventory.job(job).map(|j| j.node));
+            }
+            Event::Proposed { about, applied } => {
+                match about {
+                    About::Fleet => self.proposing_fleet = None,
+                    About::Node(node) => {
+                        self.seen.entry(node).or_default().proposing = None;
+                        attend.push(node);
+                    }
+                }
+                if let Some(Applied::Job(_, attempt)) = applied {
+                    self.mine.insert(attempt);
+                }
+                attend.extend(self.wanting(inventory));
+            }
+            Event::Changed | Event::Tick => attend.extend(inventory.nodes.keys()),
+        }
+        self.breaker(at, &mut out);
+        self.render(at, &mut out);
+        self.left(at, &mut out);
+        let mut full = BTreeSet::new();
+        for id in attend {
+            if let Some(node) = inventory.node(id) {
+                self.attend(at, node, &mut full, &mut out);
+            }
+        }
+        let ended: Vec<AttemptId> = self.mine.iter().copied().filter(|a| !open(inventory, *a)).collect();
+        for attempt in ended {
+            self.forget(inventory, attempt, &mut out);
+        }
+        for attempt in self.stopping.extract_if(.., |a| cut(inventory, *a)) {
+            out.push(Action::Stop { attempt, now: true });
+        }
+        out
+    }
+
+    /// The attempt is no longer open: stop its run, at once if its job requires it.
+    fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
+        self.mine.remove(&attempt);
+        let answered = self.answers.remove(&attempt).map(|(phase, _)| phase);
+        self.verify_tries.remove(&attempt);
+        let now = cut(inventory, attempt);
+        if self.running.remove(&attempt).is_some_and(|phase| answered != Some(phase)) && !now {
+            self.stopping.insert(attempt);
+        }
+        out.push(Action::Stop { attempt, now });
+    }
+
+    fn wanting(&self, inventory: &Inventory) -> Vec<NodeId> {
+        inventory.nodes.values().filter(|n| n.want.is_some() || n.job.is_some()).map(|n| n.id).collect()
+    }
+
+    /// Proposes the command unless a proposal for this node is in flight.
+    pub(super) fn propose(&mut self, at: Moment, node: NodeId, command: Command, out: &mut Vec<Action>) {
+        let seen = self.seen.entry(node).or_default();
+        if seen.proposing.is_none() {
+            seen.proposing = Some(at.now);
+            out.push(Action::Propose { about: About::Node(node), command });
+        }
+    }
+
+    fn breaker(&mut self, at: Moment, out: &mut Vec<Action>) {
+        if self.fleet_is_free(at.now)
+            && let Some(command) = budget::breaker(at.inventory, at.wall)
+        {
+            self.proposing_fleet = Some(at.now);
+            if let Command::BreakerOpened { why, .. } = &command {
+                let text = format!("breaker opened: {why}; no automatic re-setup until `remoor resume`");
+                out.push(Action::Notify { key: "breaker".to_owned(), node: None, text });
+            }
+            out.push(Action::Propose { about: About::Fleet, command });
+        }
+    }
+
+    /// Discards observations of nodes that left, because they are invalid after a return. Removes
+    /// nodes that did not return in time.
+    fn left(&mut self, at: Moment, out: &mut Vec<Action>) {
+        for id in at.inventory.left.keys() {
+            self.queued.remove(id);
+            if let Some(seen) = self.seen.remove(id) {
+                self.examining -= usize::from(seen.exam.is_some());
+                self.routes.forget(*id);
+            }
+        }
+        if self.fleet_is_free(at.now)
+            && let Some(command) = at.inventory.overstayed(at.wall)
+        {
+            self.proposing_fleet = Some(at.now);
+            out.push(Action::Propose { about: About::Fleet, command });
+        }
+    }
+
+    /// No proposal for the whole fleet is in flight.
+    pub(super) fn fleet_is_free(&self, now: Now) -> bool {
+        self.proposing_fleet.is_none_or(|since| now.since(since) > PROPOSAL_MS)
+    }
+
+    /// Derives the next action for this node from the applied state. `full` contains the groups
+    /// whose budget is used up.
+    fn attend(&mut self, at: Moment, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
+        let seen = self.seen.entry(node.id).or_default();
+        match seen.proposing {
+            Some(since) if at.now.since(since) <= PROPOSAL_MS => return,
+            _ => seen.proposing = None,
+        }
+        let limit = at.inventory.limits().exam_timeout_ms + EXAM_SLACK_MS;
+        if seen.exam.is_some_and(|e| at.now.since(e.began) > limit) {
+            seen.exam = None;
+            seen.exam_due = at.now;
+            self.examining -= 1;
+        }
+        // The address is recorded before the return, so that the node is examined at its current
+        // address.
+        if self.place(at, node, out) {
+            return;
+        }
+        self.ask_roads(at, node, out);
+        self.presence(at, node, out);
+        if self.seen.entry(node.id).or_default().proposing.is_none() {
+            self.work(at, node, full, out);
+        }
+    }
+
+    fn work(&mut self, at: Moment, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
+        if let Some(job) = node.job.and_then(|j| at.inventory.job(j)) {
+            self.drive(at, node, job, out);
+            return;
+        }
+        if node.absence.is_some() && node.want.as_ref().is_none_or(|w| !w.now && !w.force) {
+            return;
+        }
+        if let Some(want) = &node.want {
+            self.begin(at, node, want, full, out);
+            return;
+        }
+        self.live(at, node, out);
+    }
+
+    /// Opens the job of a requested re-setup as soon as nothing blocks it.
+    fn begin(&mut self, at: Moment, node: &Node, want: &Want, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
+        // Conditions that block all nodes are checked first, because a thousand nodes may have a
+        // request at every entry.
+        let too_early = at.now.since(self.began) < at.inventory.limits().leader_grace_ms;
+        if full.contains("") || want.by.is_none() && (too_early || at.ground.is_shut()) {
+            return;
+        }
+        let group = at.inventory.group(node).map_or("", |(name, _)| name.as_str());
+        if full.contains(group) {
+            return;
+        }
+        if let Err(wait) = at.ground.may_open(node, want, at.wall) {
+            if let remoor_model::Wait::Budget(text) = wait {
+                full.insert(if text.contains("of the fleet") { String::new() } else { group.to_owned() });
+            }
+            return;
+        }
+        if want.by.is_none() && (self.crowd(at) || self.is_rendering(at.now)) {
+            return;
+        }
+        // The node is examined again if the examination is old, precedes a hold, or was followed by
+        // an inconclusive one (invariant I9).
+        if stale(at, node, want) {
+            if self.road(at, node) != Road::Nowhere {
+                self.examine(at, node, Purpose::Live(want.occasion), out);
+            }
+        } else if self.is_me(at, node) {
+            let others = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.id != node.id);
+            let can = |n: &Node| n.want.is_some() && self.road(at, n) != Road::Nowhere && may_open_now(at, n);
+            if others.into_iter().any(|n| can(n)) {
+                return; // the other one goes first: two managers that both wait for a handover would pass leadership back and forth forever
+            }
+            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
+        } else if self.runs_here(at, node, out) {
+            full.insert(group.to_owned());
+            self.propose(at, node.id, Command::OpenJob { node: node.id, runner: self.me.clone() }, out);
+        }
+    }
+
+    /// Too many nodes returned to begin with one of them. Computed once for each state and time.
+    pub(super) fn crowd(&mut self, at: Moment) -> bool {
+        match self.crowd_at {
+            Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
+            _ => {
+                let crowd = super::crowd::undecided(at.inventory, at.wall).is_some();
+                self.crowd_at = Some((at.inventory.applied, at.wall, crowd));
+                crowd
+            }
+        }
+    }
+
+    /// The node is this leader, and another manager can take over leadership.
+    pub(super) fn is_me(&self, at: Moment, node: &Node) -> bool {
+        node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
+    }
+}
+
+/// An automatic request whose examination is too old to begin with.
+pub(super) fn stale(at: Moment, node: &Node, want: &Want) -> bool {
+    let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+    let old = |e: Wall| unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
+    want.by.is_none() && want.examined.is_some_and(old)
+}
+
+fn may_open_now(at: Moment, node: &Node) -> bool {
+    node.want.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
+}
+
+/// While an attempt runs, an agent restart is expected, and any finding describes an unfinished
+/// state.
+pub(super) fn in_attempt(at: Moment, node: &Node) -> bool {
+    node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
+}
+
+/// The identity according to a report. It is a hint.
+pub fn marks_of(report: &Report) -> Marks {
+    Marks { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
+}
+
+/// The job of the attempt was cancelled with `now`: its current task is ended too.
+fn cut(inventory: &Inventory, attempt: AttemptId) -> bool {
+    inventory.jobs.values().any(|j| j.cut && j.attempts.iter().any(|a| a.id == attempt))
+}
+
+fn open(inventory: &Inventory, attempt: AttemptId) -> bool {
+    inventory.jobs.values().any(|j| j.open_attempt().is_some_and(|a| a.id == attempt))
+}

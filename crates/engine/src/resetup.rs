@@ -1,0 +1,265 @@
+//! A job and its attempts: fence, cleanup, cleaned, provision, verify. Each phase begins only after
+//! its entry was applied.
+//!
+//! ```text
+//!  OpenJob ──> Fence ──> Cleanup ──> Cleaned ──> Provision ──> Verify ──> Done
+//!                 └─────────┴─────── fails ─────────┴────────────┘
+//!                                      │ retries left: next attempt, from Fence on, under a higher number
+//!                                      └ none left, or wrong for good: held
+//! ```
+//! An undo has only the phases `Fence` and `Undo`. A new leader never continues an attempt of
+//! another leader: it opens the next attempt, whose fence ends what still runs.
+
+use super::event::{Action, PhaseResult, Verified};
+use super::manager::{Manager, Moment};
+use super::routes::Road;
+use remoor_model::{
+    AttemptId, CheckState, Command, Failure, FailureClass, Inventory, Job, JobId, JobState, Node, OnFail, Outcome,
+    Phase, ServiceName, Wall, listed,
+};
+
+/// Number of failed verifications before the failure counts, because services need time to start.
+const VERIFY_TRIES: u32 = 5;
+const VERIFY_PAUSE_MS: u64 = 1_500;
+/// Pause between two attempts that could not reach the node.
+const UNREACHABLE_PAUSE_MS: u64 = 5_000;
+/// Maximum number of attempts of one job, whatever their outcome, before the job is held.
+const ATTEMPTS_MAX: u32 = 50;
+
+impl Manager {
+    pub(super) fn drive(&mut self, at: Moment, node: &Node, job: &Job, out: &mut Vec<Action>) {
+        if job.state != JobState::Open {
+            return;
+        }
+        let Some(attempt) = job.open_attempt() else {
+            self.retry(at, node, job, out);
+            return;
+        };
+        if self.is_me(at, node) {
+            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
+        } else if !self.mine.contains(&attempt.id) {
+            let why = format!("the leader changed from {} to {} in phase {}", attempt.runner, self.me, attempt.phase);
+            let command = match self.road(at, node) {
+                Road::Here | Road::Asking => {
+                    Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why }
+                }
+                // No attempt is opened without a route. The manager that has one opens the next
+                // attempt.
+                Road::From(_) | Road::Nowhere => {
+                    let message = format!("{why}, which cannot reach the node");
+                    let (class, phase) = (FailureClass::Unreachable, attempt.phase);
+                    let failure = Failure { class, phase, rc: None, message, tail: Vec::new() };
+                    close(job.id, attempt.id, Outcome::Failed(failure))
+                }
+            };
+            self.propose(at, node.id, command, out);
+        } else if let Some((_, command)) = self.answers.get(&attempt.id).filter(|(phase, _)| *phase == attempt.phase) {
+            let command = command.clone();
+            self.propose(at, node.id, command, out);
+        } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
+            let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
+            // Provisioning and its hash must use the same addresses.
+            let early = attempt.phase == Phase::Provision && self.is_rendering(at.now);
+            if !pause && !early {
+                self.running.insert(attempt.id, attempt.phase);
+                out.push(Action::Run { job: job.id, attempt: attempt.id, phase: attempt.phase, node: node.id });
+            }
+        }
+    }
+
+    fn retry(&mut self, at: Moment, node: &Node, job: &Job, out: &mut Vec<Action>) {
+        let Some(last) = job.attempts.last() else { return };
+        let Some((closed, Outcome::Failed(failure))) = &last.closed else { return };
+        let hold = match failure.class {
+            FailureClass::ProvisionedWrong | FailureClass::Plan => true,
+            FailureClass::Step => job.retry_at.is_none(),
+            FailureClass::Unreachable | FailureClass::HostKey => false,
+        };
+        if hold || last.no >= ATTEMPTS_MAX {
+            let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
+            let text = format!("{}: job {} is held: {why}", node.name(), job.id);
+            out.push(Action::Notify { key: format!("held {}", job.id), node: Some(node.id), text });
+            self.propose(at, node.id, Command::HoldJob { job: job.id, why }, out);
+            return;
+        }
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.force && node.agent_down();
+        let pause = pauses(at, failure, *closed);
+        let due = job.retry_at.is_some_and(|due| at.wall >= due);
+        let free = due && alive && !pause && at.ground.may_retry(node, job, at.wall).is_ok();
+        if free && self.runs_here(at, node, out) {
+            let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
+            let command = Command::NextAttempt { job: job.id, after: last.id, runner: self.me.clone(), why };
+            self.propose(at, node.id, command, out);
+        }
+    }
+
+    pub(super) fn ran(
+        &mut self,
+        at: Moment,
+        job_id: JobId,
+        attempt_id: AttemptId,
+        phase: Phase,
+        result: PhaseResult,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(job) = at.inventory.job(job_id) else { return };
+        let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id) else {
+            self.stopping.remove(&attempt_id);
+            out.push(Action::Stop { attempt: attempt_id, now: false });
+            return;
+        };
+        if attempt.phase != phase || !self.mine.contains(&attempt_id) {
+            return; // a duplicate, or from an earlier leadership, whose attempts are taken over
+        }
+        let command = match result {
+            PhaseResult::Ok => match phase.next(job.kind()) {
+                Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },
+                None => close(job_id, attempt.id, Outcome::Done),
+            },
+            PhaseResult::Failed(failure) => {
+                if let (FailureClass::Unreachable, Some(me)) = (failure.class, at.inventory.by_name(self.me.as_str())) {
+                    self.routes.doubt(job.node, me.id);
+                }
+                close(job_id, attempt.id, Outcome::Failed(failure))
+            }
+            PhaseResult::Verified(verified) => match judge(at.inventory, job, &verified) {
+                Ok(()) => Command::CloseAttempt {
+                    job: job_id,
+                    attempt: attempt.id,
+                    outcome: Outcome::Done,
+                    baseline: Some(verified.baseline),
+                    marks: verified.marks,
+                },
+                Err(failure) => {
+                    let tries = self.verify_tries.entry(attempt.id).or_default();
+                    tries.0 += 1;
+                    tries.1 = at.now.after(VERIFY_PAUSE_MS);
+                    if tries.0 < VERIFY_TRIES && failure.class == FailureClass::Step {
+                        self.running.remove(&attempt.id);
+                        return;
+                    }
+                    close(job_id, attempt.id, Outcome::Failed(failure))
+                }
+            },
+        };
+        self.answers.insert(attempt.id, (phase, command));
+    }
+}
+
+/// The next attempt must still wait after an attempt that ended like this.
+pub(super) fn pauses(at: Moment, failure: &Failure, closed: Wall) -> bool {
+    failure.class == FailureClass::Unreachable && at.wall.since(closed) < UNREACHABLE_PAUSE_MS
+}
+
+fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
+    let outcome = match outcome {
+        Outcome::Failed(failure) => Outcome::Failed(failure.bounded()),
+        other => other,
+    };
+    Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
+}
+
+/// A re-setup succeeds only if its services are as rendered and all their checks with `on-fail:
+/// resetup` pass. Services outside the job, and monitored services, are examined afterwards like
+/// any other drift, because a retry could not repair them.
+fn judge(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
+    let generation = inventory.generations.get(&job.generation);
+    let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.watches(name));
+    let about = |name: &ServiceName| (job.services.is_empty() || job.services.contains(name)) && !watches(name);
+    let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
+    if !verified.wrong.is_empty() {
+        let message = format!("provisioned, but different from the rendered state: {}", listed(&verified.wrong, ", "));
+        return Err(failure(FailureClass::ProvisionedWrong, message, Vec::new()));
+    }
+    let exam = &verified.evidence.exam;
+    let unreadable: Vec<String> = exam
+        .digest
+        .services
+        .iter()
+        .filter(|(name, _)| about(name))
+        .flat_map(|(name, s)| s.unclear().map(move |line| format!("{name}: {line}")))
+        .collect();
+    if let Some(first) = unreadable.first() {
+        return Err(failure(FailureClass::Step, format!("could not read {first}"), unreadable));
+    }
+    let bad: Vec<String> = exam
+        .checks
+        .iter()
+        .filter(|c| about(&c.service))
+        .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
+        .map(|c| c.told())
+        .collect();
+    match bad.first() {
+        Some(first) => {
+            Err(failure(FailureClass::Step, format!("check fails: {first}"), bad.into_iter().take(20).collect()))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Evidence;
+    use remoor_model::{
+        Baseline, CheckResult, ClusterRole, Entry, Exam, FleetSummary, GroupSummary, HostSummary, NodeSpec, Occasion,
+        ServiceDigest, ServiceSummary, Sha256, Want,
+    };
+    use std::collections::BTreeMap;
+
+    /// w1 with an open job about all services. Its service `clock` is monitored only, `app` is not.
+    fn inventory() -> Inventory {
+        let mut summary = FleetSummary::default();
+        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        summary.hosts.insert("w1".into(), host);
+        summary.groups.insert("web".into(), GroupSummary::default());
+        for (name, watched) in [("app", false), ("clock", true)] {
+            summary.services.insert(name.into(), ServiceSummary { watched, ..ServiceSummary::default() });
+        }
+        let want = Want { by: Some("admin".into()), commission: true, ..Want::new(Occasion::Apply, Wall(0)) };
+        let mut inventory = Inventory::default();
+        for (index, command) in (1..).zip([
+            Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
+            Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) },
+            Command::Want { node: remoor_model::NodeId(1), want: Box::new(want) },
+            Command::OpenJob { node: remoor_model::NodeId(1), runner: "m1".into() },
+        ]) {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        inventory
+    }
+
+    #[test]
+    fn monitored_services_do_not_fail_an_attempt() {
+        let inventory = inventory();
+        let job = inventory.jobs.values().next().unwrap();
+        let judged = |service: &str, unreadable: bool, state| {
+            let mut exam = Exam::default();
+            let unreadable = unreadable.then(|| ("/etc/x".to_owned(), "denied".to_owned()));
+            let digest = ServiceDigest::new(Vec::new(), BTreeMap::from_iter(unreadable));
+            exam.digest.services.insert(service.into(), digest);
+            exam.checks.push(CheckResult { state, ..CheckResult::failing(service, "port:tcp:80") });
+            let baseline = Baseline {
+                generation: job.generation,
+                desired: Sha256::of(b"one"),
+                root: Sha256::default(),
+                blob: Sha256::default(),
+                adopted: false,
+                at: Wall(9),
+            };
+            let evidence = Evidence { exam, expected: None, rendered: Default::default() };
+            judge(&inventory, job, &Verified { evidence, baseline, marks: None, wrong: Vec::new() })
+        };
+        for (unreadable, state) in [
+            (true, CheckState::Pass),
+            (false, CheckState::Fail),
+            (false, CheckState::Unknown),
+            (true, CheckState::Fail),
+        ] {
+            assert!(judged("app", unreadable, state).is_err(), "{unreadable} {state:?}");
+            assert_eq!(judged("clock", unreadable, state), Ok(()), "{unreadable} {state:?}");
+        }
+        assert_eq!(judged("app", false, CheckState::Pass), Ok(()));
+    }
+}

@@ -1,0 +1,401 @@
+//! The role manager reconciles the Raft membership with the desired roles, one change at a time.
+//!
+//! It compares both completely at every call, so a missed event has no effect. It finds managers
+//! that are missing in Raft, members that are not desired, ids without a node, and changes that a
+//! failed leader left unfinished. It stores no observed roles; they follow from the membership. The
+//! faults of swarmkit's `role_manager.go` that it avoids are in docs/design/scenarios.md, E1 to
+//! E29.
+
+use remoor_model::{ClusterRole, Inventory, Node, NodeId, Now, RaftId, majority};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum number of entries that a learner may lack when it becomes a voter.
+const LAG_MAX: u64 = 100;
+/// A learner must not lag for this long before it becomes a voter, because a promotion must not
+/// cost the quorum.
+pub const STEADY_MS: u64 = 10_000;
+/// Timeout of a step. Repeating a step does no harm.
+const LOST_MS: u64 = 15_000;
+/// Pause before a failed step is repeated. Other steps continue meanwhile.
+const RETRY_MS: u64 = 5_000;
+
+/// The current Raft state as its leader sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// The leader, which calls the role manager.
+    pub me: RaftId,
+    /// Voters of all active configurations, with their addresses in Raft.
+    pub voters: BTreeMap<RaftId, String>,
+    pub learners: BTreeMap<RaftId, String>,
+    /// The voters after an unfinished change; otherwise the same as `voters`.
+    pub target: BTreeSet<RaftId>,
+    pub joint: bool,
+    /// This membership is committed. Until then, Raft accepts no other change.
+    pub committed: bool,
+    pub last_log: u64,
+    /// Last log index of each other member that is known to be stored there.
+    pub matched: BTreeMap<RaftId, u64>,
+    /// Other members that answered recently.
+    pub heard: BTreeSet<RaftId>,
+}
+
+impl Membership {
+    fn has(&self, raft: RaftId) -> bool {
+        self.voters.contains_key(&raft) || self.learners.contains_key(&raft)
+    }
+
+    /// The member answered recently. True for the leader itself.
+    pub fn answers(&self, raft: RaftId) -> bool {
+        raft == self.me || self.heard.contains(&raft)
+    }
+
+    /// The members and their functions. A step is derived from this.
+    pub fn list(&self) -> (Vec<RaftId>, Vec<RaftId>, &BTreeSet<RaftId>, bool) {
+        (self.voters.keys().copied().collect(), self.learners.keys().copied().collect(), &self.target, self.joint)
+    }
+
+    /// Number of entries that a member lacks.
+    pub fn lag(&self, raft: RaftId) -> u64 {
+        self.last_log.saturating_sub(self.matched.get(&raft).copied().unwrap_or(0))
+    }
+
+    /// The number of these voters that answer, if it is less than a majority of them.
+    pub fn too_few(&self, voters: &BTreeSet<RaftId>) -> Option<usize> {
+        let up = voters.iter().filter(|id| self.answers(**id)).count();
+        (up < majority(voters.len())).then_some(up)
+    }
+
+    /// Checks that majorities of the current and of the next voters answer. Err: what is missing,
+    /// as text.
+    fn can_become(&self, next: &BTreeSet<RaftId>) -> Result<(), String> {
+        let before: BTreeSet<RaftId> = self.voters.keys().copied().collect();
+        for voters in [&before, next] {
+            if let Some(up) = self.too_few(voters) {
+                return Err(format!("waiting for quorum, {up} of {} managers answer", voters.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next step. Each step may be repeated, and may be performed by a former leader, without harm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RoleStep {
+    /// Propose the entry that gives the node a Raft id.
+    Grant {
+        node: NodeId,
+    },
+    /// Order the node at this API address to run a manager service under this id, and add it as a
+    /// learner. Only the same node may answer.
+    Enlist {
+        node: NodeId,
+        raft: RaftId,
+        addr: String,
+    },
+    /// The member's address differs from the one in Raft.
+    Readdress {
+        raft: RaftId,
+        addr: String,
+    },
+    /// Make exactly these members the voters; `raft` is the member that is added or removed.
+    SetVoters {
+        voters: BTreeSet<RaftId>,
+        raft: RaftId,
+    },
+    RemoveLearner {
+        raft: RaftId,
+    },
+    /// The leader is to be demoted: this voter must take over first.
+    HandOver {
+        to: RaftId,
+    },
+    /// Propose the entry that retires the id.
+    Retire {
+        node: NodeId,
+        raft: RaftId,
+    },
+    /// Propose the entry that removes a node which has left Raft, as ordered.
+    Remove {
+        node: NodeId,
+    },
+}
+
+/// The subject of a step or of a waiting reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Whose {
+    Node(NodeId),
+    /// A Raft member whose id no node has.
+    Orphan(RaftId),
+}
+
+/// State of one leadership; a new leader begins with an empty one.
+#[derive(Debug, Clone, Default)]
+pub struct Roles {
+    under_way: Option<(RoleStep, Whose, Now)>,
+    /// Since when each learner has been caught up.
+    steady: BTreeMap<RaftId, Now>,
+    /// When the last step about each subject failed, and why. Kept until a step succeeds.
+    failed: BTreeMap<Whose, (Now, String)>,
+    /// Voters that did not take over the leadership.
+    declined: BTreeSet<RaftId>,
+    waits: BTreeMap<Whose, String>,
+}
+
+/// The inputs of one step: the desired and the observed state.
+struct Look<'a> {
+    now: Now,
+    inventory: &'a Inventory,
+    raft: &'a Membership,
+    up: &'a BTreeSet<NodeId>,
+}
+
+impl Look<'_> {
+    fn whose(&self, raft: RaftId) -> Whose {
+        self.inventory.holds(raft).map_or(Whose::Orphan(raft), |node| Whose::Node(node.id))
+    }
+
+    fn is_wanted(&self, raft: RaftId) -> bool {
+        self.inventory.holds(raft).is_some_and(|node| node.role == ClusterRole::Manager)
+    }
+}
+
+impl Roles {
+    /// The next step, which counts as begun; None while a step is in progress. `up` contains the
+    /// nodes that gossip lists.
+    pub fn step(
+        &mut self,
+        now: Now,
+        inventory: &Inventory,
+        raft: &Membership,
+        up: &BTreeSet<NodeId>,
+    ) -> Option<RoleStep> {
+        self.watch(now, raft);
+        if let Some((_, _, since)) = &self.under_way {
+            if now.since(*since) <= LOST_MS {
+                return None;
+            }
+            self.ended(now, Err("no answer came".to_owned()));
+        }
+        if inventory.holds(raft.me).is_some_and(|node| node.role == ClusterRole::Manager) {
+            self.declined.clear(); // the leader is not to be demoted
+        }
+        self.waits.clear();
+        let look = Look { now, inventory, raft, up };
+        let next = self.next(&look);
+        if raft.committed && !raft.joint {
+            // Failures of subjects that need no step any more are dropped.
+            let Self { failed, waits, .. } = self;
+            failed.retain(|whose, _| waits.contains_key(whose));
+        }
+        let (step, whose) = next?;
+        self.under_way = Some((step.clone(), whose, now));
+        Some(step)
+    }
+
+    /// Finishes the current step. Err: why it must be repeated, as text.
+    pub fn ended(&mut self, now: Now, outcome: Result<(), String>) {
+        let Some((step, whose, _)) = self.under_way.take() else { return };
+        match (outcome, step) {
+            (Ok(()), _) => drop(self.failed.remove(&whose)),
+            // The next candidate is asked at once.
+            (Err(_), RoleStep::HandOver { to }) => drop(self.declined.insert(to)),
+            (Err(why), _) => drop(self.failed.insert(whose, (now, why))),
+        }
+    }
+
+    /// Why the desired role of a node, or the removal of an orphan, is not reached yet.
+    pub fn waits(&self, whose: Whose) -> Option<&str> {
+        self.waits.get(&whose).map(String::as_str)
+    }
+
+    fn watch(&mut self, now: Now, raft: &Membership) {
+        let close = |id: &RaftId| raft.heard.contains(id) && raft.lag(*id) <= LAG_MAX;
+        self.steady.retain(|id, _| raft.learners.contains_key(id) && close(id));
+        for id in raft.learners.keys().filter(|id| close(id)) {
+            self.steady.entry(*id).or_insert(now);
+        }
+    }
+
+    fn wait(&mut self, whose: Whose, why: impl Into<String>) {
+        self.waits.entry(whose).or_insert_with(|| why.into());
+    }
+
+    fn may(&self, whose: Whose, now: Now) -> bool {
+        self.failed.get(&whose).is_none_or(|(at, _)| now.since(*at) >= RETRY_MS)
+    }
+
+    /// A failure is shown until a step succeeds, also while it is retried.
+    fn tell_failure(&mut self, whose: Whose) {
+        if let Some((_, why)) = self.failed.get(&whose) {
+            let text = format!("the last step failed and is tried again: {why}");
+            self.wait(whose, text);
+        }
+    }
+
+    /// Adds a step for the subject, unless its last step failed a moment ago.
+    fn due(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>, step: RoleStep, whose: Whose) {
+        self.tell_failure(whose);
+        if self.may(whose, look.now) {
+            steps.push((step, whose));
+        }
+    }
+
+    fn next(&mut self, look: &Look) -> Option<(RoleStep, Whose)> {
+        let raft = look.raft;
+        if !raft.committed {
+            self.wait_all(look, "waiting until the last change of managers is committed");
+            return None;
+        }
+        if raft.joint {
+            // A leader failed in the middle of a change. Raft accepts only the completion of that
+            // change.
+            let changed = raft.voters.keys().chain(&raft.target).find(|id| !raft.target.contains(id));
+            let about = changed.or(raft.target.last()).copied()?;
+            let whose = look.whose(about);
+            self.tell_failure(whose);
+            self.wait_all(look, "waiting until an unfinished change of managers is completed");
+            let step = RoleStep::SetVoters { voters: raft.target.clone(), raft: about };
+            return self.may(whose, look.now).then_some((step, whose));
+        }
+        let mut steps = Vec::new();
+        self.grow(look, &mut steps);
+        self.shrink(look, &mut steps);
+        self.retire(look, &mut steps);
+        // The subject that failed most recently comes last. Otherwise two subjects that fail
+        // alternately would block all others.
+        let first = (0..steps.len()).min_by_key(|at| self.failed.get(&steps[*at].1).map(|(when, _)| *when))?;
+        let chosen = steps.swap_remove(first);
+        for (_, whose) in steps.into_iter().filter(|(_, whose)| *whose != chosen.1) {
+            self.wait(whose, "one change of managers at a time");
+        }
+        Some(chosen)
+    }
+
+    fn wait_all(&mut self, look: &Look, why: &str) {
+        for node in look.inventory.nodes.values() {
+            let member = node.raft.is_some_and(|id| look.raft.voters.contains_key(&id));
+            if member != (node.role == ClusterRole::Manager) {
+                self.wait(Whose::Node(node.id), why);
+            }
+        }
+    }
+
+    /// Adds steps for managers that are missing in Raft or have another address there.
+    fn grow(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
+        for node in look.inventory.managers() {
+            if let Some(step) = self.admit(look, node) {
+                self.due(look, steps, step, Whose::Node(node.id));
+            }
+        }
+    }
+
+    /// The next step for a node that is to be a manager.
+    fn admit(&mut self, look: &Look, node: &Node) -> Option<RoleStep> {
+        let (whose, addr, raft) = (Whose::Node(node.id), node.spec.api.clone(), look.raft);
+        let Some(id) = node.raft else { return Some(RoleStep::Grant { node: node.id }) };
+        let up = look.up.contains(&node.id);
+        let at = raft.voters.get(&id).or_else(|| raft.learners.get(&id));
+        match at {
+            Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
+            Some(_) if raft.voters.contains_key(&id) => return None,
+            // Other managers would not trust the node's answer. It needs an operator's acceptance.
+            None if up && look.inventory.lapsed.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) => {
+                self.wait(whose, format!("its certificate is no longer valid; next: remoor accept {}", node.name()));
+                return None;
+            }
+            None if up => return Some(RoleStep::Enlist { node: node.id, raft: id, addr }),
+            None => {
+                self.wait(whose, "it is away");
+                return None;
+            }
+            Some(_) => {}
+        }
+        let Some(since) = self.steady.get(&id) else {
+            let why = match raft.heard.contains(&id) {
+                true => format!("catching up, {} entries behind", raft.lag(id)),
+                false => "its manager service does not answer".to_owned(),
+            };
+            self.wait(whose, why);
+            return None;
+        };
+        if look.now.since(*since) < STEADY_MS {
+            self.wait(whose, format!("caught up; becomes a voter after {} s without lag", STEADY_MS / 1_000));
+            return None;
+        }
+        let voters: BTreeSet<RaftId> = raft.voters.keys().copied().chain([id]).collect();
+        match raft.can_become(&voters) {
+            Ok(()) => Some(RoleStep::SetVoters { voters, raft: id }),
+            Err(why) => {
+                self.wait(whose, why);
+                None
+            }
+        }
+    }
+
+    /// Removes members that are not desired: first learners, then dead voters, then other voters,
+    /// the leader last.
+    fn shrink(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
+        let raft = look.raft;
+        let unwanted = |ids: &BTreeMap<RaftId, String>| -> Vec<RaftId> {
+            ids.keys().copied().filter(|id| !look.is_wanted(*id)).collect()
+        };
+        for id in unwanted(&raft.learners) {
+            self.due(look, steps, RoleStep::RemoveLearner { raft: id }, look.whose(id));
+        }
+        let mut voters = unwanted(&raft.voters);
+        voters.sort_by_key(|id| (*id == raft.me, raft.answers(*id)));
+        let wanted = look.inventory.managers().count();
+        let coming = look.inventory.managers().any(|node| self.is_coming(look, node));
+        for id in voters {
+            let whose = look.whose(id);
+            let next: BTreeSet<RaftId> = raft.voters.keys().copied().filter(|v| *v != id).collect();
+            if next.is_empty() {
+                self.wait(whose, "it is the only voter");
+            } else if let Err(why) = raft.can_become(&next) {
+                self.wait(whose, why);
+            } else if coming && raft.answers(id) && next.len() < wanted {
+                self.wait(whose, "it keeps its vote until the promoted managers are voters");
+            } else if let Some(to) = (id == raft.me).then(|| self.heir(look)).flatten() {
+                self.due(look, steps, RoleStep::HandOver { to }, whose);
+            } else {
+                self.due(look, steps, RoleStep::SetVoters { voters: next, raft: id }, whose);
+            }
+        }
+    }
+
+    /// The node is to be a voter, is not one yet, and makes progress: a learner answers, or the
+    /// node is up and its last step did not fail.
+    fn is_coming(&self, look: &Look, node: &Node) -> bool {
+        match node.raft {
+            Some(id) if look.raft.voters.contains_key(&id) => false,
+            Some(id) if look.raft.learners.contains_key(&id) => look.raft.heard.contains(&id),
+            _ => look.up.contains(&node.id) && !self.failed.contains_key(&Whose::Node(node.id)),
+        }
+    }
+
+    /// The next leader if the current one is to be demoted: of the remaining voters that answer,
+    /// the one with the most log. None: no voter accepted, so the leader is removed by the
+    /// membership change itself.
+    fn heir(&self, look: &Look) -> Option<RaftId> {
+        let raft = look.raft;
+        let fits =
+            |id: &&RaftId| **id != raft.me && look.is_wanted(**id) && raft.answers(**id) && !self.declined.contains(id);
+        raft.voters.keys().filter(fits).min_by_key(|id| raft.lag(**id)).copied()
+    }
+
+    /// Retires the ids of workers that are out of Raft, then removes nodes that are to be removed
+    /// and have no id.
+    fn retire(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
+        for node in look.inventory.nodes.values().filter(|n| n.role == ClusterRole::Worker) {
+            let step = match node.raft {
+                Some(raft) if !look.raft.has(raft) => RoleStep::Retire { node: node.id, raft },
+                None if node.removing.is_some() => RoleStep::Remove { node: node.id },
+                _ => continue,
+            };
+            self.due(look, steps, step, Whose::Node(node.id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

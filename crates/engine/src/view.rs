@@ -1,0 +1,197 @@
+//! What the engine shows of a node in addition to the inventory: its presence, and what it waits
+//! for.
+
+use super::examination::rebooted;
+use super::manager::{FIRST_SIGHT_MS, Manager, Moment};
+use super::routes::Road;
+use super::{crowd, policy};
+use remoor_model::{Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, weekday_text};
+use serde::{Deserialize, Serialize};
+
+/// Whether a node is present, as the leader sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    Alive,
+    /// Gossip lost the node; the absence is not committed yet.
+    Suspect,
+    Away,
+    AgentDown,
+    Left,
+    /// Accepted, but not seen since this leader began.
+    NeverSeen,
+}
+
+/// A condition that is shown in addition to the states, with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    pub is: String,
+    pub why: String,
+}
+
+impl Manager {
+    /// The presence according to the inventory and to gossip.
+    pub fn presence_of(&self, node: &Node) -> Presence {
+        if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_none()) {
+            return match absence.gone {
+                Gone::Away => Presence::Away,
+                Gone::AgentDown => Presence::AgentDown,
+                Gone::Left => Presence::Left,
+            };
+        }
+        match self.seen.get(&node.id) {
+            Some(seen) if seen.alive => Presence::Alive,
+            _ if node.marks.is_none() => Presence::NeverSeen,
+            _ => Presence::Suspect,
+        }
+    }
+
+    /// The presence for display. None: a new leader has not received gossip about the node yet,
+    /// which says nothing about the node.
+    pub fn told_presence(&self, now: Now, node: &Node) -> Option<Presence> {
+        let unheard = self.seen.get(&node.id).is_none_or(|seen| !seen.alive && seen.report.is_none());
+        let begins = now.since(self.began) <= FIRST_SIGHT_MS;
+        Some(self.presence_of(node)).filter(|is| *is != Presence::Suspect || !unheard || !begins)
+    }
+
+    /// The managers that cannot reach the node's SSH port while gossip lists the node, and since
+    /// when.
+    pub fn unreachable_from(&self, now: Now, inventory: &Inventory, node: &Node) -> Vec<(NodeName, Wall)> {
+        if self.presence_of(node) != Presence::Alive {
+            return Vec::new();
+        }
+        let missed = self.routes.missed_by(node.id, now, inventory.limits().probe_ms).into_iter();
+        let missed = missed.filter_map(|(by, since, _)| Some((inventory.node(by)?, since)));
+        let up = |by: &Node| *by.name() == self.me || self.presence_of(by) == Presence::Alive;
+        missed.filter(|(by, _)| up(by)).map(|(by, since)| (by.name().clone(), since)).collect()
+    }
+
+    /// What blocks a job that is otherwise allowed to begin: the route to the node.
+    fn roadblock(&self, at: Moment, node: &Node) -> Option<Condition> {
+        let condition = |is: &str, why: String| Some(Condition { is: is.to_owned(), why });
+        match self.road(at, node) {
+            Road::Here => None,
+            Road::Asking => condition("waiting", "asking the managers which of them reach it".to_owned()),
+            Road::From(other) => {
+                let other = at.inventory.node(other).map_or_else(String::new, |n| n.name().to_string());
+                condition(
+                    "waiting",
+                    format!("{} does not reach it; {other} does and must become leader first", self.me),
+                )
+            }
+            Road::Nowhere => condition("blocked", format!("no route to {}", node.name())),
+        }
+    }
+
+    /// All conditions that apply to the node, in display order.
+    pub fn conditions(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Vec<Condition> {
+        let ground = Ground::new(inventory);
+        let at = Moment { now, wall, inventory, ground: &ground };
+        let mut out = Vec::new();
+        let mut add = |is: &str, why: String| out.push(Condition { is: is.to_owned(), why });
+        let seen = self.seen.get(&node.id);
+        if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_some()) {
+            let why = match seen.and_then(|s| s.last_failure.as_deref()) {
+                Some(failure) => format!("absence {}: {failure}", absence.no),
+                None => format!("absence {}", absence.no),
+            };
+            add("examining", why);
+        }
+        if let Some((seen, (since, limit))) = seen.and_then(|s| Some((s, s.settling?))) {
+            let what = if rebooted(node, seen) { "rebooted" } else { "reconnected" };
+            add("settling", format!("{what}, {} of at most {} s", now.since(since) / 1000, limit / 1000));
+        }
+        if policy::flapping(inventory, node, wall) {
+            add("flapping", format!("{} recently", counted(node.recent.len(), "absence")));
+        }
+        let missed = self.unreachable_from(now, inventory, node);
+        if !missed.is_empty() {
+            let since = |(by, since): &(NodeName, Wall)| format!("{by} since {}", weekday_text(*since));
+            add("unreachable-from", missed.iter().map(since).collect::<Vec<_>>().join(", "));
+        }
+        if let Some(fingerprint) = &node.key_changed {
+            add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
+        }
+        if let Some(finding) = node.finding.as_ref().filter(|f| !f.damaged.is_empty()) {
+            let names = finding.damaged.join(", ");
+            add(
+                "damaged",
+                format!("{names} in its data directory; inspect them, then delete the files that were moved away"),
+            );
+        }
+        if let Some((moved, ip)) = node.moved.as_ref().zip(node.ip()) {
+            add("moved", format!("from {} to {ip}; not set up for the new address yet", moved.from));
+        }
+        if let Some(gossip) = seen.and_then(|s| s.held.as_ref()) {
+            add("address-held", format!("it announces {gossip}, which is the recorded address of another node"));
+        }
+        if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
+            add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
+        }
+        if let Some(hold) = node.held(wall) {
+            add("held", hold.why.clone());
+        }
+        if let Some(m) = node.maintenance.as_ref().filter(|_| node.in_maintenance(wall)) {
+            add("maintenance", format!("announced by {}", m.by));
+        }
+        if let Some(want) = &node.want {
+            let grace = inventory.limits().leader_grace_ms;
+            match ground.may_open(node, want, wall) {
+                Err(wait) => add("waiting", wait.to_string()),
+                Ok(()) if want.by.is_none() && now.since(self.began) < grace => {
+                    add("waiting", format!("a new leader waits {} s", grace / 1000));
+                }
+                Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
+                    Some(others) => {
+                        add("waiting", format!("no verdict yet about {} that returned", counted(others, "other")))
+                    }
+                    None => match self.roadblock(at, node) {
+                        Some(block) => add(&block.is, block.why),
+                        None => add("waiting", "about to begin".to_owned()),
+                    },
+                },
+            }
+        }
+        if let Some(job) = node.job.and_then(|j| inventory.job(j)) {
+            match (job.state, job.open_attempt()) {
+                (JobState::Open, Some(a)) => add("resetup", format!("job {}, attempt {}, {}", job.id, a.no, a.phase)),
+                (JobState::Open, None) => match ground.may_retry(node, job, wall) {
+                    Err(wait) => add("waiting", format!("job {}: {wait}", job.id)),
+                    Ok(()) => match self.roadblock(at, node) {
+                        Some(block) => add(&block.is, format!("job {}: {}", job.id, block.why)),
+                        None => add("waiting", format!("job {}: the next attempt", job.id)),
+                    },
+                },
+                _ => {}
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Event;
+    use remoor_model::{Command, Entry, Marks, NodeId, sample};
+
+    #[test]
+    fn a_new_leader_suspects_no_node_that_gossip_has_not_delivered_yet() {
+        let mut inventory = sample::fleet(1, 0);
+        let (node, at) = (NodeId(1), inventory.applied + 1);
+        let command = Command::Marks { node, marks: Marks::default() };
+        inventory.apply(at, &Entry { at: Wall(at), by: "m1".to_owned(), command });
+        let known = &inventory.nodes[&node];
+        let mut leader = Manager::new("m1".into(), Now(0));
+        assert_eq!(leader.told_presence(Now(FIRST_SIGHT_MS), known), None);
+        assert_eq!(leader.told_presence(Now(FIRST_SIGHT_MS + 1), known), Some(Presence::Suspect));
+        leader.step(Now(1), Wall(1), &inventory, Event::Alive { node, report: Default::default() });
+        assert_eq!(leader.told_presence(Now(2), known), Some(Presence::Alive));
+        leader.step(Now(3), Wall(3), &inventory, Event::Gone { node });
+        assert_eq!(
+            leader.told_presence(Now(4), known),
+            Some(Presence::Suspect),
+            "gossip delivered the node and then lost it"
+        );
+    }
+}

@@ -1,0 +1,397 @@
+//! The simulation of who may come in and stay: machines, honest ones and copies, that ask with and without a secret, nodes whose
+//! certificate runs out, operators who say yes, no, or nothing, and a gossip key on its way to nodes that come and go; against
+//! the real inventory. Each law is judged by what the world itself knows; each is shown to find a planted bug.
+
+use super::rng::Rng;
+use super::search::{self, Outcome, Search};
+use remoor_model::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SEEDS_TO_DETECTION: u64 = 300;
+const STEPS: u64 = 250;
+/// What must have happened.
+const FAULTS: [&str; 11] = [
+    "a certificate",
+    "a key rotated",
+    "a key went on",
+    "a token rotated",
+    "asks",
+    "back",
+    "forgotten",
+    "left",
+    "let in",
+    "no",
+    "yes",
+];
+const HOUR: u64 = 3_600_000;
+const NAMES: [&str; 5] = ["w1", "w2", "w3", "w4", "w5"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Planted {
+    /// Who asks is let in.
+    Unasked,
+    /// A yes counts for whoever waits under the name by then.
+    NameOnly,
+    /// A yes counts for ever.
+    YesForever,
+    /// Nobody looks at machine ids.
+    CopiesWelcome,
+    /// A node whose certificate ran out is forgotten.
+    LapsedForgotten,
+    /// A replaced secret goes on.
+    SecretStays,
+    /// The new gossip key is used before all that are there have it.
+    KeyHasty,
+    /// A token lets in whom an operator denied.
+    NoForgotten,
+    /// Who left is forgotten at once, and comes back as another node.
+    Ghost,
+    /// Who left is removed before its time is over.
+    ForgottenEarly,
+}
+
+const ALL: [(Planted, &str); 10] = [
+    (Planted::Unasked, "yes"),
+    (Planted::NameOnly, "yes"),
+    (Planted::YesForever, "yes"),
+    (Planted::CopiesWelcome, "copy"),
+    (Planted::LapsedForgotten, "who it was"),
+    (Planted::SecretStays, "secret"),
+    (Planted::KeyHasty, "gossip"),
+    (Planted::NoForgotten, "no"),
+    (Planted::Ghost, "ghost"),
+    (Planted::ForgottenEarly, "too early"),
+];
+
+/// A disk: its key, its machine id, and where it runs.
+fn machine(name: usize, key: u64) -> NodeSpec {
+    // Every third is a copy of the one before it, with a key of its own.
+    let disk = key - u64::from(key % 3 == 2);
+    NodeSpec {
+        name: NAMES[name].into(),
+        public_key: format!("key {key}"),
+        machine_id: format!("id {disk}"),
+        boot: format!("boot {key}"),
+        ..NodeSpec::default()
+    }
+}
+
+/// Whether it is there, as of which entry, and by which key it sends, which other one it reads.
+type Seat = (bool, u64, (u64, Option<u64>));
+
+struct World {
+    rng: Rng,
+    planted: Option<Planted>,
+    now: u64,
+    state: Inventory,
+    /// What operators said yes to: until when, in which role.
+    yes: BTreeMap<(NodeName, String), u64>,
+    /// Keys that operators said no to, and did not take that back.
+    no: BTreeSet<String>,
+    /// Every node ever, with its key.
+    known: BTreeMap<NodeId, String>,
+    /// Who left and when, and who of them was forgotten since.
+    left: BTreeMap<NodeId, u64>,
+    forgotten: BTreeSet<NodeId>,
+    /// Secrets of workers, and until when each lets anybody in.
+    secrets: BTreeMap<Sha256, u64>,
+    /// Whether a node's gossip is there, and which keys it holds, as of which entry.
+    gossip: BTreeMap<NodeId, Seat>,
+    broken: Option<(&'static str, String)>,
+    fired: BTreeMap<&'static str, u64>,
+}
+
+impl World {
+    fn new(seed: u64, planted: Option<Planted>) -> Self {
+        let mut world = Self {
+            rng: Rng::new(seed),
+            planted,
+            now: 1_000 * HOUR,
+            state: Inventory::default(),
+            yes: BTreeMap::new(),
+            no: BTreeSet::new(),
+            known: BTreeMap::new(),
+            left: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            secrets: BTreeMap::new(),
+            gossip: BTreeMap::new(),
+            broken: None,
+            fired: BTreeMap::new(),
+        };
+        let (cluster, epoch, ca_pem) = ("c1".into(), Epoch(1), String::new());
+        let [worker_secret, manager_secret] = [Sha256([1; 32]), Sha256([2; 32])];
+        world.apply(Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret });
+        world.secrets.insert(worker_secret, u64::MAX);
+        world
+    }
+
+    fn is(&self, planted: Planted) -> bool {
+        self.planted == Some(planted)
+    }
+
+    fn breaks(&mut self, law: &'static str, why: impl FnOnce() -> String) {
+        let listens = ALL.iter().find(|(planted, _)| self.is(*planted)).is_none_or(|(_, of)| *of == law);
+        if listens && self.broken.is_none() {
+            self.broken = Some((law, why()));
+        }
+    }
+
+    fn fire(&mut self, what: &'static str) {
+        *self.fired.entry(what).or_default() += 1;
+    }
+
+    /// What was applied, with the bug on the way there, if there is one.
+    fn apply(&mut self, command: Command) -> Applied {
+        let mut at = self.now;
+        let command = match command {
+            Command::AcceptPending { spec } if self.is(Planted::Unasked) => {
+                Command::Accept { spec, role: ClusterRole::Worker }
+            }
+            Command::Admit { name, key, role } if self.is(Planted::NameOnly) => {
+                let key = self.state.pending.get(&name).map_or(key, |p| p.spec.public_key.clone());
+                Command::Admit { name, key, role }
+            }
+            Command::AcceptPending { spec } if self.is(Planted::YesForever) => {
+                at -= 30 * HOUR;
+                Command::AcceptPending { spec }
+            }
+            Command::Accept { spec, role } if self.is(Planted::CopiesWelcome) => {
+                Command::Accept { spec: NodeSpec { boot: String::new(), ..spec }, role }
+            }
+            Command::RotateToken { role, secret, .. } if self.is(Planted::SecretStays) => {
+                Command::RotateToken { role, secret, keep_ms: 1_000 * HOUR }
+            }
+            other => other,
+        };
+        if self.is(Planted::NoForgotten) && matches!(command, Command::Accept { .. }) {
+            self.state.denied.clear();
+        }
+        if self.is(Planted::ForgottenEarly) && matches!(command, Command::ForgetLeft { .. }) {
+            at += 30 * 24 * HOUR;
+        }
+        let before = self.state.clone();
+        let index = self.state.applied + 1;
+        let entry = Entry { at: Wall(at), by: "sim".to_owned(), command };
+        let applied = self.state.apply(index, &entry);
+        if applied.refusal().is_some() && (Inventory { applied: index, ..before } != self.state) {
+            self.breaks("refusals", || format!("{:?} was refused and changed something", entry.command));
+        }
+        if self.is(Planted::LapsedForgotten)
+            && let (Command::Lapse { node }, Applied::Done) = (&entry.command, &applied)
+            && let Some(gone) = self.state.nodes.remove(node)
+        {
+            self.state.names.remove(gone.name());
+        }
+        if self.is(Planted::Ghost)
+            && let (Command::Leave { node }, Applied::Done) = (&entry.command, &applied)
+        {
+            self.state.left.remove(node);
+        }
+        self.judge();
+        applied
+    }
+
+    /// After every entry.
+    fn judge(&mut self) {
+        let state = self.state.clone();
+        for (id, key) in self.known.clone() {
+            let left = || state.left.get(&id).map(|l| l.node.as_ref());
+            let same = state.node(id).or_else(left).is_some_and(|n| n.spec.public_key == key);
+            if !same && !self.forgotten.contains(&id) && !self.left.contains_key(&id) {
+                self.breaks("who it was", || format!("node {id} is not {key} any more"));
+            }
+        }
+        if state.pending.len() > PENDING_MAX {
+            self.breaks("bound", || format!("{} wait", state.pending.len()));
+        }
+        let nodes: Vec<_> = state.nodes.values().collect();
+        for (at, one) in nodes.iter().enumerate() {
+            for other in &nodes[at + 1..] {
+                if one.spec.machine_id == other.spec.machine_id {
+                    self.breaks("copy", || format!("{} is a copy of {}", other.name(), one.name()));
+                }
+                if one.spec.public_key == other.spec.public_key || one.name() == other.name() {
+                    self.breaks("one key", || format!("{} and {} are one", other.name(), one.name()));
+                }
+            }
+        }
+        let there: Vec<_> = self.gossip.values().filter(|(here, ..)| *here).map(|(_, _, keys)| *keys).collect();
+        for (sends, _) in &there {
+            if let Some(deaf) = there.iter().find(|(first, other)| first != sends && *other != Some(*sends)) {
+                self.breaks("gossip", || format!("who holds {deaf:?} can't read key {sends}"));
+            }
+        }
+    }
+
+    fn came(&mut self, applied: &Applied, spec: &NodeSpec) {
+        let Applied::Node(id) = applied else { return };
+        self.fire("let in");
+        if self.no.contains(&spec.public_key) {
+            self.breaks("no", || format!("{} came in, which was denied", spec.public_key));
+        }
+        let was = |(known, key): &(&NodeId, &String)| **key == spec.public_key && !self.forgotten.contains(known);
+        if let Some(ghost) = self.known.iter().find(was).map(|(known, _)| *known).filter(|known| known != id) {
+            self.breaks("ghost", || format!("{} was node {ghost}, and is node {id}", spec.public_key));
+        }
+        if self.left.remove(id).is_some() {
+            self.fire("back");
+        }
+        self.known.insert(*id, spec.public_key.clone());
+        let gossip = &self.state.gossip;
+        let keys = (gossip.held().0, None);
+        self.gossip.entry(*id).or_insert((false, 0, keys));
+    }
+
+    fn node(&mut self) -> Option<NodeId> {
+        let ids: Vec<NodeId> = self.state.nodes.keys().copied().collect();
+        (!ids.is_empty()).then(|| ids[self.rng.below(ids.len())])
+    }
+
+    fn step(&mut self) {
+        let pause = if self.rng.chance(60) { 20 * HOUR } else { 60_000 };
+        self.now += self.rng.between(1_000, pause + 1_000);
+        let (name, key) = (self.rng.below(NAMES.len()), self.rng.between(1, 10));
+        let spec = machine(name, key);
+        match self.rng.below(15) {
+            0 | 1 => {
+                if self.apply(Command::Pend { spec, role: ClusterRole::Worker }) == Applied::Done {
+                    self.fire("asks");
+                }
+            }
+            2 | 3 => {
+                // The operator looked a moment ago; another one may wait under that name by now.
+                let seen = self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone());
+                let key = seen.filter(|_| self.rng.chance(700)).unwrap_or(spec.public_key);
+                let (name, role) = (spec.name, ClusterRole::Worker);
+                if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
+                    self.fire("yes");
+                    self.no.remove(&key);
+                    // Else a no was taken back, and that is no yes.
+                    let waits = self.state.pending.get(&name).filter(|p| p.spec.public_key == key);
+                    if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
+                        self.yes.insert((name, key), until);
+                    }
+                }
+            }
+            4 if self.rng.chance(300) => {
+                if self.apply(Command::Deny { name: spec.name.clone() }) == Applied::Done {
+                    self.fire("no");
+                    self.no.extend(self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone()));
+                    self.yes.retain(|(name, _), _| *name != spec.name);
+                }
+            }
+            4..=6 => {
+                let spec = self.state.pending.get(&spec.name).map_or(spec, |p| p.spec.clone());
+                let said = self.yes.get(&(spec.name.clone(), spec.public_key.clone())).copied();
+                let applied = self.apply(Command::AcceptPending { spec: spec.clone() });
+                if matches!(applied, Applied::Node(_)) && said.is_none_or(|until| self.now > until) {
+                    self.breaks("yes", || format!("{} ({}) came in without one", spec.name, spec.public_key));
+                }
+                self.came(&applied, &spec);
+            }
+            7 if self.rng.chance(200) => {
+                let applied = self.apply(Command::Accept { spec: spec.clone(), role: ClusterRole::Worker });
+                self.came(&applied, &spec);
+            }
+            8 => {
+                let Some(node) = self.node() else { return };
+                let command = match self.rng.below(3) {
+                    0 => Command::Lapse { node },
+                    1 => Command::Readmit { node },
+                    _ => Command::Renewed { node },
+                };
+                if self.apply(command) == Applied::Done {
+                    self.fire("a certificate");
+                }
+            }
+            9 if self.rng.chance(300) => {
+                let secret = Sha256([self.rng.between(3, 250) as u8; 32]);
+                let keep_ms = if self.rng.chance(500) { 0 } else { 10 * HOUR };
+                let before = self.state.worker_secret;
+                if self.apply(Command::RotateToken { role: ClusterRole::Worker, secret, keep_ms }) == Applied::Done {
+                    self.fire("a token rotated");
+                    self.secrets.values_mut().for_each(|until| *until = 0);
+                    self.secrets.insert(before, self.now + keep_ms);
+                    self.secrets.insert(secret, u64::MAX);
+                }
+            }
+            13 if self.rng.chance(500) => {
+                let Some(node) = self.node() else { return };
+                if self.apply(Command::Leave { node }) == Applied::Done {
+                    self.fire("left");
+                    self.left.insert(node, self.now);
+                    self.gossip.remove(&node);
+                }
+            }
+            14 => self.forget(),
+            10 if self.rng.chance(200) => {
+                if self.apply(Command::RotateGossip) == Applied::Done {
+                    self.fire("a key rotated");
+                }
+            }
+            _ => self.gossip(),
+        }
+        let (current, record) = self.state.token(ClusterRole::Worker);
+        let counts = |secret: &Sha256| {
+            secret == current || record.old.is_some_and(|old| old.secret == *secret && self.now <= old.until.0)
+        };
+        let wrong = self.secrets.iter().find(|(secret, until)| counts(secret) != (self.now <= **until));
+        if let Some(why) = wrong.map(|(secret, until)| format!("{secret} was to count until {until}")) {
+            self.breaks("secret", || why);
+        }
+    }
+
+    /// The leader looks who is to be forgotten, perhaps of old; or somebody says so who has no clock.
+    fn forget(&mut self) {
+        let due = self.state.overstayed(Wall(self.now));
+        let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });
+        let Some(command) = due.or_else(any) else { return };
+        let Command::ForgetLeft { node, .. } = command else { return };
+        if self.apply(command) == Applied::Done {
+            self.fire("forgotten");
+            let since = self.left.remove(&node).unwrap_or(u64::MAX);
+            if self.now < since.saturating_add(7 * 24 * HOUR) {
+                self.breaks("too early", || format!("node {node} left at {since}, and is forgotten"));
+            }
+            self.forgotten.insert(node);
+        }
+    }
+
+    /// A node comes, goes, or asks; the leader goes on once all that are there hold what they are to.
+    fn gossip(&mut self) {
+        let Some(node) = self.node() else { return };
+        let (changed, held) = (self.state.gossip.changed, self.state.gossip.held());
+        let leave = self.rng.chance(250);
+        if let Some(entry) = self.gossip.get_mut(&node) {
+            // Who comes back has asked over TLS first: without the key nobody is there.
+            *entry = if leave { (false, entry.1, entry.2) } else { (true, changed, held) };
+        }
+        let all = self.gossip.values().all(|(here, holds, _)| !here || *holds == changed);
+        if (all || self.is(Planted::KeyHasty)) && self.apply(Command::GossipStep { changed }) == Applied::Done {
+            self.fire("a key went on");
+        }
+        self.judge();
+    }
+}
+
+fn run(seed: u64, planted: Option<Planted>) -> Outcome {
+    let mut world = World::new(seed, planted);
+    let mut steps = 0;
+    while steps < STEPS && world.broken.is_none() {
+        world.step();
+        steps += 1;
+    }
+    let broken = world.broken.map(|(law, why)| format!("{law}: {why}"));
+    Outcome { broken, fired: world.fired, steps, trace: Vec::new() }
+}
+
+#[test]
+fn seeds() {
+    let run = |seed, _| run(seed, None);
+    Search { name: "sim::admission", failed_once: &[], faults: &FAULTS, faults_from: 100, rare: &[], run }.seeds();
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    search::detects(&ALL, SEEDS_TO_DETECTION, |planted, seed| run(seed, Some(planted)).broken);
+}

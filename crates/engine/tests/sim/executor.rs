@@ -1,0 +1,411 @@
+//! The work of managers on nodes: probes, examinations, and the phases of attempts with lock and
+//! fence.
+
+use super::host::{Cut, Run, Sshd, rendered, services};
+use super::laws::Fact;
+use super::planted::Planted;
+use super::world::{Due, EPOCH, World};
+use remoor_engine::{self as engine, Event, Evidence, ExamOutcome, PhaseResult, Ticket, Verified};
+use remoor_model::*;
+
+enum Line {
+    Open,
+    Dead,
+    Hangs,
+    OtherKey(String),
+}
+
+impl World {
+    /// The reachability from one host of the address at which another one is recorded.
+    fn line(&self, from: usize, recorded: &[String], entered: &str) -> Line {
+        let Some(to) = self.hosts.iter().position(|h| h.gossip() == entered) else { return Line::Dead };
+        let host = &self.hosts[to];
+        let source = &self.hosts[from];
+        let no_road = host.cut == Cut::From(from) || host.no_road.contains(&from);
+        let cut = from != to && (host.cut == Cut::Full || source.cut == Cut::Full || no_road);
+        match host.sshd {
+            _ if cut || !host.up || !source.up => Line::Dead,
+            Sshd::Down => Line::Dead,
+            Sshd::Hangs => Line::Hangs,
+            Sshd::Up if host.keys() != recorded => Line::OtherKey(host.keys().join(",")),
+            Sshd::Up => Line::Open,
+        }
+    }
+
+    fn line_of(&mut self, term: u64, node: NodeId) -> Option<(usize, Line)> {
+        let from = self.leader_of(term)?.host;
+        self.line_from(term, from, node)
+    }
+
+    /// The reachability from one host of the node's address as the leader has recorded it.
+    fn line_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
+        let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
+        let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
+        let to = self.host_of(node);
+        let line = self.line(from, &spec.ssh_host_keys, &spec.gossip);
+        if self.hosts[to].gossip() != spec.gossip && matches!(line, Line::OtherKey(_)) {
+            self.fire("another host at the old address");
+        }
+        // A host that accepts a manager by the key of this node is this node.
+        Some((to, line))
+    }
+
+    pub fn probe(&mut self, term: u64, node: NodeId) {
+        let Some((_, line)) = self.line_of(term, node) else { return };
+        let answers = matches!(line, Line::Open | Line::OtherKey(_));
+        self.tell(term, Event::Probed { node, answers });
+    }
+
+    /// Reports whether managers reach the node. A manager that does not receive from the leader
+    /// does not answer.
+    pub fn reach(&mut self, term: u64, node: NodeId, managers: &[NodeId]) {
+        let Some(leader) = self.leader_of(term).map(|l| l.host) else { return };
+        for by in managers {
+            let from = self.host_of(*by);
+            if from != leader && !(self.can_vote(from) && self.can_vote(leader)) {
+                continue;
+            }
+            let Some((_, line)) = self.line_from(term, from, node) else { continue };
+            let (ms, line) = match line {
+                Line::Open | Line::OtherKey(_) => (self.rng.between(5, 300), engine::Line::Open),
+                Line::Dead | Line::Hangs => (self.rng.between(1_000, 3_000), self.dead()),
+            };
+            self.after(ms, Due::Tell { term, event: Box::new(Event::Reach { node, by: *by, line }) });
+        }
+    }
+
+    fn dead(&self) -> engine::Line {
+        engine::Line::Dead { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
+    }
+
+    /// A manager whose pings a node does not answer although gossip has it tests the node itself
+    /// and reports to the leader.
+    pub fn miss(&mut self) {
+        let Some((leader, term)) = self.leader.as_ref().map(|l| (l.host, l.term)) else { return };
+        for at in 0..self.hosts.len() {
+            for from in (0..3).filter(|m| self.hosts[at].no_road.contains(m)).collect::<Vec<_>>() {
+                let heard = from == leader || self.can_vote(from);
+                if heard && self.hosts[at].told.is_some() && self.rng.chance(300) {
+                    let event = Event::Reach { node: self.hosts[at].id, by: self.hosts[from].id, line: self.dead() };
+                    self.after(20, Due::Tell { term, event: Box::new(event) });
+                }
+            }
+        }
+    }
+
+    pub fn examine(&mut self, term: u64, node: NodeId, ticket: Ticket, by: Option<NodeId>) {
+        let Some((at, mut line)) = self.line_of(term, node) else { return };
+        if let (Some(by), Some(leader)) = (by, self.leader_of(term).map(|l| l.host)) {
+            let from = self.host_of(by);
+            line = match self.line_from(term, from, node) {
+                Some((_, line)) if self.can_vote(from) && self.can_vote(leader) => line,
+                _ => Line::Dead,
+            };
+            self.fire("examined from another manager");
+        }
+        let baseline = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
+        let (ms, outcome) = match line {
+            Line::Dead => (self.rng.between(10, 1_500), ExamOutcome::Unreachable("no route".to_owned())),
+            Line::Hangs => (5_000, ExamOutcome::Failed("timed out".to_owned())),
+            Line::OtherKey(key) => (50, ExamOutcome::HostKey(key)),
+            Line::Open if self.blobs_missing && baseline.is_some() => {
+                self.fire("baseline's blob missing");
+                (50, ExamOutcome::Failed("the baseline is not here".to_owned()))
+            }
+            Line::Open => {
+                let expected = baseline.and_then(|b| self.blobs.get(&b).cloned());
+                let names = services(self.hosts[at].group);
+                let rendered = names.iter().filter(|s| rendered(s)).map(|s| format!("/etc/{s}")).collect();
+                let exam = self.hosts[at].exam();
+                (self.rng.between(20, 900), ExamOutcome::Found(Evidence { exam, expected, rendered }))
+            }
+        };
+        self.tell_laws(&Fact::Examined { node, outcome: &outcome });
+        let event = Event::Examined { node, ticket, outcome: Box::new(outcome) };
+        self.after(ms, Due::Tell { term, event: Box::new(event) });
+    }
+
+    /// An order reaches the executor, or does not.
+    pub fn order(&mut self, term: u64, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
+        let Some((at, line)) = self.line_of(term, node) else { return };
+        let failed = |class, message: &str| {
+            let failure = Failure { class, phase, rc: None, message: message.to_owned(), tail: Vec::new() };
+            Box::new(Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Failed(failure)) })
+        };
+        let tell = |event| Due::Tell { term, event };
+        match line {
+            Line::Dead => return self.after(500, tell(failed(FailureClass::Unreachable, "no route"))),
+            Line::Hangs => return self.after(6_000, tell(failed(FailureClass::Unreachable, "timed out"))),
+            Line::OtherKey(key) => return self.after(50, tell(failed(FailureClass::HostKey, &key))),
+            Line::Open => {}
+        }
+        let fenced = self.options.planted != Some(Planted::NoFence);
+        let locked = self.options.planted != Some(Planted::NoLock);
+        let host = &mut self.hosts[at];
+        if fenced && attempt < host.fence {
+            self.fire("older attempt refused by the fence");
+            return self.after(50, tell(failed(FailureClass::Step, "a newer attempt was here")));
+        }
+        if phase == Phase::Fence {
+            host.fence = host.fence.max(attempt);
+            host.session = Some(attempt);
+            if fenced {
+                let ended: Vec<Run> = host.runs.extract_if(.., |r| r.attempt < attempt).collect();
+                if !ended.is_empty() {
+                    self.fire("late run ended by the fence");
+                }
+            }
+        } else if host.session != Some(attempt) && fenced {
+            return self.after(50, tell(failed(FailureClass::Unreachable, "the session is gone")));
+        }
+        if locked && fenced && self.hosts[at].runs.iter().any(|r| r.attempt == attempt) {
+            return self.after(50, tell(failed(FailureClass::Step, "the lock is taken")));
+        }
+        let Some(known) = self.state.job(job) else { return };
+        let names = services(self.hosts[at].group);
+        let chosen: Vec<&'static str> = names
+            .iter()
+            .copied()
+            .filter(|s| !self.hosts[at].watched(s))
+            .filter(|s| known.services.is_empty() || known.services.iter().any(|k| k.as_str() == *s))
+            .collect();
+        let generation = self.state.generations.get(&known.generation);
+        let whole = generation.and_then(|g| g.desired(&self.hosts[at].name.into())).unwrap_or_default();
+        // One service is made for the same addresses as the others.
+        let group = self.hosts[at].group;
+        let says = |seq| self.generations_say(seq, group);
+        let own = self.state.node(node).and_then(|n| n.baseline.as_ref());
+        let own = own.filter(|b| !known.services.is_empty() && says(b.generation) == says(known.generation));
+        let version = own.map_or(whole, |b| b.desired);
+        if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
+            let event = Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
+            return self.after(50, tell(Box::new(event)));
+        }
+        let fails = self.hosts[at].failing > 0 || !self.calm && self.rng.chance(self.options.failing_permille);
+        if fails && phase != Phase::Fence {
+            self.hosts[at].failing = self.hosts[at].failing.saturating_sub(1);
+            self.fire("phase fails");
+        }
+        let serial = self.serial();
+        let undo = self.state.job(job).and_then(|j| j.undo);
+        let run = Run {
+            serial,
+            attempt,
+            phase,
+            term,
+            orphan: false,
+            stopping: false,
+            undo,
+            fails,
+            services: chosen,
+            version,
+        };
+        let copies = if locked || phase != Phase::Provision { 1 } else { 2 };
+        for _ in 0..copies {
+            self.hosts[at].runs.push(run.clone());
+            self.tell_laws(&Fact::Began { host: at, attempt, phase });
+        }
+        let ms = match phase {
+            Phase::Fence => 60,
+            Phase::Cleanup => self.rng.between(300, 3_000),
+            Phase::Cleaned => 100,
+            Phase::Provision => self.rng.between(500, 5_000),
+            Phase::Verify => 200,
+            Phase::Undo => self.rng.between(100, 1_000),
+        };
+        self.after(ms / 2, Due::Step { host: at, serial, last: false });
+        self.after(ms, Due::Step { host: at, serial, last: true });
+    }
+
+    /// Stops a run after its current step, or at once if `now`.
+    pub fn stop(&mut self, term: u64, attempt: AttemptId, now: bool) {
+        let Some(from) = self.leader_of(term).map(|l| l.host) else { return };
+        let source = self.hosts[from].cut;
+        let (mut cut, mut let_on) = (false, false);
+        for host in &mut self.hosts {
+            let road = host.cut == Cut::None && !host.no_road.contains(&from);
+            let reached = road && source != Cut::Full && host.sshd == Sshd::Up;
+            if reached && (host.session == Some(attempt) || now) {
+                let_on |= !now && host.runs.iter().any(|r| r.attempt == attempt);
+                host.runs.iter_mut().filter(|r| r.attempt == attempt).for_each(|r| r.stopping = true);
+                if now {
+                    cut |= host.runs.extract_if(.., |r| r.attempt == attempt).count() > 0;
+                }
+                host.session = host.session.filter(|s| *s != attempt);
+            }
+        }
+        if cut {
+            self.fire("cancelled at once");
+        }
+        if let_on {
+            self.fire("cancelled, its task goes on");
+        }
+    }
+
+    /// One half of a run's work, or the other half and its answer.
+    pub fn step(&mut self, at: usize, serial: u64, last: bool) {
+        let host = &self.hosts[at];
+        let Some(run) = host.runs.iter().find(|r| r.serial == serial).cloned() else { return };
+        if run.orphan && host.cut != Cut::None && self.rng.chance(700) {
+            self.fire("run goes on after its manager lost it");
+            let ms = self.rng.between(2_000, 9_000);
+            return self.after(ms, Due::Step { host: at, serial, last });
+        }
+        let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
+        let Some(job) = job else { return };
+        self.tell_laws(&Fact::Touches { host: at, attempt: run.attempt, phase: run.phase });
+        self.work(at, &run, last);
+        if !last {
+            self.hosts[at].runs.retain(|r| r.serial != serial || !r.stopping);
+            return;
+        }
+        let (host, fail) = (&mut self.hosts[at], |message: &str| {
+            PhaseResult::Failed(Failure {
+                class: FailureClass::Step,
+                phase: run.phase,
+                rc: Some(2),
+                message: message.to_owned(),
+                tail: Vec::new(),
+            })
+        });
+        host.runs.retain(|r| r.serial != serial);
+        let result = match run.phase {
+            Phase::Fence => PhaseResult::Ok,
+            _ if run.fails => fail("task failed"),
+            Phase::Cleaned if !host.clean(&run.services) => fail("the node is not clean"),
+            Phase::Undo if !run.undo.is_some_and(|undone| host.copies.contains_key(&undone)) => {
+                PhaseResult::Failed(Failure {
+                    class: FailureClass::Plan,
+                    phase: run.phase,
+                    rc: None,
+                    message: "no copies".to_owned(),
+                    tail: Vec::new(),
+                })
+            }
+            Phase::Cleanup | Phase::Cleaned | Phase::Provision | Phase::Undo => PhaseResult::Ok,
+            Phase::Verify => PhaseResult::Verified(self.verified(at, &run, job)),
+        };
+        self.tell_laws(&Fact::Ended {
+            host: at,
+            attempt: run.attempt,
+            phase: run.phase,
+            well: !matches!(result, PhaseResult::Failed(_)),
+        });
+        if run.orphan {
+            return;
+        }
+        let node = self.hosts[at].id;
+        match self.line_of(run.term, node) {
+            Some((_, Line::Open)) => self.answer(&run, job, result),
+            Some(_) => self.lost(at, &run),
+            None => {}
+        }
+    }
+
+    fn work(&mut self, at: usize, run: &Run, last: bool) {
+        if run.fails && last {
+            return;
+        }
+        let host = &mut self.hosts[at];
+        if (run.phase, last) == (Phase::Cleanup, false) {
+            let parts = host.parts.iter().filter(|(name, _)| run.services.contains(name));
+            let parts = parts.map(|(name, part)| (*name, part.clone())).collect();
+            host.copies.entry(run.attempt).or_insert(parts);
+            while host.copies.len() > 5 {
+                host.copies.pop_first();
+            }
+        }
+        if let (Phase::Undo, true, Some(copies)) =
+            (run.phase, last, run.undo.and_then(|a| host.copies.get(&a).cloned()))
+        {
+            for (name, copy) in copies {
+                let part = host.part(name);
+                (part.version, part.edits) = (copy.version, copy.edits);
+            }
+            self.fire("an undo ends well");
+            return;
+        }
+        let leftovers = self.hosts[at].leftovers;
+        for (nth, service) in run.services.iter().enumerate() {
+            let part = self.hosts[at].part(service);
+            match (run.phase, last) {
+                (Phase::Cleanup, false) => (part.running, part.enabled) = (false, false),
+                (Phase::Cleanup, true) if nth > 0 || !leftovers => (part.version, part.running) = (None, false),
+                (Phase::Provision, false) => (part.version, part.edits) = (Some(run.version), 0),
+                (Phase::Provision, true) => (part.running, part.enabled) = (true, true),
+                _ => {}
+            }
+        }
+        if run.phase == Phase::Cleanup && last {
+            self.hosts[at].leftovers = false;
+        }
+    }
+
+    fn verified(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
+        let before = self.state.node(self.hosts[at].id).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
+        let mut baseline = self.baseline(at, false);
+        let record = |d: &NodeDigest| Record { root: d.root, services: d.services.clone(), ..Record::default() };
+        let old = before.and_then(|b| self.blobs.get(&b)).map(record);
+        let about = match (self.options.planted, self.state.job(job)) {
+            (Some(Planted::RecordsAll), _) | (_, None) => Vec::new(),
+            (_, Some(job)) => job.services.clone(),
+        };
+        // As a manager does it.
+        let generation = self.state.job(job).and_then(|j| self.state.generations.get(&j.generation)).cloned();
+        let takes_over = self.options.planted == Some(Planted::TakesOver);
+        let watches = |name: &ServiceName| !takes_over && generation.as_ref().is_some_and(|g| g.summary.watches(name));
+        let record = record(self.hosts[at].digest());
+        let digest = match about.is_empty() {
+            true => record.but_watched(watches, old.as_ref()).digest(),
+            false => record.of_part(&about, old.as_ref()).digest(),
+        };
+        (baseline.root, baseline.blob) = (digest.root, digest.root);
+        self.blobs.insert(digest.root, digest);
+        baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);
+        baseline.desired = run.version;
+        let exam = self.hosts[at].exam();
+        let marks = engine::marks_seen(&exam, None);
+        let wrong = self.hosts[at]
+            .parts
+            .iter()
+            .filter(|(name, p)| run.services.contains(*name) && (p.version != Some(run.version) || p.edits > 0))
+            .map(|(name, _)| format!("/etc/{name}"))
+            .collect();
+        let expected = Some(exam.digest.clone());
+        let rendered = run.services.iter().map(|s| format!("/etc/{s}")).collect();
+        Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks, wrong }
+    }
+
+    /// The manager that ordered this run will not receive its end, and notices after a while.
+    pub fn lost(&mut self, at: usize, run: &Run) {
+        let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
+        let Some(job) = job else { return };
+        if let Some(run) = self.hosts[at].runs.iter_mut().find(|r| r.serial == run.serial) {
+            run.orphan = true;
+        }
+        let failure = Failure {
+            class: FailureClass::Unreachable,
+            phase: run.phase,
+            rc: None,
+            message: "connection lost".to_owned(),
+            tail: Vec::new(),
+        };
+        let result = Box::new(PhaseResult::Failed(failure));
+        let event = Box::new(Event::Ran { job, attempt: run.attempt, phase: run.phase, result });
+        let ms = self.rng.between(1_000, 8_000);
+        self.after(ms, Due::Tell { term: run.term, event });
+    }
+
+    /// Every run on the host loses its manager. `ended` says whether the runs themselves ended.
+    pub fn cut_off(&mut self, at: usize, ended: bool) {
+        for run in self.hosts[at].runs.clone() {
+            if !run.orphan {
+                self.lost(at, &run);
+            }
+        }
+        if ended {
+            self.hosts[at].runs.clear();
+            self.hosts[at].session = None;
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One machine of the world: its real state, and how its executor handles orders.
+
+use remoor_model::{
+    AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
+    Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall, amiss,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    None,
+    /// Nothing passes.
+    Full,
+    /// Gossip is lost one way, SSH works.
+    Gossip,
+    /// One manager has no route; the others do.
+    From(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sshd {
+    Up,
+    Down,
+    Hangs,
+}
+
+/// A service on a host: one file and one unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// None: the file does not exist.
+    pub version: Option<Sha256>,
+    /// Manual edits since it was written.
+    pub edits: u64,
+    pub running: bool,
+    pub enabled: bool,
+}
+
+/// A program that the executor runs now.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub serial: u64,
+    pub attempt: AttemptId,
+    pub phase: Phase,
+    /// The term of the leader that receives the answer.
+    pub term: u64,
+    /// The manager that ordered the run has given up on it; the run continues.
+    pub orphan: bool,
+    /// Ordered to end after its current step.
+    pub stopping: bool,
+    /// The attempt that this one undoes.
+    pub undo: Option<AttemptId>,
+    pub fails: bool,
+    pub services: Vec<&'static str>,
+    pub version: Sha256,
+}
+
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub name: &'static str,
+    pub id: NodeId,
+    pub group: &'static str,
+    pub manager: bool,
+    pub up: bool,
+    pub boot: u64,
+    pub agent_up: bool,
+    pub instance: u64,
+    pub isolation: u32,
+    /// This cut was counted by the agent.
+    pub isolated: bool,
+    pub left: bool,
+    pub cut: Cut,
+    /// Managers that do not reach the SSH port of this host while gossip finds another route.
+    pub no_road: BTreeSet<usize>,
+    pub sshd: Sshd,
+    pub key: u64,
+    /// The number of its current address.
+    pub place: u64,
+    pub parts: BTreeMap<&'static str, Part>,
+    /// [`WATCHED`] is monitor-only.
+    pub watches: bool,
+    pub unreadable: bool,
+    pub checks_hang: bool,
+    /// A check that only warns fails, whatever the units do.
+    pub warns: bool,
+    /// A check that requires no action fails.
+    pub murmurs: bool,
+    /// The number of next phases that fail.
+    pub failing: u32,
+    pub leftovers: bool,
+    /// The highest attempt that was obeyed; survives everything.
+    pub fence: AttemptId,
+    /// Holds the lock; ends with the boot.
+    pub session: Option<AttemptId>,
+    pub runs: Vec<Run>,
+    /// The copies made by attempts, the last five.
+    pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, Part>>,
+    /// What gossip reports about it.
+    pub told: Option<Report>,
+    /// The address under which gossip has it.
+    pub told_at: u64,
+    pub silent_ms: u64,
+    digest: Option<NodeDigest>,
+}
+
+/// The monitor-only service, if there is one.
+pub const WATCHED: &str = "tool";
+/// The check that warns; the one below requires no action.
+pub const WARNING: &str = "http:latency";
+const MURMUR: &str = "command:uptime";
+
+/// Address number `place`, as gossip has it.
+pub fn gossip(place: u64) -> String {
+    format!("10.0.0.{place}:7946")
+}
+
+pub fn services(group: &str) -> &'static [&'static str] {
+    match group {
+        "master" => &["etcd", "net"],
+        "worker" => &["net", "web"],
+        _ => &["tool", "web"],
+    }
+}
+
+/// A manager renders nothing of `tool`: a difference there is only recorded.
+pub fn rendered(service: &str) -> bool {
+    service != "tool"
+}
+
+impl Host {
+    pub fn new(name: &'static str, group: &'static str, version: Sha256) -> Self {
+        let part = Part { version: Some(version), edits: 0, running: true, enabled: true };
+        Self {
+            name,
+            id: NodeId(0),
+            group,
+            manager: name.starts_with('m'),
+            up: true,
+            boot: 1,
+            agent_up: true,
+            instance: 1,
+            isolation: 0,
+            isolated: false,
+            left: false,
+            cut: Cut::None,
+            no_road: BTreeSet::new(),
+            sshd: Sshd::Up,
+            key: 1,
+            place: 0,
+            parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
+            watches: false,
+            unreadable: false,
+            checks_hang: false,
+            warns: false,
+            murmurs: false,
+            failing: 0,
+            leftovers: false,
+            fence: AttemptId(0),
+            session: None,
+            runs: Vec::new(),
+            copies: BTreeMap::new(),
+            told: None,
+            told_at: 0,
+            silent_ms: 0,
+            digest: None,
+        }
+    }
+
+    pub fn part(&mut self, service: &str) -> &mut Part {
+        self.digest = None;
+        self.parts.get_mut(service).expect("a service of the group")
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        vec![format!("key {} of {}", self.key, self.name)]
+    }
+
+    pub fn gossip(&self) -> String {
+        gossip(self.place)
+    }
+
+    pub fn heard(&self) -> bool {
+        self.up && self.agent_up && !matches!(self.cut, Cut::Full | Cut::Gossip)
+    }
+
+    pub fn digest(&mut self) -> &NodeDigest {
+        let (parts, unreadable) = (&self.parts, self.unreadable);
+        self.digest.get_or_insert_with(|| taken(parts, unreadable))
+    }
+
+    /// Whether files and units match `baseline` and everything runs.
+    pub fn as_in(&mut self, baseline: &NodeDigest) -> bool {
+        self.digest().root == baseline.root && self.parts.iter().all(|(name, p)| p.running || self.watched(name))
+    }
+
+    /// Whether that service is monitor-only.
+    pub fn watched(&self, service: &str) -> bool {
+        self.watches && service == WATCHED
+    }
+
+    pub fn clean(&self, services: &[&'static str]) -> bool {
+        services.iter().all(|s| self.parts.get(s).is_none_or(|p| p.version.is_none() && !p.running))
+    }
+
+    pub fn checks(&self) -> Vec<CheckResult> {
+        let result = |service: &str, check: String, good: bool, severity, on_fail| CheckResult {
+            service: service.into(),
+            check,
+            property: "good".to_owned(),
+            state: match (self.checks_hang, good) {
+                (true, _) => CheckState::Unknown,
+                (false, true) => CheckState::Pass,
+                (false, false) => CheckState::Fail,
+            },
+            severity,
+            on_fail,
+            expected: "true".to_owned(),
+            found: if self.checks_hang { String::new() } else { good.to_string() },
+            message: if self.checks_hang { "timed out" } else { "" }.to_owned(),
+            took_ms: 1,
+        };
+        let units = self.parts.iter().map(|(name, part)| {
+            let on_fail = if self.watched(name) { OnFail::Alert } else { OnFail::Resetup };
+            result(name, format!("service:{name}"), part.running, Severity::Critical, on_fail)
+        });
+        let first = services(self.group)[0];
+        let more = [
+            result(first, WARNING.to_owned(), !self.warns, Severity::Warning, OnFail::Alert),
+            result(first, MURMUR.to_owned(), !self.murmurs, Severity::Info, OnFail::None),
+        ];
+        units.chain(more).collect()
+    }
+
+    pub fn report(&mut self, leaving: bool) -> Report {
+        let checks = self.checks();
+        Report {
+            leaving,
+            boot: BootId(format!("boot-{}", self.boot)),
+            instance: Instance(format!("agent-{}", self.instance)),
+            isolation: self.isolation,
+            digest: self.digest().root,
+            generation: GenerationSeq(1),
+            checks: CheckSummary::of(&checks),
+            version: String::new(),
+            amiss: amiss(self.digest(), &checks),
+            ..Report::default()
+        }
+    }
+
+    pub fn exam(&mut self) -> Exam {
+        let agent = AgentRecord {
+            boot: BootId(format!("boot-{}", self.boot)),
+            instance: Instance(format!("agent-{}", self.instance)),
+            started: Wall(0),
+            isolation: self.isolation,
+            last_isolation: Some(Isolation { from: Wall(0), to: Some(Wall(1_000)), peers_lost: 8 }),
+            previous_end: Some("signal 9".to_owned()),
+            left: self.left,
+            crashes: 0,
+            damaged: None,
+        };
+        Exam {
+            boot: agent.boot.clone(),
+            machine_id: self.name.to_owned(),
+            uptime_ms: 1,
+            system_state: None,
+            agent: Some(agent),
+            agent_running: self.agent_up,
+            digest: self.digest().clone(),
+            checks: self.checks(),
+            took_ms: 1,
+            busy: self.runs.iter().find(|r| r.phase != Phase::Verify).map(|r| format!("attempt {}", r.attempt)),
+            damaged: Vec::new(),
+        }
+    }
+
+    pub fn unread(&mut self, unreadable: bool) {
+        (self.unreadable, self.digest) = (unreadable, None);
+    }
+
+    /// Power returns: enabled units run, all earlier processes are gone.
+    pub fn boot(&mut self) {
+        self.up = true;
+        self.boot += 1;
+        self.instance += 1;
+        self.agent_up = true;
+        self.left = false;
+        self.session = None;
+        self.parts.values_mut().for_each(|p| p.running = p.enabled && p.version.is_some());
+    }
+}
+
+fn taken(parts: &BTreeMap<&'static str, Part>, unreadable: bool) -> NodeDigest {
+    let mut digest = NodeDigest::default();
+    for (at, (name, part)) in parts.iter().enumerate() {
+        let mut service = ServiceDigest::default();
+        let path = format!("/etc/{name}");
+        if unreadable && at == 0 {
+            service.unreadable.insert(path, "input/output error".to_owned());
+        } else if let Some(version) = part.version {
+            service.entries.push(FileEntry {
+                path,
+                kind: FileKind::File,
+                mode: 0o644,
+                owner: "root".to_owned(),
+                group: "root".to_owned(),
+                sha256: Some(Sha256::of(format!("{version} {}", part.edits).as_bytes())),
+                target: None,
+                secret: false,
+            });
+        }
+        service.root = ServiceDigest::root_of(&service.entries);
+        digest.services.insert((*name).into(), service);
+    }
+    digest.root = NodeDigest::root_of(&digest.services);
+    digest
+}

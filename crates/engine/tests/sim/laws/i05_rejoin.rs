@@ -1,0 +1,54 @@
+//! I5: the rejoin loop never dials a current member. Its plan is pure, so the same world drives it:
+//! the loop of one worker, whose members are the hosts that gossip has.
+
+use super::super::planted::Planted;
+use super::*;
+use remoor_cluster::gossip::{Timing, plan};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+#[derive(Default)]
+pub struct Rejoin {
+    state: Option<plan::State>,
+    last: BTreeMap<NodeName, SocketAddr>,
+}
+
+const ME: usize = 3;
+
+fn address(host: usize) -> SocketAddr {
+    (Ipv4Addr::new(127, 0, 0, host as u8 + 1), 7946).into()
+}
+
+impl Law for Rejoin {
+    fn name(&self) -> &'static str {
+        "I5"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        let Fact::Second = fact else { return Ok(()) };
+        let name = |host: usize| NodeName::from(world.hosts[host].name);
+        let all = || 0..world.hosts.len();
+        let state = self.state.get_or_insert_with(|| {
+            let mut state = plan::State::new(name(ME), address(ME), Timing::default());
+            state.known = all().map(|h| (name(h), vec![address(h)])).collect();
+            state
+        });
+        let members: BTreeMap<_, _> =
+            all().filter(|h| *h == ME || world.hosts[*h].told.is_some()).map(|h| (name(h), address(h))).collect();
+        if members != self.last {
+            self.last = members.clone();
+            if world.options.planted != Some(Planted::ForgetsMembers) {
+                state.set_members(world.now, members);
+            }
+        }
+        let dials = plan::plan(world.now, state);
+        for (dialled, at) in dials {
+            if self.last.contains_key(&dialled) || self.last.values().any(|a| *a == at) {
+                return Err(format!("{dialled} is dialled at {at} and is a member"));
+            }
+            state.begin(world.now, &dialled);
+            state.end(&dialled);
+        }
+        Ok(())
+    }
+}

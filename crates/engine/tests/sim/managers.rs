@@ -1,0 +1,282 @@
+//! The managers: elections, a log with terms, proposals that are lost, late or duplicated.
+
+use super::host::{Cut, gossip};
+use super::laws::Fact;
+use super::planted::Planted;
+use super::world::{Due, EPOCH, Leader, World};
+use remoor_engine::{About, Event, Manager};
+use remoor_model::*;
+
+/// The maximum time for which a deposed leader believes that it leads.
+const LEASE_MS: u64 = 6_000;
+
+impl World {
+    pub fn second(&mut self) {
+        self.after(1_000, Due::Second);
+        self.elections();
+        self.gossip();
+        self.miss();
+        self.tell_laws(&Fact::Second);
+        let terms: Vec<u64> = self.leader.iter().chain(&self.deposed).map(|l| l.term).collect();
+        for term in terms {
+            self.tell(term, Event::Tick);
+        }
+        if self.calm {
+            return;
+        }
+        if self.rng.chance(self.options.fault_permille) {
+            self.fault();
+        }
+        if self.rng.chance(self.options.operator_permille) {
+            self.operator();
+        }
+    }
+
+    pub fn can_vote(&self, host: usize) -> bool {
+        let host = &self.hosts[host];
+        host.manager && host.up && host.agent_up && host.cut != Cut::Full
+    }
+
+    fn elections(&mut self) {
+        let now = self.now;
+        self.deposed.retain(|l| l.until > now);
+        let voters: Vec<usize> = (0..3).filter(|h| self.can_vote(*h)).collect();
+        if let Some(leader) = &self.leader
+            && (voters.len() < 2 || !voters.contains(&leader.host))
+        {
+            self.depose();
+        }
+        if self.leader.is_none() && voters.len() >= 2 {
+            match self.election_at {
+                None => self.election_at = Some(now + self.rng.between(1_000, 5_000)),
+                Some(at) if at <= now => {
+                    let winner = voters[self.rng.below(voters.len())];
+                    self.lead(winner);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Ends the leadership. A process that keeps running does not notice at once.
+    pub fn depose(&mut self) {
+        let Some(mut leader) = self.leader.take() else { return };
+        let host = &self.hosts[leader.host];
+        self.election_at = None;
+        if host.up && host.agent_up {
+            leader.view = Some(self.state.clone());
+            leader.until = self.now + self.rng.between(500, LEASE_MS);
+            self.fire("deposed leader acts on");
+            self.deposed.push(leader);
+        } else {
+            self.fire("leader died");
+        }
+    }
+
+    pub fn lead(&mut self, host: usize) {
+        self.term += 1;
+        self.election_at = None;
+        let engine = Manager::new(self.hosts[host].name.into(), Now(self.now));
+        self.leader = Some(Leader { engine, host, term: self.term, view: None, until: u64::MAX });
+        self.note(format!("{} leads in term {}", self.hosts[host].name, self.term));
+        for at in 0..self.hosts.len() {
+            if let Some(report) = self.hosts[at].told.clone() {
+                let (node, place) = (self.hosts[at].id, self.hosts[at].told_at);
+                self.tell(self.term, Event::Sighted { node, gossip: gossip(place) });
+                self.tell(self.term, Event::Alive { node, report });
+            }
+        }
+    }
+
+    pub fn hand_over(&mut self, term: u64, to: Option<usize>) {
+        let Some(leader) = self.leader.as_ref().filter(|l| l.term == term) else { return };
+        let others = (0..3).filter(|h| *h != leader.host && self.can_vote(*h));
+        let others: Vec<usize> = others.filter(|h| to.is_none_or(|to| to == *h)).collect();
+        if !others.is_empty() {
+            let next = others[self.rng.below(others.len())];
+            self.fire(if to.is_some() { "leadership handed over for a road" } else { "leadership handed over" });
+            self.leader = None;
+            self.lead(next);
+        }
+    }
+
+    pub fn propose(&mut self, term: u64, about: About, command: Command) {
+        let Some(host) = self.leader_of(term).map(|l| l.host) else { return };
+        self.tell_laws(&Fact::Proposed { term, host, command: &command });
+        if self.options.planted == Some(Planted::ActsBeforeCommit)
+            && let Command::Phase { job, attempt, phase } = &command
+            && let Some(node) = self.state.job(*job).map(|j| j.node)
+        {
+            self.tell_laws(&Fact::Ordered {
+                job: *job,
+                attempt: *attempt,
+                phase: *phase,
+                node,
+                view: None,
+                current: true,
+            });
+        }
+        let at = Wall(EPOCH + self.now + self.skew[host]);
+        let entry = Entry { at, by: self.hosts[host].name.to_owned(), command };
+        let ms = if !self.calm && self.rng.chance(self.options.slow_permille) {
+            self.fire("proposal late");
+            self.rng.between(1_000, 25_000)
+        } else {
+            self.rng.between(5, 80)
+        };
+        self.after(ms, Due::Propose { term: Some(term), about, entry: Box::new(entry) });
+    }
+
+    /// A proposal reaches the log, or does not. A proposal without a term comes from an operator,
+    /// and any leader accepts it.
+    pub fn proposed(&mut self, term: Option<u64>, about: About, entry: Entry) {
+        let Some(current) = self.leader.as_ref().map(|l| l.term) else {
+            return self.refused(term, about);
+        };
+        if term.is_some_and(|t| t != current) {
+            // A proposal that reached a follower in time sometimes outlives its leader.
+            if !self.calm && self.rng.chance(100) {
+                self.fire("proposal outlived its leader");
+                self.commit(&entry);
+                self.tell(current, Event::Changed);
+            }
+            return self.refused(term, about);
+        }
+        if !self.calm && self.rng.chance(self.options.lost_permille) {
+            self.fire("proposal lost");
+            let applied_after_all = self.rng.chance(300);
+            if applied_after_all {
+                self.fire("answer lost");
+                self.commit(&entry);
+            }
+            return self.refused(term, about);
+        }
+        let applied = self.commit(&entry);
+        if !self.calm && self.rng.chance(self.options.twice_permille) {
+            self.fire("proposal doubled");
+            self.commit(&entry);
+        }
+        match term {
+            Some(term) => self.tell(term, Event::Proposed { about, applied: Some(applied) }),
+            None => self.tell(current, Event::Changed),
+        }
+    }
+
+    fn refused(&mut self, term: Option<u64>, about: About) {
+        if let Some(term) = term {
+            let ms = self.rng.between(5, 3_000);
+            self.after(ms, Due::Tell { term, event: Box::new(Event::Proposed { about, applied: None }) });
+        }
+    }
+
+    /// Appends one entry to the log and applies it.
+    pub fn commit(&mut self, entry: &Entry) -> Applied {
+        let before = self.state.clone();
+        let index = before.applied + 1;
+        let applied = self.state.apply(index, entry);
+        if self.options.trace {
+            self.note(format!("{index}: {} {:?} -> {applied:?}", entry.by, entry.command));
+        }
+        self.plant(entry, &applied, &before);
+        self.tell_laws(&Fact::Applied { entry, applied: &applied, before: &before });
+        applied
+    }
+
+    /// Deliberate bugs in the inventory.
+    fn plant(&mut self, entry: &Entry, applied: &Applied, before: &Inventory) {
+        let Some(planted) = self.options.planted else { return };
+        let mut edit = |id: NodeId, with: &mut dyn FnMut(&mut Node)| {
+            if let Some(node) = self.state.nodes.get_mut(&id) {
+                with(std::sync::Arc::make_mut(node));
+            }
+        };
+        match (planted, &entry.command) {
+            (Planted::ReusesRaftId, Command::Grant { node, founder: false }) => {
+                edit(*node, &mut |n| n.raft = Some(RaftId(1)));
+            }
+            (Planted::IgnoresBudget, Command::Generation { .. }) => {
+                let mut generation = self.state.generation().expect("just applied").clone();
+                generation.summary.limits.fleet_percent = 100;
+                generation.summary.limits.breaker_min = 100;
+                for group in generation.summary.groups.values_mut() {
+                    (group.parallel, group.quorum) = (100, false);
+                }
+                self.state.generations.insert(generation.seq, generation.into());
+            }
+            (Planted::HandsOverAtOnce, Command::Generation { .. }) => {
+                let mut generation = self.state.generation().expect("just applied").clone();
+                generation.summary.limits.leader_grace_ms = 0;
+                self.state.generations.insert(generation.seq, generation.into());
+            }
+            (Planted::IgnoresWindows, Command::Generation { .. }) => {
+                let mut generation = self.state.generation().expect("just applied").clone();
+                generation.summary.groups.values_mut().for_each(|group| group.windows = Windows::default());
+                self.state.generations.insert(generation.seq, generation.into());
+            }
+            (Planted::ForgetsDecommission, Command::CloseAttempt { job, outcome: Outcome::Done, .. }) => {
+                let Some(job) = before.job(*job).filter(|j| j.decommission) else { return };
+                let baseline = before.node(job.node).and_then(|n| n.baseline.clone());
+                edit(job.node, &mut |n| {
+                    n.lifecycle = Lifecycle::Commissioned;
+                    n.baseline = baseline.clone();
+                });
+            }
+            (Planted::ForgetsDrain, Command::Drain { node, .. }) if applied.refusal().is_none() => {
+                edit(*node, &mut |n| n.availability = Availability::Active);
+            }
+            (Planted::ConcludesTwice, Command::Conclude { node, .. }) if applied.refusal().is_none() => {
+                let Some(absence) = before.node(*node).and_then(|n| n.absence.clone()) else { return };
+                edit(*node, &mut |n| n.absence = Some(absence.clone()));
+            }
+            (Planted::RefusesHalfway, Command::Want { node, .. }) if applied.refusal().is_some() => {
+                edit(*node, &mut |n| n.hold = None);
+                edit(*node, &mut |n| n.unknowns += 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// What gossip reports to the managers, a few seconds late.
+    fn gossip(&mut self) {
+        for at in 0..self.hosts.len() {
+            let host = &mut self.hosts[at];
+            if host.heard() {
+                host.silent_ms = 0;
+                host.isolated = false;
+                let late = !self.calm && self.rng.chance(self.options.gossip_lag_permille);
+                if !late {
+                    let report = host.report(false);
+                    self.hear(at, report);
+                }
+                continue;
+            }
+            host.silent_ms += 1_000;
+            if host.silent_ms >= 4_000 {
+                if host.up && host.agent_up && !host.isolated {
+                    host.isolated = true;
+                    host.isolation += 1;
+                }
+                if host.told.take().is_some() {
+                    let event = Event::Gone { node: host.id };
+                    self.tell_all(event);
+                }
+            }
+        }
+    }
+
+    pub fn hear(&mut self, at: usize, report: Report) {
+        let place = self.hosts[at].place;
+        if self.hosts[at].told.as_ref() != Some(&report) || self.hosts[at].told_at != place {
+            (self.hosts[at].told, self.hosts[at].told_at) = (Some(report.clone()), place);
+            self.tell_all(Event::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
+            self.tell_all(Event::Alive { node: self.hosts[at].id, report });
+        }
+    }
+
+    pub fn tell_all(&mut self, event: Event) {
+        let terms: Vec<u64> = self.leader.iter().chain(&self.deposed).map(|l| l.term).collect();
+        for term in terms {
+            self.tell(term, event.clone());
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Connects the role manager with Raft: the leader's tick, the execution of a step, and the waiters
+//! for entries.
+
+use super::part::{Config, Item, Part, Payload};
+use super::planted::Planted;
+use super::world::{Due, NAMES, Order, Pending, Then, World};
+use remoor_engine::{Membership, RoleStep, Roles};
+use remoor_model::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A member that answered within this time counts as reachable.
+pub const HEARD_MS: u64 = 3_000;
+/// An entry that is not committed within this time has failed for its proposer.
+const STEP_MS: u64 = 5_000;
+/// The time after which an unanswered step counts as lost.
+const ANSWER_MS: u64 = 20_000;
+/// The maximum number of entries that a learner may lack, as in the role manager.
+const LAG_MAX: u64 = 100;
+
+impl World {
+    pub fn tick(&mut self) {
+        if self.calm_since.is_none() {
+            self.weather();
+        }
+        for at in 0..self.hosts.len() {
+            if !self.hosts[at].up {
+                continue;
+            }
+            self.park(at);
+            self.evict(at);
+            if self.hosts[at].joined.is_none() {
+                self.join(at);
+            }
+            if self.leads(at) {
+                self.drive(at);
+            }
+        }
+    }
+
+    /// Whether this node believes that it leads, as its status would say. It may be wrong for a
+    /// while.
+    pub fn leads(&self, at: usize) -> bool {
+        let Some(part) = self.hosts[at].part.as_ref().filter(|_| self.hosts[at].up) else { return false };
+        let fresh = |p: &Part| p.commit > 0 && p.log[p.commit as usize - 1].term == p.term;
+        part.lead.as_ref().is_some_and(|l| self.now - l.quorum_at <= self.options.believes_ms) && fresh(part)
+    }
+
+    /// A node whose Raft id was retired learns this from any manager that it reaches, including
+    /// itself.
+    fn park(&mut self, at: usize) {
+        let Some(id) = self.hosts[at].part.as_ref().map(|p| p.id) else { return };
+        let knows = |other: usize| {
+            let part = self.hosts[other].part.as_ref().filter(|_| self.reaches(at, other));
+            part.is_some_and(|p| self.states[p.commit as usize].is_retired(id))
+        };
+        if !self.is(Planted::NeverParks) && (0..self.hosts.len()).any(knows) {
+            self.tell(|_| format!("{} archives the log of {id}", NAMES[at]));
+            self.fire("a log is archived");
+            self.hosts[at].part = None;
+        }
+    }
+
+    /// A node without an identity requests to join again, with the key that it always had.
+    fn join(&mut self, at: usize) {
+        let life = self.hosts[at].life;
+        let waits =
+            self.pending.iter().any(|p| matches!(p.then, Then::Joined { host, life: l } if (host, l) == (at, life)));
+        let Some(leader) = (0..self.hosts.len()).find(|l| self.leads(*l) && self.reaches(at, *l)) else { return };
+        if !waits {
+            // A replaced machine joins as a worker. As a manager, the others would wait for it when
+            // all must be at rest.
+            let role = if self.hosts[at].keys > 0 { ClusterRole::Worker } else { ClusterRole::Manager };
+            let command = Command::Accept { spec: self.spec(at), role };
+            self.propose(leader, command, Then::Joined { host: at, life });
+        }
+    }
+
+    pub fn state_of(&self, at: usize) -> Arc<Inventory> {
+        let commit = self.hosts[at].part.as_ref().map_or(0, |p| p.commit);
+        self.states[commit as usize].clone()
+    }
+
+    fn membership(&self, at: usize) -> Option<(Membership, Config)> {
+        let part = self.hosts[at].part.as_ref()?;
+        let (config, lead) = (part.config()?, part.lead.as_ref()?);
+        let nodes = |votes: bool| {
+            let chosen = config.nodes.iter().filter(|(id, _)| config.votes(**id) == votes);
+            chosen.map(|(id, addr)| (*id, addr.clone())).collect()
+        };
+        let membership = Membership {
+            me: part.id,
+            voters: nodes(true),
+            learners: nodes(false),
+            target: config.target(),
+            joint: config.is_joint(),
+            committed: part.list_index() <= part.commit,
+            last_log: part.last(),
+            matched: lead.matched.clone(),
+            heard: lead.acked.iter().filter(|(_, when)| self.now - **when <= HEARD_MS).map(|(id, _)| *id).collect(),
+        };
+        Some((membership, config.clone()))
+    }
+
+    /// The leader's tick.
+    fn drive(&mut self, at: usize) {
+        let state = self.state_of(at);
+        self.enter_moves(at, &state);
+        let Some((mut seen, config)) = self.membership(at) else { return };
+        let truth = seen.clone();
+        let mut up = BTreeSet::new();
+        for host in 0..self.hosts.len() {
+            let heard = self.reaches(at, host) && self.hosts[host].joined.is_some();
+            if heard && (self.calm_since.is_some() || !self.rng.chance(self.options.gossip_lag_permille)) {
+                up.insert(self.hosts[host].node);
+            }
+        }
+        let mut believed = state.clone();
+        self.blur(&mut seen, &mut believed);
+        let (now, hasty) = (self.now, self.is(Planted::Hasty));
+        let Some(lead) = self.hosts[at].part.as_mut().and_then(|p| p.lead.as_mut()) else { return };
+        let close = |id: &RaftId| truth.heard.contains(id) && truth.lag(*id) <= LAG_MAX;
+        lead.close.retain(|id, _| truth.learners.contains_key(id) && close(id));
+        for id in truth.learners.keys().filter(|id| close(id)) {
+            lead.close.entry(*id).or_insert(now);
+        }
+        if state.holds(truth.me).is_some_and(|n| n.role == ClusterRole::Manager) {
+            lead.asked.retain(|_, at| now - *at <= ANSWER_MS); // the answer may still come
+        }
+        let clock = if hasty { now * 11 } else { now };
+        let step = lead.roles.step(Now(clock), &believed, &seen, &up);
+        self.steps += 1;
+        let Some(step) = step else { return };
+        self.tell(|_| format!("{} does {step:?}", NAMES[at]));
+        self.judge(at, &step, &state, &truth, &config);
+        let Some(part) = self.hosts[at].part.as_mut() else { return };
+        let (term, list) = (part.term, part.list_index());
+        let Some(lead) = part.lead.as_mut() else { return };
+        lead.ticket += 1;
+        if let RoleStep::HandOver { to } = step {
+            lead.asked.insert(to, now);
+        }
+        let order = Order { host: at, term, ticket: lead.ticket, step, list };
+        self.send(order);
+    }
+
+    /// A step may be lost, delayed or duplicated on its way.
+    fn send(&mut self, order: Order) {
+        if self.calm_since.is_some() {
+            self.after(100, Due::Perform(order));
+            return;
+        }
+        if self.rng.chance(self.options.lost_permille) {
+            self.fire("step lost");
+            return;
+        }
+        if self.rng.chance(self.options.twice_permille) {
+            self.fire("step doubled");
+            let ms = self.rng.between(100, 40_000);
+            self.after(ms, Due::Perform(order.clone()));
+        }
+        let late = self.rng.chance(self.options.late_permille);
+        let ms = if late { self.rng.between(1_000, 40_000) } else { self.rng.between(0, 300) };
+        if late {
+            self.fire("step late");
+        }
+        self.after(ms, Due::Perform(order));
+    }
+
+    pub fn end(&mut self, order: &Order, done: bool) {
+        let part = self.hosts[order.host].part.as_mut().filter(|p| p.term == order.term);
+        let Some(lead) = part.and_then(|p| p.lead.as_mut()).filter(|l| l.ticket == order.ticket) else { return };
+        lead.ticket += 1; // a second answer is ignored
+        let outcome = done.then_some(()).ok_or_else(|| "no answer".to_owned());
+        Roles::ended(&mut lead.roles, Now(self.now), outcome);
+        self.tell(|_| format!("{} got the result of {:?}: {done}", NAMES[order.host], order.step));
+        if !done {
+            self.fire("step failed");
+        }
+    }
+
+    /// Performs the step if the manager service still leads, in any term: Raft requires no more.
+    /// What a delayed step could damage is checked again: which node it enlists, whose id it
+    /// retires, which member list it changes.
+    pub fn perform(&mut self, order: Order) {
+        let at = order.host;
+        let leads = self.hosts[at].up && self.hosts[at].part.as_ref().is_some_and(|p| p.lead.is_some());
+        if !leads {
+            self.fire("step of one that leads no more");
+            self.end(&order, false);
+            return;
+        }
+        let begun = match order.step.clone() {
+            RoleStep::Grant { node } => {
+                self.propose(at, Command::Grant { node, founder: false }, Then::End(order.clone()))
+            }
+            RoleStep::Retire { raft, .. } if self.is_member(at, raft) && !self.is(Planted::RetiresLate) => {
+                self.fire("a member is not retired");
+                false
+            }
+            RoleStep::Remove { .. } if self.is(Planted::ForgetsRemovals) => false,
+            RoleStep::Remove { node } => {
+                self.propose(at, Command::Remove { node, force: true }, Then::End(order.clone()))
+            }
+            RoleStep::Retire { node, raft } => {
+                self.propose(at, Command::Retire { node, raft }, Then::End(order.clone()))
+            }
+            RoleStep::Enlist { node, raft, addr } => self.enlist(&order, node, raft, &addr),
+            RoleStep::Readdress { raft, addr } => {
+                let set = |c: &mut Config| {
+                    c.nodes.entry(raft).and_modify(|a| a.clone_from(&addr));
+                };
+                self.change(at, set, Then::End(order.clone()))
+            }
+            RoleStep::SetVoters { voters, .. } => self.set_voters(&order, &voters),
+            RoleStep::RemoveLearner { raft } => {
+                self.change(at, |c| drop(c.nodes.remove(&raft)), Then::End(order.clone()))
+            }
+            RoleStep::HandOver { to } => {
+                let done = self.hand_over(at, to);
+                self.end(&order, done);
+                return;
+            }
+        };
+        if !begun {
+            self.end(&order, false);
+        }
+    }
+
+    /// Queries the node itself first. Then it becomes a learner, if that is still desired.
+    fn enlist(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
+        let state = self.state_of(order.host);
+        let wanted = state.holds(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
+        if !wanted && !self.is(Planted::EnlistsAnybody) && !self.is(Planted::ObeysOldOrders) {
+            self.fire("enlisted no more");
+            return false;
+        }
+        let Some(to) = (0..self.hosts.len()).find(|to| self.api(*to) == addr && self.hosts[*to].node == node) else {
+            return false;
+        };
+        let known = self.is_member(order.host, raft);
+        if !self.reaches(order.host, to) || !self.obey(to, raft) {
+            return false;
+        }
+        if known {
+            self.end(order, true);
+            return true;
+        }
+        let addr = addr.to_owned();
+        let add = |c: &mut Config| {
+            c.nodes.entry(raft).or_insert(addr);
+        };
+        self.change(order.host, add, Then::End(order.clone()))
+    }
+
+    fn is_member(&self, at: usize, raft: RaftId) -> bool {
+        let config = self.hosts[at].part.as_ref().and_then(Part::config);
+        config.is_some_and(|c| c.nodes.contains_key(&raft))
+    }
+
+    /// The node's side: it starts a manager service with a new id, and never with an id that is
+    /// older than what it knows.
+    fn obey(&mut self, at: usize, raft: RaftId) -> bool {
+        let host = &self.hosts[at];
+        let Some(joined) = host.joined else { return false };
+        if host.part.as_ref().is_some_and(|p| p.id == raft) {
+            return true;
+        }
+        if (raft.0 <= joined || raft <= host.newest) && !self.is(Planted::ObeysOldOrders) {
+            self.fire("an id of before is refused");
+            return false;
+        }
+        if self.voted_on.contains_key(&raft) {
+            self.breaks("one log", || format!("{} begins an empty log as {raft}, which voted before", NAMES[at]));
+        }
+        let part = self.new_part(raft);
+        let host = &mut self.hosts[at];
+        (host.newest, host.part) = (raft, Some(part));
+        true
+    }
+
+    fn set_voters(&mut self, order: &Order, voters: &BTreeSet<RaftId>) -> bool {
+        let Some(part) = self.hosts[order.host].part.as_ref() else { return false };
+        let joint = part.config().is_some_and(Config::is_joint);
+        if part.list_index() != order.list && !self.is(Planted::LateOnAnyList) && !self.is(Planted::TwoAtOnce) {
+            self.fire("a change for an older list is refused");
+            return false;
+        }
+        if joint {
+            self.fire("a half change of another leader is finished");
+            if self.is(Planted::JointStays) {
+                return false;
+            }
+        }
+        self.change(order.host, |c| *c = c.towards(voters), Then::Second(order.clone()))
+    }
+
+    fn hand_over(&mut self, at: usize, to: RaftId) -> bool {
+        let declines = self.calm_since.is_none() && self.rng.chance(self.options.declines_permille);
+        let Some(part) = self.hosts[at].part.as_ref() else { return false };
+        let has_all = |p: &Part| p.id == to && p.shared(part) == part.last();
+        let heir =
+            (0..self.hosts.len()).find(|h| self.reaches(at, *h) && self.hosts[*h].part.as_ref().is_some_and(has_all));
+        let Some(heir) = heir.filter(|_| !declines && part.config().is_some_and(|c| c.votes(to))) else {
+            self.fire("leadership declined");
+            return false;
+        };
+        // The others have learned the term from the leader, so the heir has it too.
+        let term = part.term;
+        if let Some(heir) = self.hosts[heir].part.as_mut() {
+            heir.term = heir.term.max(term);
+        }
+        self.campaign(heir, true);
+        let done = self.hosts[heir].part.as_ref().is_some_and(|p| p.lead.is_some());
+        self.fire(if done { "leadership handed over" } else { "leadership not taken" });
+        done
+    }
+
+    /// Appends another member list. Raft rejects it while the last one is not committed.
+    fn change(&mut self, at: usize, edit: impl FnOnce(&mut Config), then: Then) -> bool {
+        let Some(part) = self.hosts[at].part.as_ref() else { return false };
+        let Some(mut config) = part.config().cloned() else { return false };
+        let open = part.lists_open();
+        if open > 0 && !self.is(Planted::TwoAtOnce) {
+            self.fire("a change while one is in flight is refused");
+            return false;
+        }
+        let before = config.clone();
+        edit(&mut config);
+        if config.voters.iter().any(BTreeSet::is_empty) || !config.is_valid() {
+            return false;
+        }
+        if open > 0 {
+            self.breaks("one change", || format!("{} has {} lists in flight", NAMES[at], open + 1));
+        }
+        self.judge_list(at, &before, &config);
+        self.append(at, Payload::Members(config), then)
+    }
+
+    pub fn propose(&mut self, at: usize, command: Command, then: Then) -> bool {
+        let entry = Entry { at: Wall(self.now), by: "sim".to_owned(), command };
+        self.append(at, Payload::Command(Box::new(entry)), then)
+    }
+
+    pub fn append(&mut self, at: usize, payload: Payload, then: Then) -> bool {
+        let Some(part) = self.hosts[at].part.as_mut().filter(|p| p.lead.is_some()) else { return false };
+        let (term, host, until) = (part.term, at, self.now + STEP_MS);
+        let item = Arc::new(Item { term, payload });
+        let index = part.push(item.clone());
+        if !matches!(then, Then::Nothing) {
+            self.pending.push(Pending { host, term, index, item, until, then });
+        }
+        true
+    }
+
+    /// Informs the waiters of entries about the result.
+    pub fn settle(&mut self) {
+        for wait in std::mem::take(&mut self.pending) {
+            let part = self.hosts[wait.host].part.as_ref().filter(|_| self.hosts[wait.host].up);
+            let has = |p: &&Part| p.log.get(wait.index as usize - 1).is_some_and(|item| Arc::ptr_eq(item, &wait.item));
+            let Some(part) =
+                part.filter(has).filter(|p| p.term == wait.term && p.lead.is_some() || p.commit >= wait.index)
+            else {
+                self.done(wait.then, wait.index, false);
+                continue;
+            };
+            if part.commit >= wait.index {
+                self.done(wait.then, wait.index, true);
+            } else if self.now > wait.until {
+                self.done(wait.then, wait.index, false);
+            } else {
+                self.pending.push(wait);
+            }
+        }
+    }
+
+    fn done(&mut self, then: Then, index: u64, committed: bool) {
+        match then {
+            Then::Nothing => {}
+            Then::End(order) => self.end(&order, committed && !self.refused.contains(&index)),
+            Then::Second(order) if committed => self.second(order, index),
+            Then::Second(order) => self.end(&order, false),
+            Then::Joined { host, life } => {
+                let lost = self.calm_since.is_none() && self.rng.chance(self.options.loss_permille);
+                let asks = self.hosts[host].life == life && self.hosts[host].up && self.hosts[host].joined.is_none();
+                if committed && self.refused.contains(&index) {
+                    self.refused_to_join(host, index);
+                } else if committed && !lost && asks {
+                    let node = self.states[index as usize].by_name(NAMES[host]).map(|n| n.id);
+                    self.hosts[host].node = node.unwrap_or(self.hosts[host].node);
+                    self.hosts[host].joined = Some(index);
+                    self.fire("joined again");
+                }
+            }
+        }
+    }
+
+    fn second(&mut self, order: Order, index: u64) {
+        let Some(part) = self.hosts[order.host].part.as_ref() else { return };
+        let config = part.config().cloned().unwrap_or_default();
+        if !config.is_joint() {
+            self.fire("voters changed");
+            self.end(&order, true);
+            return;
+        }
+        if self.calm_since.is_none() && self.rng.chance(self.options.half_permille) {
+            self.fire("leader died between the halves");
+            self.crash(order.host);
+            let ms = self.rng.between(1_000, 20_000);
+            self.after(ms, Due::Boot { host: order.host, wiped: false });
+            return;
+        }
+        let same = part.list_index() == index || self.is(Planted::TwoAtOnce);
+        let target = config.target();
+        let begun = same && self.change(order.host, |c| *c = c.towards(&target), Then::Second(order.clone()));
+        if !begun {
+            self.end(&order, false);
+        }
+    }
+}

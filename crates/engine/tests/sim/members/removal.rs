@@ -1,0 +1,95 @@
+//! Nodes that are removed permanently: how they learn of it and come back as other nodes, the laws,
+//! and the planted bugs.
+
+use super::driver::HEARD_MS;
+use super::planted::Planted;
+use super::world::{NAMES, World};
+use remoor_model::*;
+use std::sync::Arc;
+
+impl World {
+    /// A removed node learns this from any informed manager that it reaches. Its operator starts
+    /// again with an empty directory. At first the old key is still used, like from a copy.
+    pub fn evict(&mut self, at: usize) {
+        let node = self.hosts[at].node;
+        let knows = |other: usize| {
+            let part = self.hosts[other].part.as_ref().filter(|_| self.reaches(at, other));
+            part.is_some_and(|p| self.states[p.commit as usize].removed.contains_key(&node))
+        };
+        let host = &self.hosts[at];
+        if host.part.is_none() && host.joined.is_some() && (0..self.hosts.len()).any(knows) {
+            self.fire("a removed node starts again");
+            let host = &mut self.hosts[at];
+            (host.joined, host.newest, host.life) = (None, RaftId(0), host.life + 1);
+        }
+    }
+
+    /// A join request is rejected because of its key, so the node takes another key.
+    pub fn refused_to_join(&mut self, at: usize, index: u64) {
+        let key = self.spec(at).public_key;
+        if self.states[index as usize].removed_key(&key).is_some() {
+            self.fire("a removed key is refused");
+            self.hosts[at].keys += 1;
+        }
+    }
+
+    /// Removes the first node that is down, or any: with force.
+    pub fn order_removal(&mut self, at: usize) {
+        let host = &self.hosts[at];
+        let (node, force) = (host.node, host.up || self.now - host.down_since <= HEARD_MS || self.rng.chance(500));
+        self.order(Command::Remove { node, force });
+    }
+
+    /// Called after each command: a node that was removed was no member of Raft, and no node has
+    /// the id or the key of a removed one.
+    pub fn judge_removed(&mut self, before: &Inventory, after: &Inventory) {
+        for node in before.nodes.values().filter(|n| !after.nodes.contains_key(&n.id)) {
+            self.fire("a node is removed");
+            if node.removing.is_some() {
+                self.fire("removed once it had left Raft");
+            }
+            if let Some(raft) = node.raft.filter(|id| self.list.nodes.contains_key(id)) {
+                self.breaks("removed", || format!("{} is removed, and a member of Raft as {raft}", node.name()));
+            }
+        }
+        let back = |(id, removed): (&NodeId, &Arc<Removed>)| {
+            let by_key = after.nodes.values().any(|n| n.spec.public_key == removed.public_key);
+            (by_key || after.nodes.contains_key(id)).then(|| removed.name.clone())
+        };
+        if let Some(name) = after.removed.iter().find_map(back) {
+            self.breaks("back", || format!("{name} was removed, and is answered as a node"));
+        }
+    }
+
+    /// An order that was not completed.
+    pub fn being_removed(&self, state: &Inventory) -> Option<String> {
+        let node = state.nodes.values().find(|n| n.removing.is_some())?;
+        Some(format!("the removal of {}", node.name()))
+    }
+
+    /// Planted bugs in the inventory.
+    pub fn bend_removal(&mut self, before: &Inventory, after: &mut Inventory, entry: &Entry, applied: &mut Applied) {
+        match &entry.command {
+            Command::Remove { node, .. } if self.options.planted == Some(Planted::RemovesMembers) => {
+                let Some(known) = before.node(*node).filter(|n| n.role == ClusterRole::Worker) else { return };
+                after.nodes.remove(node);
+                after.names.remove(known.name());
+                *applied = Applied::Done;
+            }
+            Command::Accept { spec, .. } if self.options.planted == Some(Planted::LetsKeysBackIn) => {
+                if before.removed_key(&spec.public_key).is_none() {
+                    return;
+                }
+                let mut blind = Inventory { removed: Default::default(), ..before.clone() };
+                *applied = blind.apply(after.applied, entry);
+                *after = Inventory { removed: before.removed.clone(), ..blind };
+            }
+            _ => {}
+        }
+    }
+
+    /// The nodes that the operator of a run may still name, by index.
+    pub fn nodes_of(&self, state: &Inventory) -> Vec<usize> {
+        (0..NAMES.len()).filter(|at| state.nodes.contains_key(&self.hosts[*at].node)).collect()
+    }
+}

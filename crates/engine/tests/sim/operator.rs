@@ -1,0 +1,181 @@
+//! Operators: orders at any time, including nonsensical ones.
+
+use super::host::services;
+use super::world::{Due, EPOCH, World};
+use remoor_engine::About;
+use remoor_model::*;
+
+impl World {
+    pub fn operator(&mut self) {
+        let at = self.rng.below(self.hosts.len());
+        let id = self.hosts[at].id;
+        let command = match self.rng.below(20) {
+            0 | 1 => self.want(at, Occasion::Live, false),
+            2 => self.want_part(at),
+            3 => self.want(at, Occasion::Apply, true),
+            4 | 5 => self.want(at, Occasion::Apply, false),
+            6 => {
+                let heard = self.hosts[at].heard();
+                let free = self.state.node(id).is_some_and(|n| n.lifecycle != Lifecycle::Accepted);
+                if !heard || !free {
+                    return;
+                }
+                Command::Adopt { node: id, baseline: self.baseline(at, true), basis: self.state.applied }
+            }
+            7 => Command::Availability {
+                node: id,
+                availability: if self.rng.chance(500) { Availability::Pause } else { Availability::Active },
+            },
+            8 => {
+                let until = self.rng.chance(700).then(|| Wall(EPOCH + self.now + 20_000));
+                Command::Maintenance { node: id, until }
+            }
+            9 => match self.state.jobs.values().find(|j| j.closed.is_none()) {
+                Some(job) => Command::CancelJob { job: job.id, why: "cancelled".to_owned(), now: self.rng.chance(300) },
+                None => return,
+            },
+            10 => Command::Resume,
+            11 => Command::ResumeNode { node: id },
+            12 | 13 => {
+                self.version += 1;
+                self.generation()
+            }
+            14 => Command::TrustKey { node: id, keys: self.hosts[at].keys() },
+            15 => Command::DropWant { node: id, why: "called off".to_owned() },
+            16 => self.batch(),
+            17 => self.drain(at),
+            _ => match self.undo() {
+                Some(command) => command,
+                None => return,
+            },
+        };
+        self.order_now(command);
+    }
+
+    fn drain(&mut self, at: usize) -> Command {
+        let node = self.hosts[at].id;
+        let Command::Want { want, .. } = self.want(at, Occasion::Apply, true) else {
+            unreachable!("a want is asked for")
+        };
+        Command::Drain { node, want }
+    }
+
+    /// Several orders as one. If one of them is nonsensical, none of them takes effect.
+    fn batch(&mut self) -> Command {
+        if self.rng.chance(300) {
+            return self.roll_out();
+        }
+        let from = self.rng.below(self.hosts.len());
+        let orders = (from..self.hosts.len()).take(3).map(|at| match self.rng.below(8) {
+            0 => Command::DropWant { node: self.hosts[at].id, why: "called off".to_owned() },
+            1 => Command::ResumeNode { node: self.hosts[at].id },
+            _ => self.want(at, Occasion::Live, false),
+        });
+        Command::Batch(orders.collect())
+    }
+
+    /// The current generation for several nodes at once; one node of a group goes first.
+    fn roll_out(&mut self) -> Command {
+        let group = self.hosts[self.rng.below(self.hosts.len())].group;
+        let behind = |n: &Node| n.lifecycle == Lifecycle::Commissioned && self.state.outdated(n);
+        let outdated = |at: &usize| self.state.node(self.hosts[*at].id).is_some_and(behind);
+        let all: Vec<usize> =
+            (0..self.hosts.len()).filter(|at| self.hosts[*at].group == group).filter(outdated).collect();
+        let orders = all.into_iter().map(|at| {
+            let mut order = self.want(at, Occasion::Apply, false);
+            if let Command::Want { want, .. } = &mut order {
+                (want.rollout, want.force, want.commission) = (true, false, false);
+            }
+            order
+        });
+        Command::Batch(orders.collect())
+    }
+
+    /// Undo of any attempt on record, whatever its result.
+    fn undo(&mut self) -> Option<Command> {
+        let attempts: Vec<(NodeId, AttemptId)> =
+            self.state.jobs.values().flat_map(|j| j.attempts.iter().map(|a| (j.node, a.id))).collect();
+        if attempts.is_empty() {
+            return None;
+        }
+        let (node, attempt) = attempts[self.rng.below(attempts.len())];
+        let at = self.host_of(node);
+        let mut command = self.want(at, Occasion::Live, false);
+        if let Command::Want { want, .. } = &mut command {
+            (want.undo, want.now) = (Some(attempt), false);
+        }
+        Some(command)
+    }
+
+    pub fn want(&mut self, at: usize, occasion: Occasion, decommission: bool) -> Command {
+        let draw = self.rng.below(1_000);
+        let want = Want {
+            by: Some("operator".to_owned()),
+            now: draw < 200,
+            decommission,
+            force: (200..400).contains(&draw) && !decommission,
+            commission: occasion == Occasion::Apply && !decommission,
+            ..Want::new(occasion, Wall(EPOCH + self.now))
+        };
+        Command::Want { node: self.hosts[at].id, want: Box::new(want) }
+    }
+
+    /// A re-setup of one service.
+    fn want_part(&mut self, at: usize) -> Command {
+        let mut command = self.want(at, Occasion::Live, false);
+        let mut all = services(self.hosts[at].group).to_vec();
+        all.retain(|service| !self.hosts[at].watched(service));
+        if let Command::Want { want, .. } = &mut command {
+            want.services = vec![all[self.rng.below(all.len())].into()];
+        }
+        command
+    }
+
+    /// An operator's order on its way to the current leader.
+    pub fn order_now(&mut self, command: Command) {
+        self.fire(match &command {
+            Command::Batch(orders)
+                if orders.iter().any(|o| matches!(o, Command::Want { want, .. } if want.rollout)) =>
+            {
+                "operator: roll-out"
+            }
+            Command::Batch(_) => "operator: batch",
+            Command::Want { want, .. } if want.undo.is_some() => "operator: undo",
+            Command::Want { want, .. } if want.decommission => "operator: decommission",
+            Command::Want { want, .. } if want.occasion == Occasion::Apply => "operator: commission",
+            Command::Want { want, .. } if !want.services.is_empty() => "operator: some services",
+            Command::Want { .. } => "operator: resetup",
+            Command::Adopt { .. } => "operator: adopt",
+            Command::Availability { .. } => "operator: pause",
+            Command::Drain { .. } => "operator: drain",
+            Command::Maintenance { .. } => "operator: maintenance",
+            Command::CancelJob { .. } => "operator: cancel",
+            Command::Resume | Command::ResumeNode { .. } => "operator: resume",
+            Command::Generation { .. } => "operator: apply",
+            Command::TrustKey { .. } => "operator: trust-key",
+            _ => "operator: call off",
+        });
+        let entry = Entry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
+        let ms = self.rng.between(5, 500);
+        self.after(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
+    }
+
+    /// After the faults: resumes what was stopped.
+    pub fn let_go(&mut self) {
+        for at in 0..self.hosts.len() {
+            let id = self.hosts[at].id;
+            let Some(node) = self.state.node(id) else { continue };
+            let (key, held) =
+                (node.key_changed.is_some(), node.hold.is_some() || node.availability == Availability::Pause);
+            if key || node.spec.ssh_host_keys != self.hosts[at].keys() {
+                self.order_now(Command::TrustKey { node: id, keys: self.hosts[at].keys() });
+            }
+            if held {
+                self.order_now(Command::ResumeNode { node: id });
+            }
+        }
+        if self.state.breaker.is_some() {
+            self.order_now(Command::Resume);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The parameters of one run: the rate of each fault, the durations, and the planted bug.
+
+use super::planted::Planted;
+use super::rng::Rng;
+use super::world::EPOCH;
+use remoor_model::{Limits, Wall, WeekSpan, Windows};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub seed: u64,
+    /// Length of the phase with faults, and the limit of the phase without them (I10's T).
+    pub faults_ms: u64,
+    pub calm_ms: u64,
+    /// Chances per simulated second, in a thousand.
+    pub fault_permille: u64,
+    pub operator_permille: u64,
+    /// Chances per proposal, in a thousand.
+    pub lost_permille: u64,
+    pub slow_permille: u64,
+    pub twice_permille: u64,
+    /// Chance that a second passes without gossip from a node.
+    pub gossip_lag_permille: u64,
+    /// Chance that a phase of an attempt fails.
+    pub failing_permille: u64,
+    /// The maximum difference between the managers' clocks.
+    pub skew_ms: u64,
+    pub limits: Limits,
+    /// The workers must not be set up for one minute of the faults.
+    pub windows: bool,
+    /// One service of the edge group is monitor-only.
+    pub watched: bool,
+    pub planted: Option<Planted>,
+    pub trace: bool,
+}
+
+impl Options {
+    /// A run of the search: all faults occur at rates that the seed chooses.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0bad_5eed);
+        Self {
+            seed,
+            faults_ms: rng.between(60_000, 150_000),
+            calm_ms: 400_000,
+            fault_permille: [60, 150, 300, 500][rng.below(4)],
+            operator_permille: [0, 60, 150, 300][rng.below(4)],
+            lost_permille: [0, 20, 100][rng.below(3)],
+            slow_permille: [0, 20, 60][rng.below(3)],
+            twice_permille: [0, 30, 100][rng.below(3)],
+            gossip_lag_permille: [100, 400, 700][rng.below(3)],
+            failing_permille: [0, 60, 200][rng.below(3)],
+            skew_ms: [0, 0, 3_000][rng.below(3)],
+            limits: limits(),
+            windows: rng.chance(500),
+            watched: rng.chance(400),
+            planted: None,
+            trace: false,
+        }
+    }
+
+    /// A story: nothing happens unless the story causes it.
+    pub fn story() -> Self {
+        Self {
+            fault_permille: 0,
+            operator_permille: 0,
+            lost_permille: 0,
+            slow_permille: 0,
+            twice_permille: 0,
+            gossip_lag_permille: 0,
+            failing_permille: 0,
+            skew_ms: 0,
+            windows: false,
+            watched: false,
+            ..Self::of(1)
+        }
+    }
+}
+
+/// Start and end of the time in which no work begins on the workers, in milliseconds of the run;
+/// whole minutes of the wall clock.
+const SHUT_MS: (u64, u64) = (20_000, 80_000);
+
+impl Options {
+    pub fn windows(&self, group: &str) -> Windows {
+        let minute = |ms: u64| (((EPOCH + ms) / 60_000 + 3 * 1440) % (7 * 1440)) as u32;
+        let deny = WeekSpan { from: minute(SHUT_MS.0), to: minute(SHUT_MS.1) };
+        Windows { allow: Vec::new(), deny: if self.windows && group == "worker" { vec![deny] } else { Vec::new() } }
+    }
+
+    /// Calculated independently of the program's own windows.
+    pub fn shut(&self, group: &str, at: Wall) -> bool {
+        self.windows && group == "worker" && (EPOCH + SHUT_MS.0..EPOCH + SHUT_MS.1).contains(&at.0)
+    }
+}
+
+/// The durations of production, shortened: a run must contain many decisions within a few simulated
+/// minutes.
+pub fn limits() -> Limits {
+    Limits {
+        settle_ms: 6_000,
+        retry_ms: vec![3_000, 6_000, 9_000],
+        flap_count: 4,
+        flap_window_ms: 60_000,
+        flap_hold_ms: 15_000,
+        fleet_percent: 25,
+        leader_grace_ms: 5_000,
+        probe_ms: 5_000,
+        unknown_retry_ms: 2_000,
+        exam_timeout_ms: 5_000,
+        phase_timeout_ms: 60_000,
+        breaker_window_ms: 40_000,
+        check_interval_ms: 8_000,
+        ..Limits::default()
+    }
+}

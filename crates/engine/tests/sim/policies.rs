@@ -1,0 +1,119 @@
+//! Pinned stories of configured policies and waiting times: windows, settling, nodes that were only
+//! adopted.
+
+use super::host::Cut;
+use super::options::Options;
+use super::story::Story;
+use remoor_model::*;
+
+#[test]
+fn outside_the_windows_a_verdict_is_given_and_the_repair_waits() {
+    let mut story = Story::with(Options { windows: true, ..Options::story() });
+    let w1 = story.at("w1");
+    story.world.cut(w1, Cut::Full, 10_000);
+    story.edit("w1", "web");
+    story.until("a verdict", 30, |w| w.state.by_name("w1").is_some_and(|n| n.want.is_some()));
+    assert_eq!(story.verdict("w1").remedy, Remedy::Resetup(vec!["web".into()]));
+    story.until("past the leader's grace", 40, |w| w.now >= 55_000);
+    assert!(story.world.says("w1", "waiting", "window opens at Mon 13:48 UTC"));
+    // An order without `--now` waits too; the other groups have no windows.
+    story.want("w1", Occasion::Live, false);
+    story.secs(5);
+    assert!(story.jobs("w1").is_empty());
+    story.until("the window opens", 30, |w| w.now >= 80_000);
+    story.at_rest(30);
+    assert_eq!(story.jobs("w1").len(), 1);
+}
+
+#[test]
+fn an_order_that_says_now_does_not_wait_for_the_window() {
+    let mut story = Story::with(Options { windows: true, ..Options::story() });
+    let w1 = story.at("w1");
+    let Command::Want { node, mut want } = story.world.want(w1, Occasion::Live, false) else { unreachable!() };
+    want.now = true;
+    story.order(Command::Want { node, want });
+    story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
+    assert!(story.world.now < 80_000);
+}
+
+#[test]
+fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
+    let mut story = Story::begin();
+    let Command::Generation { blob, mut summary } = story.world.generation() else { unreachable!() };
+    summary.groups.values_mut().for_each(|group| group.policy.clear());
+    story.order(Command::Generation { blob, summary });
+    let w1 = story.at("w1");
+    let away_and_edited = |story: &mut Story| {
+        let before = story.verdicts("w1").len();
+        story.world.cut(w1, Cut::Full, 10_000);
+        story.edit("w1", "web");
+        story.secs(30);
+        let absent: Vec<Finding> =
+            story.verdicts("w1")[before..].iter().filter(|f| f.absence.is_some()).cloned().collect();
+        assert_eq!(absent.len(), 1);
+        absent[0].clone()
+    };
+    let finding = away_and_edited(&mut story);
+    assert_eq!((finding.verdict, finding.remedy), (Verdict::Drifted, Remedy::Report));
+    assert!(story.jobs("w1").is_empty() && story.node("w1").watched);
+    // Entrusted: no run is needed for that, and drift at the next return is repaired.
+    let id = story.node("w1").id;
+    story.order(Command::Entrust { node: id });
+    assert!(!story.node("w1").watched && story.jobs("w1").is_empty());
+    let finding = away_and_edited(&mut story);
+    assert_eq!(finding.remedy, Remedy::Resetup(vec!["web".into()]));
+    story.at_rest(60);
+    // After one set-up it stays entrusted, also when a later state is adopted.
+    let baseline = story.world.baseline(w1, true);
+    story.order(Command::Adopt { node: id, baseline, basis: 0 });
+    assert!(!story.node("w1").watched);
+    // A second `entrust` changes nothing.
+    assert_eq!(story.jobs("w1").len(), 1);
+}
+
+/// A service that lost the network together with its node may need a moment to find its peers
+/// again. That must not cause a re-setup.
+#[test]
+fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up_again() {
+    for returns in [true, false] {
+        let mut story = Story::begin();
+        let w1 = story.at("w1");
+        story.world.cut(w1, Cut::Full, 15_000);
+        story.until("away", 20, |w| w.state.by_name("w1").is_some_and(Node::away));
+        story.world.hosts[w1].part("web").running = false;
+        story.until("examined once", 40, |w| w.says("w1", "settling", "reconnected"));
+        story.world.hosts[w1].part("web").running = returns;
+        story.at_rest(60);
+        let (verdict, jobs) = (story.verdict("w1"), story.jobs("w1").len());
+        assert_eq!(verdict.cause, Some(Cause::Network));
+        assert_eq!((verdict.verdict == Verdict::Same, jobs), (returns, usize::from(!returns)));
+    }
+}
+
+/// Found by the simulation: drift was only reported because the node was being decommissioned. It
+/// remained forever after the decommissioning was cancelled.
+#[test]
+fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
+    let mut story = Story::begin();
+    let w1 = story.at("w1");
+    let id = story.node("w1").id;
+    // A cancelled job holds the node, so that its decommissioning waits.
+    story.want("w1", Occasion::Live, false);
+    story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
+    let job = story.node("w1").job.expect("a job");
+    story.order(Command::CancelJob { job, why: "cancelled".to_owned(), now: false });
+    story.secs(15);
+    story.world.cut(w1, Cut::Full, 15_000);
+    story.edit("w1", "web");
+    story.want("w1", Occasion::Apply, true);
+    story.until("a verdict", 60, |w| {
+        w.state.by_name("w1").is_some_and(|n| {
+            n.absence.is_none() && n.finding.as_ref().is_some_and(|f| f.absence.is_some() && f.verdict.drifted())
+        })
+    });
+    assert_eq!(story.node("w1").lifecycle, Lifecycle::Decommissioning);
+    story.order(Command::DropWant { node: id, why: "called off".to_owned() });
+    story.order(Command::ResumeNode { node: id });
+    story.at_rest(60);
+    assert_eq!(story.jobs("w1").len(), 2);
+}

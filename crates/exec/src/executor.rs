@@ -1,0 +1,375 @@
+//! State of one session: the fence that it holds, and the execution of each order. Contains no
+//! streams and no threads; see `serve`.
+
+use super::cancel::{Cancel, Stop};
+use super::clean;
+use super::fence::{FenceError, FenceStore};
+use super::fetch::Fetcher;
+use super::host;
+use super::lock::{LockError, Patience, RunLock};
+use super::mark;
+use super::outbox::Outbox;
+use super::runs::{self, RunLog, RunPaths};
+use super::serve::Tuning;
+use super::wire::{Order, PlayOrder, Reply, RunOrder};
+use super::work::Work;
+use remoor_model::{AttemptId, Exam, Fence, Manifest, NodeName, ServiceName, Sha256, Trees};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Result of the session so far; it decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Good,
+    /// A task failed.
+    Failed,
+    /// A plan was refused before its first task, or the manager did not follow the protocol.
+    PlanRefused,
+    /// The connection to the manager was lost before `Close`.
+    ManagerLost,
+    /// An equal or newer attempt has the node.
+    Fenced,
+    Cancelled,
+}
+
+impl Outcome {
+    /// Exit code. Never 1, 2, 126, 127 or 255, because shells, sudo and ssh use these themselves.
+    pub fn code(self) -> u8 {
+        match self {
+            Outcome::Good => 0,
+            Outcome::Failed => 10,
+            Outcome::PlanRefused => 11,
+            Outcome::ManagerLost => 12,
+            Outcome::Fenced => 13,
+            Outcome::Cancelled => 14,
+        }
+    }
+
+    /// Last word of the audit line of a run.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Good => "done",
+            Outcome::Failed => "failed",
+            Outcome::PlanRefused => "refused",
+            Outcome::ManagerLost | Outcome::Fenced | Outcome::Cancelled => "stopped",
+        }
+    }
+}
+
+/// The attempt that this session holds the node for.
+struct Held {
+    fence: Fence,
+    lock: RunLock,
+}
+
+pub(super) struct Executor<'a> {
+    state_dir: PathBuf,
+    tuning: &'a Tuning,
+    work: &'a dyn Work,
+    cancel: Arc<Cancel>,
+    outbox: Outbox,
+    fences: FenceStore,
+    held: Option<Held>,
+    /// Built from the manifest of the last examination; None before it.
+    fetcher: Option<Fetcher>,
+    /// Digest entries of the last examination that were not sent to the manager.
+    trees: Trees,
+    pub outcome: Outcome,
+    pub closed: bool,
+}
+
+impl<'a> Executor<'a> {
+    pub fn new(state_dir: &Path, tuning: &'a Tuning, work: &'a dyn Work, cancel: Arc<Cancel>, outbox: Outbox) -> Self {
+        Self {
+            state_dir: state_dir.to_owned(),
+            tuning,
+            work,
+            cancel,
+            outbox,
+            fences: FenceStore::new(state_dir),
+            held: None,
+            fetcher: None,
+            trees: Trees::default(),
+            outcome: Outcome::Good,
+            closed: false,
+        }
+    }
+
+    /// Whether an attempt took the node in this session and did not close it.
+    pub fn holds_the_node(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Executes one order and returns its final reply. Events of a run are sent before that reply.
+    pub fn perform(&mut self, order: Order) -> Reply {
+        match order {
+            Order::Examine { manifest, digest_key, known } => self.examine(&manifest, &digest_key, known.as_ref()),
+            Order::Branches { questions } => match self.trees.answer(&questions) {
+                Ok(below) => Reply::Branches { below },
+                Err(message) => Reply::Error { message },
+            },
+            Order::Fence { fence, node, timeout_ms, .. } => self.fence(fence, &node, Duration::from_millis(timeout_ms)),
+            Order::Run(run) => self.run(&run),
+            Order::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
+                Some(refused) => refused,
+                None => Reply::Cleaned { leftovers: clean::leftovers(self.tuning, &units, &files, &keep) },
+            },
+            Order::Fetch { paths } => self.fetch(&paths),
+            Order::Backups => Reply::Backups { attempts: runs::backups(&self.state_dir) },
+            Order::Undo { attempt } => self.undo(attempt),
+            Order::Close { fence, done } => self.close(&fence, done),
+            Order::Play(order) => self.play(&order),
+            // The reader has already handled these.
+            Order::Cancel { .. } | Order::Heartbeat | Order::Go { .. } => Reply::Alive { waiting_for: None },
+        }
+    }
+
+    fn examine(
+        &mut self,
+        manifest: &Manifest,
+        digest_key: &[u8; 32],
+        known: Option<&BTreeMap<ServiceName, Sha256>>,
+    ) -> Reply {
+        let started = Instant::now();
+        // Before the examination, so that a run that ends during it is still reported.
+        let mut host = host::host_part(&self.state_dir);
+        // A session that holds the node does not report its own attempt as busy.
+        if host.busy.is_none() && self.held.is_none() {
+            host.busy = mark::running(&self.state_dir, &manifest.node);
+        }
+        let found = guarded("examining", || self.work.examine(manifest, digest_key));
+        self.fetcher = Fetcher::new(manifest).ok();
+        self.trees = Trees::default();
+        let found = match found {
+            Err(message) => return Reply::Error { message },
+            Ok(found) => found,
+        };
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let exam = Exam { checks: found.checks, took_ms, ..host };
+        let Some(known) = known else { return Reply::Exam(Exam { digest: found.digest, ..exam }) };
+        let (services, trees) = Trees::outlined(found.digest, known);
+        self.trees = trees;
+        Reply::Outlined { exam, services }
+    }
+
+    /// Takes the node for an attempt. Stores the fence first and kills older attempts after that,
+    /// so that an older attempt that arrives meanwhile is already refused.
+    fn fence(&mut self, fence: Fence, node: &NodeName, wait: Duration) -> Reply {
+        if self.held.as_ref().is_some_and(|held| held.fence == fence) {
+            return Reply::Fenced { ended: None };
+        }
+        if self.held.is_some() {
+            return refused(None, "this session already holds another attempt");
+        }
+        if let Err(e) = self.fences.advance(&fence) {
+            return self.not_fenced(e);
+        }
+        let deadline = Instant::now() + wait;
+        let mut last_report = Instant::now() - self.tuning.alive_every;
+        let (cancel, outbox, every) = (&self.cancel, &self.outbox, self.tuning.alive_every);
+        let mut pause = |waiting_for: &str| {
+            if last_report.elapsed() >= every {
+                last_report = Instant::now();
+                outbox.send_if_room(&Reply::Alive { waiting_for: Some(waiting_for.to_owned()) });
+            }
+            if cancel.stopped().is_some() { Patience::GiveUp } else { Patience::Wait }
+        };
+        let taken = RunLock::take_for_attempt(&self.state_dir, &fence, self.tuning.grace, deadline, &mut pause);
+        let (lock, ended) = match taken {
+            Ok(taken) => taken,
+            Err(e @ (LockError::Io(_) | LockError::Undying(_))) => return Reply::Error { message: chain(&e) },
+            Err(e) => return refused(None, &e.to_string()),
+        };
+        let marked = match mark::end_older(&self.state_dir, node, &fence, self.tuning.grace) {
+            Ok(marked) => marked,
+            Err(left) => {
+                return Reply::Error { message: chain(&LockError::Undying(left.iter().map(|id| id.pid).collect())) };
+            }
+        };
+        let ended = ended.into_iter().chain(marked).reduce(|lock, marked| format!("{lock}; {marked}"));
+        // A newer attempt may have stored its fence while this one waited. It will look for the
+        // holder of the lock, so this session must not become that holder.
+        match self.fences.current() {
+            Ok(Some(now)) if now == fence => {
+                self.held = Some(Held { fence, lock });
+                Reply::Fenced { ended }
+            }
+            Ok(newer) => {
+                self.outcome = Outcome::Fenced;
+                refused(newer, "a newer attempt took the node meanwhile")
+            }
+            Err(e) => self.not_fenced(e),
+        }
+    }
+
+    fn not_fenced(&mut self, error: FenceError) -> Reply {
+        match &error {
+            FenceError::NotNewer(seen) | FenceError::OtherCluster(seen) => {
+                self.outcome = Outcome::Fenced;
+                refused(Some(seen.clone()), &error.to_string())
+            }
+            FenceError::Damaged(..) | FenceError::Io(..) => Reply::Error { message: chain(&error) },
+        }
+    }
+
+    /// Why an order with `fence` must be refused. None: this session holds exactly this fence, and
+    /// no newer one has been stored since.
+    fn refusal(&mut self, fence: &Fence) -> Option<Reply> {
+        match &self.held {
+            Some(held) if held.fence == *fence => {}
+            Some(held) => return Some(refused(Some(held.fence.clone()), "this session holds another attempt")),
+            None => return Some(refused(None, "this session does not hold the node")),
+        }
+        match self.fences.current() {
+            Ok(Some(now)) if now == *fence => None,
+            Ok(newer) => {
+                self.outcome = Outcome::Fenced;
+                Some(refused(newer, "a newer attempt took the node"))
+            }
+            Err(e) => Some(self.not_fenced(e)),
+        }
+    }
+
+    fn run(&mut self, order: &RunOrder) -> Reply {
+        if let Some(refused) = self.refusal(&order.fence) {
+            return refused;
+        }
+        if let Some(stop) = self.cancel.stopped() {
+            return refused(None, stop.as_str());
+        }
+        let paths = match RunPaths::prepare(&self.state_dir, &order.fence) {
+            Ok(paths) => paths,
+            Err(e) => return Reply::Error { message: format!("the backup directory could not be made: {e}") },
+        };
+        let audit = |what: &str| runs::audit(&self.state_dir, order.phase.as_str(), &order.fence, &order.tags, what);
+        if let Err(e) = audit("started") {
+            return Reply::Error { message: format!("the audit line could not be written: {e}") };
+        }
+        let mut log = RunLog::open(&self.state_dir, order);
+        if let Some(held) = &self.held {
+            self.cancel.watch(Some(Box::new(held.lock.recorder())));
+        }
+        let outbox = &self.outbox;
+        let end = guarded("running", || {
+            self.work.run(order, &paths, &self.cancel, &mut |event| {
+                log.line(&event);
+                outbox.send(&Reply::Event { event });
+            })
+        });
+        self.cancel.watch(None);
+        let (reply, outcome) = match end {
+            Err(message) => (Reply::Error { message }, Outcome::Failed),
+            Ok(end) => {
+                log.line(end.to_string().as_bytes());
+                let outcome = outcome_of(&end, self.cancel.stopped());
+                (Reply::RunEnd(end), outcome)
+            }
+        };
+        self.outcome = outcome;
+        // The run is already over; a failure to write its end to the audit log does not undo it.
+        let _disk_full = audit(outcome.word());
+        reply
+    }
+
+    fn play(&mut self, order: &PlayOrder) -> Reply {
+        if self.held.is_some() {
+            return refused(None, "this session holds an attempt; a play needs its own session");
+        }
+        let (reply, outcome) = super::play::play(order, &self.state_dir, self.work, &self.cancel, &self.outbox);
+        self.outcome = outcome;
+        reply
+    }
+
+    fn fetch(&self, paths: &[String]) -> Reply {
+        let Some(fetcher) = &self.fetcher else {
+            return refused(None, "examine the node first; its manifest says which files are secret");
+        };
+        match fetcher.fetch(paths) {
+            Ok(files) => Reply::Fetched { files },
+            Err(message) => Reply::Error { message },
+        }
+    }
+
+    fn undo(&mut self, attempt: AttemptId) -> Reply {
+        let Some(fence) = self.held.as_ref().map(|held| held.fence.clone()) else {
+            return refused(None, "this session does not hold the node");
+        };
+        if let Some(refused) = self.refusal(&fence) {
+            return refused;
+        }
+        let Some(backup) = runs::backup_of(&self.state_dir, attempt) else {
+            return Reply::Error { message: format!("this node has no backup of attempt {attempt} any more") };
+        };
+        let tags = [format!("attempt-{attempt}")];
+        let audit = |what: &str| runs::audit(&self.state_dir, "undo", &fence, &tags, what);
+        if let Err(e) = audit("started") {
+            return Reply::Error { message: format!("the audit line could not be written: {e}") };
+        }
+        let (reply, outcome) = match guarded("undoing", || self.work.undo(&backup)) {
+            Ok(Ok(restored)) => (Reply::Undone { restored }, Outcome::Good),
+            Ok(Err(message)) | Err(message) => (Reply::Error { message }, Outcome::Failed),
+        };
+        self.outcome = outcome;
+        let _disk_full = audit(if outcome == Outcome::Good { "done" } else { "failed" });
+        reply
+    }
+
+    fn close(&mut self, fence: &Fence, done: bool) -> Reply {
+        match &self.held {
+            Some(held) if held.fence == *fence => {}
+            _ => return refused(None, "this session does not hold that attempt"),
+        }
+        // If this note is not written, the next attempt also kills daemons that the playbook
+        // started without systemd; it does so before its cleanup.
+        let _best_effort = mark::close(&self.state_dir, fence, done);
+        self.held = None;
+        self.closed = true;
+        if !done && self.outcome == Outcome::Good {
+            self.outcome = Outcome::Failed;
+        }
+        Reply::Closed
+    }
+}
+
+pub(super) fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> Outcome {
+    let has = |key: &str| end.get(key).is_some_and(|value| !value.is_null());
+    match stopped {
+        Some(Stop::ManagerLost) => Outcome::ManagerLost,
+        Some(Stop::Asked | Stop::Killed | Stop::Timeout) => Outcome::Cancelled,
+        None if has("refused") => Outcome::PlanRefused,
+        None if has("failed") => Outcome::Failed,
+        None => Outcome::Good,
+    }
+}
+
+pub(super) fn refused(holder: Option<Fence>, why: &str) -> Reply {
+    Reply::Refused { holder, why: why.to_owned() }
+}
+
+/// Catches a panic of `work`. A panic is a defect, but the manager must still receive an answer,
+/// and the lock must stay held until the manager closes the session.
+pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("defect while {doing}: {}", panic_text(&*panic)))
+}
+
+/// The message of a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

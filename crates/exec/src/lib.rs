@@ -1,0 +1,49 @@
+//! The executor on the node. One session reads orders from stdin and answers on stdout. The manager
+//! gives each order only after its log entry was committed, so the executor never runs ahead of the
+//! log.
+//!
+//! The executor holds the node for one attempt (`fence`, `lock`), keeps files of a run (`runs`),
+//! verifies a cleanup (`clean`) and stops when the manager is lost (`serve`). The actual
+//! examination and the actual run are behind [`Work`]. This module uses no tokio.
+
+// The protocol.
+pub mod wire;
+
+// The main loop, the execution of orders, and its implementation.
+mod cancel;
+mod executor;
+mod gate;
+mod nodework; // the implementation of `ExecutorWork`
+mod outbox;
+mod play;
+mod serve;
+mod work;
+
+// Which attempt may take the node, which holds it, and how older ones are killed.
+mod fence;
+mod lock;
+mod mark;
+mod process;
+
+// Examination of the node, and files that stay on it.
+mod clean;
+mod fetch;
+mod host;
+mod persist;
+mod program;
+mod runs;
+
+pub use cancel::{Cancel, Stop};
+pub use fence::{FenceError, FenceStore};
+pub use host::host_part;
+pub use lock::{Holder, HolderKind, LockError, Patience, RunLock};
+pub use nodework::{NodeWork, look};
+pub use process::{Family, ProcessId};
+pub use runs::RunPaths;
+pub use serve::{STATE_DIR, Tuning, main, serve, serve_with};
+pub use work::Work;
+
+#[cfg(test)]
+mod outline_tests;
+
+pub mod ssh;

@@ -1,0 +1,310 @@
+//! Allows one run per node: `run.lock`, held by flock. The file contains the record of the holder,
+//! so that the next attempt knows which processes to kill.
+//!
+//! The fence decides which attempt may take the node (see `fence`); this file only enforces it. The
+//! file is never removed, because an flock belongs to the file and not to its name.
+
+use super::process::{Family, ProcessId, own_leadership};
+use remoor_model::Fence;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(50);
+/// Maximum time that the lock may be held without a record of a living holder: between flock and
+/// record, or between the death of a process and its release of the lock by the kernel.
+const UNNAMED_MAX: Duration = Duration::from_secs(10);
+
+/// Kind of the holder: an attempt of a manager, which a newer attempt kills, or `remoor play` of a
+/// person, which an attempt waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HolderKind {
+    Attempt,
+    Play,
+}
+
+/// The record in the lock file. It is void after a reboot, when `boot` differs from the current
+/// boot id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub kind: HolderKind,
+    /// Set for an attempt.
+    pub fence: Option<Fence>,
+    pub process: ProcessId,
+    pub leads_group: bool,
+    pub leads_session: bool,
+    /// Processes that it started in their own process groups.
+    pub children: Vec<ProcessId>,
+    pub boot: String,
+    /// Set for a play: the id of its run. If several hosts of a run are the same machine, their
+    /// sessions share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+}
+
+impl Holder {
+    /// A record of the calling process.
+    pub fn own(kind: HolderKind, fence: Option<Fence>) -> io::Result<Self> {
+        let process =
+            ProcessId::own().ok_or_else(|| io::Error::other("the own process could not be read from /proc"))?;
+        let (leads_group, leads_session) = own_leadership();
+        Ok(Self { kind, fence, process, leads_group, leads_session, children: Vec::new(), boot: boot(), run: None })
+    }
+
+    fn family(&self) -> Family {
+        Family {
+            leader: self.process,
+            leads_group: self.leads_group,
+            leads_session: self.leads_session,
+            children: self.children.clone(),
+        }
+    }
+
+    /// The processes of this holder that still run and block the node. For a dead play these are
+    /// only the commands that were running and their groups, because half a task must not run next
+    /// to another run. Other processes in the session of a dead play are daemons that it was meant
+    /// to start; they would block the node forever. For a dead attempt all processes count; the
+    /// next attempt kills them.
+    fn living(&self) -> Vec<ProcessId> {
+        if self.boot != boot() {
+            return Vec::new();
+        }
+        let mut family = self.family();
+        if self.kind == HolderKind::Play && !self.process.is_alive() {
+            (family.leads_group, family.leads_session) = (false, false);
+        }
+        family.members()
+    }
+
+    fn lives(&self) -> bool {
+        !self.living().is_empty()
+    }
+
+    /// Whether it is a session of the same run of `remoor play`.
+    fn is_of(&self, run: &str) -> bool {
+        self.kind == HolderKind::Play && self.boot == boot() && self.run.as_deref() == Some(run)
+    }
+
+    /// Text for people.
+    pub fn describe(&self) -> String {
+        match (&self.kind, &self.fence) {
+            (HolderKind::Play, _) if self.process.is_alive() => format!("remoor play, process {}", self.process.pid),
+            (HolderKind::Play, _) => {
+                let left: Vec<String> = self.living().iter().map(|id| id.pid.to_string()).collect();
+                format!("process {} of remoor play (process {}, ended)", left.join(", "), self.process.pid)
+            }
+            (HolderKind::Attempt, Some(fence)) => format!("attempt {}, process {}", fence.attempt, self.process.pid),
+            (HolderKind::Attempt, None) => format!("an attempt, process {}", self.process.pid),
+        }
+    }
+}
+
+/// Why the lock was not taken. No process was killed, except for `Undying`.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// A holder that may not be killed did not end in time.
+    #[error("{} holds the node", .0.describe())]
+    Held(Box<Holder>),
+    /// The lock is held by a process that is not on record.
+    #[error("a process without a record holds the node")]
+    Unnamed,
+    /// These processes received KILL and still run.
+    #[error("an older run could not be killed, processes {0:?}")]
+    Undying(Vec<i32>),
+    /// `pause` returned `GiveUp`.
+    #[error("the wait for the node was given up")]
+    GivenUp,
+    #[error("the lock file could not be used")]
+    Io(#[source] io::Error),
+}
+
+/// Answer of the `pause` callback of a waiting caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    Wait,
+    GiveUp,
+}
+
+/// The lock, held until dropped.
+#[derive(Debug)]
+pub struct RunLock {
+    file: Arc<File>,
+    holder: Holder,
+}
+
+impl RunLock {
+    /// Takes the lock for `remoor play`, at once or not at all. Kills no process. Sessions of the
+    /// same run share the lock.
+    pub fn take_for_play(state_dir: &Path, run: &str) -> Result<Self, LockError> {
+        let file = open(state_dir).map_err(LockError::Io)?;
+        let own = Holder::own(HolderKind::Play, None).map_err(LockError::Io)?;
+        let own = Holder { run: Some(run.to_owned()), ..own };
+        let free = try_flock(&file).map_err(LockError::Io)?;
+        match read_record(&file) {
+            Some(holder) if !free && holder.is_of(run) => Self::shared(file, holder, own),
+            Some(holder) if !free || holder.lives() => Err(LockError::Held(Box::new(holder))),
+            None if !free => Err(LockError::Unnamed),
+            _ => {
+                let taken = Self::with_record(file, own.clone())?;
+                // From now on other sessions of this run may share it.
+                share(&taken.file)?.then_some(taken).ok_or_else(|| LockError::Held(Box::new(own)))
+            }
+        }
+    }
+
+    /// Shares the lock with other sessions of the same run. The record of the first session stays.
+    fn shared(file: File, holder: Holder, own: Holder) -> Result<Self, LockError> {
+        match share(&file)? {
+            true => Ok(Self { file: Arc::new(file), holder: own }),
+            false => Err(LockError::Held(Box::new(holder))),
+        }
+    }
+
+    /// Takes the lock for an attempt whose fence is already stored, so every other holder is older.
+    /// Kills an older attempt (TERM, after `grace` KILL). Waits for a play until `deadline` and
+    /// calls `pause` with the description of the holder meanwhile. Ok: the lock, and a description
+    /// of the killed holder.
+    pub fn take_for_attempt(
+        state_dir: &Path,
+        fence: &Fence,
+        grace: Duration,
+        deadline: Instant,
+        pause: &mut dyn FnMut(&str) -> Patience,
+    ) -> Result<(Self, Option<String>), LockError> {
+        let file = open(state_dir).map_err(LockError::Io)?;
+        let own = Holder::own(HolderKind::Attempt, Some(fence.clone())).map_err(LockError::Io)?;
+        let mut ended = None;
+        let mut unnamed_since = None;
+        loop {
+            let free = try_flock(&file).map_err(LockError::Io)?;
+            let record = read_record(&file).filter(Holder::lives);
+            match record {
+                None if free => return Ok((Self::with_record(file, own)?, ended)),
+                None => {
+                    let since = *unnamed_since.get_or_insert_with(Instant::now);
+                    // Another session within this same process may hold the lock; it has no other
+                    // processes to kill.
+                    if since.elapsed() > UNNAMED_MAX || Instant::now() > deadline {
+                        return Err(LockError::Unnamed);
+                    }
+                    if pause("a process without a record") == Patience::GiveUp {
+                        return Err(LockError::GivenUp);
+                    }
+                    thread::sleep(POLL);
+                }
+                Some(holder) if holder.kind == HolderKind::Attempt => {
+                    let by_force = holder
+                        .family()
+                        .end(grace)
+                        .map_err(|left| LockError::Undying(left.iter().map(|id| id.pid).collect()))?;
+                    let how = if by_force { "killed" } else { "ended" };
+                    ended = Some(format!("{} was {how}", holder.describe()));
+                }
+                Some(holder) => {
+                    if free {
+                        // Only commands of a dead play still run. Release the lock, so that others
+                        // are not kept from it.
+                        flock(&file, FlockOperation::Unlock).map_err(|e| LockError::Io(e.into()))?;
+                    }
+                    if Instant::now() > deadline {
+                        return Err(LockError::Held(Box::new(holder)));
+                    }
+                    if pause(&holder.describe()) == Patience::GiveUp {
+                        return Err(LockError::GivenUp);
+                    }
+                    thread::sleep(POLL);
+                }
+            }
+        }
+    }
+
+    /// A callback for `SessionCancel::watch` that writes the children of this run to the record.
+    pub(super) fn recorder(&self) -> impl Fn(&[ProcessId]) + Send + Sync + use<> {
+        let file = Arc::clone(&self.file);
+        let holder = self.holder.clone();
+        move |children: &[ProcessId]| {
+            let now = Holder { children: children.to_vec(), ..holder.clone() };
+            // Without the record a later attempt still finds the children by their session.
+            let _best_effort = write_record(&file, Some(&now));
+        }
+    }
+
+    fn with_record(file: File, holder: Holder) -> Result<Self, LockError> {
+        write_record(&file, Some(&holder)).map_err(LockError::Io)?;
+        Ok(Self { file: Arc::new(file), holder })
+    }
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Clear the record before the unlock, because after it the record may belong to another
+        // holder. While other sessions of the same run continue, the record is theirs and stays.
+        if try_flock(&self.file).unwrap_or_default() {
+            let _record_of_a_dead_process_is_harmless = write_record(&self.file, None);
+        }
+        let _unlocked_at_exit_at_the_latest = flock(&*self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Describes the attempt whose run holds the node. None for the caller's own attempt, for a play,
+/// and if no run is active.
+pub(super) fn running_attempt(state_dir: &Path) -> Option<String> {
+    let holder = read_record(&File::open(state_dir.join("run.lock")).ok()?)?;
+    let other = holder.kind == HolderKind::Attempt && Some(holder.process) != ProcessId::own();
+    let works = holder.boot == boot() && (holder.process.is_alive() || holder.children.iter().any(|c| c.is_alive()));
+    (other && works).then(|| holder.describe())
+}
+
+fn open(state_dir: &Path) -> io::Result<File> {
+    let path = state_dir.join("run.lock");
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Changes the lock into one that sessions of the same run share. False: another process took it
+/// first.
+fn share(file: &File) -> Result<bool, LockError> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(e) => Err(LockError::Io(e.into())),
+    }
+}
+
+fn try_flock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// None for an empty or half-written record; the caller reads again.
+fn read_record(file: &File) -> Option<Holder> {
+    let mut bytes = vec![0; 64 * 1024];
+    let length = file.read_at(&mut bytes, 0).ok()?;
+    serde_json::from_slice(&bytes[..length]).ok()
+}
+
+fn write_record(file: &File, holder: Option<&Holder>) -> io::Result<()> {
+    file.set_len(0)?;
+    match holder {
+        Some(holder) => file.write_all_at(&serde_json::to_vec(holder)?, 0),
+        None => Ok(()),
+    }
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "lock_tests.rs"]
+mod tests;

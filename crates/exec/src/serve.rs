@@ -1,0 +1,291 @@
+//! The main loop of the executor: it reads frames and answers them, one order after the other.
+//!
+//! ```text
+//! stdin -> reader thread -> orders (one at a time) -> this thread -> outbox -> writer thread -> stdout
+//!             |  Heartbeat: answered here                 |
+//!             |  Cancel, end of stream: stop  ->  the run checks between two tasks
+//!          watchdog thread: 30 s of silence or an order's timeout: stop; after a grace: kill
+//! ```
+//! A task that has begun may finish after every stop, because it is harder to continue after half a
+//! task than after none. It is killed in three cases: the manager sends `Cancel` with `now`, the
+//! order's timeout and a grace are over, or the fence of a newer attempt kills this whole process.
+//!
+//! A lost manager is noticed in three ways: the stream ends, nothing arrives for 30 s, or a write
+//! fails.
+
+use super::cancel::{Cancel, Stop};
+use super::executor::{Executor, Outcome};
+use super::host;
+use super::outbox::Outbox;
+use super::persist;
+use super::wire::{Order, Reply, frame};
+use super::work::Work;
+use remoor_host::systemd::Sockets;
+use rustix::fs::Mode;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid, umask};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(100);
+
+/// Default directory for the lock, fence, backups and logs of the executor.
+pub const STATE_DIR: &str = "/var/lib/remoor";
+
+/// Timeouts of an executor, and where it finds systemd. The defaults are for nodes; tests use
+/// shorter times.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    /// A manager that sends nothing for this long is lost. It sends a heartbeat every 10 s.
+    pub silence: Duration,
+    /// From TERM to KILL when an older attempt is killed.
+    pub grace: Duration,
+    /// From the timeout of an order, after which no task begins, until the task that still runs is
+    /// killed.
+    pub overtime: Duration,
+    /// How often a waiting executor reports that it waits.
+    pub alive_every: Duration,
+    /// Where systemd is asked for the state of units.
+    pub systemd: Sockets,
+    /// The program that is used where systemd does not answer.
+    pub systemctl: PathBuf,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(30),
+            grace: Duration::from_secs(5),
+            overtime: Duration::from_secs(10),
+            alive_every: Duration::from_secs(5),
+            systemd: Sockets::default(),
+            systemctl: PathBuf::from("systemctl"),
+        }
+    }
+}
+
+/// `remoor exec -`: starts its own session and process group, sets umask 077 (except for commands
+/// of playbooks) and disables core dumps, because secrets pass through this process. Then runs
+/// [`serve`] on stdin and stdout.
+pub fn main(state_dir: &Path, work: &dyn Work) -> ExitCode {
+    // Fails if the process already leads a group, as under sshd; then that group is its own anyway.
+    let _leads_already = setsid();
+    umask(Mode::from_raw_mode(0o077));
+    let _not_essential = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    serve(std::io::stdin(), std::io::stdout(), state_dir, work)
+}
+
+/// Serves one session until the manager closes it or is lost. Blocks. The exit code is that of
+/// `SessionOutcome`: 0 done, 10 a task failed, 11 plan refused or protocol error, 12 manager lost,
+/// 13 fenced off, 14 cancelled.
+pub fn serve(
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+    state_dir: &Path,
+    work: &dyn Work,
+) -> ExitCode {
+    ExitCode::from(serve_with(input, output, state_dir, work, &Tuning::default()))
+}
+
+/// As [`serve`], with the timeouts of `tuning`; returns the bare exit code. Threads that block on
+/// `input` or `output` remain until the process ends.
+pub fn serve_with(
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+    state_dir: &Path,
+    work: &dyn Work,
+    tuning: &Tuning,
+) -> u8 {
+    let cancel = Arc::new(Cancel::default());
+    let outbox = Outbox::start(output, Arc::clone(&cancel));
+    outbox.send(&Reply::Hello(host::hello()));
+    let outcome = match persist::private_dir(state_dir) {
+        Ok(()) => {
+            let watch = Arc::new(Watch::new());
+            let orders = start_reader(input, outbox.clone(), Arc::clone(&cancel), Arc::clone(&watch));
+            start_watchdog(Arc::downgrade(&watch), Arc::clone(&cancel), tuning);
+            let mut executor = Executor::new(state_dir, tuning, work, Arc::clone(&cancel), outbox.clone());
+            obey(&mut executor, &orders, &watch, &cancel, &outbox)
+        }
+        Err(e) => {
+            let message = format!("state directory {}: {e}", state_dir.display());
+            outbox.send(&Reply::Error { message });
+            Outcome::PlanRefused
+        }
+    };
+    outbox.flush(FLUSH_MAX);
+    outcome.code()
+}
+
+enum Incoming {
+    Order(Box<Order>),
+    /// The stream ended between two frames.
+    End,
+    /// The stream cannot be read further.
+    Broken(String),
+}
+
+fn obey(
+    executor: &mut Executor<'_>,
+    orders: &Receiver<Incoming>,
+    watch: &Watch,
+    cancel: &Cancel,
+    outbox: &Outbox,
+) -> Outcome {
+    loop {
+        match orders.recv_timeout(TICK) {
+            Ok(Incoming::Order(order)) => {
+                if let Order::Run(run) = &*order {
+                    watch.limit(Duration::from_millis(run.timeout_ms));
+                }
+                let reply = executor.perform(*order);
+                watch.no_limit();
+                outbox.send(&reply);
+                if executor.closed {
+                    return executor.outcome;
+                }
+            }
+            Ok(Incoming::Broken(message)) => {
+                outbox.send(&Reply::Error { message });
+                return Outcome::PlanRefused;
+            }
+            // A session that only examined may end without `Close`.
+            Ok(Incoming::End) | Err(RecvTimeoutError::Disconnected) if !executor.holds_the_node() => {
+                return executor.outcome;
+            }
+            Ok(Incoming::End) | Err(RecvTimeoutError::Disconnected) => return Outcome::ManagerLost,
+            Err(RecvTimeoutError::Timeout) if cancel.stopped() == Some(Stop::ManagerLost) && !watch.ended() => {
+                return Outcome::ManagerLost;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Maximum number of queued orders. The manager sends one order and waits. If it sends more than
+/// this without waiting, the session ends.
+const ORDERS: usize = 4;
+
+fn start_reader(
+    mut input: impl Read + Send + 'static,
+    outbox: Outbox,
+    cancel: Arc<Cancel>,
+    watch: Arc<Watch>,
+) -> Receiver<Incoming> {
+    let (queue, orders) = mpsc::sync_channel(ORDERS);
+    thread::spawn(move || {
+        let last = read_orders(&mut input, &queue, &outbox, &cancel, &watch);
+        watch.end();
+        // Stop before the last item is queued, so that a current run stops. After a protocol error
+        // the manager is not lost: it receives an error.
+        cancel.stop(if matches!(last, Incoming::End) { Stop::ManagerLost } else { Stop::Asked });
+        // If nothing receives it any longer, the session is over anyway.
+        drop(queue.send(last));
+    });
+    orders
+}
+
+fn read_orders(
+    input: &mut impl Read,
+    queue: &SyncSender<Incoming>,
+    outbox: &Outbox,
+    cancel: &Cancel,
+    watch: &Watch,
+) -> Incoming {
+    loop {
+        let order = match frame::read(input) {
+            Ok(Some(content)) => frame::decode::<Order>(&content),
+            Ok(None) => return Incoming::End,
+            Err(e) => Err(e),
+        };
+        watch.heard();
+        match order {
+            Ok(Order::Heartbeat) => outbox.send_if_room(&Reply::Alive { waiting_for: None }),
+            Ok(Order::Cancel { now: false }) => cancel.stop(Stop::Asked),
+            Ok(Order::Cancel { now: true }) => cancel.kill(Stop::Killed),
+            Ok(Order::Go { play, lost }) => cancel.gate().open(play, &lost),
+            Ok(order) => {
+                if queue.try_send(Incoming::Order(Box::new(order))).is_err() {
+                    return Incoming::Broken("the manager sent orders without waiting for the answers".to_owned());
+                }
+            }
+            Err(e) => return Incoming::Broken(format!("protocol error: {e}")),
+        }
+    }
+}
+
+/// The time of the last frame from the manager, and the deadline of the current order. Times are in
+/// milliseconds since `from`.
+struct Watch {
+    from: Instant,
+    heard: AtomicU64,
+    /// `u64::MAX`: no limit.
+    limit: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let (heard, limit) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Self { from: Instant::now(), heard, limit, ended: AtomicBool::new(false) }
+    }
+    fn now(&self) -> u64 {
+        u64::try_from(self.from.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+    fn heard(&self) {
+        self.heard.store(self.now(), Ordering::Relaxed);
+    }
+    fn silent_for(&self) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(self.heard.load(Ordering::Relaxed)))
+    }
+    fn limit(&self, at_most: Duration) {
+        let at_most = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
+        self.limit.store(self.now().saturating_add(at_most), Ordering::Relaxed);
+    }
+    fn no_limit(&self) {
+        self.limit.store(u64::MAX, Ordering::Relaxed);
+    }
+    /// Whether the order's deadline passed at least `by` ago.
+    fn is_over(&self, by: Duration) -> bool {
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.now() > self.limit.load(Ordering::Relaxed).saturating_add(by)
+    }
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+    /// Whether the stream has ended. Its last item is in the queue or about to be queued.
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+fn start_watchdog(watch: Weak<Watch>, cancel: Arc<Cancel>, tuning: &Tuning) {
+    let (silence, overtime) = (tuning.silence, tuning.overtime);
+    thread::spawn(move || {
+        // The session holds the only strong reference. So this thread lives as long as the session,
+        // and it still enforces the timeout of a run whose manager is lost.
+        while let Some(watch) = watch.upgrade() {
+            if watch.silent_for() > silence {
+                cancel.stop(Stop::ManagerLost);
+            }
+            if watch.is_over(Duration::ZERO) {
+                cancel.stop(Stop::Timeout);
+            }
+            if watch.is_over(overtime) {
+                cancel.kill(Stop::Timeout);
+            }
+            drop(watch);
+            thread::sleep(TICK.min(silence / 4));
+        }
+    });
+}
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

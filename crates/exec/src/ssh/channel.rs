@@ -1,0 +1,318 @@
+//! Exchanges orders and replies over a pair of streams: frames, heartbeats, one order at a time.
+//!
+//! ```text
+//! order() -> writer task (heartbeat each 10 s) -> executor -> reader task -> order()
+//! ```
+
+use super::error::SshError;
+use crate::wire::frame::{self, PREFACE};
+use crate::wire::{Hello, Order, Reply};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
+
+/// Heartbeat interval and maximum silence of a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// The executor gives up its manager after 30 s without a frame, so two heartbeats may be late.
+    pub heartbeat: Duration,
+    /// The executor answers each heartbeat. After this time without any frame it counts as lost.
+    pub silence: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(10), silence: Duration::from_secs(40) }
+    }
+}
+
+/// Maximum text that a login shell may print before the first frame, in bytes.
+const NOISE_MAX: usize = 64 * 1024;
+/// Queue length for outgoing frames. An order and a cancel are the maximum at one time.
+const OUTGOING: usize = 4;
+/// Queue length for events that were read and not yet handled. More events stay in the pipe, which
+/// slows the run down.
+const INCOMING: usize = 256;
+
+/// Handling an event takes microseconds, unless its receiver blocks.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Stops a run, or lets its plays begin, from another task.
+#[derive(Debug, Clone)]
+pub struct Canceller(mpsc::Sender<Vec<u8>>);
+
+impl Canceller {
+    /// Asks the executor to stop after its current task (`now`: to kill that task too); it then
+    /// answers the current order. Does nothing after the session is over.
+    pub async fn cancel(&self, now: bool) {
+        self.send(&Order::Cancel { now }).await;
+    }
+
+    /// Lets plays up to this one begin, without the hosts in `lost`. Does nothing after the session
+    /// is over.
+    pub async fn go(&self, play: u32, lost: Vec<String>) {
+        self.send(&Order::Go { play, lost }).await;
+    }
+
+    async fn send(&self, order: &Order) {
+        if let Ok(frame) = frame::encode(order) {
+            let _over = self.0.send(frame).await;
+        }
+    }
+}
+
+/// The receiver of the events of an order.
+pub(super) enum Events<'a> {
+    Call(&'a mut (dyn FnMut(Reply) + Send)),
+    /// If the queue is full, the run waits.
+    Queue(&'a mpsc::Sender<Reply>),
+}
+
+impl Events<'_> {
+    async fn take(&mut self, event: Reply) {
+        match self {
+            Events::Call(on_event) => on_event(event),
+            Events::Queue(queue) => drop(queue.send(event).await),
+        }
+    }
+}
+
+/// The streams of one session after the greeting. Dropping it closes them; the executor then
+/// notices that its manager is gone.
+pub(super) struct Channel {
+    outgoing: mpsc::Sender<Vec<u8>>,
+    incoming: mpsc::Receiver<Result<Reply, SshError>>,
+    heard: Arc<Heard>,
+    silence: Duration,
+    /// An order was sent and its final reply was not received. The next reply could be taken for
+    /// the reply to another order.
+    unanswered: bool,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Channel {
+    /// Reads the greeting and skips text that a login shell prints before it. `Lost`: the stream
+    /// ended first.
+    pub async fn greet<R>(input: R) -> Result<(Hello, BufReader<R>), SshError>
+    where
+        R: AsyncRead + Unpin,
+    {
+        let mut input = BufReader::new(input);
+        let mut noise = Vec::new();
+        while !noise.ends_with(PREFACE) {
+            if noise.len() == NOISE_MAX {
+                return Err(SshError::Protocol("too much was printed before the greeting of an executor".to_owned()));
+            }
+            match input.read_u8().await {
+                Ok(byte) => noise.push(byte),
+                Err(_) => return Err(SshError::Lost("the stream ended before the greeting".to_owned())),
+            }
+        }
+        match read_reply(&mut input).await? {
+            Some(Reply::Hello(hello)) => Ok((hello, input)),
+            Some(_) => Err(SshError::Protocol("the first frame is not a hello".to_owned())),
+            None => Err(SshError::Lost("the stream ended before the greeting".to_owned())),
+        }
+    }
+
+    /// Starts the reader and writer tasks.
+    pub fn start<R, W>(input: R, output: W, pace: Pace) -> Self
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let heard = Arc::new(Heard::new());
+        let (outgoing, frames) = mpsc::channel(OUTGOING);
+        let (replies, incoming) = mpsc::channel(INCOMING);
+        let reader = tokio::spawn(read_replies(input, replies, Arc::clone(&heard)));
+        let writer = tokio::spawn(write_frames(output, frames, pace.heartbeat));
+        Self { outgoing, incoming, heard, silence: pace.silence, unanswered: false, tasks: [reader, writer] }
+    }
+
+    /// A handle that works while `order` waits.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.outgoing.clone())
+    }
+
+    /// Sends an order and waits for its final reply. Events, and heartbeat replies that name what
+    /// the executor waits for, go to `events`. After an error, or if this future is dropped, no
+    /// further order can be sent.
+    pub async fn order(&mut self, order: &Order, mut events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
+        if self.unanswered {
+            return Err(SshError::Lost("an earlier order was abandoned".to_owned()));
+        }
+        let frame = frame::encode(order).map_err(|e| SshError::Protocol(format!("{}: {e}", order.kind())))?;
+        self.unanswered = true;
+        self.heard.now();
+        let deadline = Instant::now() + at_most;
+        // If the writer has ended, the reader reports the reason.
+        let _see_below = timeout_at(deadline, self.outgoing.send(frame)).await;
+        loop {
+            let silent_at = self.heard.last() + self.silence;
+            tokio::select! {
+                reply = self.incoming.recv() => match reply {
+                    Some(Ok(reply)) if reply.is_final() => {
+                        self.unanswered = false;
+                        return Ok(reply);
+                    }
+                    Some(Ok(event)) => {
+                        let before = Instant::now();
+                        events.take(event).await;
+                        // While the receiver blocked, no frame was read. That is no silence of the
+                        // other end.
+                        if before.elapsed() > SLOW {
+                            self.heard.now();
+                        }
+                    }
+                    Some(Err(e)) => return Err(e),
+                    None => return Err(SshError::Lost("the session has ended".to_owned())),
+                },
+                () = sleep_until(deadline) => {
+                    self.canceller().cancel(true).await;
+                    return Err(SshError::Timeout("no answer to an order"));
+                }
+                () = sleep_until(silent_at) => {
+                    if self.heard.last() + self.silence <= Instant::now() {
+                        return Err(SshError::Lost(format!("nothing was received for {:?}", self.silence)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns when the stream ends, falls silent, or sends an unexpected reply. After that no
+    /// further order can be sent. Dropping this future earlier loses nothing.
+    pub async fn lost(&mut self) -> SshError {
+        if self.unanswered {
+            return SshError::Lost("an earlier order was abandoned".to_owned());
+        }
+        let error = loop {
+            let silent_at = self.heard.last() + self.silence;
+            tokio::select! {
+                reply = self.incoming.recv() => match reply {
+                    Some(Ok(reply)) if reply.is_final() => {
+                        break SshError::Protocol(super::error::clip(&format!("a reply without an order: {reply:?}")));
+                    }
+                    Some(Ok(_late_event)) => {}
+                    Some(Err(e)) => break e,
+                    None => break SshError::Lost("the session has ended".to_owned()),
+                },
+                () = sleep_until(silent_at) => {
+                    if self.heard.last() + self.silence <= Instant::now() {
+                        break SshError::Lost(format!("nothing was received for {:?}", self.silence));
+                    }
+                }
+            }
+        };
+        self.unanswered = true;
+        error
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// The time of the last received frame.
+struct Heard {
+    from: Instant,
+    ms: AtomicU64,
+}
+
+impl Heard {
+    fn new() -> Self {
+        Self { from: Instant::now(), ms: AtomicU64::new(0) }
+    }
+    fn now(&self) {
+        let ms = u64::try_from(self.from.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.ms.store(ms, Ordering::Relaxed);
+    }
+    fn last(&self) -> Instant {
+        self.from + Duration::from_millis(self.ms.load(Ordering::Relaxed))
+    }
+}
+
+async fn write_frames(mut output: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Vec<u8>>, every: Duration) {
+    let Ok(heartbeat) = frame::encode(&Order::Heartbeat) else { return };
+    let mut clock = interval_at(Instant::now() + every, every);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let written = tokio::select! {
+            frame = frames.recv() => match frame {
+                Some(frame) => write(&mut output, &frame).await,
+                None => return,
+            },
+            _ = clock.tick() => write(&mut output, &heartbeat).await,
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write(output: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    output.write_all(bytes).await?;
+    output.flush().await
+}
+
+async fn read_replies(
+    mut input: impl AsyncRead + Unpin,
+    replies: mpsc::Sender<Result<Reply, SshError>>,
+    heard: Arc<Heard>,
+) {
+    loop {
+        let reply = match read_reply(&mut input).await {
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => Err(SshError::Lost("the stream from the executor ended".to_owned())),
+            Err(e) => Err(e),
+        };
+        heard.now();
+        let is_last = reply.is_err();
+        match reply {
+            Ok(Reply::Alive { waiting_for: None }) => {}
+            // Between two orders nothing receives these, so one may be dropped.
+            Ok(alive @ Reply::Alive { .. }) => drop(replies.try_send(Ok(alive))),
+            other => {
+                if replies.send(other).await.is_err() {
+                    return;
+                }
+            }
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// None: the stream ended between two frames.
+async fn read_reply(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<Reply>, SshError> {
+    let mut prefix = [0; 4];
+    let mut got = 0;
+    while got < prefix.len() {
+        match input.read(&mut prefix[got..]).await {
+            Ok(0) if got == 0 => return Ok(None),
+            Ok(0) | Err(_) => return Err(SshError::Lost("the stream ended within a frame".to_owned())),
+            Ok(n) => got += n,
+        }
+    }
+    let length = frame::parse_length(prefix).map_err(|e| SshError::Protocol(e.to_string()))?;
+    // Memory grows with the bytes that arrive, not with the announced length.
+    let mut content = Vec::new();
+    let read = input.take(length as u64).read_to_end(&mut content).await;
+    if read.is_err() || content.len() < length {
+        return Err(SshError::Lost("the stream ended within a frame".to_owned()));
+    }
+    frame::decode(&content).map(Some).map_err(|e| SshError::Protocol(super::error::chain(&e)))
+}
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;

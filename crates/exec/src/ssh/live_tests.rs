@@ -1,0 +1,412 @@
+//! Tests against a real sshd on loopback with its own host key and without PAM. A shell script with
+//! prepared frames replaces the executor: these tests cover login, upload, streams and errors.
+
+use super::*;
+use crate::wire::frame::{PREFACE, encode};
+use crate::wire::{Hello, Order, PROTO, Reply, sample_fence};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SSHD: &str = "/usr/sbin/sshd";
+const LONG: Duration = Duration::from_secs(180);
+
+struct Server {
+    dir: TempDir,
+    port: u16,
+    sshd: Child,
+}
+
+impl Server {
+    /// None if sshd cannot run here; the reason is printed to stderr.
+    async fn start() -> Option<Self> {
+        if !Path::new(SSHD).exists() {
+            eprintln!("SKIPPED: {SSHD} is missing, so the SSH tests are skipped (Debian: openssh-server)");
+            return None;
+        }
+        if rustix::process::geteuid().is_root() && fs::create_dir_all("/run/sshd").is_err() {
+            eprintln!("SKIPPED: /run/sshd could not be made; sshd needs it as root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for key in ["host", "user", "stranger"] {
+            keygen(&dir.path().join(key));
+        }
+        fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).unwrap();
+        // Another process may take the port in between. Then sshd reports it and another port is
+        // tried.
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut sshd = Self::spawn(dir.path(), port);
+            let deadline = Instant::now() + LONG;
+            while Instant::now() < deadline && sshd.try_wait().unwrap().is_none() {
+                if let Probe::Answers { .. } = probe("127.0.0.1", port, Duration::from_secs(5)).await {
+                    return Some(Self { dir, port, sshd });
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let _ended = sshd.kill();
+            let _reaped = sshd.wait();
+        }
+        panic!("sshd does not start: {}", fs::read_to_string(dir.path().join("log")).unwrap_or_default());
+    }
+
+    fn spawn(dir: &Path, port: u16) -> Child {
+        let path = dir.display();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\n\
+             UsePAM no\nStrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+             PermitRootLogin prohibit-password\nLogLevel VERBOSE\n"
+        );
+        fs::write(dir.join("config"), config).unwrap();
+        let log = fs::File::create(dir.join("log")).unwrap();
+        let mut command = Command::new(SSHD);
+        command.args(["-D", "-e", "-f"]).arg(dir.join("config"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    fn target(&self) -> Target {
+        let out = Command::new("id").arg("-un").output().unwrap();
+        Target {
+            port: self.port,
+            user: String::from_utf8(out.stdout).unwrap().trim().to_owned(),
+            identity: Some(self.path("user")),
+            host_keys: vec![fs::read_to_string(self.path("host.pub")).unwrap()],
+            ..super::target::sample("127.0.0.1")
+        }
+    }
+
+    /// A remote whose build is `script`, with its state directory below `state`.
+    fn remote(&self, build: Build) -> Remote {
+        Remote::new(RemoteConfig {
+            control_dir: self.path("c"),
+            builds: vec![build],
+            launch: Launch::Upload,
+            state_dir: self.path("state").display().to_string(),
+            arguments: vec!["exec".to_owned(), "-".to_owned()],
+        })
+        .unwrap()
+    }
+
+    /// A script that records its start, greets, reads one fence order into `order`, answers it, and
+    /// reads to the end.
+    fn script(&self) -> Build {
+        let order = encode(&fence()).unwrap();
+        let text = format!(
+            "#!/bin/sh\ncd '{}'\necho \"$*\" >>ran\ncat hello\nhead -c {} >order\ncat answer\ncat >rest\necho end >>ran\n",
+            self.dir.path().display(),
+            order.len()
+        );
+        fs::write(self.path("script"), text).unwrap();
+        let build = Build::of(std::env::consts::ARCH, &self.path("script")).unwrap();
+        let hello = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
+        let mut bytes = PREFACE.to_vec();
+        bytes.extend(encode(&Reply::Hello(hello)).unwrap());
+        fs::write(self.path("hello"), bytes).unwrap();
+        fs::write(self.path("answer"), encode(&Reply::Fenced { ended: Some("x".into()) }).unwrap()).unwrap();
+        build
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn ran(&self) -> String {
+        fs::read_to_string(self.path("ran")).unwrap_or_default()
+    }
+
+    fn logins(&self) -> usize {
+        fs::read_to_string(self.path("log")).unwrap().matches("Accepted publickey").count()
+    }
+
+    fn commands(&self) -> usize {
+        fs::read_to_string(self.path("log")).unwrap().matches("Starting session: command").count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.sshd.kill();
+        let _reaped = self.sshd.wait();
+    }
+}
+
+fn keygen(path: &Path) {
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+fn fence() -> Order {
+    Order::Fence { fence: sample_fence(3), node: "w1".into(), job: remoor_model::JobId(1), timeout_ms: 1000 }
+}
+
+async fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn one_login_uploads_runs_and_closes() {
+    let Some(server) = Server::start().await else { return };
+    let build = server.script();
+    let remote = server.remote(build.clone());
+    let target = server.target();
+
+    let mut session = remote.open(&target).await.unwrap();
+    assert_eq!(session.hello().exe_sha256, build.sha256);
+    let reply = session.order(fence(), &mut |_| {}, LONG).await.unwrap();
+    assert_eq!(reply, Reply::Fenced { ended: Some("x".into()) });
+    session.close().await;
+    assert_eq!(fs::read(server.path("order")).unwrap(), encode(&fence()).unwrap());
+    wait_for("the end of the stream", || server.ran() == "exec -\nend\n").await;
+    assert_eq!(server.logins(), 1, "upload and run, one login");
+    wait_for("the master's end", || fs::read_dir(server.path("c")).unwrap().next().is_none()).await;
+
+    let bin = server.path("state/bin");
+    let uploaded = bin.join(format!("remoor-{}", build.sha256));
+    assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap());
+    assert_eq!(fs::metadata(&uploaded).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(&bin).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(server.path("state")).unwrap().permissions().mode() & 0o777, 0o700);
+
+    // The build is there now. Nothing is uploaded, so the local file is not needed.
+    fs::remove_file(&build.path).unwrap();
+    remote.open(&target).await.unwrap().close().await;
+
+    // A damaged build is replaced. The session of the damaged one was ended.
+    server.script();
+    fs::write(&uploaded, b"#!/bin/sh\nexit 0\n").unwrap();
+    remote.open(&target).await.unwrap().close().await;
+    assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap());
+    assert_eq!(server.logins(), 3);
+}
+
+#[tokio::test]
+async fn whatever_is_wrong_with_a_build_on_the_node_it_is_uploaded_once_more() {
+    let Some(server) = Server::start().await else { return };
+    let build = server.script();
+    let uploaded = server.path("state/bin").join(format!("remoor-{}", build.sha256));
+    fs::create_dir_all(server.path("state/bin")).unwrap();
+    let mut cut_off = fs::read("/proc/self/exe").unwrap();
+    cut_off.truncate(64 * 1024);
+    let damaged: [(&str, &[u8], u32); 6] = [
+        ("cut off", &cut_off, 0o755),
+        ("killed by a signal", b"#!/bin/sh\nkill -9 $$\n", 0o755),
+        ("says something else", b"#!/bin/sh\nyes\n", 0o755),
+        ("of another format", b"\x7fELF and no more", 0o755),
+        ("empty", b"", 0o755),
+        ("not to be run", b"#!/bin/sh\n", 0o644),
+    ];
+    for (what, content, mode) in damaged {
+        fs::write(&uploaded, content).unwrap();
+        fs::set_permissions(&uploaded, fs::Permissions::from_mode(mode)).unwrap();
+        let opened = server.remote(build.clone()).open(&server.target()).await;
+        opened.unwrap_or_else(|e| panic!("{what}: {e:?}")).close().await;
+        assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap(), "{what}");
+    }
+    // A build that has the right hash but always dies is not uploaded in a loop.
+    fs::write(&build.path, b"#!/bin/sh\nkill -9 $$\n").unwrap();
+    let build = Build::of(std::env::consts::ARCH, &build.path).unwrap();
+    let before = server.commands();
+    let error = server.remote(build).open(&server.target()).await.err().unwrap();
+    assert!(matches!(&error, SshError::Protocol(why) if why.contains("killed by a signal")), "{error:?}");
+    assert_eq!(server.commands() - before, 4, "failed start, uname, upload, failed start");
+}
+
+#[tokio::test]
+async fn the_two_newest_builds_stay() {
+    let Some(server) = Server::start().await else { return };
+    let bin = server.path("state/bin");
+    fs::create_dir_all(&bin).unwrap();
+    for (name, age) in [("remoor-0a", 300), ("remoor-0b", 200), ("remoor-0c", 100), ("other", 400)] {
+        let file = fs::File::create(bin.join(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
+    }
+    let build = server.script();
+    server.remote(build.clone()).open(&server.target()).await.unwrap().close().await;
+    let mut left: Vec<String> =
+        fs::read_dir(&bin).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    let mut expected = vec!["other".to_owned(), "remoor-0c".to_owned(), format!("remoor-{}", build.sha256)];
+    expected.sort();
+    assert_eq!(left, expected);
+}
+
+#[tokio::test]
+async fn an_upload_that_is_not_what_it_says_is_not_installed() {
+    let Some(server) = Server::start().await else { return };
+    let build = server.script();
+    fs::write(&build.path, b"#!/bin/sh\necho changed meanwhile\n").unwrap();
+    let error = server.remote(build).open(&server.target()).await.err().unwrap();
+    assert!(matches!(error, SshError::Upload(_)), "{error:?}");
+    assert_eq!(fs::read_dir(server.path("state/bin")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn another_architecture_is_unsupported() {
+    let Some(server) = Server::start().await else { return };
+    let build = Build { arch: "pdp11".to_owned(), ..server.script() };
+    let error = server.remote(build).open(&server.target()).await.err().unwrap();
+    assert!(matches!(&error, SshError::Unsupported(system) if system.starts_with("Linux ")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_changed_host_key_stops_everything() {
+    let Some(server) = Server::start().await else { return };
+    let recorded = fs::read_to_string(server.path("stranger.pub")).unwrap();
+    let target = Target { host_keys: vec![recorded.clone()], ..server.target() };
+    let error = server.remote(server.script()).open(&target).await.err().unwrap();
+    let offered = fingerprint(&fs::read_to_string(server.path("host.pub")).unwrap());
+    let expected = vec![fingerprint(&recorded).unwrap()];
+    assert_eq!(error, SshError::HostKeyChanged { expected, offered });
+    assert_eq!(server.ran(), "");
+    assert_eq!(server.logins(), 0);
+    assert!(!server.path("state").exists());
+}
+
+#[tokio::test]
+async fn a_strangers_key_is_not_let_in() {
+    let Some(server) = Server::start().await else { return };
+    let target = Target { identity: Some(server.path("stranger")), ..server.target() };
+    let error = server.remote(server.script()).open(&target).await.err().unwrap();
+    assert!(matches!(error, SshError::Auth(_)), "{error:?}");
+    assert_eq!(server.ran(), "");
+}
+
+#[tokio::test]
+async fn the_clusters_key_is_enough_once_it_is_authorized_and_in_nobodys_way() {
+    let Some(server) = Server::start().await else { return };
+    let remote = server.remote(server.script());
+    let key = ClusterKey::create(&"c1".into()).unwrap();
+    key.save(&server.path("ssh.key")).unwrap();
+    let last_keys = vec![server.path("ssh.key")];
+    let by_cluster = Target { identity: None, last_keys: last_keys.clone(), ..server.target() };
+    let error = remote.open(&by_cluster).await.err().unwrap();
+    assert!(matches!(error, SshError::Auth(_)), "{error:?}");
+
+    // Logs in by the operator's key, with the cluster key in addition, as `node add` does; twice.
+    let shell = remote.shell(&Target { last_keys: last_keys.clone(), ..server.target() }).await.unwrap();
+    let home = server.path("home");
+    for added in [true, false] {
+        let answer = super::authorize::authorize_in(&shell, &key.line(), home.to_str().unwrap()).await;
+        assert_eq!(answer, Ok(added));
+    }
+    shell.close().await;
+    let lines = fs::read_to_string(home.join("authorized_keys")).unwrap();
+    assert_eq!(lines, key.line() + "\n");
+
+    fs::write(server.path("authorized"), &lines).unwrap();
+    remote.open(&by_cluster).await.unwrap().close().await;
+    // The key permits only a session without terminal and forwarding.
+    let login = ["-p", &server.port.to_string(), "-l", &by_cluster.user, "-oBatchMode=yes"].map(str::to_owned);
+    let known = format!("-oUserKnownHostsFile={}", server.path("known").display());
+    fs::write(server.path("known"), format!("[127.0.0.1]:{} {}", server.port, by_cluster.host_keys[0])).unwrap();
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-F", "/dev/null", "-tt", &known]).args(login).arg("-i").arg(server.path("ssh.key"));
+    let tty = ssh.args(["127.0.0.1", "tty"]).stdin(Stdio::null()).output().unwrap();
+    let tty = String::from_utf8_lossy(&tty.stdout).into_owned() + &String::from_utf8_lossy(&tty.stderr);
+    assert!(tty.contains("PTY allocation request failed"), "{tty}");
+
+    // If the identity is refused, the cluster key is used, and the other way round.
+    let stranger = Target { identity: Some(server.path("stranger")), last_keys: last_keys.clone(), ..server.target() };
+    remote.open(&stranger).await.unwrap().close().await;
+    fs::copy(server.path("user.pub"), server.path("authorized")).unwrap();
+    remote.open(&Target { last_keys, ..server.target() }).await.unwrap().close().await;
+    // An identity in the operator's own configuration works too.
+    fs::write(server.path("own"), format!("IdentityFile {}\n", server.path("user").display())).unwrap();
+    let configured = Target { user_config: Some(server.path("own")), ..by_cluster };
+    remote.open(&configured).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn a_refused_port_is_unreachable() {
+    let Some(mut server) = Server::start().await else { return };
+    let (remote, target) = (server.remote(server.script()), server.target());
+    server.sshd.kill().unwrap();
+    server.sshd.wait().unwrap();
+    let error = remote.open(&target).await.err().unwrap();
+    assert!(matches!(error, SshError::Unreachable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
+    let Some(server) = Server::start().await else { return };
+    let mut errors = Vec::new();
+    // The last script kills the whole connection: the sshd process that started its shell.
+    for then in ["echo no room left >&2\nexit 3", "kill -9 $$", "kill -9 $PPID\nsleep 5"] {
+        server.script();
+        let hello = server.path("hello");
+        let text = format!("#!/bin/sh\ncat '{}'\nhead -c 4 >/dev/null\n{then}\n", hello.display());
+        fs::write(server.path("script"), text).unwrap();
+        let build = Build::of(std::env::consts::ARCH, &server.path("script")).unwrap();
+        let bytes = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
+        let bytes = [PREFACE.to_vec(), encode(&Reply::Hello(bytes)).unwrap()].concat();
+        fs::write(hello, bytes).unwrap();
+        let mut session = server.remote(build).open(&server.target()).await.unwrap();
+        errors.push(session.order(fence(), &mut |_| {}, LONG).await.unwrap_err());
+        session.close().await;
+    }
+    let [died, killed, cut] = &errors[..] else { panic!("{errors:?}") };
+    assert!(matches!(died, SshError::Ended(how) if how.contains("3; its output: no room left")), "{died:?}");
+    assert!(matches!(killed, SshError::Ended(how) if how == "killed by a signal"), "{killed:?}");
+    assert!(matches!(cut, SshError::Lost(why) if why.contains("the connection to the host ended")), "{cut:?}");
+}
+
+#[tokio::test]
+async fn a_shell_runs_single_commands_over_one_login() {
+    let Some(server) = Server::start().await else { return };
+    let shell = server.remote(server.script()).shell(&server.target()).await.unwrap();
+    let input = vec![b'x'; 1 << 20];
+    let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
+    assert_eq!(said, Said { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
+    // A command that fails without reading its input.
+    let said = shell.run("echo no >&2; exit 3", &[], &input, LONG).await.unwrap();
+    assert_eq!(said, Said { ok: false, stdout: String::new(), stderr: "no".into() });
+    assert!(!shell.run("exit 127", &[], b"", LONG).await.unwrap().ok);
+    let much = shell.run("yes | head -c 1000000; echo end >&2", &[], b"", LONG).await.unwrap();
+    assert!(much.stdout.len() <= 256 * 1024, "{}", much.stdout.len());
+    let late = shell.run("cat >/dev/null; sleep 60", &[], b"", Duration::from_millis(200)).await;
+    assert!(matches!(late, Err(SshError::Timeout(_))), "{late:?}");
+    shell.close().await;
+    assert_eq!(server.ran(), "", "no executor was started");
+    assert_eq!(server.logins(), 1);
+}
+
+#[tokio::test]
+async fn keys_can_be_asked_for() {
+    let Some(server) = Server::start().await else { return };
+    let keys = scan_host_keys("127.0.0.1", server.port, LONG).await.unwrap();
+    let own = fs::read_to_string(server.path("host.pub")).unwrap();
+    assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
+}
+
+#[tokio::test]
+async fn keys_are_asked_for_the_way_a_login_goes() {
+    let Some(server) = Server::start().await else { return };
+    let remote = server.remote(server.script());
+    let own = fs::read_to_string(server.path("host.pub")).unwrap();
+    let there = Target { host: "behind.invalid".to_owned(), port: 22, ..server.target() };
+    let straight = remote.host_keys(&there, Duration::from_secs(10)).await;
+    assert!(matches!(straight, Err(SshError::Unreachable(_) | SshError::Timeout(_))), "{straight:?}");
+
+    let way = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; cat <&3 & cat >&3'", server.port);
+    let behind = Target { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
+    let begun = Instant::now();
+    let keys = remote.host_keys(&behind, LONG).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(100), "it waited for a process that the proxy command left running");
+    assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
+    assert_eq!((server.logins(), server.ran().as_str()), (0, ""), "no login succeeded");
+    let left: Vec<_> = fs::read_dir(server.path("c")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let nowhere = Target { options: vec![("ProxyCommand".to_owned(), "false".to_owned())], ..there };
+    let answer = remote.host_keys(&nowhere, LONG).await;
+    assert!(matches!(&answer, Err(SshError::Unreachable(why)) if why.contains("no host key received")), "{answer:?}");
+}

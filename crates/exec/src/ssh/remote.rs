@@ -1,0 +1,469 @@
+//! Logs in and starts the executor. If the node lacks this build, it is uploaded over the same
+//! login first. The file name of a build is its hash, so a running program is never overwritten.
+
+use super::channel::{Channel, Pace};
+use super::error::{self, SshError};
+use super::host_key;
+use super::personal;
+use super::session::{Place, Session, Stderr, end_login, is_up};
+use super::shell::Shell;
+use super::target::{self, Target};
+use crate::wire::{Hello, PROTO};
+use openssh::{ControlPersist, KnownHosts, SessionBuilder, Stdio};
+use remoor_model::Sha256;
+use std::fs::{self, DirBuilder};
+use std::io::{Read, Write};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::NamedTempFile;
+use tokio::time::timeout;
+
+/// With a longer path the control socket would not fit into a socket address.
+const CONTROL_DIR_MAX: usize = 61;
+/// Idle seconds after which the ssh master exits by itself, in case this process dies.
+const IDLE_SECONDS: NonZeroUsize = NonZeroUsize::new(60).expect("not zero");
+const SERVER_ALIVE: Duration = Duration::from_secs(10);
+/// Maximum time from the start of the program to its greeting.
+pub(super) const HELLO_MAX: Duration = Duration::from_secs(20);
+const UNAME_MAX: Duration = Duration::from_secs(20);
+const UPLOAD_MAX: Duration = Duration::from_secs(600);
+
+/// A program file for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// As `uname -m` writes it.
+    pub arch: String,
+    pub path: PathBuf,
+    pub sha256: Sha256,
+}
+
+impl Build {
+    /// Hashes the file in chunks, because it may be large and daemons do this at start.
+    pub fn of(arch: &str, path: &Path) -> std::io::Result<Self> {
+        use sha2::Digest;
+        let mut file = fs::File::open(path)?;
+        let mut hasher = sha2::Sha256::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                n => hasher.update(&buffer[..n]),
+            }
+        }
+        Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256(hasher.finalize().into()) })
+    }
+
+    /// The running program, even if its file was replaced after the start.
+    pub fn own() -> std::io::Result<Self> {
+        Self::of(std::env::consts::ARCH, Path::new("/proc/self/exe"))
+    }
+}
+
+/// The program that is started on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Launch {
+    /// `STATE_DIR/bin/remoor-SHA256` of the first build, uploaded if it is missing.
+    Upload,
+    /// This path, never uploaded: the program of a package, of sudoers or of a forced command. It
+    /// must use the same protocol.
+    Installed(String),
+    /// For a person instead of a manager. Uploaded as above if the login is root or becomes root,
+    /// else into a directory of the login user. Host keys come from the person's `known_hosts`.
+    /// ssh's own configuration supplies the user (if empty) and the port (if 0).
+    Personal,
+}
+
+/// How this manager connects to nodes.
+#[derive(Debug, Clone)]
+pub struct RemoteConfig {
+    /// Directory for control sockets and known_hosts files, made with mode 0700. At most 61 bytes;
+    /// no other process may use it.
+    pub control_dir: PathBuf,
+    /// The first one is tried first; it is the running program.
+    pub builds: Vec<Build>,
+    pub launch: Launch,
+    /// State directory on the node; builds are in its `bin`.
+    pub state_dir: String,
+    /// Arguments of the program.
+    pub arguments: Vec<String>,
+}
+
+/// Opens sessions. One instance serves the whole daemon.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    config: RemoteConfig,
+}
+
+impl Remote {
+    /// Makes the control directory.
+    pub fn new(config: RemoteConfig) -> Result<Self, SshError> {
+        target::check_path(&config.control_dir)?;
+        target::check_path(Path::new(&config.state_dir))?;
+        let length = config.control_dir.as_os_str().len();
+        if length > CONTROL_DIR_MAX {
+            let dir = config.control_dir.display();
+            return Err(SshError::Local(format!(
+                "the path {dir} has {length} bytes, the maximum is {CONTROL_DIR_MAX}"
+            )));
+        }
+        let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", config.control_dir.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(&config.control_dir).map_err(local)?;
+        fs::set_permissions(&config.control_dir, fs::Permissions::from_mode(0o700)).map_err(local)?;
+        Ok(Self { config })
+    }
+
+    /// Logs in once and starts the executor. Nothing is sent to a host whose key is not the
+    /// recorded one.
+    pub async fn open(&self, target: &Target) -> Result<Session, SshError> {
+        let login = Arc::new(self.log_in(target).await?);
+        match self.start(&login, target).await {
+            Ok(session) => Ok(session),
+            Err(e) => {
+                end_login(login).await;
+                Err(e)
+            }
+        }
+    }
+
+    /// Logs in for single commands on a machine that need not have an executor. Runs nothing yet.
+    pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
+        Ok(Shell::new(Arc::new(self.log_in(target).await?), target.clone()))
+    }
+
+    /// The host keys that the node offers now, requested over the same route as a login. They are
+    /// not trusted; see [`super::scan_host_keys`].
+    pub async fn host_keys(&self, target: &Target, at_most: Duration) -> Result<Vec<String>, SshError> {
+        if target.takes_another_way() {
+            return host_key::scan_by_login(target, &self.config.control_dir, at_most).await;
+        }
+        host_key::scan_host_keys(&target.host, target.port, at_most).await
+    }
+
+    async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {
+        let personal = self.config.launch == Launch::Personal;
+        // The files are read only during the login and deleted at the end of this function.
+        let (known_hosts, config) = if personal {
+            target.check_personal()?;
+            (None, self.file(&target.personal_config()?)?)
+        } else {
+            target.check()?;
+            (Some(self.file(&target.known_hosts()?)?), self.file(&target.config()?)?)
+        };
+        let mut builder = SessionBuilder::default();
+        if let Some(known_hosts) = &known_hosts {
+            builder.user_known_hosts_file(known_hosts.path());
+        }
+        builder
+            .known_hosts_check(KnownHosts::Strict)
+            .config_file(config.path())
+            .control_directory(&self.config.control_dir)
+            .control_persist(ControlPersist::IdleFor(IDLE_SECONDS))
+            .connect_timeout(target.connect_timeout.max(Duration::from_secs(1)))
+            .server_alive_interval(SERVER_ALIVE);
+        if !target.user.is_empty() {
+            builder.user(target.user.clone());
+        }
+        if target.port > 0 {
+            builder.port(target.port);
+        }
+        if let Some(identity) = &target.identity {
+            builder.keyfile(identity);
+        }
+        // ssh's own timeout covers connection and banner. Key exchange and login get the same time
+        // again.
+        let at_most = target.connect_timeout * 2 + Duration::from_secs(1);
+        match timeout(at_most, builder.connect_mux(&target.host)).await {
+            Ok(Ok(login)) => Ok(login),
+            Ok(Err(e)) => Err(error::of_login(&e, &target.host_keys)),
+            Err(_) => Err(SshError::Timeout("logging in")),
+        }
+    }
+
+    fn file(&self, text: &str) -> Result<NamedTempFile, SshError> {
+        let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", self.config.control_dir.display()));
+        let mut file = NamedTempFile::new_in(&self.config.control_dir).map_err(local)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(local)?;
+        Ok(file)
+    }
+
+    async fn start(&self, login: &Arc<openssh::Session>, target: &Target) -> Result<Session, SshError> {
+        let build = match (&self.config.launch, self.config.builds.first()) {
+            (Launch::Installed(path), _) => {
+                let session = self.run(self.executor(login, target, path)).await.map_err(NotStarted::into_error)?;
+                return same_protocol(session);
+            }
+            (Launch::Upload | Launch::Personal, None) => {
+                return Err(SshError::Local("this manager has no build for nodes".to_owned()));
+            }
+            (Launch::Upload | Launch::Personal, Some(build)) => build,
+        };
+        if let Some(session) = self.try_build(login, target, build).await? {
+            return Ok(session);
+        }
+        let build = self.build_for(login).await?;
+        if build.sha256 != self.config.builds[0].sha256
+            && let Some(session) = self.try_build(login, target, build).await?
+        {
+            return Ok(session);
+        }
+        self.upload(login, target, build).await?;
+        let session = self.run(self.build(login, target, build)).await.map_err(NotStarted::into_error)?;
+        if session.hello().exe_sha256 != build.sha256 {
+            return Err(SshError::Protocol("the node runs another binary than the uploaded one".to_owned()));
+        }
+        same_protocol(session)
+    }
+
+    /// None: the node lacks this build or has a damaged one.
+    async fn try_build(
+        &self,
+        login: &Arc<openssh::Session>,
+        target: &Target,
+        build: &Build,
+    ) -> Result<Option<Session>, SshError> {
+        match self.run(self.build(login, target, build)).await {
+            Ok(session) if session.hello().exe_sha256 == build.sha256 => same_protocol(session).map(Some),
+            Ok(_) | Err(NotStarted::Missing(_)) => Ok(None),
+            Err(NotStarted::Failed(e)) => Err(e),
+        }
+    }
+
+    fn path_of(&self, target: &Target, build: &Build) -> String {
+        format!("{}/remoor-{}", self.bin_of(target), build.sha256)
+    }
+
+    /// The directory of builds on this node.
+    fn bin_of(&self, target: &Target) -> String {
+        let dir = target.state_dir.as_ref().map(|dir| dir.display().to_string());
+        format!("{}/bin", dir.as_ref().unwrap_or(&self.config.state_dir))
+    }
+
+    /// The command that starts this build from its directory.
+    fn build(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Starting {
+        if self.config.launch == Launch::Personal {
+            let command = personal::start(login, target, &self.config.state_dir, &build.sha256);
+            return Starting { command, login: Arc::clone(login) };
+        }
+        self.executor(login, target, &self.path_of(target, build))
+    }
+
+    fn executor(&self, login: &Arc<openssh::Session>, target: &Target, program: &str) -> Starting {
+        let mut command = as_root(login, target, program);
+        command.args(&self.config.arguments);
+        if let Some(dir) = &target.state_dir {
+            command.arg("--state-dir").arg(dir.display().to_string());
+        }
+        Starting { command, login: Arc::clone(login) }
+    }
+
+    /// Starts a program and waits for its greeting.
+    async fn run(&self, starting: Starting) -> Result<Session, NotStarted> {
+        let lost = |e: openssh::Error| NotStarted::Failed(SshError::Lost(error::chain(&e)));
+        let Starting { mut command, login } = starting;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().await.map_err(lost)?;
+        let (Some(output), Some(input), Some(stderr)) =
+            (child.stdin().take(), child.stdout().take(), child.stderr().take())
+        else {
+            return Err(NotStarted::Failed(SshError::Local("no pipes to ssh".to_owned())));
+        };
+        let mut stderr = Stderr::collect(stderr);
+        match timeout(HELLO_MAX, Channel::greet(input)).await {
+            Ok(Ok((hello, input))) => {
+                let channel = Channel::start(input, output, Pace::default());
+                Ok(Session::new(hello, channel, Place::There { child: Some(child), login }, stderr))
+            }
+            Ok(Err(SshError::Lost(why))) => {
+                drop(output);
+                let status = timeout(HELLO_MAX, child.wait()).await;
+                stderr.wait_for_end().await;
+                Err(why_not_started(status.ok(), &login, &stderr, &why).await)
+            }
+            // A damaged file may start and print anything.
+            Ok(Err(SshError::Protocol(why))) => Err(NotStarted::Missing(why)),
+            Ok(Err(e)) => Err(NotStarted::Failed(e)),
+            Err(_) => Err(NotStarted::Failed(SshError::Timeout("waiting for the executor's greeting"))),
+        }
+    }
+
+    /// The build for the node's architecture.
+    async fn build_for(&self, login: &Arc<openssh::Session>) -> Result<&Build, SshError> {
+        let mut command = Arc::clone(login).arc_command("uname");
+        let out = timeout(UNAME_MAX, command.arg("-sm").output())
+            .await
+            .map_err(|_| SshError::Timeout("asking for the node's system"))?
+            .map_err(|e| SshError::Lost(error::chain(&e)))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        // A login shell may have printed lines before.
+        let system = text.trim().lines().last().unwrap_or_default();
+        let arch = system.strip_prefix("Linux ");
+        let build = arch.and_then(|arch| self.config.builds.iter().find(|build| build.arch == arch));
+        build.ok_or_else(|| SshError::Unsupported(error::clip(system)))
+    }
+
+    async fn upload(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Result<(), SshError> {
+        let mut file = tokio::fs::File::open(&build.path)
+            .await
+            .map_err(|e| SshError::Local(format!("{}: {e}", build.path.display())))?;
+        let mut command = if self.config.launch == Launch::Personal {
+            personal::upload(login, target, &self.config.state_dir, &build.sha256)
+        } else {
+            let mut command = as_root(login, target, "sh");
+            command.args(["-c", UPLOAD, "sh", &self.bin_of(target), &build.sha256.to_string()]);
+            command
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let upload = async {
+            let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
+            let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
+            if let Some(mut stdin) = child.stdin().take() {
+                // If the script ended early, its exit code and stderr say why.
+                let _see_below = tokio::io::copy(&mut file, &mut stdin).await;
+            }
+            let status = child.wait().await;
+            stderr.wait_for_end().await;
+            match status {
+                Ok(status) if status.success() => Ok(()),
+                Ok(_) => Err(SshError::Upload(stderr.explain("the upload script failed"))),
+                Err(e) => Err(SshError::Upload(stderr.explain(&error::chain(&e)))),
+            }
+        };
+        timeout(UPLOAD_MAX, upload).await.map_err(|_| SshError::Timeout("uploading"))?
+    }
+}
+
+/// Removes files of earlier processes from a control directory. Call it once at the start of a
+/// daemon, because the directory also contains sockets of its own live sessions. ssh masters that
+/// still run exit by themselves.
+pub fn clean_control_dir(dir: &Path) -> std::io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(".ssh-connection") && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if name.starts_with(".tmp") && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Receives a binary on stdin; arguments are directory and hash. The directory must belong to the
+/// caller and be no symbolic link. The file gets its name only after its hash was verified and its
+/// content is on the disk. The two newest builds stay.
+pub(super) const UPLOAD: &str = r#"set -eu
+umask 077
+dir=$1 sha=$2
+mkdir -p -- "$dir"
+if [ -L "$dir" ] || [ ! -O "$dir" ]; then echo "$dir is not owned by the login user" >&2; exit 10; fi
+chmod 0755 -- "$dir"
+new="$dir/.new.$sha.$$"
+trap 'rm -f -- "$new"' EXIT
+trap 'exit 10' HUP INT TERM
+cat >"$new"
+echo "$sha  $new" | sha256sum -c - >/dev/null || exit 11
+chmod 0755 -- "$new"
+sync "$new" 2>/dev/null || sync
+mv -f -- "$new" "$dir/remoor-$sha"
+find "$dir" -name '.new.*' -mmin +60 -exec rm -f -- {} + 2>/dev/null || :
+ls -1t -- "$dir" | grep '^remoor-[0-9a-f]*$' | tail -n +3 | while read -r old; do rm -f -- "$dir/$old"; done
+"#;
+
+pub(super) type Command = openssh::OwningCommand<Arc<openssh::Session>>;
+
+/// Runs sudo without a prompt. `--` ensures that no argument is taken for an option of sudo.
+pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &str) -> Command {
+    let login = Arc::clone(login);
+    if target.sudo {
+        let mut command = login.arc_command("sudo");
+        command.args(["-n", "--", program]);
+        command
+    } else {
+        login.arc_command(program.to_owned())
+    }
+}
+
+/// A command that is about to start an executor over this login.
+struct Starting {
+    command: Command,
+    login: Arc<openssh::Session>,
+}
+
+enum NotStarted {
+    /// No greeting: the file is missing, damaged, or for another architecture.
+    Missing(String),
+    Failed(SshError),
+}
+
+impl NotStarted {
+    fn into_error(self) -> SshError {
+        match self {
+            NotStarted::Missing(why) => SshError::Protocol(why),
+            NotStarted::Failed(e) => e,
+        }
+    }
+}
+
+/// The error for the messages of sudo if it does not permit root without a password.
+pub(super) fn refused_by_sudo(stderr: &str) -> Option<SshError> {
+    let texts = ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"];
+    texts.iter().any(|text| stderr.contains(text)).then(|| SshError::Auth(stderr.to_owned()))
+}
+
+async fn why_not_started(
+    status: Option<Result<std::process::ExitStatus, openssh::Error>>,
+    login: &openssh::Session,
+    stderr: &Stderr,
+    why: &str,
+) -> NotStarted {
+    if let Some(refused) = refused_by_sudo(&stderr.text()) {
+        return NotStarted::Failed(refused);
+    }
+    match status {
+        Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
+        // No status: killed by a signal, which also happens to a truncated file, or the connection
+        // ended.
+        Some(Err(_)) if is_up(login).await => {
+            NotStarted::Missing(stderr.explain("killed by a signal before the greeting"))
+        }
+        Some(Err(e)) => NotStarted::Failed(SshError::Lost(stderr.explain(&error::chain(&e)))),
+        None => NotStarted::Failed(SshError::Timeout("waiting for the executor's end")),
+    }
+}
+
+fn same_protocol(session: Session) -> Result<Session, SshError> {
+    speaks_ours(session.hello()).map(|()| session)
+}
+
+/// Refuses an executor of another protocol before any order.
+pub(super) fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
+    let Hello { version, proto, .. } = hello;
+    if *proto == PROTO {
+        return Ok(());
+    }
+    let text = format!("the node's remoor {version} uses protocol {proto}, this manager uses {PROTO}");
+    Err(SshError::Protocol(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executor_of_another_version_is_taken_and_one_of_another_protocol_refused_by_both_names() {
+        let older = Hello { version: "0.0.9".into(), proto: PROTO, ..Hello::default() };
+        assert!(speaks_ours(&older).is_ok());
+        let error = speaks_ours(&Hello { proto: PROTO + 1, ..older }).expect_err("another protocol");
+        let text = error.to_string();
+        assert!(matches!(error, SshError::Protocol(_)), "{text}");
+        assert!(text.contains("remoor 0.0.9 uses protocol 2, this manager uses 1"), "{text}");
+    }
+}

@@ -1,0 +1,222 @@
+//! One session with its executor, over a login or on this machine.
+
+use super::channel::{Canceller, Channel, Events};
+use super::error::{SshError, clip};
+use crate::wire::{Hello, Order, Reply};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Maximum wait for the executor's exit, and for the end of the login.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+/// Maximum time from the end of an executor's streams to its exit.
+const EXIT_MAX: Duration = Duration::from_secs(1);
+const STDERR_END_MAX: Duration = Duration::from_secs(1);
+const STDERR_KEPT: usize = 8 * 1024;
+
+/// Sends one order at a time, each only after its log entry was committed. If the session is
+/// dropped or lost, the executor stops after its current task; [`Session::close`] also waits for
+/// its exit.
+pub struct Session {
+    hello: Hello,
+    // Dropped in the order of declaration: the streams close before the login does.
+    channel: Channel,
+    place: Place,
+    stderr: Stderr,
+}
+
+/// Where the executor runs.
+pub(super) enum Place {
+    /// On a node. `child` is None after it was waited for.
+    There {
+        child: Option<openssh::Child<Arc<openssh::Session>>>,
+        login: Arc<openssh::Session>,
+    },
+    Here(tokio::process::Child),
+}
+
+/// Which part of a session has ended.
+enum Over {
+    /// The executor, with its exit status.
+    Executor(String),
+    /// The connection to the host.
+    Connection,
+    /// Neither is known to have ended.
+    Nothing,
+}
+
+impl Place {
+    /// Finds out which part ended, after the streams have ended. Takes at most a few seconds.
+    async fn over(&mut self) -> Over {
+        match self {
+            Place::There { child, login } => {
+                if !is_up(login).await {
+                    return Over::Connection;
+                }
+                let Some(child) = child.take() else { return Over::Nothing };
+                match timeout(EXIT_MAX, child.wait()).await {
+                    Ok(Ok(status)) => Over::Executor(status.to_string()),
+                    // Exit code 127; the library reports it as an error of this kind.
+                    Ok(Err(openssh::Error::Remote(e))) => Over::Executor(e.to_string()),
+                    Ok(Err(_)) if is_up(login).await => Over::Executor("killed by a signal".to_owned()),
+                    Ok(Err(_)) => Over::Connection,
+                    Err(_) => Over::Nothing,
+                }
+            }
+            Place::Here(child) => match timeout(EXIT_MAX, child.wait()).await {
+                Ok(Ok(status)) => Over::Executor(status.to_string()),
+                Ok(Err(_)) | Err(_) => Over::Nothing,
+            },
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(hello: Hello, channel: Channel, place: Place, stderr: Stderr) -> Self {
+        Self { hello, channel, place, stderr }
+    }
+
+    /// The greeting of the executor.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// A handle to stop a run from another task while `order` waits for its end.
+    pub fn canceller(&self) -> Canceller {
+        self.channel.canceller()
+    }
+
+    /// Sends one order and waits for its final reply, at most `at_most`. Events, and replies that
+    /// name what a fence waits for, go to `on_event` as they arrive. After an error this session is
+    /// unusable. A run may still continue on the node; only a new session with a new attempt can
+    /// find out.
+    pub async fn order(
+        &mut self,
+        order: Order,
+        on_event: &mut (dyn FnMut(Reply) + Send),
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
+        self.ask(&order, Events::Call(on_event), at_most).await
+    }
+
+    /// As [`Self::order`], with the events into a queue. If the queue is full, the run waits.
+    pub async fn order_into(
+        &mut self,
+        order: Order,
+        events: &mpsc::Sender<Reply>,
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
+        self.ask(&order, Events::Queue(events), at_most).await
+    }
+
+    async fn ask(&mut self, order: &Order, events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
+        match self.channel.order(order, events, at_most).await {
+            Err(SshError::Lost(why)) => Err(self.ended(&why).await),
+            other => other,
+        }
+    }
+
+    /// The error for a lost session: distinguishes the end of the executor from the end of the
+    /// connection. Contains `why` if neither is known.
+    async fn ended(&mut self, why: &str) -> SshError {
+        // Both streams end together, but the last text on stderr may arrive a moment later.
+        self.stderr.wait_for_end().await;
+        match self.place.over().await {
+            Over::Executor(how) => SshError::Ended(self.stderr.explain(&how)),
+            Over::Connection => SshError::Lost(self.stderr.explain("the connection to the host ended")),
+            Over::Nothing => SshError::Lost(self.stderr.explain(why)),
+        }
+    }
+
+    /// Waits until the session is lost and returns the reason. For times without an order in which
+    /// the fence must hold. If this future is dropped earlier, the session stays usable; after it
+    /// has returned, it is not.
+    pub async fn lost(&mut self) -> SshError {
+        match self.channel.lost().await {
+            SshError::Lost(why) => self.ended(&why).await,
+            other => other,
+        }
+    }
+
+    /// Closes the streams, waits for the executor (5 s), and ends the login. A run that continues
+    /// on the node stops after its current task.
+    pub async fn close(self) {
+        let Self { channel, place, .. } = self;
+        drop(channel);
+        match place {
+            Place::There { child, login } => {
+                if let Some(child) = child {
+                    let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+                }
+                end_login(login).await;
+            }
+            Place::Here(mut child) => {
+                let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+            }
+        }
+    }
+}
+
+/// Whether the connection works, according to the ssh master on this machine. Does not ask the
+/// host.
+pub(super) async fn is_up(login: &openssh::Session) -> bool {
+    matches!(timeout(CLOSE_MAX, login.check()).await, Ok(Ok(())))
+}
+
+/// Closes the ssh master if nothing else uses it.
+pub(super) async fn end_login(login: Arc<openssh::Session>) {
+    // Another owner closes it when it drops the last reference.
+    if let Some(login) = Arc::into_inner(login) {
+        let _master_gone_already = timeout(CLOSE_MAX, login.close()).await;
+    }
+}
+
+/// The last part of a remote program's stderr, collected while it runs.
+#[derive(Default)]
+pub(super) struct Stderr {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Stderr {
+    /// Reads until the stream ends.
+    pub fn collect(mut stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let end = Arc::clone(&kept);
+        let reader = tokio::spawn(async move {
+            let mut buffer = [0; 1024];
+            while let Ok(n @ 1..) = stream.read(&mut buffer).await {
+                let mut kept = end.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&buffer[..n]);
+                let excess = kept.len().saturating_sub(STDERR_KEPT);
+                kept.drain(..excess);
+            }
+        });
+        Self { kept, reader: Some(reader) }
+    }
+
+    /// Waits at most one second.
+    pub async fn wait_for_end(&mut self) {
+        if let Some(reader) = &mut self.reader
+            && timeout(STDERR_END_MAX, &mut *reader).await.is_ok()
+        {
+            self.reader = None;
+        }
+    }
+
+    /// The collected text, on one line.
+    pub fn text(&self) -> String {
+        clip(&String::from_utf8_lossy(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// `why`, followed by the program's own output, if any.
+    pub fn explain(&self, why: &str) -> String {
+        match self.text() {
+            output if output.is_empty() => why.to_owned(),
+            output => format!("{why}; its output: {output}"),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Orders of the manager and replies of the executor. These types are separate from the model,
+//! because they are sent; [`PROTO`] is their version.
+//!
+//! The manager sends one order at a time and waits for its final reply. `Heartbeat` and `Cancel`
+//! may be sent at any time. A plan, its events and its end are opaque here; `playbook` defines
+//! them.
+
+pub mod frame;
+
+use self::frame::blob;
+use remoor_model::{
+    AttemptId, Below, BranchQuestion, Exam, Fence, JobId, Manifest, NodeName, Outline, ServiceName, Sha256,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Version of everything in this file. Both ends must have the same.
+pub const PROTO: u32 = 1;
+
+/// The phase of a re-setup that a run executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    Cleanup,
+    Provision,
+}
+
+impl Phase {
+    /// The name of the phase, for logs and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Cleanup => "cleanup",
+            Phase::Provision => "provision",
+        }
+    }
+}
+
+/// Orders to run a plan. Refused unless this session holds `fence`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOrder {
+    pub fence: Fence,
+    pub phase: Phase,
+    /// A serialized plan; may hold secrets, so it is kept out of `Debug` and off the disk.
+    #[serde(with = "blob")]
+    pub plan: Vec<u8>,
+    /// Globs of paths that this run may not delete.
+    pub protect: Vec<String>,
+    /// Globs of files whose content must not appear in an event.
+    #[serde(default)]
+    pub secret: Vec<String>,
+    /// Tags or services of the run, for the audit line.
+    pub tags: Vec<String>,
+    /// After this time the run stops after its current task.
+    pub timeout_ms: u64,
+}
+
+/// Orders to run a plan for a person (`remoor play`), outside of any attempt. The node is held
+/// during the run.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlayOrder {
+    /// A serialized plan; may hold secrets, as in a [`RunOrder`].
+    #[serde(with = "blob")]
+    pub plan: Vec<u8>,
+    /// Name of the playbook. Pending handlers of a run are kept for the next run of the same name.
+    pub name: String,
+    /// Id of the run, for the audit line.
+    pub run_id: String,
+    pub tags: Vec<String>,
+    /// Only report what would change.
+    pub check: bool,
+    /// Run also on a node that managers provision.
+    pub force: bool,
+    /// Plays after this one wait for `Go`. None: no play waits.
+    #[serde(default)]
+    pub through: Option<u32>,
+    /// Hosts of the run that have failed or were not reached.
+    #[serde(default)]
+    pub lost: Vec<String>,
+}
+
+/// A message from manager to executor.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Examine: digest and checks. Needs no fence, changes nothing. `known`: roots of services
+    /// whose entries the manager has; then the reply is `Outlined`. An older executor ignores it
+    /// and replies `Exam` with every entry.
+    Examine {
+        manifest: Manifest,
+        digest_key: [u8; 32],
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        known: Option<BTreeMap<ServiceName, Sha256>>,
+    },
+    /// Get the entries below branches of the digest that the last examination of this session
+    /// outlined.
+    Branches { questions: Vec<BranchQuestion> },
+    /// Take the node for one attempt: store the fence, kill an older attempt, take the lock. Waits
+    /// for a `remoor play` that holds the lock, at most `timeout_ms`.
+    Fence { fence: Fence, node: NodeName, job: JobId, timeout_ms: u64 },
+    /// Run a plan.
+    Run(RunOrder),
+    /// Verify a cleanup: report units that are not stopped and disabled, and files that still
+    /// exist.
+    Cleaned { fence: Fence, units: Vec<String>, files: Vec<String>, keep: Vec<String> },
+    /// Get contents for a diff. Refused for files that the manifest of this session's last
+    /// `Examine` calls secret.
+    Fetch { paths: Vec<String> },
+    /// List the attempts that have backups on this node. Needs no fence, changes nothing.
+    Backups,
+    /// Restore the files that `attempt` backed up. Refused unless this session holds a fence.
+    Undo { attempt: AttemptId },
+    /// The attempt is over: release the lock and end the session.
+    Close { fence: Fence, done: bool },
+    /// Stop after the current task. `now`: kill that task too.
+    Cancel { now: bool },
+    /// Heartbeat; answered by `Alive`.
+    Heartbeat,
+    /// Take the node for a person, run a plan, release the node. Refused while another run holds
+    /// it.
+    Play(PlayOrder),
+    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not
+    /// reached. May be sent at any time and has no reply.
+    Go {
+        play: u32,
+        #[serde(default)]
+        lost: Vec<String>,
+    },
+}
+
+impl Order {
+    /// The name of the order, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Order::Examine { .. } => "examine",
+            Order::Branches { .. } => "branches",
+            Order::Fence { .. } => "fence",
+            Order::Run(run) => run.phase.as_str(),
+            Order::Cleaned { .. } => "cleaned",
+            Order::Fetch { .. } => "fetch",
+            Order::Backups => "backups",
+            Order::Undo { .. } => "undo",
+            Order::Close { .. } => "close",
+            Order::Cancel { .. } => "cancel",
+            Order::Heartbeat => "heartbeat",
+            Order::Play(_) => "play",
+            Order::Go { .. } => "go",
+        }
+    }
+}
+
+/// Only the name, because orders carry keys and plans.
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Order({})", self.kind())
+    }
+}
+
+/// Only fence, phase and size, because the plan may hold secrets.
+impl fmt::Debug for RunOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunOrder({} {:?}, {} bytes)", self.phase.as_str(), self.fence, self.plan.len())
+    }
+}
+
+/// Identity of the executor; always its first frame.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Program version, for people.
+    pub version: String,
+    pub proto: u32,
+    /// Hash of the running binary.
+    pub exe_sha256: Sha256,
+    /// As `uname -m` writes it.
+    pub arch: String,
+    pub uid: u32,
+    pub boot_id: String,
+    pub machine_id: String,
+    pub hostname: String,
+}
+
+/// One file of `Fetch`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchedFile {
+    pub path: String,
+    /// At most [`FETCH_MAX`] bytes from the start; empty if `error` is set.
+    #[serde(with = "blob")]
+    pub content: Vec<u8>,
+    /// The whole size in bytes.
+    pub size: u64,
+    /// Why there is no content: missing, secret, not a regular file.
+    pub error: Option<String>,
+}
+
+/// Without the content, which must appear only in a diff.
+impl fmt::Debug for FetchedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FetchedFile({} {} bytes {:?})", self.path, self.size, self.error)
+    }
+}
+
+/// Maximum number of bytes of one file in a `Fetch` reply.
+pub const FETCH_MAX: usize = 64 * 1024;
+
+/// Maximum number of files in one `Fetch`.
+pub const FETCH_FILES_MAX: usize = 256;
+
+/// A message from executor to manager.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    Hello(Hello),
+    Exam(Exam),
+    /// An examination whose digest is empty; `services` holds its outline.
+    Outlined {
+        exam: Exam,
+        services: BTreeMap<ServiceName, Outline>,
+    },
+    /// One answer for each question, in order.
+    Branches {
+        below: Vec<Below>,
+    },
+    /// This attempt holds the node. `ended` describes the older run that was killed for it.
+    Fenced {
+        ended: Option<String>,
+    },
+    /// Nothing was done. `holder` is the newer fence, if that is the reason.
+    Refused {
+        holder: Option<Fence>,
+        why: String,
+    },
+    /// One event of a run as JSON, as the runner of the plan wrote it.
+    Event {
+        #[serde(with = "blob")]
+        event: Vec<u8>,
+    },
+    /// The run is over, with the result of its runner.
+    RunEnd(serde_json::Value),
+    /// Leftovers of a cleanup, one line each; empty means clean.
+    Cleaned {
+        leftovers: Vec<String>,
+    },
+    Fetched {
+        files: Vec<FetchedFile>,
+    },
+    /// Attempts that still have a backup on this node.
+    Backups {
+        attempts: Vec<AttemptId>,
+    },
+    /// Restored paths.
+    Undone {
+        restored: Vec<String>,
+    },
+    Closed,
+    /// The order failed. The session continues, unless the stream failed.
+    Error {
+        message: String,
+    },
+    /// Heartbeat reply. `waiting_for`: what a `Fence` order waits for.
+    Alive {
+        waiting_for: Option<String>,
+    },
+}
+
+impl Reply {
+    /// Whether this reply ends an order. Events and heartbeat replies do not, and `Hello` belongs
+    /// to no order.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Reply::Hello(_) | Reply::Event { .. } | Reply::Alive { .. })
+    }
+}
+
+/// A fence of attempt `n`, for tests.
+#[cfg(test)]
+pub(crate) fn sample_fence(n: u64) -> Fence {
+    Fence { cluster: "c1".into(), epoch: remoor_model::Epoch(1), attempt: AttemptId(n) }
+}

@@ -1,0 +1,39 @@
+//! Work that the executor delegates: examine, run, undo. The binary uses the real implementation;
+//! tests use a smaller one.
+
+use super::cancel::Cancel;
+use super::runs::RunPaths;
+use super::wire::{PlayOrder, RunOrder};
+use remoor_model::{Exam, Manifest};
+use std::path::Path;
+
+/// Called from one thread at a time.
+pub trait Work: Send + Sync {
+    /// Computes digest and checks. The executor adds the facts of the machine. Changes nothing.
+    fn examine(&self, manifest: &Manifest, digest_key: &[u8; 32]) -> Exam;
+
+    /// Runs a plan, passes each event to `sink` as JSON, and returns the end of the run. Must check
+    /// `cancel` between two tasks and stop if it says so. Must report processes that it starts in
+    /// their own groups to `cancel`. The executor reads two keys of the result: `refused` (not
+    /// null: nothing was run) and `failed` (not null: a task failed).
+    fn run(
+        &self,
+        order: &RunOrder,
+        paths: &RunPaths,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value;
+
+    /// Runs a plan for a person, as `run`. Pending handlers are kept in `journal`; nowhere if that
+    /// is empty.
+    fn play(
+        &self,
+        order: &PlayOrder,
+        journal: &Path,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value;
+
+    /// Restores the files of a backup. Ok: the restored paths. Err: the reason.
+    fn undo(&self, backup: &Path) -> Result<Vec<String>, String>;
+}

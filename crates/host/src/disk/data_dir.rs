@@ -1,0 +1,375 @@
+//! The data directory of a daemon: its lock for one process, and the identity of the node.
+//!
+//! This file manages only lock and identity. Other modules manage the log, blobs and caches below
+//! the directory.
+
+use super::{DiskError, atomic_write};
+use remoor_model::{ClusterId, Epoch, NodeId, NodeName, RaftId};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Format of the data directory, the field `version` of its identity. Raise it when an older
+/// program would misread something in the directory. Additions covered by serde defaults need no
+/// new number. A directory of a later format is refused before anything in it is changed. There is
+/// no earlier format yet; a change that raises the number must add the upgrade, which writes the
+/// identity last.
+pub const DATA_FORMAT: u32 = 1;
+/// Written when a run on the node begins, and after its attempt was closed.
+pub const FENCE: &str = "fence.json";
+/// Identity of this node; exists from the moment it has joined a cluster.
+pub const IDENTITY: &str = "identity.json";
+/// The last attempts that were closed; see `exec`.
+pub const CLOSED: &str = "closed.json";
+/// Exists if the node left its cluster itself; a join removes it.
+pub const LEFT: &str = "left";
+/// Files that remoor's daemon or executor writes into a data directory and whose names no other
+/// program uses.
+const OURS: [&str; 9] = [
+    IDENTITY,
+    "unfinished",
+    "node.key",
+    "credentials.json",
+    "node.json",
+    "agent.lock",
+    "agent.json",
+    FENCE,
+    "fence.lock",
+];
+/// mkfs creates it in a new file system.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Sticky bit: every user may write there, but remove only own files.
+const STICKY: u32 = 0o1000;
+/// An identity has a few hundred bytes; a larger file is not one.
+const IDENTITY_BYTES_MAX: usize = 64 * 1024;
+/// Maximum time for which an examination holds the agent's lock.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+const LOOK_POLL: Duration = Duration::from_millis(20);
+
+/// Identity of this node, as the cluster granted it. An empty directory has none and joins as a new
+/// member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// See [`DATA_FORMAT`].
+    pub version: u32,
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub node: NodeId,
+    pub name: NodeName,
+    /// Set only while this node has a place in Raft.
+    pub raft: Option<RaftId>,
+    /// Random, made when the directory was first used. Another value with the same id means another
+    /// disk.
+    pub incarnation: String,
+    /// The Raft log of this node was begun. From then on a directory without the log has lost votes
+    /// that others rely on. Older files lack this field; it is set at the next start.
+    #[serde(default)]
+    pub log_begun: bool,
+    /// The last Raft id of this epoch that was withdrawn from this node. Neither it nor an older
+    /// one is used again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retired: Option<RaftId>,
+}
+
+impl Identity {
+    /// The first identity of a new directory, with a random incarnation of 32 hex digits.
+    pub fn new(cluster: ClusterId, epoch: Epoch, node: NodeId, name: NodeName) -> Result<Self, DiskError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|e| {
+            DiskError::io("drawing an incarnation from", Path::new("getrandom"))(std::io::Error::other(e.to_string()))
+        })?;
+        let incarnation = hex::encode(random);
+        Ok(Self {
+            version: DATA_FORMAT,
+            cluster,
+            epoch,
+            node,
+            name,
+            raft: None,
+            incarnation,
+            log_begun: false,
+            retired: None,
+        })
+    }
+}
+
+/// An opened and locked data directory. The lock ends when this value is dropped or the process
+/// ends.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens `dir` (created with mode 0700 if absent) for this process alone. A second opener gets
+    /// [`DiskError::Held`]. If other users may enter a remoor directory or an empty one, its mode
+    /// is set to 0700 and a warning is logged, because it holds keys. Any other such directory is
+    /// refused with [`DiskError::Foreign`] and not changed; one of a later format is refused with
+    /// [`DiskError::TooNew`].
+    pub fn open(dir: &Path) -> Result<Self, DiskError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
+        keep_private(dir)?;
+        let opened = Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? };
+        // Other errors of the identity are left to the callers that need it.
+        match opened.identity() {
+            Err(newer @ DiskError::TooNew { .. }) => Err(newer),
+            _ => Ok(opened),
+        }
+    }
+
+    /// Takes `agent.lock`, which shows that an agent runs here, until the returned value is
+    /// dropped. An executor that examines this node tests the lock. Retries for a moment, because
+    /// such a test holds the lock briefly.
+    pub fn agent_lock(&self) -> Result<AgentLock, DiskError> {
+        let path = self.path.join("agent.lock");
+        let begun = std::time::Instant::now();
+        loop {
+            match lock(&path) {
+                Err(DiskError::Held { .. }) if begun.elapsed() < LOOK_MAX => std::thread::sleep(LOOK_POLL),
+                other => return other.map(|file| AgentLock { _file: file }),
+            }
+        }
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads `identity.json`. None in a directory that has not joined yet.
+    pub fn identity(&self) -> Result<Option<Identity>, DiskError> {
+        Self::peek(&self.path)
+    }
+
+    /// As `identity`, without the lock: the holder of the lock may replace the file at any time.
+    pub fn peek(dir: &Path) -> Result<Option<Identity>, DiskError> {
+        let path = identity_path(dir);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(DiskError::io("reading", &path)(e)),
+        };
+        let corrupt = |why: String| DiskError::Corrupt { path: path.clone(), why };
+        if bytes.len() > IDENTITY_BYTES_MAX {
+            return Err(corrupt(format!("{} bytes long", bytes.len())));
+        }
+        // The version is parsed first and alone, because a later format may lack fields of this
+        // one.
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let Versioned { version } = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        if version > DATA_FORMAT {
+            return Err(DiskError::TooNew { path, found: version, known: DATA_FORMAT });
+        }
+        if version == 0 {
+            return Err(corrupt("there is no format 0".to_owned()));
+        }
+        let identity: Identity = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        if identity.cluster.as_str().is_empty() || identity.incarnation.is_empty() {
+            return Err(corrupt("no cluster or no incarnation".to_owned()));
+        }
+        Ok(Some(identity))
+    }
+
+    /// Replaces `identity.json`; on the disk when this returns. Call it before the first vote under
+    /// a new Raft id.
+    pub fn store_identity(&self, identity: &Identity) -> Result<(), DiskError> {
+        let path = identity_path(&self.path);
+        let mut bytes = serde_json::to_vec_pretty(identity)
+            .map_err(|e| DiskError::io("encoding", &path)(std::io::Error::other(e)))?;
+        bytes.push(b'\n');
+        atomic_write(&path, &bytes, 0o600)
+    }
+}
+
+fn identity_path(dir: &Path) -> PathBuf {
+    dir.join(IDENTITY)
+}
+
+/// Held by the agent of a data directory. The kernel releases it when the process ends.
+#[derive(Debug)]
+pub struct AgentLock {
+    _file: File,
+}
+
+fn keep_private(dir: &Path) -> Result<(), DiskError> {
+    let mode = std::fs::metadata(dir).map_err(DiskError::io("reading the mode of", dir))?.permissions().mode() & 0o7777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    if mode & STICKY != 0 || !is_ours(dir)? {
+        return Err(DiskError::Foreign(dir.to_owned()));
+    }
+    let private = std::fs::Permissions::from_mode(mode & 0o700);
+    std::fs::set_permissions(dir, private).map_err(DiskError::io("removing access of others to", dir))?;
+    tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), "the data directory was accessible to other users; its mode is 0700 now");
+    Ok(())
+}
+
+/// Whether remoor has used the directory, or it is empty.
+fn is_ours(dir: &Path) -> Result<bool, DiskError> {
+    if OURS.iter().any(|name| dir.join(name).is_file()) {
+        return Ok(true);
+    }
+    let mut entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
+    Ok(entries.all(|entry| entry.is_ok_and(|e| e.file_name() == LOST_AND_FOUND)))
+}
+
+fn lock(path: &Path) -> Result<File, DiskError> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(DiskError::io("opening", path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(DiskError::Held { path: path.to_owned(), holder: holder(&mut file) }),
+        Err(e) => return Err(DiskError::io("locking", path)(e.into())),
+    }
+    // The pid serves only the error message of a second opener; the lock itself is in the kernel.
+    let note = format!("{}\n", std::process::id());
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(note.as_bytes()))
+        .map_err(DiskError::io("writing", path))?;
+    Ok(file)
+}
+
+/// "pid 812 (remoor)", as far as known.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.take(32).read_to_string(&mut text);
+    match (read, text.trim().parse::<u32>()) {
+        (Ok(_), Ok(pid)) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!("pid {pid} ({})", name.trim()),
+            Err(_) => format!("pid {pid}"),
+        },
+        _ => "a process of unknown pid".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let mut identity = Identity::new("c1".into(), Epoch(1), NodeId(7), "w1".into()).unwrap();
+        identity.raft = Some(RaftId(9));
+        identity
+    }
+
+    #[test]
+    fn a_second_opener_is_refused_and_told_who_holds_it_until_the_first_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::open(dir.path()).unwrap();
+        let error = DataDir::open(dir.path()).unwrap_err();
+        assert!(matches!(&error, DiskError::Held { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(first);
+        DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_ours_that_others_may_enter_is_shut_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
+        let set = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        for (was, is) in [(0o755, 0o700), (0o710, 0o700), (0o500, 0o500)] {
+            set(was);
+            keep_private(dir.path()).unwrap();
+            assert_eq!(mode(), is, "{was:o}");
+        }
+        set(0o755);
+        std::fs::create_dir(dir.path().join(LOST_AND_FOUND)).unwrap();
+        DataDir::open(dir.path()).unwrap().store_identity(&identity()).unwrap();
+        assert_eq!(mode(), 0o700, "opening it is enough");
+        set(0o755);
+        DataDir::open(dir.path()).unwrap();
+        assert_eq!(mode(), 0o700, "there is an identity in it");
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused_and_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
+        let set = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let refused = |was: u32| {
+            set(was);
+            let error = DataDir::open(dir.path()).unwrap_err();
+            assert!(matches!(&error, DiskError::Foreign(at) if at == dir.path()), "{was:o}: {error}");
+            assert_eq!((mode(), dir.path().join("lock").exists()), (was, false));
+        };
+        refused(0o1777); // empty, as /tmp may be
+        std::fs::write(dir.path().join("x"), "").unwrap();
+        refused(0o755);
+        set(0o700);
+        DataDir::open(dir.path()).unwrap().store_identity(&identity()).unwrap();
+        std::fs::remove_file(dir.path().join("lock")).unwrap();
+        refused(0o1777);
+        set(0o750);
+        DataDir::open(dir.path()).unwrap();
+        assert_eq!(mode(), 0o700);
+    }
+
+    #[test]
+    fn the_agents_lock_waits_out_a_look_and_is_held_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let look = lock(&dir.path().join("agent.lock")).unwrap();
+        let looker = std::thread::spawn(move || {
+            std::thread::sleep(LOOK_POLL * 3);
+            drop(look);
+        });
+        let held = data.agent_lock().unwrap();
+        looker.join().unwrap();
+        let path = dir.path().join("agent.lock");
+        assert!(matches!(lock(&path), Err(DiskError::Held { .. })));
+        drop(held);
+        lock(&path).unwrap();
+    }
+
+    #[test]
+    fn an_identity_survives_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = identity();
+        {
+            let data = DataDir::open(dir.path()).unwrap();
+            assert_eq!(data.identity().unwrap(), None);
+            data.store_identity(&wanted).unwrap();
+        }
+        assert_eq!(DataDir::open(dir.path()).unwrap().identity().unwrap(), Some(wanted));
+    }
+
+    #[test]
+    fn a_damaged_or_newer_identity_is_refused_by_name_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        data.store_identity(&identity()).unwrap();
+        let path = dir.path().join("identity.json");
+        let good = std::fs::read_to_string(&path).unwrap();
+        let (nowhere, none) = (good.replace("\"c1\"", "\"\""), good.replace("\"version\": 1", "\"version\": 0"));
+        for bad in ["", "{", &good[..good.len() / 2], &nowhere, &none] {
+            std::fs::write(&path, bad).unwrap();
+            let error = data.identity().unwrap_err();
+            assert!(matches!(&error, DiskError::Corrupt { .. }), "{bad:?}: {error}");
+            assert!(error.to_string().contains("identity.json"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);
+        }
+        std::fs::write(&path, r#"{"version": 2}"#).unwrap();
+        assert!(matches!(data.identity(), Err(DiskError::TooNew { found: 2, .. })));
+        drop(data);
+        let error = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("format 2") && error.contains("up to 1: install the newer program"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads one file or link, which may be replaced during the read, and hashes the part of it that
+//! counts.
+
+use super::MAX_FILE;
+use super::cache::{Stamp, Way};
+use super::read::{How, is_absent};
+use super::seen::Seen;
+use hmac::{Hmac, KeyInit, Mac};
+use remoor_model::Sha256;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use sha2::Digest;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+const BUFFER: usize = 64 << 10;
+
+/// Result of one attempt to read.
+pub(super) enum Try<T> {
+    Done(T),
+    /// The file changed during the read.
+    Moved,
+}
+
+/// Content that was read and hashed.
+pub(super) struct Fresh {
+    pub stamp: Stamp,
+    pub way: Way,
+    pub sha256: Sha256,
+    /// The time before the first byte was read.
+    pub read_at: SystemTime,
+}
+
+/// Buffers of one reading thread.
+#[derive(Default)]
+pub(super) struct Reader {
+    buffer: Vec<u8>,
+    /// The whole content; only used if some lines do not count.
+    whole: Vec<u8>,
+}
+
+impl Reader {
+    /// Reads and hashes one file. `before_check` runs between the last byte and the check that the
+    /// file is unchanged.
+    pub(super) fn content(
+        &mut self,
+        path: &Path,
+        seen: &Seen,
+        how: &How,
+        secret: bool,
+        before_check: impl FnOnce(),
+    ) -> Result<Try<Fresh>, String> {
+        let too_large = || format!("larger than {} MiB", MAX_FILE >> 20);
+        let stamp = seen.stamp;
+        if stamp.size > MAX_FILE {
+            return Err(too_large());
+        }
+        let read_at = SystemTime::now();
+        // The file may have become a link, a pipe or a terminal since it was examined.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
+            Ok(file) => file,
+            Err(e) if is_absent(&e) || e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(Try::Moved),
+            Err(e) => return Err(e.to_string()),
+        };
+        let same = |file: &File| {
+            file.metadata().map(|now| now.is_file() && Stamp::of(&now) == stamp).map_err(|e| e.to_string())
+        };
+        if !same(&file)? {
+            return Ok(Try::Moved);
+        }
+        let mut hasher = Hasher::new(how.key.filter(|_| secret).as_ref());
+        self.buffer.resize(BUFFER, 0);
+        self.whole.clear();
+        let mut total = 0u64;
+        // After as many bytes as the file is long, the check below detects further bytes. A file in
+        // /proc has length 0, so it is read to its end.
+        while stamp.size == 0 || total < stamp.size {
+            match file.read(&mut self.buffer) {
+                Ok(0) => break,
+                Ok(n) => {
+                    total += n as u64;
+                    if total > MAX_FILE {
+                        return Err(too_large());
+                    }
+                    match &how.normalize {
+                        Some(_) => self.whole.extend_from_slice(&self.buffer[..n]),
+                        None => hasher.update(&self.buffer[..n]),
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        before_check();
+        if !same(&file)? {
+            return Ok(Try::Moved);
+        }
+        if let Some(normalize) = &how.normalize {
+            normalize.kept(&self.whole).for_each(|part| hasher.update(part));
+            self.whole.clear();
+            self.whole.shrink_to(BUFFER);
+        }
+        Ok(Try::Done(Fresh { stamp, way: how.way(secret), sha256: hasher.finish(), read_at }))
+    }
+}
+
+pub(super) fn target(path: &Path) -> Result<Try<String>, String> {
+    match fs::read_link(path) {
+        Ok(target) => match target.into_os_string().into_string() {
+            Ok(target) => Ok(Try::Done(target)),
+            Err(_) => Err("the target is not UTF-8".to_owned()),
+        },
+        Err(e) if is_absent(&e) || e.kind() == io::ErrorKind::InvalidInput => Ok(Try::Moved),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+enum Hasher {
+    Plain(sha2::Sha256),
+    Keyed(Box<Hmac<sha2::Sha256>>),
+}
+
+impl Hasher {
+    /// HMAC with `key`; plain SHA-256 without a key.
+    fn new(key: Option<&[u8; 32]>) -> Self {
+        let Some(key) = key else { return Self::Plain(sha2::Sha256::new()) };
+        // HMAC pads a shorter key with zeros to one block of the hash.
+        let mut block = [0; 64];
+        block[..key.len()].copy_from_slice(key);
+        Self::Keyed(Box::new(Hmac::new(&block.into())))
+    }
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Plain(hasher) => hasher.update(bytes),
+            Self::Keyed(hasher) => hasher.update(bytes),
+        }
+    }
+    fn finish(self) -> Sha256 {
+        Sha256(match self {
+            Self::Plain(hasher) => hasher.finalize().into(),
+            Self::Keyed(hasher) => hasher.finalize().into_bytes().into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::Secret;
+    use super::*;
+    use globset::GlobSet;
+
+    #[test]
+    fn a_write_behind_the_readers_back_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "one").unwrap();
+        let seen = Seen::of(&fs::symlink_metadata(&path).unwrap());
+        for write in ["longer", "two", ""] {
+            let write = || fs::write(&path, write).unwrap();
+            let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
+            let outcome = Reader::default().content(&path, &seen, &how, false, write).unwrap();
+            assert!(matches!(outcome, Try::Moved));
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_kernel_is_read_to_its_end() {
+        let path = Path::new("/proc/kallsyms");
+        let seen = Seen::of(&fs::symlink_metadata(path).unwrap());
+        let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
+        let whole = fs::read(path).unwrap();
+        assert!(whole.len() > 1 << 16, "one read call does not return all of it");
+        match Reader::default().content(path, &seen, &how, false, || ()) {
+            Ok(Try::Done(fresh)) => assert_eq!(fresh.sha256, Sha256::of(&whole)),
+            Ok(Try::Moved) => {}
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn the_keyed_hash_is_the_standard_one() {
+        // Computed by Python's hmac module.
+        let mut hasher = Hasher::new(Some(&[7; 32]));
+        hasher.update(b"secret");
+        let wanted = "e8f9acc76498c028a66162edc9e6597a6f5f57c50447c8be0a9d6aaeb3a6bc46";
+        assert_eq!(hasher.finish().to_string(), wanted);
+    }
+}

@@ -1,0 +1,133 @@
+//! Takes the digest of a node's declared files and watches their directories. For that it reads
+//! accounts and the mount table. Accounts, mounts, queries with a deadline, the environment of a
+//! process and its mapped pages (`environment.rs`, `trim_memory.rs`; both read only `/proc`) are
+//! also used by `check` and `exec`, which may import no other module that depends on the machine.
+//!
+//! This module only reads. It never follows a symbolic link that is declared or found, never
+//! crosses a mount below a declared directory, and opens only regular files. It waits once for a
+//! file server that does not answer, for one second, and then skips its files. A server that stops
+//! answering during a read, or that is about to be mounted, can still block a pass (`mounts.rs`).
+//! `model` defines the digest and its differences.
+
+mod cache;
+mod content;
+mod deadline;
+mod environment;
+mod expand;
+mod mounts;
+mod names;
+mod pages;
+mod read;
+mod seen;
+mod shown;
+mod watch;
+
+pub use cache::Cache;
+pub use deadline::within;
+pub use environment::environment;
+pub use expand::secrets;
+pub use mounts::{Mount, Servers, mounts};
+pub use names::{Account, Names};
+pub use pages::{Loaded, let_go, let_go_above};
+pub use watch::{Event, WatchError, Watcher, directories, watch};
+
+use read::{How, Secret};
+use remoor_model::{Manifest, NodeDigest, NormalizeError, Normalizer, ServiceDigest, ServiceManifest};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A larger file is reported as unreadable and not hashed.
+pub const MAX_FILE: u64 = 16 << 20;
+
+/// The digest of everything that `manifest` declares. `key` hashes the content of secret files
+/// (HMAC-SHA256).
+///
+/// Blocks while it reads. Files that `cache` knows to be unchanged are not read; an empty cache
+/// makes a full pass. Paths that cannot be read are listed per service in `unreadable`, never
+/// omitted silently.
+pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
+    digest_beside(manifest, key, cache, &Servers::now())
+}
+
+/// As [`digest`], for a caller that also uses `servers` elsewhere, so that it waits only once for
+/// each silent server.
+pub fn digest_beside(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache, servers: &Servers) -> NodeDigest {
+    let names = Names::load();
+    cache.begin(key);
+    let mut services = BTreeMap::new();
+    for service in &manifest.services {
+        services.insert(service.name.clone(), service_digest(service, key, &names, servers, cache));
+    }
+    cache.end();
+    NodeDigest { root: NodeDigest::root_of(&services), services }
+}
+
+fn service_digest(
+    service: &ServiceManifest,
+    key: &[u8; 32],
+    names: &Names,
+    servers: &Servers,
+    cache: &mut Cache,
+) -> ServiceDigest {
+    let mut faults = BTreeMap::new();
+    let secret = Secret::Globs(expand::secrets(&service.secret, &mut faults));
+    let normalize = Normalizer::new(&service.normalize).unwrap_or_else(|error| {
+        faults.insert("normalize".to_owned(), error.to_string());
+        None
+    });
+    // If the secret globs are invalid, no file may be read; if the normalize patterns are, no
+    // content can be hashed.
+    if let Some((what, why)) = faults.into_iter().next() {
+        return ServiceDigest::new(Vec::new(), BTreeMap::from([("/".to_owned(), format!("{what}: {why}"))]));
+    }
+    let how = How { secret, key: Some(*key), normalize };
+    let (entries, unreadable) = read::entries(expand::expand(service, servers), &how, names, cache);
+    ServiceDigest::new(entries, unreadable)
+}
+
+/// Input of [`tree`], without a manifest.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    /// Absolute paths without globs, each with everything below it if it is a directory.
+    pub paths: Vec<PathBuf>,
+    /// Globs, as in a service.
+    pub exclude: Vec<String>,
+    /// Regular expressions of lines that do not count.
+    pub normalize: Vec<String>,
+    /// Key for the content of files that only their owner may read. None: their content is not
+    /// read, and they have no hash.
+    pub key: Option<[u8; 32]>,
+}
+
+/// Why a [`Tree`] is invalid. Nothing was read.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    #[error("`{0}` is not a valid glob: {1}")]
+    Glob(String, String),
+    #[error("{} is named, but an exclude glob covers it", .0.display())]
+    Excluded(PathBuf),
+    #[error(transparent)]
+    Normalize(NormalizeError),
+}
+
+/// The digest of some paths of this machine. Blocks while it reads every file. Paths that cannot be
+/// read are listed, never omitted silently.
+pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
+    let mut faults = BTreeMap::new();
+    let exclude = expand::matcher(&tree.exclude, &mut faults);
+    if let Some((glob, why)) = faults.into_iter().next() {
+        return Err(TreeError::Glob(glob, why));
+    }
+    if let Some(path) = tree.paths.iter().find(|path| exclude.is_match(path)) {
+        return Err(TreeError::Excluded(path.clone()));
+    }
+    let normalize = Normalizer::new(&tree.normalize).map_err(TreeError::Normalize)?;
+    let how = How { secret: Secret::OwnerOnly, key: tree.key, normalize };
+    let mut cache = Cache::default();
+    let (entries, unreadable) =
+        read::entries(expand::below(&tree.paths, &exclude, &Servers::now()), &how, &Names::load(), &mut cache);
+    Ok(ServiceDigest::new(entries, unreadable))
+}
+
+#[cfg(test)]
+mod tests;

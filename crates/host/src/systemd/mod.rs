@@ -1,0 +1,72 @@
+//! Access to systemd over D-Bus. No program is started for a query, and a host without bus daemon
+//! is supported.
+//!
+//! ```text
+//!   wire.rs     messages to bytes and back (pure)
+//!   bus.rs      one connection: authentication, calls, answers, with a deadline and a stop callback
+//!   manager.rs  queries and orders to systemd, waiting for jobs
+//!   shown.rs    property values, formatted as by `systemctl show` (pure)
+//! ```
+//!
+//! Keep a connection only as long as it is needed: systemd sends every change of every unit to each
+//! client of its private socket and buffers unread messages. Operations without a D-Bus method need
+//! `systemctl`. That is up to the caller; [`Fault::Absent`] tells it that systemd is not reachable
+//! here.
+
+mod bus;
+mod manager;
+mod shown;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use bus::{Fault, Patience};
+pub use manager::{Job, Manager, UnitFiles};
+
+use std::path::{Path, PathBuf};
+
+/// Suffixes of the unit types.
+const SUFFIXES: [&str; 11] = [
+    ".service",
+    ".socket",
+    ".target",
+    ".timer",
+    ".mount",
+    ".automount",
+    ".swap",
+    ".path",
+    ".slice",
+    ".scope",
+    ".device",
+];
+
+/// The full name of a unit, as `systemctl` completes it.
+pub fn unit_name(name: &str) -> String {
+    if SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) { name.to_owned() } else { format!("{name}.service") }
+}
+
+/// Socket paths of systemd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sockets {
+    /// systemd's private socket, for root only. It needs no bus daemon.
+    private: PathBuf,
+    /// The socket of the bus daemon, for all users.
+    bus: Option<PathBuf>,
+}
+
+impl Default for Sockets {
+    /// The paths of the system.
+    fn default() -> Self {
+        Self { private: "/run/systemd/private".into(), bus: Some("/run/dbus/system_bus_socket".into()) }
+    }
+}
+
+impl Sockets {
+    /// systemd's private socket below this runtime directory (`/run` or that of a user), without a
+    /// bus.
+    pub fn below(runtime: &Path) -> Self {
+        Self { private: runtime.join("systemd/private"), bus: None }
+    }
+}

@@ -1,0 +1,76 @@
+//! A stand-in for systemd on a socket of its own, for the tests of this crate and of other crates.
+
+use super::wire::peer::bytes;
+use super::wire::{self, Message, Value};
+use super::*;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread;
+
+/// Listens as the systemd of the runtime directory `runtime`. `answers` is called with member,
+/// arguments (also lists) as texts, and the serial number to answer to; it returns the bytes to
+/// send.
+pub fn stand_in(runtime: &Path, answers: impl Fn(&str, &[String], u32) -> Vec<u8> + Send + Sync + 'static) -> Sockets {
+    let sockets = Sockets::below(runtime);
+    std::fs::create_dir_all(runtime.join("systemd")).unwrap();
+    let listener = UnixListener::bind(&sockets.private).unwrap();
+    let answers = Arc::new(answers);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let answers = Arc::clone(&answers);
+            // The thread ends when the client disconnects.
+            thread::spawn(move || serve(stream.unwrap(), &*answers));
+        }
+    });
+    sockets
+}
+
+type Answers = dyn Fn(&str, &[String], u32) -> Vec<u8>;
+
+fn serve(mut stream: UnixStream, answers: &Answers) -> std::io::Result<()> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while !line.ends_with(b"BEGIN\r\n") {
+        stream.read_exact(&mut byte)?;
+        line.push(byte[0]);
+        if line.ends_with(b"\r\n") && line.starts_with(b"\0AUTH EXTERNAL ") && !line.ends_with(b"BEGIN\r\n") {
+            stream.write_all(b"OK 0123456789abcdef0123456789abcdef\r\n")?;
+        }
+    }
+    loop {
+        let mut fixed = [0; wire::FIXED];
+        stream.read_exact(&mut fixed)?;
+        let mut whole = fixed.to_vec();
+        whole.resize(wire::size(&fixed).unwrap(), 0);
+        stream.read_exact(&mut whole[wire::FIXED..])?;
+        let Message { member, body, path, serial, .. } = wire::message(&whole).unwrap();
+        let args = body.iter().flat_map(|value| match value {
+            Value::Array(items) => items.iter().filter_map(Value::text).map(str::to_owned).collect(),
+            Value::Bool(on) => vec![on.to_string()],
+            other => vec![other.text().unwrap_or_default().to_owned()],
+        });
+        let args: Vec<String> = args.chain(member.starts_with("Get").then_some(path)).collect();
+        stream.write_all(&answers(&member, &args, serial))?;
+    }
+}
+
+/// The answer to `GetAll`.
+pub fn properties(serial: u32, of: &[(&str, &str)]) -> Vec<u8> {
+    let pair =
+        |(key, value): &(&str, &str)| Value::Struct(vec![Value::Text((*key).into()), Value::Text((*value).into())]);
+    bytes(wire::REPLY, serial, &[], "a{sv}", &[Value::Array(of.iter().map(pair).collect())])
+}
+
+/// The end of job `path` and the answer to the call that started it, in the order of `end_first`.
+pub fn job(serial: u32, path: &str, result: &str, end_first: bool) -> Vec<u8> {
+    let text = |text: &str| Value::Text(text.into());
+    let fields = [(3, b's', "JobRemoved")];
+    let end = bytes(wire::SIGNAL, 0, &fields, "uoss", &[Value::Uint(7), text(path), text("a.service"), text(result)]);
+    let begun = bytes(wire::REPLY, serial, &[], "o", &[text(path)]);
+    if end_first { [end, begun].concat() } else { [begun, end].concat() }
+}
+
+pub fn empty(serial: u32) -> Vec<u8> {
+    bytes(wire::REPLY, serial, &[], "", &[])
+}

@@ -1,0 +1,102 @@
+//! A fake systemd on its own socket: calls, answers, and an invalid peer.
+
+use super::testing::{empty, job, properties, stand_in};
+use super::wire::peer::bytes;
+use super::wire::{self, Value};
+use super::*;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn patience(until: Option<Duration>) -> Patience<'static> {
+    let until = until.map(|d| Instant::now() + d);
+    Patience { until, answer: Duration::from_secs(20), stop: Box::new(|| false) }
+}
+
+#[test]
+fn a_unit_is_shown_and_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&log);
+    let sockets = stand_in(dir.path(), move |member, args, serial| {
+        seen.lock().unwrap().push(format!("{member} {}", args.join(" ")));
+        match member {
+            "GetAll" => properties(serial, &[("LoadState", "loaded"), ("StatusText", "")]),
+            "StartUnit" => job(serial, "/job/7", "done", true),
+            "StopUnit" => job(serial, "/job/8", "timeout", false),
+            "ReloadUnit" => {
+                let fields = [(4, b's', "org.freedesktop.systemd1.NoSuchUnit")];
+                bytes(wire::ERROR, serial, &fields, "s", &[Value::Text("Unit a.service not loaded.".into())])
+            }
+            _ => empty(serial),
+        }
+    });
+    let mut manager = Manager::open(&sockets, patience(None)).unwrap();
+    let shown = manager.show("a.service").unwrap();
+    assert_eq!(shown.into_iter().collect::<Vec<_>>(), [("LoadState".to_owned(), "loaded".to_owned())]);
+    assert_eq!(manager.run(Job::Start, "a.service", true).unwrap().as_deref(), Some("done"));
+    assert_eq!(manager.run(Job::Stop, "a.service", true).unwrap().as_deref(), Some("timeout"));
+    assert_eq!(manager.run(Job::Stop, "a.service", false).unwrap(), None);
+    let refused = manager.run(Job::Reload, "a.service", true).unwrap_err();
+    assert_eq!(refused.to_string(), "Unit a.service not loaded.");
+    manager.set_unit_files(UnitFiles::Enable { force: true }, "a.service").unwrap();
+    assert_eq!(
+        *log.lock().unwrap(),
+        [
+            "GetAll  /org/freedesktop/systemd1/unit/a_2eservice",
+            "Subscribe ",
+            "StartUnit a.service replace",
+            "StopUnit a.service replace",
+            "StopUnit a.service replace",
+            "ReloadUnit a.service replace",
+            "EnableUnitFiles a.service false true",
+            "Reload "
+        ]
+    );
+}
+
+#[test]
+fn nobody_who_listens_is_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |sockets: &Sockets| Manager::open(sockets, patience(None)).err();
+    assert!(matches!(open(&Sockets::below(dir.path())), Some(Fault::Absent)));
+    let sockets = Sockets { private: dir.path().join("none"), bus: Some(dir.path().join("none")) };
+    assert!(matches!(open(&sockets), Some(Fault::Absent)));
+}
+
+#[test]
+fn the_bus_daemon_is_greeted_and_told_what_to_send() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&log);
+    let listening = stand_in(dir.path(), move |member, _, serial| {
+        seen.lock().unwrap().push(member.to_owned());
+        if member == "StartUnit" { job(serial, "/job/1", "done", false) } else { empty(serial) }
+    });
+    let sockets = Sockets { private: dir.path().join("none"), bus: Some(listening.private) };
+    let mut manager = Manager::open(&sockets, patience(None)).unwrap();
+    assert_eq!(manager.run(Job::Start, "a.service", true).unwrap().as_deref(), Some("done"));
+    assert_eq!(*log.lock().unwrap(), ["Hello", "AddMatch", "Subscribe", "StartUnit"]);
+}
+
+#[test]
+fn what_does_not_answer_is_not_waited_for_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let sockets = stand_in(dir.path(), |member, _, serial| match member {
+        "Subscribe" => empty(serial),
+        "StartUnit" => bytes(wire::REPLY, serial, &[], "o", &[Value::Text("/job/1".into())]),
+        "StopUnit" => b"HTTP/1.1 400 Bad Request".to_vec(),
+        _ => Vec::new(),
+    });
+    let open = |until| Manager::open(&sockets, patience(until)).unwrap();
+    let mut manager = open(Some(Duration::from_millis(100)));
+    assert!(matches!(manager.show("a.service"), Err(Fault::TimedOut)));
+    assert!(matches!(manager.show("a.service"), Err(Fault::Lost(_))));
+    let mut manager = open(Some(Duration::from_millis(300)));
+    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(Fault::TimedOut)));
+    assert!(matches!(open(None).run(Job::Stop, "a.service", true), Err(Fault::Garbled(_))));
+    let asked = std::cell::Cell::new(0);
+    let stop = Box::new(|| asked.replace(asked.get() + 1) > 2);
+    let patience = Patience { stop, ..patience(None) };
+    let mut manager = Manager::open(&sockets, patience).unwrap();
+    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(Fault::Cancelled)));
+}

@@ -1,0 +1,161 @@
+//! Checks of a node and their results.
+
+use super::{NodeDigest, ServiceName, Sha256};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// How much a failing check matters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Info,
+    Warning,
+    #[default]
+    Critical,
+}
+
+/// What remoor does when the check fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFail {
+    None,
+    Alert,
+    Resetup,
+}
+
+/// `Unknown` is neither pass nor fail: the check failed to run or timed out. It never triggers a
+/// re-setup (invariant I9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckState {
+    Pass,
+    Fail,
+    Unknown,
+    Skip,
+    Waived,
+}
+
+/// The result of one assertion of one check (`service:nginx: running`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckResult {
+    pub service: ServiceName,
+    /// `type:id`, as in the file: `service:nginx`, `file:/etc/nginx/nginx.conf`.
+    pub check: String,
+    /// The attribute asserted: `running`, `sha256`.
+    pub property: String,
+    pub state: CheckState,
+    pub severity: Severity,
+    pub on_fail: OnFail,
+    /// For people. Never contains the content of a secret.
+    pub expected: String,
+    pub found: String,
+    pub message: String,
+    pub took_ms: u64,
+}
+
+impl CheckResult {
+    /// Describes the failed assertion in one line: `service:nginx running: expected true, found
+    /// false`.
+    pub fn told(&self) -> String {
+        let mut text = format!("{} {}: ", self.check, self.property);
+        if self.found.is_empty() {
+            text += if self.message.is_empty() { "no answer" } else { &self.message };
+            return text;
+        }
+        text += &format!("expected {}, found {}", self.expected, self.found);
+        if !self.message.is_empty() {
+            text += &format!(" ({})", self.message);
+        }
+        text
+    }
+}
+
+/// A hash of everything that is wrong on a node: assertions that failed or had no answer, their
+/// severity and `on-fail`, and declared files that could not be read. 0: nothing is wrong.
+///
+/// An agent and an examination that find the same problems compute the same hash. Values and
+/// messages are not included, because they may differ between two examinations. Checks with
+/// `on-fail: none` are not included either.
+pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
+    let mut lines = BTreeSet::new();
+    for c in checks.iter().filter(|c| c.on_fail != OnFail::None) {
+        if matches!(c.state, CheckState::Fail | CheckState::Unknown) {
+            let how = format!("{:?} {:?} {:?}", c.state, c.severity, c.on_fail);
+            lines.insert(format!("{}\0{}\0{}\0{how}\n", c.service, c.check, c.property));
+        }
+    }
+    for (service, digest) in &digest.services {
+        lines.extend(digest.unreadable.keys().map(|path| format!("{service}\0{path}\n")));
+        if digest.unreadable_more > 0 {
+            lines.insert(format!("{service}\0\0{}\n", digest.unreadable_more));
+        }
+    }
+    if lines.is_empty() {
+        return 0;
+    }
+    let Sha256(hash) = Sha256::of(lines.into_iter().collect::<String>().as_bytes());
+    hash.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1))
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl CheckResult {
+    /// A critical check of `service` that fails and asks for a re-setup.
+    pub fn failing(service: &str, check: &str) -> Self {
+        Self {
+            service: service.into(),
+            check: check.to_owned(),
+            property: "running".to_owned(),
+            state: CheckState::Fail,
+            severity: Severity::Critical,
+            on_fail: OnFail::Resetup,
+            expected: "true".to_owned(),
+            found: "false".to_owned(),
+            message: String::new(),
+            took_ms: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(checks: &[CheckResult]) -> u64 {
+        amiss(&NodeDigest::default(), checks)
+    }
+
+    #[test]
+    fn failure_hash_depends_on_the_failures_but_not_on_their_values() {
+        let (one, two) = (CheckResult::failing("web", "service:nginx"), CheckResult::failing("web", "service:php"));
+        let passing = CheckResult { state: CheckState::Pass, ..one.clone() };
+        assert_eq!((of(&[]), of(std::slice::from_ref(&passing))), (0, 0));
+        let all = [
+            of(std::slice::from_ref(&one)),
+            of(std::slice::from_ref(&two)),
+            of(&[one.clone(), two.clone()]),
+            of(&[CheckResult { state: CheckState::Unknown, ..one.clone() }]),
+            of(&[CheckResult { on_fail: OnFail::Alert, severity: Severity::Warning, ..one.clone() }]),
+            of(&[CheckResult { property: "enabled".to_owned(), ..one.clone() }]),
+        ];
+        assert!(!all.contains(&0));
+        assert_eq!(BTreeSet::from(all).len(), all.len(), "{all:?}");
+        assert_eq!(of(&[two.clone(), passing, one.clone()]), of(&[one.clone(), two]), "in any order");
+        let later = CheckResult { found: "dead".to_owned(), message: "exit 1".to_owned(), took_ms: 9, ..one.clone() };
+        assert_eq!(of(&[later]), of(std::slice::from_ref(&one)));
+        assert_eq!(of(&[CheckResult { on_fail: OnFail::None, ..one }]), 0);
+    }
+
+    #[test]
+    fn failure_hash_includes_unreadable_files_but_not_the_reason() {
+        let unreadable = |path: &str, why: &str| {
+            let mut digest = NodeDigest::default();
+            let service = digest.services.entry("web".into()).or_default();
+            service.unreadable.insert(path.to_owned(), why.to_owned());
+            amiss(&digest, &[])
+        };
+        let first = unreadable("/etc/a", "input/output error");
+        assert_ne!(first, 0);
+        assert_eq!(first, unreadable("/etc/a", "too large"));
+        assert_ne!(first, unreadable("/etc/b", "input/output error"));
+    }
+}

@@ -1,0 +1,173 @@
+//! Finds a node's current digest by requests, starting from a known digest, so that only
+//! differences are sent.
+//!
+//! The result is the complete digest, and its roots equal those that the node reported. Wrong
+//! answers end the walk with an error; they never lead to a digest that the node does not have.
+
+use super::outline::{Below, BranchQuestion, Outline, QUESTIONS_MAX, Tree, digits, is_empty, parse_branches};
+use super::{FileEntry, NodeDigest, ServiceDigest};
+use crate::{ServiceName, Sha256};
+use std::collections::BTreeMap;
+
+/// Maximum depth of branches in digits. Below it, all entries are requested.
+const DEPTH_MAX: usize = 8;
+
+/// A walk through the services that differ. It owns its data, so that it can run on a thread where
+/// hashing blocks nothing else.
+#[derive(Debug)]
+pub struct Walk {
+    /// Services that are known or completed.
+    found: BTreeMap<ServiceName, ServiceDigest>,
+    walked: BTreeMap<ServiceName, Walked>,
+    asked: Vec<BranchQuestion>,
+}
+
+/// A service whose digest differs.
+#[derive(Debug)]
+struct Walked {
+    /// The known entries.
+    tree: Tree,
+    /// The current entries by path.
+    entries: BTreeMap<String, FileEntry>,
+    outline: Outline,
+}
+
+/// The next step of a walk.
+#[derive(Debug)]
+pub enum Next {
+    /// Request these branches; pass the answers, in order, to [`Walk::answers`].
+    Ask(Vec<BranchQuestion>),
+    Found(Box<NodeDigest>),
+}
+
+/// The answers are inconsistent. The caller must request the complete digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: the node's answers about its digest are inconsistent")]
+pub struct Astray(pub ServiceName);
+
+impl Walk {
+    /// Begins with the summaries that the node sent at once. `known` is the digest whose roots were
+    /// sent to the node.
+    pub fn begin(known: NodeDigest, outlines: BTreeMap<ServiceName, Outline>) -> Result<(Self, Next), Astray> {
+        let mut known = known.services;
+        let mut walk = Self { found: BTreeMap::new(), walked: BTreeMap::new(), asked: Vec::new() };
+        let mut first = Vec::new();
+        for (name, mut outline) in outlines {
+            let was = known.remove(&name).unwrap_or_default();
+            match outline.below.take() {
+                None if was.root == outline.root => {
+                    let Outline { root, unreadable, unreadable_more, .. } = outline;
+                    let entries = was.entries;
+                    walk.found.insert(name, ServiceDigest { root, entries, unreadable, unreadable_more });
+                }
+                None => return Err(Astray(name)),
+                Some(below) => {
+                    let entries = was.entries.iter().map(|e| (e.path.clone(), e.clone())).collect();
+                    let tree = Tree::new(was.entries);
+                    walk.walked.insert(name.clone(), Walked { tree, entries, outline });
+                    first.push((BranchQuestion { service: name, branch: String::new(), whole: false }, below));
+                }
+            }
+        }
+        let next = walk.take(first)?;
+        Ok((walk, next))
+    }
+
+    /// The roots of the known digest. The node leaves out services with the same root.
+    pub fn roots(known: &NodeDigest) -> BTreeMap<ServiceName, Sha256> {
+        known.services.iter().map(|(name, service)| (name.clone(), service.root)).collect()
+    }
+
+    /// Processes the node's answers to the last requests.
+    pub fn answers(&mut self, answers: Vec<Below>) -> Result<Next, Astray> {
+        let asked = std::mem::take(&mut self.asked);
+        if asked.len() != answers.len() {
+            return Err(Astray(asked.into_iter().next().map(|q| q.service).unwrap_or_default()));
+        }
+        self.take(asked.into_iter().zip(answers).collect())
+    }
+
+    fn take(&mut self, told: Vec<(BranchQuestion, Below)>) -> Result<Next, Astray> {
+        let mut next = Vec::new();
+        for (question, below) in told {
+            let astray = Astray(question.service.clone());
+            let walked = self.walked.get_mut(&question.service);
+            next.extend(walked.and_then(|walked| walked.take(&question, below)).ok_or(astray)?);
+        }
+        if next.len() > QUESTIONS_MAX {
+            // So much differs that requesting the remaining services completely is cheaper.
+            let mut services: Vec<ServiceName> = next.into_iter().map(|q| q.service).collect();
+            services.dedup();
+            let whole = |service| BranchQuestion { service, branch: String::new(), whole: true };
+            next = services.into_iter().map(whole).take(QUESTIONS_MAX).collect();
+        }
+        if next.is_empty() {
+            return self.end();
+        }
+        self.asked = next.clone();
+        Ok(Next::Ask(next))
+    }
+
+    fn end(&mut self) -> Result<Next, Astray> {
+        let mut services = std::mem::take(&mut self.found);
+        for (name, Walked { entries, outline, .. }) in std::mem::take(&mut self.walked) {
+            let entries: Vec<FileEntry> = entries.into_values().collect();
+            if ServiceDigest::root_of(&entries) != outline.root {
+                return Err(Astray(name));
+            }
+            let Outline { root, unreadable, unreadable_more, .. } = outline;
+            services.insert(name, ServiceDigest { root, entries, unreadable, unreadable_more });
+        }
+        Ok(Next::Found(Box::new(NodeDigest { root: NodeDigest::root_of(&services), services })))
+    }
+}
+
+impl Walked {
+    /// Applies the content below one branch and returns the follow-up requests. None: the content
+    /// is not an answer to `question`.
+    fn take(&mut self, question: &BranchQuestion, below: Below) -> Option<Vec<BranchQuestion>> {
+        let branch = digits(&question.branch)?;
+        match below {
+            Below::Entries(entries) => {
+                self.forget(&branch);
+                for entry in entries {
+                    let key = Sha256::of(entry.path.as_bytes()).to_string();
+                    if !key.starts_with(&question.branch) || self.entries.insert(entry.path.clone(), entry).is_some() {
+                        return None;
+                    }
+                }
+                Some(Vec::new())
+            }
+            Below::Branches(_) if question.whole => None,
+            Below::Branches(text) => {
+                let mut next = Vec::new();
+                for (n, (is, was)) in parse_branches(&text)?.into_iter().zip(self.tree.branches(&branch)).enumerate() {
+                    let inner = format!("{}{n:x}", question.branch);
+                    if is == was {
+                        continue;
+                    } else if is_empty(is) {
+                        self.forget(&digits(&inner)?);
+                    } else {
+                        let whole = inner.len() >= DEPTH_MAX;
+                        next.push(BranchQuestion { service: question.service.clone(), branch: inner, whole });
+                    }
+                }
+                Some(next)
+            }
+        }
+    }
+
+    fn forget(&mut self, branch: &[u8]) {
+        if branch.is_empty() {
+            // Also removes entries that earlier answers added.
+            self.entries.clear();
+        }
+        for entry in self.tree.entries(branch) {
+            self.entries.remove(&entry.path);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "walk_tests.rs"]
+mod tests;

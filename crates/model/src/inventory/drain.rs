@@ -1,0 +1,179 @@
+//! Entries about draining a node and about its zone.
+
+use super::*;
+use crate::{ZONE_MAX, is_zone};
+
+impl Inventory {
+    /// Nothing is provisioned on the node any more, and its services are cleaned up. A manager
+    /// keeps its vote.
+    pub(super) fn drain(&mut self, at: &At, id: NodeId, want: &Want) -> Decision {
+        let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
+        let name = known.name().clone();
+        if known.availability == Availability::Drain {
+            return Err(Refusal::new("nothing-new", format!("{name} is drained already")));
+        }
+        if let Some(job) = known.job.and_then(|j| self.job(j)).filter(|j| j.state == JobState::Open) {
+            let text = format!("job {} is open on {name}", job.id);
+            return Err(Refusal::new("job-open", text).next(format!("remoor job cancel {}", job.id)));
+        }
+        if !want.decommission || want.undo.is_some() {
+            return Err(Refusal::new("drained", "draining accepts only a request that cleans up"));
+        }
+        if self.may_hold(known) {
+            self.want(at, id, want)?;
+        }
+        self.change(id)?.availability = Availability::Drain;
+        self.note(at, Some(id), Happening::Operator { text: "drained: nothing is provisioned on it".to_owned() });
+        Ok(Applied::Done)
+    }
+
+    /// The node may contain services that remoor provisioned.
+    pub fn may_hold(&self, node: &Node) -> bool {
+        !matches!(node.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned) && self.group(node).is_some()
+    }
+
+    pub(super) fn zone(&mut self, at: &At, id: NodeId, zone: &str) -> Decision {
+        if !zone.is_empty() && !is_zone(zone) {
+            return Err(Refusal::new("bad-zone", format!("a zone name must have 1 to {ZONE_MAX} bytes and no spaces")));
+        }
+        self.change(id)?.spec.zone = zone.to_owned();
+        let text = if zone.is_empty() { "in no zone".to_owned() } else { format!("in zone {zone}") };
+        self.note(at, Some(id), Happening::Operator { text });
+        Ok(Applied::Done)
+    }
+}
+
+impl Node {
+    /// The effect of `resume`: the node becomes active, and a cleanup that has not begun is
+    /// dropped. A failed cleanup is retried instead, so its node stays drained.
+    pub(super) fn end_drain(&mut self, held: Option<&Job>) {
+        if self.availability == Availability::Drain {
+            if held.is_some_and(|job| job.decommission) {
+                return;
+            }
+            if self.want.take_if(|want| want.decommission).is_some() {
+                self.stays("its draining was called off");
+            }
+        }
+        self.availability = Availability::Active;
+    }
+
+    /// Restores the lifecycle from before the revoked order.
+    pub(super) fn stays(&mut self, why: &str) {
+        self.lifecycle = if self.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
+        // Drift that was only reported because the node was being decommissioned is examined again.
+        if let Some(finding) = &mut self.finding
+            && finding.verdict.drifted()
+            && finding.remedy == Remedy::Report
+        {
+            finding.remedy = Remedy::Blocked(why.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(state: &mut Inventory, command: Command) -> Applied {
+        let index = state.applied + 1;
+        state.apply(index, &Entry { at: Wall(index), by: "root@m1".to_owned(), command })
+    }
+
+    fn code(state: &mut Inventory, command: Command) -> Option<String> {
+        write(state, command).refusal().map(|r| r.code.clone())
+    }
+
+    /// w1 (node 1) of group web, adopted.
+    fn one() -> Inventory {
+        let mut state = Inventory::default();
+        let spec = NodeSpec { name: "w1".into(), public_key: "w1".to_owned(), ..NodeSpec::default() };
+        write(&mut state, Command::Accept { spec, role: ClusterRole::Worker });
+        let mut summary = FleetSummary::default();
+        summary.hosts.insert("w1".into(), HostSummary { group: "web".into(), desired: Sha256::of(b"one") });
+        summary.groups.insert("web".into(), GroupSummary::default());
+        write(&mut state, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
+        let baseline = Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(b"one"),
+            root: Sha256::of(b"root"),
+            blob: Sha256::of(b"digest"),
+            adopted: true,
+            at: Wall(1),
+        };
+        assert_eq!(write(&mut state, Command::Adopt { node: NodeId(1), baseline, basis: 0 }), Applied::Done);
+        state
+    }
+
+    fn wanted(decommission: bool) -> Want {
+        Want { by: Some("alice".to_owned()), decommission, ..Want::new(Occasion::Apply, Wall(9)) }
+    }
+
+    #[test]
+    fn a_drained_node_is_only_cleaned_up_until_it_is_resumed() {
+        let mut state = one();
+        let node = NodeId(1);
+        let provision = || Command::Want { node, want: Box::new(wanted(false)) };
+        let wrong = Command::Drain { node, want: Box::new(wanted(false)) };
+        let before = state.nodes.clone();
+        assert_eq!(code(&mut state, wrong).as_deref(), Some("drained"));
+        assert_eq!(state.nodes, before, "I12");
+        assert_eq!(code(&mut state, Command::Drain { node, want: Box::new(wanted(true)) }), None);
+        let known = state.nodes[&node].clone();
+        assert_eq!((known.availability, known.lifecycle), (Availability::Drain, Lifecycle::Decommissioning));
+        assert_eq!(code(&mut state, provision()).as_deref(), Some("drained"));
+        assert_eq!(
+            code(&mut state, Command::Drain { node, want: Box::new(wanted(true)) }).as_deref(),
+            Some("nothing-new")
+        );
+        assert_eq!(code(&mut state, Command::ResumeNode { node }), None);
+        let known = &state.nodes[&node];
+        assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));
+        assert_eq!(known.want, None, "what is active again is not cleaned up");
+        assert_eq!(code(&mut state, provision()), None);
+    }
+
+    #[test]
+    fn a_node_that_joins_drained_is_not_provisioned() {
+        let mut state = Inventory::default();
+        let spec = NodeSpec { name: "m1".into(), public_key: "m1".to_owned(), drain: true, ..NodeSpec::default() };
+        write(&mut state, Command::Accept { spec, role: ClusterRole::Manager });
+        let known = &state.nodes[&NodeId(1)];
+        assert_eq!((known.availability, known.want.clone()), (Availability::Drain, None));
+        let baseline = one().nodes[&NodeId(1)].baseline.clone().expect("adopted");
+        let adopt = Command::Adopt { node: NodeId(1), baseline, basis: 0 };
+        assert_eq!(code(&mut state, adopt).as_deref(), Some("drained"));
+    }
+
+    #[test]
+    fn a_drained_node_is_empty_or_being_cleaned_up() {
+        let (mut state, node) = (one(), NodeId(1));
+        let adopt = Command::Adopt { node, baseline: state.nodes[&node].baseline.clone().expect("adopted"), basis: 0 };
+        let drain = || Command::Drain { node, want: Box::new(wanted(true)) };
+        assert_eq!(code(&mut state, drain()), None);
+        assert_eq!(
+            code(&mut state, adopt.clone()).as_deref(),
+            Some("decommissioned"),
+            "its current state cannot be adopted"
+        );
+        // Revoked before it began: the state is as before.
+        assert_eq!(code(&mut state, Command::DropWant { node, why: "called off by alice".to_owned() }), None);
+        let known = &state.nodes[&node];
+        assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));
+        assert_eq!((code(&mut state, adopt), code(&mut state, drain())), (None, None));
+    }
+
+    #[test]
+    fn a_zone_name_has_no_spaces_and_is_kept_on_rejoin() {
+        let mut state = one();
+        let of = |zone: &str| Command::Zone { node: NodeId(1), zone: zone.to_owned() };
+        assert_eq!(code(&mut state, of("rack 3")).as_deref(), Some("bad-zone"));
+        assert_eq!(code(&mut state, of(&"x".repeat(ZONE_MAX + 1))).as_deref(), Some("bad-zone"));
+        assert_eq!((code(&mut state, of("a")), state.nodes[&NodeId(1)].spec.zone.as_str()), (None, "a"));
+        let spec = state.nodes[&NodeId(1)].spec.clone();
+        let again = NodeSpec { zone: String::new(), ..spec };
+        write(&mut state, Command::Accept { spec: again, role: ClusterRole::Worker });
+        assert_eq!(state.nodes[&NodeId(1)].spec.zone, "a", "a node that joins again without a zone keeps its zone");
+        assert_eq!((code(&mut state, of("")), state.nodes[&NodeId(1)].spec.zone.as_str()), (None, ""));
+    }
+}

@@ -1,0 +1,64 @@
+//! Plain data: no clock, no IO, no tokio, ordered maps only. Everything here may be part of the
+//! replicated state.
+
+mod authority;
+mod bounds;
+mod check;
+mod counted;
+mod digest;
+mod entry;
+mod exam;
+mod fault;
+mod fileset;
+mod fleet;
+mod gossip_key;
+mod guard;
+mod history;
+mod ids;
+mod inventory;
+mod invite;
+mod job;
+mod majority;
+mod manifest;
+mod node;
+mod normalize;
+mod operators;
+mod pending;
+mod removed;
+mod report;
+#[cfg(any(test, feature = "testing"))]
+pub mod sample;
+mod time;
+mod verdict;
+mod windows;
+mod zones;
+
+pub use authority::*;
+pub use bounds::*;
+pub use check::*;
+pub use counted::*;
+pub use digest::*;
+pub use entry::*;
+pub use exam::*;
+pub use fault::*;
+pub use fileset::*;
+pub use fleet::*;
+pub use gossip_key::*;
+pub use guard::*;
+pub use history::*;
+pub use ids::*;
+pub use inventory::*;
+pub use invite::*;
+pub use job::*;
+pub use majority::*;
+pub use manifest::*;
+pub use node::*;
+pub use normalize::*;
+pub use operators::*;
+pub use pending::*;
+pub use removed::*;
+pub use report::*;
+pub use time::*;
+pub use verdict::*;
+pub use windows::*;
+pub use zones::*;

@@ -1,0 +1,240 @@
+//! Conclusions about a node and the action that follows.
+
+use super::{AbsenceNo, BootId, Cause, Instance, NodeName, Occasion, ServiceName, Sha256, Wall};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Three-way comparison of the desired state, the last applied state and the state on the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "is", content = "why")]
+pub enum Verdict {
+    Same,
+    /// The desired state changed.
+    Outdated,
+    /// The state on the node changed. The alias is a former verdict that was never concluded: a
+    /// node that differs after provisioning fails the attempt with
+    /// [`super::FailureClass::ProvisionedWrong`].
+    #[serde(alias = "provisioned-wrong")]
+    Drifted,
+    /// Both changed.
+    Conflict,
+    /// Inconclusive, not drift: it is retried and then alerted, but never triggers a re-setup
+    /// (invariant I9).
+    Unknown(String),
+}
+
+impl Verdict {
+    /// The stored and displayed form, without the reason.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Same => "same",
+            Verdict::Outdated => "outdated",
+            Verdict::Drifted => "drifted",
+            Verdict::Conflict => "conflict",
+            Verdict::Unknown(_) => "unknown",
+        }
+    }
+    /// The node differs from the recorded state.
+    pub fn drifted(&self) -> bool {
+        matches!(self, Verdict::Drifted | Verdict::Conflict)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Unknown(why) => write!(f, "unknown: {why}"),
+            other => f.write_str(other.word()),
+        }
+    }
+}
+
+/// One deviation from the desired state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    pub service: ServiceName,
+    pub text: String,
+    /// The reason triggers a re-setup by itself; otherwise it is only reported.
+    #[serde(rename = "grave")]
+    pub grave: bool,
+    pub by: Witness,
+    /// The object: a path, or a check and its property. Empty: the service or node as a whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// When an examination found it first, if all later ones found it too. None: the reason is not
+    /// part of a finding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Wall>,
+}
+
+impl Reason {
+    /// A reason without an object and without a date.
+    pub fn new(by: Witness, service: ServiceName, text: String, grave: bool) -> Self {
+        Self { service, text, grave, by, about: String::new(), since: None }
+    }
+
+    /// Dates the reasons found at `at`: a reason that the finding `before` contains keeps its
+    /// earlier date.
+    pub fn dated(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
+        let mut stood = BTreeMap::new();
+        for (reason, finding) in before.iter().flat_map(|f| f.reasons.iter().map(move |r| (r, f))) {
+            let since = reason.since.unwrap_or(finding.at);
+            let first = stood.entry((&reason.service, reason.by, &reason.about)).or_insert(since);
+            *first = since.min(*first);
+        }
+        let since = |r: &Reason| stood.get(&(&r.service, r.by, &r.about)).copied().unwrap_or(at);
+        found.into_iter().map(|r| Reason { since: Some(since(&r)), ..r }).collect()
+    }
+
+    /// The node differs from the recorded state. A check that only warns is reported, but does not
+    /// count as drift.
+    pub fn drifts(&self) -> bool {
+        self.by == Witness::Digest || self.by == Witness::Check && self.grave
+    }
+}
+
+/// The kind of evidence for a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Witness {
+    Digest,
+    Check,
+    Desired,
+}
+
+/// The action that the policy derives from a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do", content = "what")]
+pub enum Remedy {
+    None,
+    Report,
+    /// The services to set up again, including dependents; empty: the whole group.
+    Resetup(Vec<ServiceName>),
+    Held(String),
+    Blocked(String),
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remedy::None => f.write_str("none"),
+            Remedy::Report => f.write_str("report"),
+            Remedy::Resetup(services) if services.is_empty() => f.write_str("resetup(group)"),
+            Remedy::Resetup(services) => {
+                write!(f, "resetup({})", services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", "))
+            }
+            Remedy::Held(why) => write!(f, "held: {why}"),
+            Remedy::Blocked(why) => write!(f, "blocked: {why}"),
+        }
+    }
+}
+
+/// A verdict with all its evidence, as stored in the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// None: the node was never away.
+    pub absence: Option<AbsenceNo>,
+    pub cause: Option<Cause>,
+    /// The absence was announced, or the node left gracefully.
+    pub planned: bool,
+    pub evidence: Vec<String>,
+    pub verdict: Verdict,
+    /// The verdict before a re-setup or an adoption made it obsolete, and when that happened.
+    #[serde(default)]
+    pub overtaken: Option<(Verdict, Wall)>,
+    pub reasons: Vec<Reason>,
+    #[serde(rename = "remedy")]
+    pub remedy: Remedy,
+    #[serde(rename = "occasion")]
+    pub occasion: Occasion,
+    /// The manager that concluded it.
+    pub by: NodeName,
+    pub at: Wall,
+    /// Time from the alive event, or from the order, to the conclusion.
+    pub took_ms: u64,
+    pub digest: Option<Sha256>,
+    /// Number of checks that passed, failed and were inconclusive.
+    pub checks: (u32, u32, u32),
+    /// Hash of failed and inconclusive checks, see [`super::amiss`]; None: nothing was examined, or
+    /// an older manager concluded it.
+    #[serde(default, rename = "amiss")]
+    pub amiss: Option<u64>,
+    #[serde(rename = "marks")]
+    pub marks: Marks,
+    /// Damaged files of the node's data directory that the examination found.
+    #[serde(default)]
+    pub damaged: Vec<String>,
+    /// Index of the last applied entry when the examination began.
+    #[serde(default)]
+    pub basis: u64,
+}
+
+impl Finding {
+    /// The finding is inconclusive or shows drift of services other than these.
+    pub fn beyond(&self, services: &[ServiceName]) -> bool {
+        matches!(self.verdict, Verdict::Unknown(_)) || self.drift_of(|service| !services.contains(service))
+    }
+
+    /// The finding shows drift of a matching service.
+    pub fn drift_of(&self, such: impl Fn(&ServiceName) -> bool) -> bool {
+        self.verdict.drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
+    }
+}
+
+/// Identifies one run of a node: a change of any field means an absence, even if it was not
+/// noticed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marks {
+    pub boot: BootId,
+    pub instance: Instance,
+    pub isolation: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_reason_is_dated_from_the_first_of_consecutive_examinations_that_found_it() {
+        let reason = |service: &str, by, about: &str, text: &str| Reason {
+            about: about.to_owned(),
+            ..Reason::new(by, service.into(), text.to_owned(), false)
+        };
+        let path = |text: &str| reason("app", Witness::Digest, "/etc/a", text);
+        let since = |reasons: &[Reason]| reasons.iter().map(|r| r.since.map(|at| at.0)).collect::<Vec<_>>();
+        let finding = |reasons, at| Finding { reasons, at: Wall(at), ..sample::finding() };
+        let first = Reason::dated(vec![path("mode")], None, Wall(1));
+        // Another value of the same attribute is not a new difference. The same path in another
+        // service, or in a check, is one.
+        let others = [
+            path("sha256"),
+            reason("db", Witness::Digest, "/etc/a", "mode"),
+            reason("app", Witness::Check, "/etc/a", "mode"),
+        ];
+        let second = Reason::dated(others.to_vec(), Some(&finding(first.clone(), 1)), Wall(2));
+        assert_eq!(since(&second), [Some(1), Some(2), Some(2)]);
+        let gone = Reason::dated(Vec::new(), Some(&finding(second, 2)), Wall(3));
+        let again = Reason::dated(vec![path("mode")], Some(&finding(gone, 3)), Wall(4));
+        assert_eq!(since(&again), [Some(4)], "it was right in between");
+        // Findings of older managers contain no date.
+        let older = finding(vec![path("mode")], 7);
+        assert_eq!(since(&Reason::dated(vec![path("mode")], Some(&older), Wall(9))), [Some(7)]);
+    }
+
+    #[test]
+    fn verdicts_are_stored_by_name_and_the_former_verdict_is_still_read() {
+        let all = [Verdict::Same, Verdict::Outdated, Verdict::Drifted, Verdict::Conflict, Verdict::Unknown("x".into())];
+        for verdict in all {
+            let bytes = rmp_serde::to_vec_named(&verdict).expect("stored");
+            assert_eq!(rmp_serde::from_slice::<Verdict>(&bytes).expect("read"), verdict);
+        }
+        #[derive(serde::Serialize)]
+        struct Stored {
+            is: &'static str,
+        }
+        let bytes = rmp_serde::to_vec_named(&Stored { is: "provisioned-wrong" }).expect("stored");
+        assert_eq!(rmp_serde::from_slice::<Verdict>(&bytes).expect("read"), Verdict::Drifted);
+    }
+}

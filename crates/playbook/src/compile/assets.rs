@@ -1,0 +1,291 @@
+//! Finds the files that tasks name and puts them into the plan.
+
+use super::{Compiler, Context, lookup, wildcard};
+use crate::plan::{Asset, Blob, RepeatKind, Task};
+use crate::{data, expr, lint, tera_text};
+use remoor_model::{FileSet, Sha256};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum number of files that one name with markup may match.
+const MATCHES_MAX: usize = 500;
+/// Maximum size in bytes of all files of one plan.
+const BLOBS_MAX: usize = 64 << 20;
+
+/// The directory of a path; empty at the top level.
+pub(super) fn parent(path: &str) -> String {
+    path.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned())
+}
+
+/// Resolves `name` relative to `dir`. None if it is absolute or leaves the fleet directory.
+pub fn join(dir: &str, name: &str) -> Option<String> {
+    if name.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = dir.split('/').filter(|p| !matches!(*p, "" | ".")).collect();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Files below `dir` that a name with markup could match: (name as written, path).
+pub(super) fn matching(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
+    let inner = name.trim_start_matches("../");
+    let ups = &name[..name.len() - inner.len()];
+    let Some(dir) = join(dir, ups) else { return Vec::new() };
+    let pattern = join("", &stars(inner)).unwrap_or_default();
+    files
+        .under(&dir)
+        .filter_map(|path| {
+            let rest = if dir.is_empty() { path } else { &path[dir.len() + 1..] };
+            wildcard(&pattern, rest).then(|| (format!("{ups}{rest}"), path.to_owned()))
+        })
+        .collect()
+}
+
+/// Replaces markup by `*`.
+fn stars(name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while let Some(at) = rest.find('{') {
+        let close = match rest.as_bytes().get(at + 1) {
+            Some(b'{') => "}}",
+            Some(b'%') => "%}",
+            _ => {
+                out.push_str(&rest[..=at]);
+                rest = &rest[at + 1..];
+                continue;
+            }
+        };
+        out.push_str(&rest[..at]);
+        out.push('*');
+        rest = rest[at..].find(close).map_or("", |end| &rest[at + end + 2..]);
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The subdirectory of a role that holds the files of a module.
+pub(super) fn subdir(module: &str) -> &'static str {
+    match module {
+        "template" => "templates",
+        "include_vars" => "vars",
+        "include_tasks" => "tasks",
+        _ => "files",
+    }
+}
+
+/// The file that a task copies, renders or runs.
+fn src_of(task: &Task) -> Option<String> {
+    let named = task.args.get("src").and_then(Value::as_str);
+    let script = || task.args.get("words")?.get(0)?.get(0)?.as_str();
+    named.or_else(script).map(str::to_owned)
+}
+
+impl Compiler<'_> {
+    /// Directories in which a file of a task is searched, in order of preference.
+    pub(super) fn search(&self, own: &Context, sub: &str) -> Vec<String> {
+        let mut dirs = Vec::new();
+        if let Some(role) = &own.role {
+            dirs.extend([format!("{}/{sub}", role.dir), role.dir.clone()]);
+        }
+        dirs.extend([join(&parent(&own.file), sub).unwrap_or_default(), parent(&own.file)]);
+        dirs.extend([join(&self.base, sub).unwrap_or_default(), self.base.clone(), sub.to_owned(), String::new()]);
+        dirs
+    }
+
+    /// The path that playbooks use for a file of the fleet directory: absolute if `root` is set.
+    pub(super) fn named(&self, path: &str) -> String {
+        match (self.options.root.trim_end_matches('/'), path) {
+            ("", path) => path.to_owned(),
+            (root, "") => root.to_owned(),
+            (root, path) => format!("{root}/{path}"),
+        }
+    }
+
+    /// The path in the fleet directory of a name in a playbook; the inverse of `playbook_path`.
+    pub(super) fn below<'t>(&self, name: &'t str) -> &'t str {
+        let root = self.options.root.trim_end_matches('/');
+        let rest = name.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).filter(|_| !root.is_empty());
+        rest.unwrap_or(name)
+    }
+
+    /// Converts a name that begins with `{{ playbook_dir }}/` or `{{ role_path }}/` to a path in
+    /// the fleet directory.
+    pub(super) fn placed(&self, own: &Context, name: &str) -> Option<String> {
+        let (inner, rest) = name.trim_start().strip_prefix("{{")?.split_once("}}")?;
+        let dir = match inner.trim() {
+            "playbook_dir" => self.base.as_str(),
+            "role_path" => own.role.as_ref()?.dir.as_str(),
+            _ => return None,
+        };
+        let rest = rest.strip_prefix('/')?;
+        Some(if dir.is_empty() { rest.to_owned() } else { format!("{dir}/{rest}") })
+    }
+
+    /// Like `fleet_path`, for all texts in a value.
+    pub(super) fn all_placed(&self, own: &Context, value: &Value) -> Value {
+        match value {
+            Value::String(text) => json!(self.placed(own, text).unwrap_or_else(|| text.clone())),
+            Value::Array(items) => items.iter().map(|item| self.all_placed(own, item)).collect(),
+            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.all_placed(own, v))).collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// Adds the files that `src` may name to the plan.
+    pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
+        if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
+            return;
+        }
+        let says = |option: &str| task.args.get(option).and_then(data::boolean);
+        let remote = says("remote_src") == Some(true) || task.module == "unarchive" && says("copy") == Some(false);
+        let Some(src) = src_of(task) else { return };
+        if remote {
+            return;
+        }
+        let dirs = self.search(own, subdir(&task.module));
+        let mut found = match lookup::of_files(&src) {
+            Some((RepeatKind::FirstFound, names, false)) => {
+                let paths = names.iter().filter_map(|name| self.first_of(&dirs, name));
+                paths.map(|path| (path.clone(), path)).collect()
+            }
+            _ => self.find(&dirs, &src),
+        };
+        if found.is_empty() && task.module == "copy" && !data::has_markup(&src) {
+            found = self.find_below(&dirs, &src);
+        }
+        if let Some(repeat) = task.repeat.as_ref().filter(|_| data::has_markup(&src)) {
+            found.extend(repeat.files.iter().map(|path| (path.clone(), path.clone())));
+        }
+        if found.is_empty() {
+            let seen: BTreeSet<&String> = dirs.iter().filter(|d| !d.is_empty()).collect();
+            let seen: Vec<&str> = seen.into_iter().map(String::as_str).collect();
+            let fault = self.fault(&own.file, at, format!("`{src}` is not in the fleet directory"));
+            fault.hint = Some(format!("looked in {}", seen.join(", ")));
+            return;
+        }
+        if found.len() > MATCHES_MAX {
+            self.fault(
+                &own.file,
+                at,
+                format!("`{src}` could match {} files, but the maximum is {MATCHES_MAX}", found.len()),
+            );
+            return;
+        }
+        let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
+        for (name, path) in found {
+            let asset = self.asset(&path, &own.file, at);
+            if preserved && asset.mode.is_none() {
+                let message = format!(
+                    "`mode: preserve`: the mode of {path} is not known, because a fleet does not store file modes"
+                );
+                self.fault(&own.file, at, message).hint = Some("set the mode explicitly".into());
+            }
+            if data::has_markup(&src) {
+                task.assets.insert(self.named(&path), asset.clone());
+            }
+            if task.module == "template" {
+                self.template(&path, &dirs, &own.file, at, &mut task.parts);
+            }
+            task.assets.insert(name, asset);
+        }
+    }
+
+    /// The files in the directory that `src` names, by the name from which they are copied.
+    fn find_below(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
+        let plain = src.trim_end_matches('/');
+        let plain = plain.strip_prefix("./").unwrap_or(plain);
+        let found = dirs.iter().filter_map(|dir| join(dir, plain)).filter(|dir| !dir.is_empty()).map(|dir| {
+            let named = |path: &str| (format!("{plain}{}", &path[dir.len()..]), path.to_owned());
+            self.files.under(&dir).map(named).collect::<BTreeMap<_, _>>()
+        });
+        found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
+    }
+
+    fn find(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        for dir in dirs {
+            if data::has_markup(src) {
+                for (name, path) in matching(self.files, dir, src) {
+                    out.entry(name).or_insert(path);
+                }
+                // Stop here: at the top level, a bare `{{ src }}` would match the whole fleet
+                // directory.
+                if !out.is_empty() {
+                    return out;
+                }
+            } else if let Some(path) = join(dir, src).filter(|path| self.files.get(path).is_some()) {
+                return BTreeMap::from([(src.to_owned(), path)]);
+            }
+        }
+        out
+    }
+
+    fn asset(&mut self, path: &str, file: &str, at: (u32, u32)) -> Asset {
+        let content = self.files.get(path).unwrap_or_default();
+        let sha256 = Sha256::of(content).to_string();
+        if !self.blobs.contains_key(&sha256) {
+            let total: usize = self.blobs.values().map(|b| b.0.len()).sum();
+            if total + content.len() > BLOBS_MAX {
+                self.fault(file, at, format!("the files of this plan exceed {BLOBS_MAX} bytes with {path}"));
+            }
+            self.blobs.insert(sha256.clone(), Blob(content.to_vec()));
+        }
+        Asset { path: path.to_owned(), sha256, mode: self.options.modes.and_then(|modes| modes.get(path).copied()) }
+    }
+
+    /// Checks a template, and adds the templates that it includes.
+    fn template(
+        &mut self,
+        path: &str,
+        dirs: &[String],
+        file: &str,
+        at: (u32, u32),
+        parts: &mut BTreeMap<String, Asset>,
+    ) {
+        let Some(text) = self.files.text(path).map(str::to_owned) else {
+            self.fault(path, (0, 0), "a template must be UTF-8");
+            return;
+        };
+        let first = self.checked.insert(path.to_owned());
+        if path.ends_with(".tera") {
+            if first && let Err((line, column, message)) = tera_text::check(&text) {
+                let hint = tera_text::named_arguments(&text, line, column);
+                let fault = self.fault(path, (line, column), message);
+                fault.hint = fault.hint.take().or(hint);
+            }
+            return;
+        }
+        if first {
+            if let Err(e) = expr::check_template(&text) {
+                self.template_fault(path, expr::place_of(&e, &text), &e);
+            }
+            self.check_lookups(path, (0, 0), &text);
+        }
+        for name in lint::includes(&text) {
+            if parts.contains_key(&name) {
+                continue;
+            }
+            let mut near = vec![parent(path)];
+            near.extend(dirs.iter().cloned());
+            match self.find(&near, &name).into_iter().next() {
+                Some((_, inner)) => {
+                    let asset = self.asset(&inner, file, at);
+                    parts.insert(name, asset);
+                    self.template(&inner, dirs, file, at, parts);
+                }
+                None => {
+                    self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Handlers of plays and roles; checks that each notified name belongs to a handler.
+
+use super::{Compiler, Context};
+use crate::data;
+use crate::names::nearest;
+use crate::plan::{Choices, Handler, Play, Refused, Step, Task};
+use crate::yaml::{Data, Node};
+use std::collections::BTreeSet;
+
+impl Compiler<'_> {
+    pub(super) fn handlers(&mut self, node: &Node, context: &Context) -> Vec<Handler> {
+        let context = Context { handler: true, notify: Vec::new(), ..context.clone() };
+        let mut out = Vec::new();
+        self.handler_lists += 1;
+        let items = node.list().unwrap_or_default();
+        if node.list().is_none() && node.data != Data::Null {
+            self.fault(&context.file, (node.line, node.column), format!("handlers are a list, found {}", node.kind()));
+        }
+        for item in items {
+            let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
+            // An imported file contributes handlers with their own names.
+            for step in self.task(item, &context) {
+                let (task, choices, refused) = match step {
+                    Step::Task(task) => (*task, Choices::new(), Refused::new()),
+                    Step::Include(include) => (include.task, include.choices, include.refused),
+                    Step::Block(_) => continue,
+                };
+                let imported = task.place.file != context.file;
+                let listen = if imported { self.listens(&task) } else { listen.clone() };
+                let mut names = vec![task.name.clone()];
+                if let Some(role) = &context.role {
+                    names.push(format!("{} : {}", role.name, task.name));
+                }
+                let list = self.handler_lists;
+                out.push(Handler { names, listen, task, list, choices, refused });
+            }
+        }
+        out
+    }
+
+    /// The `listen` of a handler in an imported file.
+    fn listens(&mut self, task: &Task) -> Vec<String> {
+        let Some(Some(list)) = self.parsed.get(&task.place.file).cloned() else { return Vec::new() };
+        let item = list.list().and_then(|items| items.iter().find(|item| item.line == task.place.line));
+        item.and_then(|item| item.get("listen"))
+            .map(|listen| self.word_list(&task.place.file, "listen", listen))
+            .unwrap_or_default()
+    }
+
+    /// Adds the handlers of a role. Identical handlers are added once.
+    pub(super) fn role_handlers(&mut self, dir: &str, name: &str, own: &Context, from: (&str, (u32, u32))) {
+        let Some(path) = self.role_file(dir, "handlers", name) else {
+            if name != "main" {
+                self.fault(from.0, from.1, format!("{dir}/handlers/{name} is not in the fleet directory"));
+            }
+            return;
+        };
+        if own.handler {
+            return;
+        }
+        let Some(node) = self.yaml(&path, from) else { return };
+        let inner = Context { file: path, ..own.clone() };
+        for handler in self.handlers(&node, &inner) {
+            let same = |other: &Handler| {
+                let task = Task { id: handler.task.id, ..other.task.clone() };
+                other.names == handler.names && task == handler.task
+            };
+            if !self.play_handlers.iter().any(same) {
+                self.play_handlers.push(handler);
+            }
+        }
+    }
+
+    /// Checks that every literal name in `notify` belongs to a handler.
+    pub(super) fn check_notifications(&mut self, play: &Play) {
+        let mut known: BTreeSet<&str> = BTreeSet::new();
+        for handler in &play.handlers {
+            known.extend(handler.names.iter().map(String::as_str));
+            known.extend(handler.listen.iter().map(String::as_str));
+            let inner = handler.choices.values().flatten();
+            known.extend(
+                inner.filter_map(|step| if let Step::Task(task) = step { Some(task.name.as_str()) } else { None }),
+            );
+        }
+        if known.iter().any(|name| data::has_markup(name)) {
+            return;
+        }
+        let mut missing = Vec::new();
+        play.each_task(&mut |task| {
+            for name in task.notify.iter().filter(|n| !data::has_markup(n) && !known.contains(n.as_str())) {
+                let near = nearest(name, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
+                missing.push((task.place.clone(), name.clone(), near));
+            }
+        });
+        for (place, name, near) in missing {
+            self.fault(&place.file, (place.line, 1), format!("no handler is called `{name}`")).hint = near;
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Imports and includes of task files. A file with a literal name is read now; otherwise all files
+//! that could be selected are read. Files of variables are in `include_vars.rs`.
+
+use super::task::{Call, fixed};
+use super::{Compiler, Context, Role, assets};
+use crate::plan::{Choices, Include, Refused, Step, Task};
+use crate::yaml::{Data, Key, Node};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Maximum nesting depth of task files.
+const DEPTH_MAX: usize = 20;
+/// Maximum number of files that one dynamic include may select from.
+pub(super) const CHOICES_MAX: usize = 100;
+
+impl Compiler<'_> {
+    /// Reads a file of tasks, which inherit `context`.
+    pub(super) fn task_file(&mut self, path: &str, context: &Context, from: (&str, (u32, u32))) -> Vec<Step> {
+        let Some((node, inner)) = self.opened_file(path, context, from) else { return Vec::new() };
+        self.tasks(&node, &inner)
+    }
+
+    /// Reads a file of tasks or handlers, unless it is already open or nested too deeply.
+    pub(super) fn opened_file(
+        &mut self,
+        path: &str,
+        context: &Context,
+        from: (&str, (u32, u32)),
+    ) -> Option<(std::rc::Rc<Node>, Context)> {
+        if context.open.iter().any(|open| open == path) {
+            let mut chain: Vec<&str> = context.open.iter().map(String::as_str).collect();
+            chain.push(path);
+            let chain = chain.join(" -> ");
+            self.fault(from.0, from.1, format!("{path} includes itself: {chain}"));
+            return None;
+        }
+        if context.open.len() > DEPTH_MAX {
+            self.fault(from.0, from.1, format!("includes are more than {DEPTH_MAX} deep"));
+            return None;
+        }
+        if !self.opens(from.0, from.1) {
+            return None;
+        }
+        let node = self.yaml(path, from)?;
+        let mut inner = Context { file: path.to_owned(), ..context.clone() };
+        inner.open.push(path.to_owned());
+        Some((node, inner))
+    }
+
+    /// Decides whether an old `include` is an import or an include. As in Ansible, one with a
+    /// literal name and without a loop is an import.
+    pub(super) fn old_include(&mut self, file: &str, call: &Call, pairs: &[(Key, Node)]) -> &'static str {
+        let text = call.args.text().or_else(|| call.args.get("file").and_then(Node::text)).unwrap_or_default();
+        let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
+        let told = pairs.iter().find(|(key, _)| key.text == "static");
+        let told = told.map(|(_, value)| !self.boolean(file, "static", value));
+        let name = if told.unwrap_or(looped || !fixed(&text)) { "include_tasks" } else { "import_tasks" };
+        self.warn(file, (call.key.line, call.key.column), "`include` is an old spelling", format!("write `{name}`"));
+        name
+    }
+
+    /// Rejects keywords that have no effect on an import or include. `known` are the supported
+    /// keywords of its kind, in addition to the general ones.
+    pub(super) fn only(&mut self, node: &Node, call: &Call, file: &str, known: &[&str], hint: &str) {
+        let all =
+            ["name", "vars", "when", "tags", "args", "ignore_errors", "no_log", "run_once", "collections", "action"];
+        for (key, _) in node.map().unwrap_or_default() {
+            let word = key.text.as_str();
+            let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
+            let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
+            if !own && (super::spec::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {
+                let fault =
+                    self.fault(file, (key.line, key.column), format!("`{word}` does nothing on {}", call.spec.name));
+                fault.hint = Some(hint.to_owned());
+            }
+        }
+    }
+
+    pub(super) fn import_tasks(&mut self, node: &Node, call: &Call, own: &Context) -> Vec<Step> {
+        let at = (call.key.line, call.key.column);
+        self.only(node, call, &own.file, &INHERITED, "use include_tasks");
+        let args = self.args(&own.file, call.spec, call.key, &call.args, node.get("args"), None);
+        if args.contains_key("apply") {
+            self.fault(&own.file, at, "`apply` is for include_tasks").hint =
+                Some("write its keywords on the task itself".into());
+        }
+        let name = args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = self.placed(own, &name).unwrap_or(name);
+        let name = match fixed(&name) {
+            true => name,
+            false => match crate::expr::render_text(&self.early_scope(own), &name) {
+                Ok(name) => name,
+                Err(_) => {
+                    let hint = "use include_tasks; only variables of the play and extra vars are known this early";
+                    self.fault_hint(&own.file, at, "import_tasks takes a fixed name", hint);
+                    return Vec::new();
+                }
+            },
+        };
+        if name.is_empty() {
+            return Vec::new();
+        }
+        match self.task_path(own, &name) {
+            Some(path) => self.task_file(&path, own, (&own.file, at)),
+            None => {
+                self.fault(&own.file, at, format!("{name} is not in the fleet directory"));
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) fn include_tasks(&mut self, node: &Node, call: &Call, own: &Context, around: &Context) -> Vec<Step> {
+        let file = own.file.clone();
+        let at = (call.key.line, call.key.column);
+        self.only(node, call, &file, &["loop", "loop_control"], "write it into `apply:` of the include");
+        let mut call = Call { args: call.args.clone(), ..*call };
+        let (file_arg, apply) = taken(&mut call.args, "apply");
+        call.args = file_arg;
+        let mut task = self.plain(node, &call, own);
+        task.module = "include_tasks".into();
+        let Some(inner) = self.inside(own, around, apply.as_ref()) else { return Vec::new() };
+        let (choices, refused) = self.choices(&file, at, &inner, &task);
+        if !own.handler && !self.selected(&own.tags) || own.run_once && !self.first {
+            return Vec::new();
+        }
+        vec![Step::Include(Box::new(Include { task, choices, refused }))]
+    }
+
+    /// The context of the tasks of a dynamic include: the surrounding context, the variables of the
+    /// include, and `apply`.
+    pub(super) fn inside(&mut self, own: &Context, around: &Context, apply: Option<&Node>) -> Option<Context> {
+        let mut inner = Context { vars: own.vars.clone(), run_once: own.run_once, dynamic: true, ..around.clone() };
+        inner.include_params.extend(own.vars.iter().skip(around.vars.len()));
+        let Some(apply) = apply else { return Some(inner) };
+        let at = (apply.line, apply.column);
+        let Some(pairs) = apply.map() else {
+            self.fault(&own.file, at, format!("`apply` takes a map, found {}", apply.kind()));
+            return None;
+        };
+        for (key, _) in pairs {
+            let known: Vec<&str> = super::spec::BLOCK_KEYS
+                .iter()
+                .copied()
+                .filter(|k| !matches!(*k, "block" | "rescue" | "always" | "name"))
+                .collect();
+            self.known_key(&own.file, key, &known, "block");
+        }
+        if let Some(vars) = apply.get("vars") {
+            let vars = self.vars(&own.file, vars);
+            inner.vars.extend(self.layer(vars));
+        }
+        self.inherit(&own.file, apply, &mut inner);
+        if let Some(when) = apply.get("when") {
+            inner.when.extend(self.conditions(&own.file, "when", when));
+        }
+        Some(inner)
+    }
+
+    /// Finds a task file: next to the naming file, in the role, or in the playbook's directory.
+    fn task_path(&self, own: &Context, name: &str) -> Option<String> {
+        let at_top = self.files.get(name).map(|_| name.to_owned());
+        let dirs = self.task_dirs(own);
+        dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|path| self.files.get(path).is_some()).or(at_top)
+    }
+
+    fn task_dirs(&self, own: &Context) -> Vec<String> {
+        let mut dirs = vec![assets::parent(&own.file)];
+        if let Some(Role { dir, .. }) = &own.role {
+            dirs.push(format!("{dir}/{}", if own.handler { "handlers" } else { "tasks" }));
+            dirs.push(dir.clone());
+        }
+        dirs.push(self.base.clone());
+        dirs
+    }
+
+    /// Compiles every file that an include could select. Returns the possible ones, and those that
+    /// cannot be compiled with the reason.
+    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, Refused) {
+        let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (mut out, mut refused) = (Choices::new(), Refused::new());
+        let mut found = BTreeMap::new();
+        if fixed(&name) {
+            match self.task_path(inner, &name) {
+                Some(path) => {
+                    found.insert(name.clone(), path);
+                }
+                None if name.is_empty() => {}
+                None => {
+                    self.fault(file, at, format!("{name} is not in the fleet directory"));
+                }
+            }
+        } else {
+            for dir in self.task_dirs(inner) {
+                for (name, path) in assets::matching(self.files, &dir, &name) {
+                    if path.ends_with(".yml") || path.ends_with(".yaml") {
+                        found.entry(name).or_insert(path);
+                    }
+                }
+                if !found.is_empty() {
+                    break;
+                }
+            }
+            if let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.files.is_empty()) {
+                found = repeat.files.iter().map(|path| (path.clone(), path.clone())).collect();
+            }
+            found.retain(|_, path| !inner.open.contains(path) && self.shape(path).0);
+            if found.is_empty() || found.len() > CHOICES_MAX {
+                let message = format!("`{name}` could refer to {} files, expected 1 to {CHOICES_MAX}", found.len());
+                self.fault(file, at, message);
+                return (out, refused);
+            }
+        }
+        for (choice, path) in found {
+            let before = self.faults.len();
+            let steps = self.task_file(&path, inner, (file, at));
+            let chosen = !fixed(&name) || !task.when.is_empty();
+            match chosen.then(|| self.soften(before, file, at, &choice)).flatten() {
+                Some(why) => {
+                    refused.insert(choice, why);
+                }
+                None => {
+                    out.insert(choice, steps);
+                }
+            }
+        }
+        (out, refused)
+    }
+
+    /// Whether a file could be a file of tasks, and whether it could be one of variables.
+    pub(super) fn shape(&self, path: &str) -> (bool, bool) {
+        if let Some(known) = self.shapes.borrow().get(path) {
+            return *known;
+        }
+        let parsed = self.files.text(path).map(|text| crate::yaml::parse(path, text));
+        let a_play = |item: &Node| item.get("hosts").is_some() || item.get("import_playbook").is_some();
+        let shape = match parsed {
+            Some(Ok((node, _))) => {
+                let tasks = |items: &[Node]| !items.iter().any(|item| item.map().is_none() || a_play(item));
+                let empty = node.data == Data::Null;
+                (empty || node.list().is_some_and(tasks), empty || node.map().is_some())
+            }
+            _ => (false, false),
+        };
+        self.shapes.borrow_mut().insert(path.to_owned(), shape);
+        shape
+    }
+}
+
+/// Keywords that the tasks of an import inherit from the import.
+pub(super) const INHERITED: [&str; 16] = [
+    "environment",
+    "become",
+    "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "timeout",
+    "notify",
+    "module_defaults",
+    "ignore_unreachable",
+    "delegate_to",
+    "delegate_facts",
+    "throttle",
+];
+
+/// Splits off one option: returns the options without `name`, and its value.
+pub(super) fn taken(args: &mut Node, name: &str) -> (Node, Option<Node>) {
+    let Data::Map(pairs) = &args.data else { return (args.clone(), None) };
+    let (found, rest): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(|(key, _)| key.text == name);
+    (Node { data: Data::Map(rest), ..args.clone() }, found.into_iter().next().map(|(_, value)| value))
+}
+
+/// Rewrites a task whose file is `{{ lookup('first_found', x) }}` to the equivalent loop.
+pub(super) fn first_found(node: &Node) -> Option<Node> {
+    let pairs = node.map()?;
+    let (at, text) = pairs.iter().enumerate().find_map(|(at, (key, value))| {
+        let takes = matches!(super::spec::short(&key.text), "include_vars" | "include_tasks");
+        takes.then(|| Some((at, value.get("file").unwrap_or(value).text()?))).flatten()
+    })?;
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
+    let (name, term) = inner.strip_prefix("lookup(")?.strip_suffix(')')?.split_once(',')?;
+    let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
+    if super::spec::short(name.trim().trim_matches(['\'', '"'])) != "first_found"
+        || !super::is_name(term.trim())
+        || looped
+    {
+        return None;
+    }
+    let mut pairs = pairs.to_vec();
+    let value = &mut pairs[at].1;
+    let item = Data::Text("{{ item }}".into());
+    match &mut value.data {
+        Data::Map(options) => {
+            options.iter_mut().filter(|(k, _)| k.text == "file").for_each(|(_, v)| v.data = item.clone())
+        }
+        data => *data = item,
+    }
+    let (line, column) = (value.line, value.column);
+    let key = Key { line, column, text: "with_first_found".into(), boolean: None };
+    let list = Node { line, column, data: Data::Text(format!("{{{{ {} }}}}", term.trim())) };
+    pairs.push((key, list));
+    Some(Node { data: Data::Map(pairs), ..node.clone() })
+}

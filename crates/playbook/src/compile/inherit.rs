@@ -1,0 +1,260 @@
+//! Keywords that plays, roles, blocks and tasks share. Each is applied as in Ansible or rejected by
+//! name.
+
+use super::{Compiler, Context, ELSEWHERE, spec};
+use crate::data;
+use crate::hosts::LOCAL;
+use crate::names::nearest;
+use crate::yaml::{Data, Key, Node};
+use serde_json::Value;
+use std::rc::Rc;
+
+impl Compiler<'_> {
+    /// Reads the inherited keywords of one level. Its variables are already in the context; the
+    /// caller handles `when` and `vars`.
+    pub(super) fn inherit(&mut self, file: &str, node: &Node, context: &mut Context) {
+        for (key, value) in node.map().unwrap_or_default() {
+            self.keyword(file, key, value, context);
+        }
+        self.delegation(file, node, context);
+    }
+
+    pub(super) fn keyword(&mut self, file: &str, key: &Key, value: &Node, context: &mut Context) {
+        let at = (key.line, key.column);
+        let word = key.text.as_str();
+        match word {
+            "tags" => {
+                let tags = self.tags(file, value, context);
+                context.tags.extend(tags);
+            }
+            "environment" => {
+                self.check_markup(file, value);
+                let maps = value.list().unwrap_or(std::slice::from_ref(value));
+                context.environment.extend(maps.iter().map(Node::json));
+            }
+            "ignore_errors" => {
+                self.check_markup(file, value);
+                context.ignore_errors = Some(value.json());
+            }
+            "no_log" => context.no_log = self.no_log(file, value, context),
+            "any_errors_fatal" => context.fatal = self.known_bool(file, word, value, context),
+            "check_mode" => context.check_mode = Some(self.truth(file, word, value)),
+            "diff" => context.diff = Some(self.truth(file, word, value)),
+            "run_once" => context.run_once = self.known_bool(file, word, value, context),
+            // No effect on a node: it can always reach itself, and its facts are its own. For
+            // plays, the scheduler handles `ignore_unreachable`.
+            "ignore_unreachable" | "delegate_facts" => {
+                self.known_bool(file, word, value, context);
+            }
+            "timeout" => context.timeout = self.number(file, word, value),
+            "notify" => {
+                self.check_markup(file, value);
+                let items = value.list().unwrap_or(std::slice::from_ref(value));
+                context.notify.extend(items.iter().filter_map(Node::text));
+            }
+            "throttle" if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") => {
+                self.fault_hint(file, at, "`throttle` is not part of the language", ELSEWHERE);
+            }
+            "debugger" if value.text().is_none_or(|text| text != "never") => {
+                self.fault_hint(file, at, "`debugger` is not part of the language", ELSEWHERE);
+            }
+            "module_defaults" => self.module_defaults(file, value, context),
+            "collections" => self.collections(file, value),
+            "become" | "sudo" | "become_user" | "sudo_user" | "become_method" | "become_flags" | "become_exe" => {
+                self.elevation(file, key, value, context);
+            }
+            "connection" => {
+                let texts = self.known_texts(file, word, value, context);
+                match texts.first().map(|t| t.trim_start_matches("ansible.builtin.")) {
+                    Some("ssh" | "smart" | "paramiko") => {}
+                    Some("local") if self.is_local() => {}
+                    Some("local") => {
+                        let message = format!("`connection: local`, and {} is not this machine", self.host.name);
+                        let hint =
+                            format!("`remoor play --connection local` makes every host this machine; else {ELSEWHERE}");
+                        self.fault_hint(file, at, message, hint);
+                    }
+                    _ => {
+                        let message = "`connection` other than ssh and local is not part of the language";
+                        self.fault_hint(file, at, message, ELSEWHERE);
+                    }
+                }
+            }
+            // `user` of a task is a module; `user` of a play is read with the play.
+            "remote_user" | "port" => {
+                let names: &[&str] = if word == "port" {
+                    &["ansible_port", "ansible_ssh_port"]
+                } else {
+                    &["ansible_user", "ansible_ssh_user"]
+                };
+                let texts = self.known_texts(file, word, value, context);
+                let own = names.iter().find_map(|name| self.host.vars.get(*name));
+                let same = own.is_some_and(|own| {
+                    texts.first().map(String::as_str) == own.as_str().or(Some(own.to_string().as_str()))
+                });
+                if !same && !self.is_local() {
+                    let hint = format!("set `{}` in the inventory", names[0]);
+                    self.fault_hint(file, at, format!("`{word}` must be the same as in the inventory"), hint);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads a boolean, or markup that will give one.
+    fn truth(&mut self, file: &str, key: &str, node: &Node) -> Value {
+        if node.text().is_some_and(|text| data::has_markup(&text)) {
+            self.check_markup(file, node);
+            return node.json();
+        }
+        Value::Bool(self.boolean(file, key, node))
+    }
+
+    fn tags(&mut self, file: &str, node: &Node, context: &Context) -> Vec<String> {
+        let mut out = Vec::new();
+        for item in node.list().unwrap_or(std::slice::from_ref(node)) {
+            match item.text() {
+                Some(text) if data::has_markup(&text) => {
+                    let texts = self.known_texts(file, "tags", item, context);
+                    out.extend(texts.iter().flat_map(|t| t.split(',')).map(|t| t.trim().to_owned()));
+                }
+                _ => out.extend(self.word_list(file, "tags", item)),
+            }
+        }
+        out.retain(|tag| !tag.is_empty());
+        out
+    }
+
+    /// Reads `no_log`. A value that is only known during a run counts as true.
+    fn no_log(&mut self, file: &str, node: &Node, context: &Context) -> bool {
+        if !node.text().is_some_and(|text| data::has_markup(&text)) {
+            return self.boolean(file, "no_log", node);
+        }
+        self.check_markup(file, node);
+        let value = crate::expr::render_json(&self.known_scope(context), &node.json());
+        match value {
+            Ok(Value::String(text)) if text.is_empty() => false,
+            Ok(value) => data::boolean(&value) != Some(false),
+            Err(_) => true,
+        }
+    }
+
+    /// Reads a number of seconds or attempts, or markup that will give one.
+    pub(super) fn number(&mut self, file: &str, key: &str, node: &Node) -> Option<Value> {
+        self.check_markup(file, node);
+        let json = node.json();
+        let good = json.is_number() || json.as_str().is_some_and(|s| data::has_markup(s) || s.parse::<f64>().is_ok());
+        if !good {
+            self.fault(file, (node.line, node.column), format!("`{key}` takes a number, found {}", node.kind()));
+        }
+        Some(json)
+    }
+
+    fn elevation(&mut self, file: &str, key: &Key, value: &Node, context: &mut Context) {
+        let at = (key.line, key.column);
+        let word = key.text.as_str();
+        if word.starts_with("sudo") {
+            self.warn(
+                file,
+                at,
+                format!("`{word}` is an old spelling"),
+                format!("write `{}`", word.replace("sudo", "become")),
+            );
+        }
+        if matches!(word, "become" | "sudo") {
+            context.elevated = self.known_bool(file, word, value, context);
+            return;
+        }
+        let text = match &value.data {
+            Data::Null => String::new(),
+            _ => self.known_texts(file, word, value, context).pop().unwrap_or_default(),
+        };
+        match (word, text.trim().trim_start_matches("ansible.builtin.")) {
+            ("become_user" | "sudo_user", user) => {
+                context.become_user = Some(user.to_owned()).filter(|user| !matches!(user.as_str(), "" | "root"));
+            }
+            ("become_method", "sudo" | "")
+            | ("become_flags", "" | "-H -S -n" | "-H -n" | "-H")
+            | ("become_exe", "" | "sudo") => {}
+            (_, text) => {
+                self.fault_hint(file, at, format!("`{word}` `{text}` is not part of the language"), ELSEWHERE);
+            }
+        }
+    }
+
+    /// Whether the host is the machine on which the run starts.
+    fn is_local(&self) -> bool {
+        self.options.here
+            || LOCAL.contains(&self.host.name.as_str())
+            || self.host.vars.get("ansible_connection").and_then(Value::as_str) == Some("local")
+    }
+
+    /// Rejects `delegate_to`, unless it names the node itself.
+    fn delegation(&mut self, file: &str, node: &Node, context: &Context) {
+        let Some(to) = node.get("delegate_to") else { return };
+        if to.data == Data::Null {
+            return;
+        }
+        let at = (to.line, to.column);
+        let text = to.text().unwrap_or_default();
+        let name = crate::expr::render_text(&self.known_scope(context), &text);
+        let own = [Some(self.host.name.as_str()), self.host.vars.get("inventory_hostname").and_then(Value::as_str)];
+        let here = name
+            .as_ref()
+            .is_ok_and(|name| own.contains(&Some(name.as_str())) || LOCAL.contains(&name.as_str()) && self.is_local());
+        if !here {
+            let shown = name.unwrap_or(text);
+            self.fault_hint(
+                file,
+                at,
+                format!("`delegate_to` another host (`{shown}`) is not part of the language"),
+                ELSEWHERE,
+            );
+        }
+    }
+
+    /// Rejects collections that may give the short names of modules another meaning.
+    pub(super) fn collections(&mut self, file: &str, node: &Node) {
+        for name in self.word_list(file, "collections", node) {
+            let known = ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name.as_str());
+            if !known && !name.starts_with("community.") {
+                let message = format!("collection `{name}` may give modules another meaning");
+                self.fault_hint(file, (node.line, node.column), message, ELSEWHERE);
+            }
+        }
+    }
+
+    fn module_defaults(&mut self, file: &str, node: &Node, context: &mut Context) {
+        for map in node.list().unwrap_or(std::slice::from_ref(node)) {
+            let Some(pairs) = map.map() else {
+                let message = format!("`module_defaults` takes maps, found {}", map.kind());
+                self.fault(file, (map.line, map.column), message);
+                continue;
+            };
+            for (key, options) in pairs {
+                let at = (key.line, key.column);
+                let short = spec::short(&key.text);
+                let Some(found) = spec::find(short) else {
+                    if short.starts_with("group/") {
+                        self.fault_hint(file, at, "groups of modules are not part of the language", ELSEWHERE);
+                    } else if !spec::has(spec::ELSEWHERE, short) && !short.contains('.') {
+                        let near = nearest(short, spec::MODULES.iter().map(|m| m.name));
+                        let fault = self.fault(file, at, format!("unknown module `{}`", key.text));
+                        fault.hint = near.map(|n| format!("did you mean `{n}`?"));
+                    }
+                    continue;
+                };
+                for (option, _) in options.map().unwrap_or_default() {
+                    if !found.options.contains(&option.text.as_str()) {
+                        let message = format!("unknown option `{}` of {}", option.text, found.name);
+                        let near = nearest(&option.text, found.options.iter().copied());
+                        let fault = self.fault(file, (option.line, option.column), message);
+                        fault.hint = near.map(|n| format!("did you mean `{n}`?"));
+                    }
+                }
+                self.check_markup(file, options);
+                context.module_defaults.insert(found.name.to_owned(), Rc::new(options.clone()));
+            }
+        }
+    }
+}

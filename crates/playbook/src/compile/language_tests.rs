@@ -1,0 +1,275 @@
+//! Tests which keywords, roles and includes the compiler accepts and rejects.
+
+use super::tests::{compiled, files, host, names};
+use super::*;
+use crate::hosts::Hosts;
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+fn check_faults(list: &[(&str, &str)], expected: Expect) {
+    let faults = compile(&files(list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
+    expected.assert_eq(&faults.iter().map(|f| format!("{f}\n")).collect::<String>());
+}
+
+fn check_warnings(list: &[(&str, &str)], expected: Expect) {
+    let warnings = compiled(list, &[]).warnings;
+    expected.assert_eq(&warnings.iter().map(|f| format!("{f}\n")).collect::<String>());
+}
+
+#[test]
+fn each_keyword_is_obeyed_or_refused_by_name() {
+    let text = "\
+- hosts: all
+  strategy: free
+  vars_prompt: [{name: x}]
+  connection: local
+  remote_user: deploy
+  fact_path: /x
+  gather_timeout: 5
+  tasks:
+    - {debug: , throttle: 1}
+    - {debug: , debugger: on_failed}
+    - {copy: {content: x, dest: /x}, become: yes, become_user: postgres}
+    - {debug: , become_method: su}
+    - {debug: , become_flags: -i}
+    - {debug: , check_mode: '{{ nowhere }}'}
+    - {debug: , delegate_to: '{{ item }}', loop: [1]}
+    - {debug: , async: 10, poll: 0}
+    - {debug: , collections: [acme.own]}
+    - {debug: , module_defaults: {group/aws: {}, debgu: {}, copy: {mdoe: x}}}
+    - {debug: , listen: x}
+    - {debug: , loop: [1], loop_control: {loop_vra: x}}
+    - {include_tasks: a.yml, become: yes}
+    - {import_tasks: a.yml, loop: [1]}
+    - {import_tasks: '{{ port }}.yml'}
+    - {include_role: {name: none}}
+    - {import_role: {tasks_from: x}}
+    - {meta: reset_connection}
+    - {meta: flush_handler}
+    - {meta: end_role}
+    - {local_action: debug}
+    - {include_vars: {dir: v, file: x}}
+    - {include_vars: none.yml}
+    - {block: [], loop: [1]}
+";
+    check_faults(
+        &[("site.yml", text), ("a.yml", "[]")],
+        expect![[r#"
+            site.yml:2:3: `strategy` other than linear is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:3:3: `vars_prompt` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:4:3: `connection: local`, and w1 is not this machine
+              hint: `remoor play --connection local` makes every host this machine; else use provisioner kind: ansible
+            site.yml:5:3: `remote_user` must be the same as in the inventory
+              hint: set `ansible_user` in the inventory
+            site.yml:6:3: `fact_path` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:7:3: `gather_timeout` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:9:17: `throttle` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:10:17: `debugger` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:11:8: `become_user` `postgres` works only with command, shell, raw and script; copy runs as root
+              hint: use provisioner kind: ansible
+            site.yml:12:17: `become_method` `su` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:13:17: `become_flags` `-i` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:16:17: `async` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:16:28: `poll` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:17:30: collection `acme.own` may give modules another meaning
+              hint: use provisioner kind: ansible
+            site.yml:18:35: groups of modules are not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:18:50: unknown module `debgu`
+              hint: did you mean `debug`?
+            site.yml:18:68: unknown option `mdoe` of copy
+              hint: did you mean `mode`?
+            site.yml:19:17: `listen` is for handlers
+            site.yml:20:43: unknown option `loop_vra` of loop_control
+              hint: did you mean `loop_var`?
+            site.yml:21:30: `become` does nothing on include_tasks
+              hint: write it into `apply:` of the include
+            site.yml:22:29: `loop` does nothing on import_tasks
+              hint: use include_tasks
+            site.yml:23:8: import_tasks takes a fixed name
+              hint: use include_tasks; only variables of the play and extra vars are known this early
+            site.yml:24:8: role `none` is not in the fleet directory (looked for roles/none)
+            site.yml:25:8: import_role needs `name` or `role`
+            site.yml:26:8: meta `reset_connection` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:27:8: unknown meta `flush_handler`
+              hint: use provisioner kind: ansible
+            site.yml:28:8: meta `end_role` is only for tasks of a role
+            site.yml:29:8: `local_action` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:30:8: `file` and `dir` exclude each other
+            site.yml:31:8: none.yml is not in the fleet directory
+            site.yml:32:19: unknown block keyword `loop`
+        "#]],
+    );
+}
+
+#[test]
+fn keywords_that_mean_nothing_new_are_taken() {
+    let text = "\
+- hosts: all
+  strategy: linear
+  gather_facts: no
+  any_errors_fatal: '{{ port == 80 }}'
+  module_defaults: {copy: {mode: '0600', owner: root}}
+  tasks:
+    - {name: a, copy: {content: x, dest: /a, owner: me}, check_mode: no, diff: no, throttle: 0, ignore_unreachable: yes}
+    - {name: b, copy: {content: x, dest: /b}, become_user: postgres, delegate_to: w1, delegate_facts: yes, any_errors_fatal: no}
+    - block:
+        - {name: c, command: 'true', notify: h2}
+      notify: h
+      timeout: 5
+      tags: ['{{ port }}']
+      collections: [ansible.builtin, community.general]
+  handlers: [{name: h, debug: }, {name: h2, debug: }]
+";
+    let plan = compiled(&[("site.yml", text)], &[]).plan;
+    let mut tasks = Vec::new();
+    plan.plays[0].each_task(&mut |task| tasks.push(task.clone()));
+    let arg = |at: usize, name: &str| tasks[at].args[name].as_str().unwrap().to_owned();
+    assert_eq!((arg(0, "mode"), arg(0, "owner"), arg(1, "owner")), ("0600".into(), "me".into(), "root".into()));
+    assert_eq!(
+        (tasks[0].check_mode.clone(), tasks[0].diff.clone(), tasks[0].fatal, tasks[1].fatal),
+        (Some(false.into()), Some(false.into()), true, false)
+    );
+    assert_eq!((tasks[2].notify.join(" "), tasks[2].tags.join(" ")), ("h h2".into(), "80".into()));
+    assert_eq!(tasks[2].timeout, Some(serde_json::json!(5)));
+}
+
+#[test]
+fn old_spellings_are_noted() {
+    let text = "\
+- hosts: all
+  tasks:
+    - action: debug msg=x
+    - {debug: msg=x, sudo: yes}
+    - {include: a.yml, vars: {v: 1}}
+    - {include: '{{ port }}.yml', loop: [1]}
+    - {debug: , with_items: port}
+    - {ansible.builtin.debug: , when: '{{ port }}'}
+";
+    check_warnings(
+        &[("site.yml", text), ("a.yml", "[]"), ("80.yml", "[]")],
+        expect![[r#"
+        site.yml:3:7: warning: `action` is an old spelling
+          hint: write `debug:` with its options
+        site.yml:3:7: warning: `action` with option=value in one text
+          hint: write the options as a map
+        site.yml:4:8: warning: `debug` with option=value in one text
+          hint: write the options as a map
+        site.yml:4:22: warning: `sudo` is an old spelling
+          hint: write `become`
+        site.yml:5:8: warning: `include` is an old spelling
+          hint: write `import_tasks`
+        site.yml:6:8: warning: `include` is an old spelling
+          hint: write `include_tasks`
+        site.yml:7:29: warning: bare `port` is read as a variable
+          hint: write "{{ port }}"
+        site.yml:8:39: warning: `when` is already an expression
+          hint: leave out the {{ }}
+    "#]],
+    );
+}
+
+#[test]
+fn what_runs_once_is_done_by_the_first_of_a_batch() {
+    let text = "\
+- hosts: all
+  serial: 2
+  tasks:
+    - {name: once, command: id, run_once: yes, register: r, failed_when: r.rc == 1}
+    - {name: each, debug: }
+    - {meta: end_play}
+";
+    let hosts = Hosts { hosts: ["w0", "w1", "w2", "w3"].map(str::to_owned).to_vec(), ..Hosts::default() };
+    let plan = |name: &str, text: &str| {
+        let host = HostContext { name: name.into(), ..host() };
+        let options = CompileOptions { hosts: Some(&hosts), ..CompileOptions::default() };
+        compile(&files(&[("site.yml", text)]), "site.yml", &host, &options).map(|c| names(&c.plan).len())
+    };
+    assert_eq!(["w0", "w1", "w2", "w3"].map(|name| plan(name, text).unwrap()), [3, 2, 3, 2]);
+    let read = text.replace("name: each, debug: ", "debug: {var: r}");
+    assert!(plan("w0", &read).is_ok());
+    let message = plan("w1", &read).unwrap_err()[0].to_string();
+    assert!(message.starts_with("site.yml:4:1: `r` is set by a task that runs once"), "{message}");
+    let asks = text.replace("{meta: end_play}", "{meta: end_play, when: port == 80}");
+    assert!(plan("w1", &asks).unwrap_err()[0].hint.as_ref().unwrap().contains("end_host"));
+}
+
+#[test]
+fn roles_that_need_each_other_and_files_that_multiply_are_bounded() {
+    let list = [
+        ("site.yml", "- hosts: all\n  roles: [a]\n"),
+        ("roles/a/meta/main.yml", "dependencies: [b]\n"),
+        ("roles/b/meta/main.yml", "dependencies:\n  - role: a\n"),
+        ("roles/a/tasks/main.yml", "- debug:\n"),
+        ("roles/b/tasks/main.yml", "- include_role: {name: b, tasks_from: more}\n"),
+        ("roles/b/tasks/more.yml", "- include_role: {name: b, tasks_from: '{{ x }}'}\n"),
+    ];
+    check_faults(
+        &list,
+        expect![[r#"
+        roles/b/meta/main.yml:2:5: role `a` needs itself: roles/a -> roles/b -> roles/a
+        roles/b/tasks/more.yml:1:3: `b` could refer to 0 roles, expected 1 to 100
+    "#]],
+    );
+    let mut list = vec![("site.yml".to_owned(), "- hosts: all\n  tasks: [{import_tasks: f0.yml}]\n".to_owned())];
+    for i in 0..18 {
+        let next = format!("- import_tasks: f{}.yml\n", i + 1);
+        list.push((format!("f{i}.yml"), next.repeat(4)));
+    }
+    list.push(("f18.yml".to_owned(), "[]".to_owned()));
+    let list: Vec<(&str, &str)> = list.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+    let faults = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
+    assert!(faults[0].message.contains("opened"), "{}", faults[0]);
+}
+
+proptest! {
+    /// Any value of any keyword is accepted or rejected, without a panic, and each error has a
+    /// place.
+    #[test]
+    fn any_keyword_with_any_value_is_answered(
+        picks in proptest::collection::vec((0usize..400, 0usize..24), 1..6),
+        level in 0usize..4,
+    ) {
+        let values = [
+            "", "yes", "no", "1", "-1", "2.5", "x", "'{{ port }}'", "'{{ nowhere }}'", "'{{'", "[]", "[1, x]", "[[x], {a: 1}]",
+            "{}", "{a: 1}", "{name: r}", "{file: t.yml}", "t.yml", "r", "'a=1 b=2'", "{dir: ., files_matching: '['}", "[r, {role: r, when: x}]",
+            "[{debug: }]", "{files: [t.yml], paths: ['{{ x }}'], skip: yes}",
+        ];
+        let modules: Vec<&str> = spec::MODULES.iter().map(|m| m.name).collect();
+        let loops = ["with_items", "with_fileglob", "with_first_found", "with_sequence", "with_subelements", "action", "local_action", "include"];
+        let keys: Vec<&str> = [spec::TASK_KEYS, spec::BLOCK_KEYS, spec::PLAY_KEYS, &modules, &loops].concat();
+        let mut pairs: Vec<(&str, &str)> = picks.iter().map(|(k, v)| (keys[k % keys.len()], values[*v])).collect();
+        pairs.sort();
+        pairs.dedup_by(|a, b| a.0 == b.0);
+        let body = pairs.iter().map(|(k, v)| format!("{k}: {v}")).collect::<Vec<_>>().join(", ");
+        let text = match level {
+            0 => format!("- {{hosts: all, {body}}}\n"),
+            1 => format!("- {{hosts: all, tasks: [{{{body}}}]}}\n"),
+            2 => format!("- {{hosts: all, handlers: [{{{body}}}], tasks: [{{block: [{{debug: }}], {body}}}]}}\n"),
+            _ => format!("- {{hosts: all, roles: [{{role: r, {body}}}]}}\n- {{import_playbook: p.yml, {body}}}\n"),
+        };
+        let list = [
+            ("site.yml", text.as_str()),
+            ("t.yml", "- {name: t, debug: }\n"),
+            ("p.yml", "- {hosts: all}\n"),
+            ("roles/r/tasks/main.yml", "- {name: r, debug: }\n"),
+        ];
+        if let Err(faults) = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()) {
+            prop_assert!(!faults.is_empty() && faults.iter().all(|f| f.line > 0), "{text}{faults:?}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Checks lookups in templates. Files that they read are added to the plan, so that the node has
+//! the same files as the manager.
+
+use super::{Compiler, ELSEWHERE, assets};
+use crate::hosts;
+use crate::lint::{self, Lookup};
+use crate::names::nearest;
+use crate::plan::RepeatKind;
+use crate::{data, expr, filters};
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+
+/// Maximum size in bytes of a file that a lookup reads.
+const FILE_MAX: usize = 1 << 20;
+
+impl Compiler<'_> {
+    /// Checks the lookups in a text of `file`, and adds the files that they read.
+    pub(super) fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
+        for lookup in lint::lookups(text) {
+            let name = lookup.name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
+            if matches!(name, "file" | "template") {
+                self.take_along(file, at, name, &lookup);
+            } else if matches!(name, "fileglob" | "first_found") {
+                self.find_along(file, at, name, &lookup);
+            } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
+                let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
+                let near = nearest(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
+                let hint = near.map_or_else(|| ELSEWHERE.to_owned(), |n| format!("did you mean `{n}`?"));
+                self.fault_hint(file, at, format!("lookup `{}` is not part of the language", lookup.name), hint);
+            }
+        }
+    }
+
+    fn take_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
+        let Some(names) = lookup.terms.as_ref().filter(|names| !names.is_empty()) else {
+            let message =
+                format!("lookup `{kind}` takes only literal names, because the node has only the files that are named");
+            return self.fault_hint(file, at, message, ELSEWHERE);
+        };
+        for name in names {
+            if name.starts_with('/') || data::has_markup(name) {
+                let message = format!("lookup `{kind}`: `{name}` is not a file of the fleet directory");
+                self.fault_hint(file, at, message, ELSEWHERE);
+                continue;
+            }
+            let mut dirs = self.lookup_dirs(file, if kind == "template" { "templates" } else { "files" });
+            let Some(path) = self.first_of(&dirs, name) else {
+                dirs.retain(|dir| !dir.is_empty() && !dir.starts_with('/'));
+                let fault = self.fault(file, at, format!("`{name}` is not in the fleet directory"));
+                fault.hint = Some(format!("looked in {}", dirs.join(", ")));
+                continue;
+            };
+            let content = self.files.get(&path).unwrap_or_default();
+            if content.len() > FILE_MAX {
+                self.fault(file, at, format!("lookup `{kind}`: {path} is larger than {FILE_MAX} bytes"));
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(content).map(str::to_owned) else {
+                self.fault(file, at, format!("lookup `{kind}`: {path} is not UTF-8 text"));
+                continue;
+            };
+            if kind == "template" && self.checked.insert(path.clone()) {
+                if let Err(e) = expr::check_template(&text) {
+                    self.template_fault(&path, expr::place_of(&e, &text), &e);
+                }
+                self.check_lookups(&path, (0, 0), &text);
+            }
+            let key = format!("{kind} {name}");
+            let value = json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)});
+            match self.given.get(&key) {
+                Some(before) if *before != value => {
+                    let message =
+                        format!("lookup `{kind}`: `{name}` refers to two files: {path} and {}", before["path"]);
+                    self.fault_hint(file, at, message, "rename one of the files");
+                }
+                _ => {
+                    self.given.insert(key, value);
+                }
+            }
+        }
+    }
+
+    /// The directories that a lookup in `file` searches, in order of preference.
+    fn lookup_dirs(&self, file: &str, sub: &str) -> Vec<String> {
+        let mut dirs = Vec::new();
+        if let Some(role) = role_of(file) {
+            dirs.extend([format!("{role}/{sub}"), role]);
+        }
+        let own = assets::parent(file);
+        dirs.extend([format!("{own}/{sub}"), own, format!("{}/{sub}", self.base), self.base.clone()]);
+        dirs
+    }
+
+    /// Records the files that a lookup finds for each of its patterns or names, as paths in the
+    /// fleet directory, like loops over files.
+    fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
+        let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| data::has_markup(term)));
+        let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
+            let what = if kind == "fileglob" { "patterns" } else { "names" };
+            let message = format!(
+                "lookup `{kind}` takes only literal {what}, because the node has only the files that are named"
+            );
+            return self.fault_hint(file, at, message, format!("loop with `with_{kind}`, or {ELSEWHERE}"));
+        };
+        let dirs = self.lookup_dirs(file, "files");
+        for term in terms {
+            if term.starts_with('/') {
+                let message = format!("lookup `{kind}`: `{term}` is outside the fleet directory");
+                self.fault_hint(file, at, message, ELSEWHERE);
+                continue;
+            }
+            let found = match kind {
+                "fileglob" => self.globbed(&dirs, term),
+                _ => Ok(self.first_of(&dirs, term).into_iter().collect()),
+            };
+            let found = match found {
+                Ok(found) => json!(found),
+                Err(message) => {
+                    self.fault(file, at, format!("lookup `{kind}`: {message}"));
+                    continue;
+                }
+            };
+            match self.given.get(&format!("{kind} {term}")) {
+                Some(before) if *before != found => {
+                    let message = format!("lookup `{kind}`: `{term}` finds other files here than in another place");
+                    self.fault_hint(file, at, message, "rename some of the files");
+                }
+                _ => {
+                    self.given.insert(format!("{kind} {term}"), found);
+                }
+            }
+        }
+    }
+
+    /// The files that match a pattern in the first directory that has any, in order.
+    fn globbed(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
+        let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let fits = hosts::wildcard(name)?;
+        for dir in dirs.iter().filter_map(|dir| assets::join(dir, folder)) {
+            let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+            let here = self.files.under(&dir).filter(|path| assets::parent(path) == dir && fits.is_match(&base(path)));
+            let found: Vec<String> = here.map(str::to_owned).collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The file of this name in the first directory that has it.
+    pub(super) fn first_of(&self, dirs: &[String], name: &str) -> Option<String> {
+        dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|path| self.files.get(path).is_some())
+    }
+
+    /// The extra variables, including the files that lookups read.
+    pub(super) fn extra(&self) -> Map<String, Value> {
+        let mut extra = self.options.extra_vars.clone();
+        if !self.given.is_empty() {
+            extra.insert(filters::GIVEN.to_owned(), Value::Object(self.given.clone()));
+        }
+        extra
+    }
+}
+
+/// Parses a text that is a single lookup of files with literal names: its kind, the names, and
+/// whether it gives a list.
+pub(super) fn of_files(text: &str) -> Option<(RepeatKind, Vec<String>, bool)> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
+    let (call, rest) = inner.split_once('(')?;
+    let whole = rest.find(')').is_some_and(|at| at + 1 == rest.len());
+    let wants = rest.contains("wantlist");
+    let [one] = <[Lookup; 1]>::try_from(lint::lookups(text)).ok()?;
+    let kind = match one.name.trim_start_matches("ansible.builtin.") {
+        "fileglob" => RepeatKind::FileGlob,
+        "first_found" => RepeatKind::FirstFound,
+        _ => return None,
+    };
+    let other_options = rest.contains('=') && !wants;
+    (whole && !other_options).then_some((kind, one.terms?, wants || call.trim() != "lookup"))
+}
+
+/// The text files that lookups read from the fleet directory.
+pub(super) fn texts(extra: &Map<String, Value>) -> Vec<String> {
+    let given = extra.get(filters::GIVEN).and_then(Value::as_object).into_iter().flat_map(Map::values);
+    let content = given.filter_map(|file| file.get("content")?.as_str());
+    let decoded = content.filter_map(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
+    decoded.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
+}
+
+/// The directory of the role that a file belongs to.
+fn role_of(file: &str) -> Option<String> {
+    let parts: Vec<&str> = file.split('/').collect();
+    let at = parts.iter().rposition(|part| *part == "roles")?;
+    (parts.len() > at + 2).then(|| parts[..at + 2].join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{CompileOptions, HostContext, compile, review};
+    use remoor_model::FileSet;
+    use serde_json::{Map, Value, json};
+
+    /// The content of the file that a playbook makes from this text, or the error.
+    fn made(text: &str) -> String {
+        let tasks = format!("- copy: {{dest: /c, content: \"{text}\"}}\n");
+        let files = [
+            ("site.yml", "- hosts: all\n  vars: {name: web}\n  roles: [r]\n"),
+            ("roles/r/tasks/main.yml", tasks.as_str()),
+            ("roles/r/files/plain.txt", "{{ not rendered }}\n\n"),
+            ("roles/r/templates/part.j2", "{{ name | upper }}\n{{ lookup('file', 'plain.txt') }}\n"),
+            ("roles/r/templates/loop.j2", "{{ lookup('template', 'loop.j2') }}"),
+            ("top.txt", "top"),
+        ];
+        let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
+        let Value::Object(vars) = json!({"inventory_hostname": "h"}) else { panic!() };
+        let host = HostContext { name: "h".into(), group: "all".into(), vars };
+        let told =
+            |faults: Vec<remoor_model::Fault>| faults.iter().map(|f| f.message.clone()).collect::<Vec<_>>().join("; ");
+        match compile(&files, "site.yml", &host, &CompileOptions::default()) {
+            Err(faults) => told(faults),
+            Ok(compiled) => {
+                let (files, faults) = review(&compiled.plan, &Map::new(), &files, &[]);
+                files.get("/c").map_or_else(|| told(faults), |f| String::from_utf8_lossy(&f.content).into_owned())
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_taken_along() {
+        for (text, want) in [
+            ("{{ lookup('file', 'plain.txt') }}", "{{ not rendered }}"),
+            ("{{ lookup('file', 'plain.txt', rstrip=false) }}", "{{ not rendered }}\n\n"),
+            ("{{ lookup('template', 'part.j2') }}", "WEB\n{{ not rendered }}\n"),
+            ("{{ query('file', 'plain.txt', 'top.txt') | join('+') }}", "{{ not rendered }}+top"),
+            ("{{ query('fileglob', '*.txt') | join('+') }}", "roles/r/files/plain.txt"),
+            (
+                "{{ lookup('fileglob', 'none*', '../templates/*.j2') }}",
+                "roles/r/templates/loop.j2,roles/r/templates/part.j2",
+            ),
+            ("{{ lookup('first_found', ['none', 'plain.txt']) | basename }}", "plain.txt"),
+            ("{{ query('first_found', 'none', skip=true) | length }}", "0"),
+        ] {
+            assert_eq!(made(text), want, "{text}");
+        }
+        for (text, want) in [
+            ("{{ lookup('file', 'gone.txt') }}", "`gone.txt` is not in the fleet directory"),
+            ("{{ lookup('file', '/etc/hosts') }}", "is not a file of the fleet directory"),
+            ("{{ lookup('file', name) }}", "takes only literal names"),
+            ("{{ lookup('flie', 'x') }}", "lookup `flie` is not part of the language"),
+            ("{{ query('fileglob', name ~ '*') }}", "takes only literal patterns"),
+            ("{{ query('fileglob', '/etc/*') }}", "is outside the fleet directory"),
+            ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files exists"),
+            ("{{ lookup('template', 'loop.j2') }}", "more than 10 nested templates"),
+        ] {
+            let got = made(text);
+            assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Compiles plays: their hosts, variables, and tasks in order.
+
+use super::include::CHOICES_MAX;
+use super::playbook::Source;
+use super::{Compiler, Context, ELSEWHERE, assets, include_vars, spec};
+use crate::names::nearest;
+use crate::plan::{Play, VarsFile};
+use crate::schedule::{PlayKeys, Schedule};
+use crate::scope::Scope;
+use crate::yaml::{Data, Key, Node};
+use crate::{data, expr};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Compiler<'_> {
+    /// Compiles a play. None if it does not select this host or has an error, which is recorded.
+    pub(super) fn play(&mut self, index: usize, source: &Source) -> Option<Play> {
+        self.base = assets::parent(&source.file);
+        self.play_files.clear();
+        let node = source.node()?;
+        let file = source.file.as_str();
+        let mut context = self.opened(source)?;
+        let keys = self.play_keys(index, source, &context)?;
+        if !self.meant(file, node, &keys) {
+            return None;
+        }
+        let mut magic = Map::new();
+        magic.insert(
+            "playbook_dir".into(),
+            json!(match self.named(&self.base) {
+                dir if dir.is_empty() => ".".to_owned(),
+                dir => dir,
+            }),
+        );
+        magic.insert("ansible_play_name".into(), json!(keys.name));
+        let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
+        magic.insert("ansible_run_tags".into(), json!(tags));
+        magic.insert("ansible_skip_tags".into(), json!(self.options.skip_tags));
+        context.play_vars.extend(self.layer(magic));
+        let others = self.place_among_others(&keys);
+        let others = self.layer(others);
+        self.beside.extend(&others);
+        context.play_vars.extend(others);
+        if let Some(files) = node.get("vars_files") {
+            self.vars_files(file, files, &mut context);
+        }
+        self.inherit(file, node, &mut context);
+        self.own_keys(file, node, &context);
+        let from = self.faults.len();
+        let roles = node.get("roles").map(|roles| self.roles(file, roles, &context)).unwrap_or_default();
+        let mut sections = Vec::new();
+        for (key, lead) in [("pre_tasks", Vec::new()), ("tasks", roles), ("post_tasks", Vec::new())] {
+            let mut steps = lead;
+            if let Some(tasks) = node.get(key) {
+                steps.extend(self.tasks(tasks, &context));
+            }
+            sections.push(steps);
+        }
+        let mut handlers = std::mem::take(&mut self.play_handlers);
+        if let Some(own) = node.get("handlers") {
+            let context = Context { when: Vec::new(), ..context.clone() };
+            handlers.extend(self.handlers(own, &context));
+        }
+        let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
+        let play = Play {
+            index: keys.index,
+            name: keys.name,
+            place: keys.place,
+            defaults: std::mem::take(&mut self.play_defaults),
+            vars: context.play_vars,
+            files: std::mem::take(&mut self.play_files),
+            exports: std::mem::take(&mut self.play_exports),
+            force_handlers: force,
+            sections,
+            handlers,
+        };
+        if self.faults.len() == from {
+            self.check_notifications(&play);
+        }
+        Some(play)
+    }
+
+    /// Applies or rejects keywords that only plays have and that concern a single host.
+    fn own_keys(&mut self, file: &str, node: &Node, context: &Context) {
+        for (key, value) in node.map().unwrap_or_default() {
+            let at = (key.line, key.column);
+            match key.text.as_str() {
+                "strategy" => {
+                    let texts = self.known_texts(file, "strategy", value, context);
+                    if texts.first().map(|t| spec::short(t)) != Some("linear") {
+                        self.fault_hint(
+                            file,
+                            at,
+                            "`strategy` other than linear is not part of the language",
+                            ELSEWHERE,
+                        );
+                    }
+                }
+                "user" => {
+                    let key = Key { text: "remote_user".into(), ..key.clone() };
+                    self.keyword(file, &key, value, &mut context.clone());
+                }
+                "gather_facts" => {
+                    self.known_bool(file, "gather_facts", value, context);
+                }
+                "gather_subset" => {
+                    self.word_list(file, "gather_subset", value);
+                    self.warn(file, at, "`gather_subset` has no effect", "all facts are always available at no cost");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Determines whether this host is the only one in the play, and whether it runs the `run_once`
+    /// tasks of its batch. Returns the variables that list the other hosts. Failed hosts are not
+    /// known yet, so all hosts are listed; the run removes those that are reported as lost.
+    fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
+        let own = self.host.name.as_str();
+        (self.alone, self.first) = (true, true);
+        let (mut all, mut batch) = (vec![own.to_owned()], vec![own.to_owned()]);
+        if let Some(hosts) = self.options.hosts
+            && let Ok(schedule) = Schedule::of(keys, hosts, &BTreeSet::new())
+        {
+            let batches = schedule.batches();
+            all = batches.concat().into_iter().map(str::to_owned).collect();
+            let beside = batches.iter().find(|batch| batch.contains(&own));
+            batch = beside.into_iter().flatten().map(|host| (*host).to_owned()).collect();
+            self.alone = all.len() < 2;
+            self.first = schedule.first_beside(own).is_none_or(|first| first == own);
+        }
+        let vars = json!({
+            "ansible_play_hosts": all, "ansible_play_hosts_all": all, "play_hosts": batch, "ansible_play_batch": batch,
+        });
+        vars.as_object().cloned().unwrap_or_default()
+    }
+
+    /// The keywords of a play, without compiling it.
+    pub(super) fn outlined(&mut self, index: usize, source: &Source) -> Option<PlayKeys> {
+        self.base = assets::parent(&source.file);
+        let context = self.opened(source)?;
+        self.play_keys(index, source, &context)
+    }
+
+    /// The initial context of a play's tasks: its variables, and the tags and conditions of its
+    /// importers.
+    fn opened(&mut self, source: &Source) -> Option<Context> {
+        let node = source.node()?;
+        let file = source.file.as_str();
+        let at = (node.line, node.column);
+        let Some(pairs) = node.map() else {
+            self.fault(file, at, format!("a play is a map, found {}", node.kind()));
+            return None;
+        };
+        for (key, _) in pairs {
+            self.known_key(file, key, spec::PLAY_KEYS, "play");
+        }
+        if node.get("hosts").is_none() {
+            self.fault(file, at, "a play needs `hosts`");
+            return None;
+        }
+        let mut context = Context {
+            file: file.to_owned(),
+            open: vec![file.to_owned()],
+            tags: source.tags.clone(),
+            when: source.when.clone(),
+            elevated: self.options.elevated,
+            ..Context::default()
+        };
+        let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
+        vars.extend(source.vars.clone());
+        context.play_vars.extend(self.layer(vars));
+        Some(context)
+    }
+
+    pub(super) fn known_key(&mut self, file: &str, key: &Key, known: &[&str], what: &str) -> bool {
+        if known.contains(&key.text.as_str()) {
+            return true;
+        }
+        let at = (key.line, key.column);
+        if spec::has(spec::KEYS_ELSEWHERE, &key.text) || key.text.starts_with("with_") {
+            self.fault_hint(file, at, format!("`{}` is not part of the language", key.text), ELSEWHERE);
+        } else {
+            let fault = self.fault(file, at, format!("unknown {what} keyword `{}`", key.text));
+            fault.hint = nearest(&key.text, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
+        }
+        false
+    }
+
+    /// Whether the play's patterns select this host.
+    fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
+        let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
+        let selected = self.known_hosts().select(&keys.hosts);
+        match selected {
+            Ok(selected) => selected.hosts.contains(&self.host.name),
+            Err(message) => {
+                self.fault(file, at, format!("`hosts`: {message}"));
+                false
+            }
+        }
+    }
+
+    /// The variables that are known before the run.
+    pub(super) fn known_scope(&self, context: &Context) -> Scope {
+        let layer = |i: &u32| Some(Arc::new(data::VarMap::trusted(self.layers.get(*i as usize)?)));
+        let over = context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
+        let mut layers: Vec<_> = context.defaults.iter().filter_map(layer).collect();
+        layers.push(self.inventory.clone());
+        layers.extend(over.filter_map(layer));
+        layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
+        Scope::new(layers, BTreeSet::new())
+    }
+
+    /// The variables that an import may use: none of the host, so that a playbook is the same for
+    /// all hosts.
+    pub(super) fn early_scope(&self, context: &Context) -> Scope {
+        let layers =
+            context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
+        let mut layers: Vec<_> =
+            layers.filter_map(|i| self.layers.get(*i as usize)).map(|l| Arc::new(data::VarMap::trusted(l))).collect();
+        layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
+        Scope::new(layers, BTreeSet::new())
+    }
+
+    /// Reads `vars_files`. Each item is a file, or a list of which the first existing file is used.
+    /// If the name of a file depends on the node, the node selects it. The same holds for all
+    /// following files, because they have higher precedence.
+    fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
+        let items = node.list().unwrap_or(std::slice::from_ref(node));
+        for item in items.iter().filter(|item| item.data != Data::Null) {
+            let at = (item.line, item.column);
+            let mut names = Vec::new();
+            let mut known = self.play_files.is_empty();
+            for choice in item.list().unwrap_or(std::slice::from_ref(item)) {
+                let Some(name) = choice.text() else {
+                    self.fault(file, at, format!("`vars_files` takes paths, found {}", choice.kind()));
+                    continue;
+                };
+                match expr::render_text(&self.known_scope(context), &name) {
+                    Ok(name) => names.push(self.below(&name).to_owned()),
+                    Err(e) if e.kind() == minijinja::ErrorKind::UndefinedError => {
+                        known = false;
+                        names.push(name);
+                    }
+                    Err(e) => {
+                        self.fault(file, at, format!("`vars_files`: {}", expr::explain(&e)));
+                    }
+                }
+            }
+            let found = self.named_files(&names);
+            let first = names.iter().find_map(|name| found.get(name));
+            let count = found.len();
+            match first {
+                Some(path) if known => {
+                    let layer = self.vars_layer(path, (file, at));
+                    context.play_vars.push(layer);
+                }
+                _ if !known && (1..=CHOICES_MAX).contains(&count) => {
+                    let mut chosen = VarsFile { names, ..VarsFile::default() };
+                    for (name, path) in found {
+                        chosen.choices.insert(name, self.vars_layer(&path, (file, at)));
+                    }
+                    self.play_files.push(chosen);
+                }
+                _ if names.is_empty() => {}
+                _ => {
+                    let what = if count > CHOICES_MAX {
+                        "could refer to too many files"
+                    } else {
+                        "is not in the fleet directory"
+                    };
+                    self.fault(file, at, format!("{} {what}", names.join(", nor ")));
+                }
+            }
+        }
+    }
+
+    /// The variable files that these names could refer to, by rendered name.
+    fn named_files(&self, names: &[String]) -> BTreeMap<String, String> {
+        let beside = assets::join(&self.base, "vars").unwrap_or_default();
+        let dirs = [self.base.clone(), beside, String::new()];
+        let mut out = BTreeMap::new();
+        for name in names {
+            if data::has_markup(name) {
+                for dir in &dirs[..2] {
+                    let found = assets::matching(self.files, dir, name);
+                    let found = found.into_iter().filter(|(_, path)| include_vars::is_vars(path) && self.shape(path).1);
+                    found.for_each(|(name, path)| {
+                        out.entry(name).or_insert(path);
+                    });
+                }
+                continue;
+            }
+            let there = dirs.iter().filter_map(|dir| assets::join(dir, name));
+            out.extend(there.into_iter().find(|path| self.files.get(path).is_some()).map(|path| (name.clone(), path)));
+        }
+        out
+    }
+}

@@ -1,0 +1,162 @@
+//! Tests imported playbooks, and the keywords of plays that concern all hosts.
+
+use super::tests::{compiled, files, host, names};
+use super::*;
+use crate::schedule::{Order, Portion};
+
+fn refused(list: &[(&str, &str)]) -> String {
+    let faults = outline(&files(list), "site.yml", &Map::new()).unwrap_err();
+    faults.iter().map(|f| format!("{f}\n")).collect()
+}
+
+#[test]
+fn imported_playbooks_are_opened_with_what_the_import_says() {
+    let site = "\
+- import_playbook: sub/a.yml
+  vars: {who: site, more: 1}
+  tags: outer
+  when: port == 80
+- hosts: db
+  tasks: [{name: none, debug: }]
+- ansible.builtin.import_playbook: '{{ which }}.yml'
+  vars: {which: last}
+";
+    let list = [
+        ("site.yml", site),
+        (
+            "sub/a.yml",
+            "- hosts: web\n  vars: {who: a, own: 2}\n  tasks: [{name: first, debug: {msg: '{{ who }}'}, tags: inner}]\n- import_playbook: b.yml\n  vars: {who: a}\n",
+        ),
+        ("sub/b.yml", "- hosts: web\n  roles: [r]\n"),
+        ("sub/roles/r/tasks/main.yml", "- {name: second, debug: }\n"),
+        ("last.yml", "- hosts: all\n  tasks: [{name: third, debug: }]\n"),
+    ];
+    let plan = compiled(&list, &[]).plan;
+    assert_eq!(names(&plan), ["first", "second", "third"]);
+    assert_eq!(plan.plays.iter().map(|p| p.index).collect::<Vec<_>>(), [0, 1, 3]);
+    let vars = |play: usize| plan.layers[plan.plays[play].vars[0] as usize].clone();
+    assert_eq!(serde_json::json!(vars(0)), serde_json::json!({"who": "site", "own": 2, "more": 1}));
+    assert_eq!(serde_json::json!(vars(1)), serde_json::json!({"who": "site", "more": 1}));
+    let mut tasks = Vec::new();
+    plan.plays[0].each_task(&mut |t| tasks.push((t.tags.clone(), t.when.len())));
+    assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
+    assert_eq!(names(&compiled(&list, &["outer"]).plan), ["first", "second"]);
+    let all = outline(&files(&list), "site.yml", &Map::new()).unwrap();
+    assert_eq!(all.iter().map(|k| (k.index, k.hosts.join(","))).collect::<Vec<_>>().len(), 4);
+}
+
+#[test]
+fn keys_of_many_hosts_are_read_and_checked() {
+    let text = "\
+- hosts: ['{{ target }}', 'db:!old']
+  vars: {step: 30%}
+  serial: [1, '{{ step }}']
+  max_fail_percentage: 25
+  any_errors_fatal: yes
+  ignore_unreachable: true
+  order: reverse_sorted
+";
+    let mut extra = Map::new();
+    extra.insert("target".into(), serde_json::json!("web"));
+    let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra).unwrap().remove(0);
+    assert_eq!(keys.hosts, ["web", "db:!old"]);
+    assert_eq!(keys.serial, [Portion::Hosts(1), Portion::Percent(30.0)]);
+    assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), Order::ReverseSorted));
+    assert!(keys.any_errors_fatal && keys.ignore_unreachable);
+    let text = "- hosts: all\n  serial: many\n  order: shuffle\n  max_fail_percentage: x\n- hosts: []\n- {serial: 1}\n- hosts: '{{ nowhere }}'\n- import_playbook: none.yml\n- import_playbook: site.yml\n- 1\n";
+    expect_test::expect![[r#"
+        site.yml:2:11: `serial` takes numbers and percentages, found `many`
+        site.yml:3:10: `shuffle` is not a supported `order`
+          hint: use provisioner kind: ansible
+        site.yml:4:24: `max_fail_percentage` takes a number
+        site.yml:5:10: `hosts` names no host
+        site.yml:6:3: a play needs `hosts`
+        site.yml:7:10: `hosts`: `nowhere` is undefined
+        site.yml:8:20: none.yml is not in the fleet directory
+        site.yml:9:20: site.yml imports itself: site.yml -> site.yml
+        site.yml:10:3: a play is a map, found a number
+    "#]]
+    .assert_eq(&refused(&[("site.yml", text)]));
+}
+
+#[test]
+fn a_play_means_the_hosts_that_its_patterns_mean() {
+    let table = [
+        ("web", true),
+        ("all[0]", false),
+        ("all[1]", true),
+        ("db:&web", true),
+        ("!web", false),
+        ("~w1$", true),
+        ("localhost", false),
+    ];
+    let mut host = host();
+    host.vars.insert("groups".into(), serde_json::json!({"all": ["w0", "w1"], "web": ["w1"], "db": ["w0", "w1"]}));
+    for (pattern, meant) in table {
+        let text = format!("- hosts: '{pattern}'\n  tasks: [{{name: t, debug: }}]\n");
+        let plan = compile(&files(&[("site.yml", &text)]), "site.yml", &host, &CompileOptions::default()).unwrap().plan;
+        assert_eq!(!plan.plays.is_empty(), meant, "{pattern}");
+    }
+}
+
+#[test]
+fn a_play_knows_its_hosts_and_its_place() {
+    let mut hosts = Hosts { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..Hosts::default() };
+    hosts.groups.insert("web".into(), hosts.hosts.clone());
+    let text =
+        "- hosts: web\n  serial: 2\n  connection: local\n  tasks: [{debug: {msg: '{{ ansible_play_batch }}'}}]\n";
+    let set = files(&[("plays/site.yml", text)]);
+    let options = CompileOptions { hosts: Some(&hosts), root: "/p", here: true, ..CompileOptions::default() };
+    let compiled = |set: &FileSet, options: &CompileOptions| compile(set, "plays/site.yml", &host(), options);
+    let plan = compiled(&set, &options).unwrap().plan;
+    let told = |name: &str| plan.layers.iter().find_map(|layer| layer.get(name)).cloned();
+    assert_eq!(told("ansible_play_batch"), Some(serde_json::json!(["w1", "w2"])));
+    assert_eq!(told("ansible_play_name"), Some("web".into()));
+    assert_eq!(told("playbook_dir"), Some("/p/plays".into()));
+    // A variable that is not read is left out; otherwise each new host would change the plan.
+    assert_eq!(told("ansible_play_hosts"), None);
+    let faults = compiled(&set, &CompileOptions { here: false, ..options.clone() }).unwrap_err();
+    assert!(faults[0].message.contains("w1 is not this machine"), "{faults:?}");
+    assert!(faults[0].hint.as_ref().is_some_and(|hint| hint.contains("--connection local")), "{faults:?}");
+
+    // Files named by `playbook_dir` and `role_path`.
+    let text = "- hosts: all\n  vars: {conf: '{{ playbook_dir }}/conf'}\n  roles: [r]\n  tasks:\n    - copy: {src: '{{ playbook_dir }}/conf/a', dest: /a}\n    - copy: {src: '{{ conf }}/a', dest: /b}\n    - {import_tasks: '{{ playbook_dir }}/more.yml'}\n";
+    let set = files(&[
+        ("plays/site.yml", text),
+        ("plays/more.yml", "[]"),
+        ("plays/conf/a", "a"),
+        ("plays/roles/r/tasks/main.yml", "- copy: {src: '{{ role_path }}/files/own', dest: /c}\n"),
+        ("plays/roles/r/files/own", "own"),
+        ("plays/roles/s/files/own", "other"),
+    ]);
+    for root in ["/p", ""] {
+        let plan = compiled(&set, &CompileOptions { root, ..CompileOptions::default() }).unwrap().plan;
+        let made = crate::review(&plan, &Map::new(), &set, &[]).0;
+        let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
+        assert_eq!(["/a", "/b", "/c"].map(content), ["a", "a", "own"], "{root}");
+    }
+}
+
+#[test]
+fn what_must_be_known_before_the_run_may_be_a_default_of_the_role() {
+    let list = [
+        ("site.yml", "- hosts: all\n  roles: [r]\n"),
+        ("roles/r/defaults/main.yml", "rooted: yes\n"),
+        ("roles/r/tasks/main.yml", "- {name: one, debug: , become: '{{ rooted }}'}\n"),
+    ];
+    let mut elevated = Vec::new();
+    compiled(&list, &[]).plan.each_task(&mut |t| elevated.push(t.elevated));
+    assert_eq!(elevated, [true]);
+}
+
+#[test]
+fn what_a_template_may_not_name_is_found_where_it_is() {
+    let list = [
+        ("site.yml", "- hosts: all\n  tasks:\n    - template: {src: a.j2, dest: /tmp/a}\n"),
+        ("a.j2", "{# random #}\none\n  {{ 60 |\n  random }}\n"),
+    ];
+    let faults = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
+    let fault = faults.first().unwrap().to_string();
+    assert!(fault.starts_with("a.j2:3:3: filter `random` is not part of the language"), "{fault}");
+    assert!(fault.ends_with("hint: use provisioner kind: ansible"), "{fault}");
+}

@@ -1,0 +1,216 @@
+//! Loops: `loop`, the `with_` family and `loop_control`. The node evaluates the items. For loops
+//! over files, the files that could be found are determined here.
+
+use super::{Compiler, Context, ELSEWHERE, assets, lookup};
+use crate::data::{self, Shared};
+use crate::names::nearest;
+use crate::plan::{Repeat, RepeatKind, Task};
+use crate::yaml::{Data, Key, Node};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Maximum number of files that one loop may select from.
+const FILES_MAX: usize = 500;
+
+/// The kind of loop of a keyword; None: it is not a supported loop.
+pub(super) fn kind(key: &str) -> Option<RepeatKind> {
+    let short = key.strip_prefix("with_").and_then(|name| {
+        let built_in = name.strip_prefix("ansible.builtin.").or_else(|| name.strip_prefix("ansible.legacy."));
+        built_in.or_else(|| name.strip_prefix("community.general.").filter(|name| *name == "flattened"))
+    });
+    Some(match short.map_or_else(|| key.to_owned(), |name| format!("with_{name}")).as_str() {
+        "loop" | "with_list" => RepeatKind::Loop,
+        "with_items" => RepeatKind::Items,
+        "with_dict" => RepeatKind::Dict,
+        "with_together" => RepeatKind::Together,
+        "with_nested" | "with_cartesian" => RepeatKind::Nested,
+        "with_sequence" => RepeatKind::Sequence,
+        "with_subelements" => RepeatKind::Subelements,
+        "with_indexed_items" => RepeatKind::Indexed,
+        "with_flattened" => RepeatKind::Flattened,
+        "with_fileglob" => RepeatKind::FileGlob,
+        "with_first_found" => RepeatKind::FirstFound,
+        _ => return None,
+    })
+}
+
+impl Compiler<'_> {
+    /// The loop of a task with its `loop_control`.
+    pub(super) fn repeat(&mut self, pairs: &[(Key, Node)], context: &Context, task: &mut Task) {
+        let file = context.file.as_str();
+        for (key, value) in pairs {
+            let Some(kind) = kind(&key.text) else { continue };
+            if task.repeat.is_some() {
+                self.fault(file, (key.line, key.column), "a task can have only one loop");
+            }
+            task.repeat = Some(self.items(context, &key.text, kind, value, &task.module));
+        }
+        if let Some((key, control)) = pairs.iter().find(|(key, _)| key.text == "loop_control") {
+            match &mut task.repeat {
+                Some(repeat) => self.loop_control(file, control, repeat),
+                None => {
+                    self.fault(file, (key.line, key.column), "`loop_control` without a loop");
+                }
+            }
+        }
+    }
+
+    fn items(&mut self, context: &Context, key: &str, kind: RepeatKind, value: &Node, module: &str) -> Repeat {
+        let file = context.file.as_str();
+        let at = (value.line, value.column);
+        let mut items = value.json();
+        let named = matches!(kind, RepeatKind::Sequence | RepeatKind::FileGlob | RepeatKind::FirstFound);
+        match &value.data {
+            Data::Text(text) if super::is_name(text) && key.starts_with("with_") && !named => {
+                let hint = format!("write \"{{{{ {text} }}}}\"");
+                self.warn(file, at, format!("bare `{text}` is read as a variable"), hint);
+                items = Value::String(format!("{{{{ {text} }}}}"));
+            }
+            Data::Text(text) if !data::has_markup(text) && kind == RepeatKind::Loop => {
+                self.fault(file, at, format!("`{key}` takes a list")).hint =
+                    Some(format!("write \"{{{{ {text} }}}}\" for a variable"));
+            }
+            _ => {}
+        }
+        self.check_markup(file, value);
+        let looked_up = items.as_str().filter(|_| matches!(kind, RepeatKind::Loop | RepeatKind::Items));
+        let (kind, items) = match looked_up.and_then(lookup::of_files) {
+            Some((kind, terms, true)) => (kind, json!(terms)),
+            _ => (kind, items),
+        };
+        let mut out = Repeat { kind, items, ..Repeat::default() };
+        if matches!(kind, RepeatKind::FileGlob | RepeatKind::FirstFound) {
+            out.items = self.all_placed(context, &out.items);
+            out.dirs = self.search(context, assets::subdir(module));
+            let mut names = BTreeSet::new();
+            let terms = self.resolved(&out.items, context);
+            patterns(&terms, &mut names);
+            let mut files = BTreeSet::new();
+            for name in names {
+                let open = name.trim_start_matches(['{', ' ']).is_empty() || whole(&name);
+                let leads = name.trim_start().starts_with('{');
+                for dir in &out.dirs {
+                    let top = dir.is_empty() || *dir == self.base;
+                    let found = assets::matching(self.files, dir, &name).into_iter();
+                    let meant = found.filter(|(name, _)| !top || !(open || leads && is_of_others(name)));
+                    files.extend(meant.map(|(_, path)| path));
+                }
+                files.extend(self.files.get(&name).map(|_| name.clone()));
+            }
+            if files.len() > FILES_MAX {
+                let message = format!("`{key}` could refer to {} files, but the maximum is {FILES_MAX}", files.len());
+                self.fault(file, at, message);
+                files.clear();
+            }
+            out.files = files.into_iter().collect();
+        }
+        out
+    }
+
+    /// Replaces references to variables that are known at compile time by their unrendered values.
+    fn resolved(&self, value: &Value, context: &Context) -> Value {
+        match value {
+            Value::String(text) => {
+                let inner = text.trim().strip_prefix("{{").and_then(|t| t.strip_suffix("}}")).map(str::trim);
+                let known = inner.filter(|name| super::is_name(name)).and_then(|name| self.raw(name, context));
+                match known {
+                    Some(Value::String(inner)) if inner == text => value.clone(),
+                    Some(known) => known.clone(),
+                    None => value.clone(),
+                }
+            }
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.resolved(item, context)).collect()),
+            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.resolved(v, context))).collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// The unrendered value of a variable.
+    fn raw(&self, name: &str, context: &Context) -> Option<&Value> {
+        let strong = context.include_params.iter().chain(&context.role_params).chain(context.vars.iter().rev());
+        let layers = strong.chain(&context.role_vars).chain(&context.play_vars).chain(&context.defaults);
+        let found = layers.filter_map(|i| self.layers.get(*i as usize)?.get(name)).next();
+        let shared = self.options.shared.get(name).map(Shared::json);
+        self.options.extra_vars.get(name).or(found).or(shared).or_else(|| self.host.vars.get(name))
+    }
+
+    fn loop_control(&mut self, file: &str, control: &Node, repeat: &mut Repeat) {
+        if control.map().is_none() {
+            self.fault(
+                file,
+                (control.line, control.column),
+                format!("`loop_control` is a map, found {}", control.kind()),
+            );
+        }
+        for (key, value) in control.map().unwrap_or_default() {
+            let at = (key.line, key.column);
+            match key.text.as_str() {
+                "loop_var" | "index_var" => match value.text().filter(|name| super::is_name(name)) {
+                    Some(name) if key.text == "loop_var" => repeat.var = name,
+                    Some(name) => repeat.index_var = Some(name),
+                    None => {
+                        self.fault(file, at, format!("`{}` takes the name of a variable", key.text));
+                    }
+                },
+                "label" => {
+                    self.check_markup(file, value);
+                    repeat.label = Some(match value.json() {
+                        Value::String(text) => text,
+                        other => other.to_string(),
+                    });
+                }
+                "pause" => repeat.pause = self.number(file, "pause", value),
+                "extended" => repeat.extended = self.boolean(file, "extended", value),
+                "extended_allitems" => repeat.leave_out_all = !self.boolean(file, "extended_allitems", value),
+                "break_when" => repeat.break_when = self.conditions(file, "break_when", value),
+                _ => {
+                    let known =
+                        ["loop_var", "index_var", "label", "pause", "extended", "extended_allitems", "break_when"];
+                    let hint = nearest(&key.text, known)
+                        .map_or_else(|| ELSEWHERE.to_owned(), |n| format!("did you mean `{n}`?"));
+                    self.fault_hint(file, at, format!("unknown option `{}` of loop_control", key.text), hint);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the name is a single `{{ }}`.
+fn whole(name: &str) -> bool {
+    name.trim().starts_with("{{") && name.trim().ends_with("}}") && name.matches("{{").count() == 1
+}
+
+/// Whether a path below the playbook's directory belongs to a role or to hosts. A name that begins
+/// with a variable does not select those.
+fn is_of_others(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "roles" | "group_vars" | "host_vars"))
+}
+
+/// Adds the file names in the terms of a loop over files.
+fn patterns(terms: &Value, out: &mut BTreeSet<String>) {
+    match terms {
+        Value::String(text) => {
+            out.insert(text.clone());
+        }
+        Value::Array(items) => items.iter().for_each(|item| patterns(item, out)),
+        Value::Object(map) => {
+            let words = |name: &str, separators: &[char]| -> Vec<String> {
+                let list = match map.get(name) {
+                    Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+                    Some(Value::String(text)) if data::has_markup(text) => return vec![text.clone()],
+                    Some(Value::String(text)) => text.split(separators).collect(),
+                    _ => Vec::new(),
+                };
+                list.into_iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
+            };
+            let paths = words("paths", &[',', ':', ';']);
+            for name in words("files", &[',', ';']) {
+                out.extend(paths.iter().map(|path| format!("{}/{name}", path.trim_end_matches('/'))));
+                if paths.is_empty() {
+                    out.insert(name);
+                }
+            }
+        }
+        _ => {}
+    }
+}

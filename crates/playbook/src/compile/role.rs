@@ -1,0 +1,426 @@
+//! Compiles roles: their directories, files, dependencies, and the variables that their tasks see.
+//!
+//! A role's tasks see, in ascending precedence: the defaults of its dependencies, of the roles that
+//! depend on it, and its own; then `vars/` in the same order; then the `vars:` given with its name.
+//! Parameters written next to its name take precedence over registers.
+
+use super::task::{Call, fixed};
+use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, spec};
+use crate::data;
+use crate::plan::{Block, Choices, Exports, Include, Place, Refused, RoleRun, Step};
+use crate::yaml::{Data, Node};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum depth of role dependencies.
+const DEPTH_MAX: usize = 20;
+/// Parts of a role whose file may have another name than `main`.
+const PARTS: [(&str, &str); 4] =
+    [("tasks_from", "tasks"), ("vars_from", "vars"), ("defaults_from", "defaults"), ("handlers_from", "handlers")];
+
+/// A reference to a role.
+#[derive(Default)]
+struct Asked {
+    name: String,
+    vars: Map<String, Value>,
+    /// Parameters written next to its name.
+    params: Map<String, Value>,
+    /// File names by part.
+    from: BTreeMap<String, String>,
+    /// Referred to by a task, not by a play or a role.
+    by_task: bool,
+    /// Its argument specs are not checked.
+    unchecked: bool,
+    /// Whether it may run more than once. None: as in its `meta/main.yml`.
+    duplicates: Option<bool>,
+    /// Other values that distinguish two runs of the role.
+    beside: Value,
+}
+
+/// The result of a role for the roles that depend on it.
+#[derive(Default)]
+struct Given {
+    steps: Vec<Step>,
+    defaults: Vec<u32>,
+    exports: Vec<u32>,
+}
+
+impl Compiler<'_> {
+    /// Compiles `roles:` of a play.
+    pub(super) fn roles(&mut self, file: &str, node: &Node, context: &Context) -> Vec<Step> {
+        let Some(items) = node.list() else {
+            if node.data != Data::Null {
+                self.fault(file, (node.line, node.column), format!("`roles` is a list, found {}", node.kind()));
+            }
+            return Vec::new();
+        };
+        let mut steps = Vec::new();
+        for item in items {
+            let given = self.listed(file, item, context).unwrap_or_default();
+            steps.extend(given.steps);
+            self.play_defaults.extend(given.defaults);
+            self.play_exports.extend(given.exports);
+        }
+        steps
+    }
+
+    /// Compiles a role in the list of a play or of another role.
+    fn listed(&mut self, file: &str, item: &Node, context: &Context) -> Option<Given> {
+        let at = (item.line, item.column);
+        let mut own = context.clone();
+        let mut asked = Asked::default();
+        let name = match (&item.data, item.text()) {
+            (Data::Map(pairs), _) => {
+                if let Some(vars) = item.get("vars") {
+                    asked.vars = self.vars(file, vars);
+                }
+                let mut beside = Map::new();
+                for (key, value) in pairs {
+                    let word = key.text.as_str();
+                    if matches!(word, "when" | "tags") {
+                        beside.insert(word.to_owned(), value.json());
+                    }
+                    if matches!(word, "role" | "name" | "vars" | "when") || spec::BLOCK_KEYS.contains(&word) {
+                        continue;
+                    }
+                    if matches!(word, "src" | "scm" | "version") {
+                        self.fault_hint(
+                            file,
+                            (key.line, key.column),
+                            format!("`{word}` of a role to be fetched is not part of the language"),
+                            ELSEWHERE,
+                        );
+                        continue;
+                    }
+                    if spec::has(spec::KEYS_ELSEWHERE, word) {
+                        self.known_key(file, key, &[], "role");
+                        continue;
+                    }
+                    self.check_markup(file, value);
+                    asked.params.insert(word.to_owned(), value.json());
+                }
+                asked.beside = Value::Object(beside);
+                self.inherit(file, item, &mut own);
+                if let Some(when) = item.get("when") {
+                    own.when.extend(self.conditions(file, "when", when));
+                }
+                item.get("role").or(item.get("name")).and_then(Node::text)
+            }
+            (_, name) => name,
+        };
+        let Some(name) = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()) else {
+            self.fault(file, at, "a role needs a name");
+            return None;
+        };
+        asked.name = match crate::expr::render_text(&self.early_scope(&own), &name) {
+            Ok(name) => name,
+            Err(e) => {
+                let message = format!("the name of a role must be known before the run: {}", crate::expr::explain(&e));
+                self.fault_hint(file, at, message, "use include_role");
+                return None;
+            }
+        };
+        self.role(file, at, asked, &own)
+    }
+
+    /// Compiles `import_role`: read at compile time; the whole play sees its variables.
+    pub(super) fn import_role(&mut self, node: &Node, call: &Call, own: &Context) -> Vec<Step> {
+        let at = (call.key.line, call.key.column);
+        self.only(node, call, &own.file, &include::INHERITED, "use include_role");
+        if self.no_handler(call, own) {
+            return Vec::new();
+        }
+        let args = self.args(&own.file, call.spec, call.key, &call.args, node.get("args"), None);
+        if args.contains_key("apply") {
+            self.fault(&own.file, at, "`apply` is for include_role").hint =
+                Some("write its keywords on the task itself".into());
+        }
+        let scope = self.early_scope(own);
+        let Ok(Value::Object(args)) = crate::expr::render_json(&scope, &Value::Object(args)) else {
+            let hint = "use include_role; only variables of the play and extra vars are known this early";
+            self.fault_hint(&own.file, at, "import_role takes fixed names", hint);
+            return Vec::new();
+        };
+        let public = args.get("public").is_none_or(yes);
+        let asked = self.asked(&args, own, node);
+        if asked.name.is_empty() {
+            return Vec::new();
+        }
+        let given = self.role(&own.file, at, asked, own).unwrap_or_default();
+        if !public {
+            return given.steps;
+        }
+        if own.dynamic {
+            return exporting(given, &own.file, node.line);
+        }
+        self.play_defaults.extend(given.defaults);
+        self.play_exports.extend(given.exports);
+        given.steps
+    }
+
+    /// Compiles `include_role` with every role that it could select.
+    pub(super) fn include_role(&mut self, node: &Node, call: &Call, own: &Context, around: &Context) -> Vec<Step> {
+        let file = own.file.clone();
+        let at = (call.key.line, call.key.column);
+        self.only(node, call, &file, &["loop", "loop_control"], "write it into `apply:` of the include");
+        if self.no_handler(call, own) {
+            return Vec::new();
+        }
+        let mut args = call.args.clone();
+        let (rest, apply) = include::taken(&mut args, "apply");
+        let call = Call { args: rest, ..*call };
+        let task = self.plain(node, &call, own);
+        let Some(inner) = self.inside(own, around, apply.as_ref()) else { return Vec::new() };
+        let public = task.args.get("public").is_some_and(yes);
+        let (mut choices, mut refused) = (Choices::new(), Refused::new());
+        let all = self.role_choices(&file, at, &task.args, &inner);
+        let chosen = all.len() > 1 || !task.when.is_empty();
+        for args in all {
+            let asked = self.asked(&args, own, node);
+            let choice = crate::plan::role_choice(&args);
+            let before = self.faults.len();
+            let given = self.role(&file, at, asked, &inner).unwrap_or_default();
+            if let Some(why) = chosen.then(|| self.soften(before, &file, at, &choice)).flatten() {
+                refused.insert(choice, why);
+                continue;
+            }
+            let steps = if public { exporting(given, &file, node.line) } else { given.steps };
+            choices.insert(choice, steps);
+        }
+        if !self.selected(&own.tags) || own.run_once && !self.first {
+            return Vec::new();
+        }
+        vec![Step::Include(Box::new(Include { task, choices, refused }))]
+    }
+
+    fn no_handler(&mut self, call: &Call, own: &Context) -> bool {
+        if own.handler {
+            let at = (call.key.line, call.key.column);
+            self.fault(&own.file, at, format!("{} cannot be a handler", call.spec.name));
+        }
+        own.handler
+    }
+
+    /// Reads the options of a task that refers to a role.
+    fn asked(&mut self, args: &Map<String, Value>, own: &Context, node: &Node) -> Asked {
+        let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
+        let vars = node.get("vars").map(|vars| match vars.json() {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        });
+        let from = PARTS.iter().filter_map(|(option, part)| Some(((*part).to_owned(), text(option)?))).collect();
+        Asked {
+            name: text("name").or(text("role")).unwrap_or_default(),
+            vars: vars.unwrap_or_default(),
+            params: Map::new(),
+            from,
+            by_task: true,
+            unchecked: args.get("rolespec_validate").is_some_and(|validate| !yes(validate)),
+            duplicates: Some(args.get("allow_duplicates").is_none_or(yes)),
+            beside: json!([own.when.len(), own.tags]),
+        }
+    }
+
+    /// The options of a dynamic include for each role, and each of its task files, that it could
+    /// select.
+    fn role_choices(
+        &mut self,
+        file: &str,
+        at: (u32, u32),
+        args: &Map<String, Value>,
+        inner: &Context,
+    ) -> Vec<Map<String, Value>> {
+        let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
+        let Some(name) = text("name").or(text("role")) else { return Vec::new() };
+        if let Some((option, _)) = PARTS.iter().skip(1).find(|(option, _)| text(option).is_some_and(|t| !fixed(&t))) {
+            self.fault_hint(file, at, format!("`{option}` takes a fixed name"), ELSEWHERE);
+            return Vec::new();
+        }
+        let mut names = BTreeSet::new();
+        if fixed(&name) {
+            names.insert(name.clone());
+        } else {
+            for root in self.role_roots(inner) {
+                for (found, _) in assets::matching(self.files, &root, &format!("{name}/*")) {
+                    let parts = name.matches('/').count() + 1;
+                    names.insert(found.split('/').take(parts).collect::<Vec<_>>().join("/"));
+                }
+            }
+            names.retain(|name| self.role_dir(name, inner).is_some());
+        }
+        let mut out = Vec::new();
+        for role in names {
+            let mut own = args.clone();
+            own.remove("role");
+            own.insert("name".into(), json!(role));
+            let Some(from) = text("tasks_from").filter(|from| !fixed(from)) else {
+                out.push(own);
+                continue;
+            };
+            let Some(dir) = self.role_dir(&role, inner) else { continue };
+            for (found, _) in assets::matching(self.files, &format!("{dir}/tasks"), &format!("{from}*")) {
+                if inner.open.contains(&format!("{dir}/tasks/{found}")) {
+                    continue;
+                }
+                let plain = found.trim_end_matches(".yml").trim_end_matches(".yaml");
+                for found in [plain, &found] {
+                    own.insert("tasks_from".into(), json!(found));
+                    out.push(own.clone());
+                }
+            }
+        }
+        if out.is_empty() || out.len() > include::CHOICES_MAX {
+            let message =
+                format!("`{name}` could refer to {} roles, expected 1 to {}", out.len(), include::CHOICES_MAX);
+            self.fault(file, at, message);
+            return Vec::new();
+        }
+        out
+    }
+
+    /// Directories that contain roles.
+    fn role_roots(&self, context: &Context) -> Vec<String> {
+        let mut out =
+            vec![assets::join(&self.base, "roles").unwrap_or_default(), "roles".into(), "playbooks/roles".into()];
+        out.extend(context.role.as_ref().map(|role| assets::parent(&role.dir)));
+        out.push(self.base.clone());
+        out
+    }
+
+    fn role_dir(&self, name: &str, context: &Context) -> Option<String> {
+        let files = self.files;
+        let parts = ["tasks", "handlers", "vars", "defaults", "meta", "files", "templates"];
+        self.role_roots(context).iter().filter_map(|root| assets::join(root, name)).find(|dir| {
+            !dir.is_empty()
+                && files
+                    .under(dir)
+                    .any(|path| parts.contains(&path[dir.len() + 1..].split('/').next().unwrap_or_default()))
+        })
+    }
+
+    /// Compiles a role with its dependencies, for one reference to it.
+    fn role(&mut self, file: &str, at: (u32, u32), asked: Asked, context: &Context) -> Option<Given> {
+        let name = asked.name.clone();
+        let Some(dir) = self.role_dir(&name, context) else {
+            let message = format!("role `{name}` is not in the fleet directory (looked for roles/{name})");
+            let fault = self.fault(file, at, message);
+            fault.hint =
+                name.contains('.').then(|| format!("roles of collections are not part of the language; {ELSEWHERE}"));
+            return None;
+        };
+        let meta_file = format!("{dir}/meta/main.yml");
+        if context.needing.contains(&dir) && !asked.by_task || context.needing.len() > DEPTH_MAX {
+            self.fault(file, at, format!("role `{name}` needs itself: {} -> {dir}", context.needing.join(" -> ")));
+            return None;
+        }
+        if !self.opens(file, at) {
+            return None;
+        }
+        let part = |part: &str| asked.from.get(part).map_or("main", String::as_str);
+        let own_defaults = self.role_vars(&dir, "defaults", part("defaults"), (file, at));
+        let own_vars = self.role_vars(&dir, "vars", part("vars"), (file, at));
+        let named = self.layer(asked.vars.clone());
+        let mut magic = asked.params.clone();
+        magic.insert("role_name".into(), json!(name.rsplit('/').next()));
+        magic.insert("ansible_role_name".into(), json!(name));
+        magic.insert("role_path".into(), json!(dir));
+        let params = self.layer(magic);
+        // The context of its dependencies: they see the variables of this role and of the roles
+        // that depend on it.
+        let mut outer = context.clone();
+        outer.chain_vars.extend(named.iter().chain(&own_vars));
+        outer.chain_defaults.extend(&own_defaults);
+        outer.role_params.extend(&params);
+        outer.needing.push(dir.clone());
+        outer.role = Some(Role { name: name.clone(), dir: dir.clone() });
+        let mut given = Given::default();
+        let meta = self.files.get(&meta_file).and_then(|_| self.yaml(&meta_file, (file, at)));
+        let mut once = !asked.duplicates.unwrap_or(false);
+        if let Some(meta) = meta.as_deref() {
+            once &= asked.duplicates.is_some() || !self.meta_allows(&meta_file, meta);
+            for needed in meta.get("dependencies").and_then(Node::list).unwrap_or_default() {
+                let inner = self.listed(&meta_file, needed, &outer).unwrap_or_default();
+                given.steps.extend(inner.steps);
+                given.defaults.extend(inner.defaults);
+                given.exports.extend(inner.exports);
+            }
+        }
+        let mut own = context.clone();
+        own.role = outer.role;
+        own.defaults = [&given.defaults[..], &context.chain_defaults, &own_defaults].concat();
+        own.role_vars = [&context.chain_vars[..], &given.exports, &own_vars, &named].concat();
+        own.chain_vars = outer.chain_vars;
+        own.chain_defaults = outer.chain_defaults;
+        own.role_params = outer.role_params;
+        let tasks = part("tasks").to_owned();
+        if !asked.unchecked {
+            self.argument_specs(&dir, meta.as_deref(), &tasks, &own, (file, at));
+        }
+        self.role_handlers(&dir, part("handlers"), &own, (file, at));
+        let key = json!([dir, asked.params, asked.vars, asked.from, asked.by_task, asked.beside]).to_string();
+        let mut block = Vec::new();
+        match self.role_file(&dir, "tasks", &tasks) {
+            Some(path) => block = self.task_file(&path, &own, (file, at)),
+            None if tasks != "main" => {
+                self.fault(file, at, format!("role `{name}` has no tasks/{tasks}"));
+            }
+            None => {}
+        }
+        if !block.is_empty() {
+            let place = Place { file: file.to_owned(), line: at.0 };
+            let role = Some(RoleRun { name, once: once.then_some(key) });
+            given.steps.push(Step::Block(Block { place, block, role, ..Block::default() }));
+        }
+        given.defaults.extend(own_defaults);
+        given.exports.extend(own_vars);
+        Some(given)
+    }
+
+    /// Whether a role's `meta` allows it to run more than once.
+    fn meta_allows(&mut self, file: &str, meta: &Node) -> bool {
+        for (key, value) in meta.map().unwrap_or_default() {
+            match key.text.as_str() {
+                "galaxy_info" | "allow_duplicates" | "dependencies" | "argument_specs" => {}
+                "collections" => self.collections(file, value),
+                _ => {
+                    let message = format!("unknown keyword `{}` of a role's meta", key.text);
+                    self.warn(file, (key.line, key.column), message, "Ansible refuses it too");
+                }
+            }
+        }
+        meta.get("allow_duplicates").is_some_and(|allow| self.boolean(file, "allow_duplicates", allow))
+    }
+
+    /// Finds `dir/part/name` with one of the usual extensions.
+    pub(super) fn role_file(&self, dir: &str, part: &str, name: &str) -> Option<String> {
+        let base = assets::join(&format!("{dir}/{part}"), name)?;
+        [".yml", ".yaml", ".json", ""]
+            .iter()
+            .map(|ext| format!("{base}{ext}"))
+            .find(|path| self.files.get(path).is_some())
+    }
+
+    /// The layers of a role's variables: one file, or all files of a directory `main`.
+    fn role_vars(&mut self, dir: &str, part: &str, name: &str, from: (&str, (u32, u32))) -> Vec<u32> {
+        if let Some(path) = self.role_file(dir, part, name) {
+            return vec![self.vars_layer(&path, from)];
+        }
+        let below = format!("{dir}/{part}/{name}");
+        let files = self.files;
+        let paths: Vec<&str> = files.under(&below).filter(|p| include_vars::is_vars(p)).collect();
+        if paths.is_empty() && name != "main" {
+            self.fault(from.0, from.1, format!("{below} is not in the fleet directory"));
+        }
+        paths.into_iter().map(|path| self.vars_layer(path, from)).collect()
+    }
+}
+
+fn exporting(given: Given, file: &str, line: u32) -> Vec<Step> {
+    let exports = Some(Exports { defaults: given.defaults, vars: given.exports });
+    let place = Place { file: file.to_owned(), line };
+    vec![Step::Block(Block { place, block: given.steps, exports, ..Block::default() })]
+}
+
+fn yes(value: &Value) -> bool {
+    data::boolean(value) == Some(true)
+}

@@ -1,0 +1,321 @@
+//! Compiles tasks and blocks: their module, keywords and inherited values. Loops are in
+//! `repeat.rs`, includes in `include.rs`.
+
+use super::{Compiler, Context, ELSEWHERE, include, repeat, spec};
+use crate::data;
+use crate::elevation;
+use crate::names::nearest;
+use crate::plan::{Block, Condition, Place, Step, Task};
+use crate::yaml::{Data, Key, Node};
+use serde_json::Value;
+
+/// Maximum number of tasks of one plan.
+const TASKS_MAX: u32 = 20_000;
+
+/// Modules that read files of the fleet directory.
+const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
+
+/// The module of a task with its arguments.
+pub(super) struct Call<'n> {
+    pub key: &'n Key,
+    pub spec: &'static spec::Spec,
+    pub args: Node,
+    /// The old `include`, which could be an import or an include.
+    pub old_include: bool,
+}
+
+impl Compiler<'_> {
+    pub(super) fn tasks(&mut self, node: &Node, context: &Context) -> Vec<Step> {
+        match &node.data {
+            Data::Null => Vec::new(),
+            Data::List(items) => items.iter().flat_map(|item| self.task(item, context)).collect(),
+            _ => {
+                let message = format!("expected a list of tasks, found {}", node.kind());
+                self.fault(&context.file, (node.line, node.column), message);
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) fn task(&mut self, node: &Node, context: &Context) -> Vec<Step> {
+        let rewritten = include::first_found(node);
+        let node = rewritten.as_ref().unwrap_or(node);
+        let file = context.file.clone();
+        let at = (node.line, node.column);
+        let Some(pairs) = node.map() else {
+            self.fault(&file, at, format!("a task is a map, found {}", node.kind()));
+            return Vec::new();
+        };
+        if self.tasks >= TASKS_MAX {
+            if self.tasks == TASKS_MAX {
+                self.tasks += 1;
+                self.fault(&file, at, format!("more than {TASKS_MAX} tasks"));
+            }
+            return Vec::new();
+        }
+        let mut own = context.clone();
+        if let Some(vars) = node.get("vars") {
+            let vars = self.vars(&file, vars);
+            own.vars.extend(self.layer(vars));
+        }
+        self.inherit(&file, node, &mut own);
+        if let Some(when) = node.get("when") {
+            own.when.extend(self.conditions(&file, "when", when));
+        }
+        if node.get("block").is_some() {
+            return self.block(node, pairs, &own);
+        }
+        let Some(call) = self.module(&file, at, pairs) else { return Vec::new() };
+        let name = match call.spec.name {
+            "include_tasks" if call.old_include => self.old_include(&file, &call, pairs),
+            name => name,
+        };
+        match name {
+            "import_tasks" => self.import_tasks(node, &call, &own),
+            "include_tasks" => self.include_tasks(node, &call, &own, context),
+            "import_role" => self.import_role(node, &call, &own),
+            "include_role" => self.include_role(node, &call, &own, context),
+            _ => {
+                let mut task = self.plain(node, &call, &own);
+                self.here(node, &call, &own, &mut task).map(|()| Step::Task(Box::new(task))).into_iter().collect()
+            }
+        }
+    }
+
+    /// Completes a task that is not an include. None: it is not for this host or its tags are not
+    /// selected.
+    fn here(&mut self, node: &Node, call: &Call, own: &Context, task: &mut Task) -> Option<()> {
+        let at = (call.key.line, call.key.column);
+        if let Some(user) = &task.become_user
+            && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
+        {
+            let message = format!(
+                "`become_user` `{user}` works only with command, shell, raw and script; {} runs as root",
+                call.spec.name
+            );
+            self.fault_hint(&own.file, at, message, ELSEWHERE);
+        }
+        match call.spec.name {
+            "include_vars" => self.include_vars(own, at, task),
+            "meta" => self.meta(own, at, task),
+            _ => self.attach(own, (node.line, node.column), task),
+        }
+        let read_only = task.changed_when.as_deref().is_some_and(|all| all.iter().any(Condition::never));
+        if elevation::COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
+            let message = "`check_mode: false` runs this command in check mode too";
+            self.warn(
+                &own.file,
+                at,
+                message,
+                "set `changed_when: false` if it only reads; otherwise remove `check_mode`",
+            );
+        }
+        if !own.handler && !self.selected(&own.tags) {
+            return None;
+        }
+        if own.run_once && !self.first {
+            // The first host of the batch runs it. The values that it sets are not known on this
+            // host.
+            let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
+            let names = task.register.iter().cloned().chain(sets.into_iter().flatten());
+            self.elsewhere.extend(names.map(|name| (name, task.place.clone())));
+            return None;
+        }
+        Some(())
+    }
+
+    /// Checks `meta`: only actions that a plan of one host can perform.
+    fn meta(&mut self, own: &Context, at: (u32, u32), task: &Task) {
+        let action = task.args.get("action").and_then(|a| a.as_str()).unwrap_or_default();
+        let known = matches!(
+            action,
+            "noop" | "flush_handlers" | "end_host" | "end_role" | "end_play" | "end_batch" | "clear_facts"
+        );
+        if !known {
+            let fault = if matches!(action, "refresh_inventory" | "reset_connection" | "clear_host_errors") {
+                self.fault(&own.file, at, format!("meta `{action}` is not part of the language"))
+            } else {
+                self.fault(&own.file, at, format!("unknown meta `{action}`"))
+            };
+            fault.hint = Some(ELSEWHERE.into());
+        }
+        if matches!(action, "end_play" | "end_batch") && !own.when.is_empty() && !self.alone {
+            let message = format!("meta `{action}` with a condition would decide for all hosts on one host");
+            self.fault_hint(&own.file, at, message, "use `meta: end_host`, which each host decides for itself");
+        }
+        if action == "end_role" && (own.role.is_none() || own.handler) {
+            self.fault(&own.file, at, "meta `end_role` is only for tasks of a role");
+        }
+        if action == "flush_handlers" && own.handler {
+            self.fault(&own.file, at, "a handler cannot flush handlers");
+        }
+    }
+
+    /// Compiles a task, except its files.
+    pub(super) fn plain(&mut self, node: &Node, call: &Call, own: &Context) -> Task {
+        self.tasks += 1;
+        let pairs = node.map().unwrap_or_default();
+        let file = own.file.as_str();
+        let mut task = Task {
+            id: self.tasks,
+            place: Place { file: file.to_owned(), line: node.line },
+            module: call.spec.name.to_owned(),
+            when: own.when.clone(),
+            environment: own.environment.clone(),
+            ignore_errors: own.ignore_errors.clone(),
+            no_log: own.no_log,
+            elevated: own.elevated,
+            become_user: own.become_user.clone().filter(|_| own.elevated),
+            fatal: own.fatal,
+            check_mode: own.check_mode.clone(),
+            diff: own.diff.clone(),
+            timeout: own.timeout.clone(),
+            notify: own.notify.clone(),
+            tags: own.tags.clone(),
+            defaults: own.defaults.clone(),
+            vars: own.role_vars.iter().chain(&own.vars).copied().collect(),
+            params: own.role_params.iter().chain(&own.include_params).copied().collect(),
+            ..Task::default()
+        };
+        let defaults = own.module_defaults.get(call.spec.name).cloned();
+        task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());
+        if FILES.contains(&call.spec.name) {
+            for option in ["src", "file"] {
+                let placed = task.args.get(option).map(|value| self.all_placed(own, value));
+                task.args.extend(placed.map(|value| (option.to_owned(), value)));
+            }
+        }
+        self.keywords(file, pairs, &mut task);
+        if let Some((key, _)) = pairs.iter().find(|(key, _)| key.text == "listen" && !own.handler) {
+            self.fault(file, (key.line, key.column), "`listen` is for handlers");
+        }
+        self.repeat(pairs, own, &mut task);
+        task.name = node.get("name").and_then(Node::text).unwrap_or_else(|| title(&task));
+        task
+    }
+
+    fn block(&mut self, node: &Node, pairs: &[(Key, Node)], own: &Context) -> Vec<Step> {
+        for (key, _) in pairs {
+            self.known_key(&own.file, key, spec::BLOCK_KEYS, "block");
+        }
+        if own.handler {
+            self.fault(&own.file, (node.line, node.column), "a block cannot be a handler").hint =
+                Some("write its tasks one by one".into());
+            return Vec::new();
+        }
+        let mut part = |name: &str| node.get(name).map(|tasks| self.tasks(tasks, own)).unwrap_or_default();
+        let (block, rescue, always) = (part("block"), part("rescue"), part("always"));
+        if block.is_empty() && always.is_empty() {
+            return Vec::new();
+        }
+        let place = Place { file: own.file.clone(), line: node.line };
+        vec![Step::Block(Block { place, block, rescue, always, ..Block::default() })]
+    }
+
+    /// Finds the only key of a task that is a module, or the module that `action` names.
+    fn module<'n>(&mut self, file: &str, at: (u32, u32), pairs: &'n [(Key, Node)]) -> Option<Call<'n>> {
+        let mut found: Option<Call> = None;
+        let mut faulty = false;
+        for (key, value) in pairs {
+            let place = (key.line, key.column);
+            let (named, args) = match key.text.as_str() {
+                "action" => action(value),
+                "local_action" => {
+                    self.fault_hint(file, place, "`local_action` is not part of the language", ELSEWHERE);
+                    faulty = true;
+                    continue;
+                }
+                word if spec::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
+                // `static` decides what an old `include` is; see `old_include`.
+                "static" if pairs.iter().any(|(key, _)| key.text == "include") => continue,
+                word => (word.to_owned(), value.clone()),
+            };
+            if key.text == "action" {
+                self.warn(file, place, "`action` is an old spelling", format!("write `{named}:` with its options"));
+            }
+            let short = spec::short(&named);
+            if let Some(spec) = spec::find(short) {
+                if let Some(first) = &found {
+                    let message = format!("a task has one module, found `{}` and `{}`", first.key.text, key.text);
+                    self.fault(file, place, message);
+                    faulty = true;
+                }
+                found = Some(Call { key, spec, args, old_include: short == "include" });
+                continue;
+            }
+            faulty = true;
+            if spec::has(spec::ELSEWHERE, short) || short.contains('.') && !short.starts_with("with_") {
+                self.fault_hint(file, place, format!("module `{named}` is not part of the language"), ELSEWHERE);
+            } else if spec::has(spec::KEYS_ELSEWHERE, short) || short.starts_with("with_") {
+                self.fault_hint(file, place, format!("`{named}` is not part of the language"), ELSEWHERE);
+            } else {
+                let modules = spec::MODULES.iter().map(|m| m.name);
+                let near =
+                    nearest(short, modules.chain(spec::TASK_KEYS.iter().copied()).chain(["block", "rescue", "always"]));
+                let hint = near.map_or_else(
+                    || format!("if it is a module of Ansible, {ELSEWHERE}"),
+                    |n| format!("did you mean `{n}`?"),
+                );
+                self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
+            }
+        }
+        if found.is_none() && !faulty {
+            self.fault(file, at, "a task needs a module");
+        }
+        found.filter(|_| !faulty)
+    }
+
+    fn keywords(&mut self, file: &str, pairs: &[(Key, Node)], task: &mut Task) {
+        for (key, value) in pairs {
+            let at = (value.line, value.column);
+            match key.text.as_str() {
+                "register" => match value.text().filter(|name| super::is_name(name)) {
+                    Some(name) => task.register = Some(name),
+                    None => {
+                        self.fault(file, at, "`register` takes the name of a variable");
+                    }
+                },
+                "changed_when" => task.changed_when = Some(self.conditions(file, "changed_when", value)),
+                "failed_when" => task.failed_when = Some(self.conditions(file, "failed_when", value)),
+                "until" => task.until = Some(self.conditions(file, "until", value)),
+                "retries" => task.retries = self.number(file, "retries", value),
+                "delay" => task.delay = self.number(file, "delay", value),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Reads `action: copy src=a dest=b`, or a map with `module`.
+fn action(value: &Node) -> (String, Node) {
+    match &value.data {
+        Data::Map(pairs) => {
+            let name = value.get("module").and_then(Node::text).unwrap_or_default();
+            let rest = pairs.iter().filter(|(key, _)| key.text != "module").cloned().collect();
+            (name, Node { data: Data::Map(rest), ..value.clone() })
+        }
+        _ => {
+            let text = value.text().unwrap_or_default();
+            let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+            let data = if rest.trim().is_empty() { Data::Null } else { Data::Text(rest.trim().to_owned()) };
+            (name.to_owned(), Node { data, ..value.clone() })
+        }
+    }
+}
+
+/// Whether a name is literal, without markup.
+pub(super) fn fixed(name: &str) -> bool {
+    !data::has_markup(name)
+}
+
+/// The title of a task without a name: its module and main argument, which `no_log` hides.
+fn title(task: &Task) -> String {
+    let main =
+        ["name", "path", "dest", "cmd", "msg", "file", "action"].iter().find_map(|k| task.args.get(*k)?.as_str());
+    match main.filter(|_| !task.no_log) {
+        Some(text) => {
+            format!("{} {}", task.module, text.lines().next().unwrap_or_default().chars().take(60).collect::<String>())
+        }
+        None => task.module.clone(),
+    }
+}

@@ -1,0 +1,140 @@
+//! Facts read from the tree `tests/ansible/node`, compared with the output of Ansible's `setup` on
+//! the machine from which it was copied.
+
+use super::address::Address;
+use super::*;
+
+fn recorded() -> (Root, Value) {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/ansible");
+    let text = std::fs::read_to_string(dir.join("setup.json")).unwrap();
+    (Root(dir.join("node")), serde_json::from_str(&text).unwrap())
+}
+
+fn addresses(told: &Value) -> Vec<Address> {
+    let mut out = Vec::new();
+    for (index, list) in told.as_object().unwrap() {
+        for a in list.as_array().unwrap() {
+            out.push(Address {
+                interface: index.parse().unwrap(),
+                address: a["local"].as_str().unwrap().parse().unwrap(),
+                broadcast: a["broadcast"].as_str().map(|b| b.parse().unwrap()),
+                prefix: a["prefixlen"].as_u64().unwrap() as u8,
+                scope: match a["scope"].as_str().unwrap() {
+                    "global" => 0,
+                    "link" => 253,
+                    _ => 254,
+                },
+                secondary: a["secondary"] == true,
+            });
+        }
+    }
+    out
+}
+
+/// Sorts all lists, because their order has no meaning.
+fn ordered(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(ordered).collect();
+            items.sort_by_key(Value::to_string);
+            json!(items)
+        }
+        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), ordered(v))).collect::<Map<_, _>>().into(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn what_setup_says_of_the_same_machine() {
+    let (root, told) = recorded();
+    let mut own = Map::new();
+    machine::of(&root, &Cancel::new(), &mut own);
+    system::of(&root, &mut own);
+    hardware::of(&root, &Cancel::new(), &mut own);
+    network::of(&root, &addresses(&told["addresses"]), &mut own);
+    let mut faults = Vec::new();
+    let facts = told["facts"].as_object().unwrap();
+    for (name, want) in facts {
+        let got = own.get(name).unwrap_or(&Value::Null);
+        if ordered(got) != ordered(want) {
+            faults.push(format!("{name}\n  want {want}\n  got  {got}"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(facts.len() > 30, "{}", facts.len());
+}
+
+#[test]
+fn knows_this_machine() {
+    let facts = facts(&Cancel::new());
+    let unknown: Vec<&String> =
+        facts.keys().filter(|name| !known(name) && !facts[*name]["device"].is_string()).collect();
+    assert!(unknown.is_empty(), "lint would call these undefined: {unknown:?}");
+    for name in [
+        "hostname",
+        "fqdn",
+        "distribution",
+        "os_family",
+        "kernel",
+        "processor_vcpus",
+        "memtotal_mb",
+        "pkg_mgr",
+        "date_time",
+    ] {
+        let value = &facts[&format!("ansible_{name}")];
+        assert!(!value.is_null() && value != "", "{name}: {value}");
+        assert_eq!(facts["ansible_facts"][name], *value);
+    }
+    assert_eq!(facts["ansible_lo"]["ipv4"]["address"], "127.0.0.1", "{}", facts["ansible_lo"]);
+    assert!(ABSENT.iter().all(|(name, _)| !facts.contains_key(*name)), "gathered, but listed as absent");
+    assert_eq!(
+        (absent("ansible_python").is_some(), known("ansible_eth0"), known("ansible_hosntame")),
+        (true, true, false)
+    );
+}
+
+#[test]
+fn systems_by_their_files() {
+    let of = |release: &str, more: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("etc")).unwrap();
+        for (name, text) in more.iter().chain([&("os-release", release)]) {
+            std::fs::write(dir.path().join("etc").join(name), text).unwrap();
+        }
+        let mut out = Map::new();
+        system::of(&Root(dir.path().to_owned()), &mut out);
+        let word = |name: &str| out[name].as_str().unwrap_or_default().to_owned();
+        ["distribution", "os_family", "distribution_version", "distribution_major_version", "distribution_release"]
+            .map(word)
+    };
+    for (release, more, want) in [
+        (
+            "ID=ubuntu\nNAME=\"Ubuntu\"\nVERSION_ID=\"24.04\"\nVERSION_CODENAME=noble\nID_LIKE=debian\n",
+            vec![("debian_version", "trixie/sid")],
+            ["Ubuntu", "Debian", "24.04", "24", "noble"],
+        ),
+        (
+            "ID=debian\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\n",
+            vec![("debian_version", "12.11\n")],
+            ["Debian", "Debian", "12.11", "12", "bookworm"],
+        ),
+        (
+            "ID=\"rocky\"\nVERSION_ID=\"9.4\"\nID_LIKE=\"rhel centos fedora\"\n",
+            vec![("redhat-release", "Rocky Linux release 9.4 (Blue Onyx)")],
+            ["Rocky", "RedHat", "9.4", "9", "Blue Onyx"],
+        ),
+        (
+            "ID=\"centos\"\nVERSION_ID=\"7\"\n",
+            vec![("centos-release", "CentOS Linux release 7.9.2009 (Core)")],
+            ["CentOS", "RedHat", "7.9", "7", "Core"],
+        ),
+        (
+            "ID=\"opensuse-leap\"\nVERSION_ID=\"15.6\"\nID_LIKE=\"suse opensuse\"\n",
+            vec![],
+            ["openSUSE Leap", "Suse", "15.6", "15", "6"],
+        ),
+        ("ID=mine\nNAME=Mine\nVERSION_ID=3\nID_LIKE=debian\n", vec![], ["Mine", "Debian", "3", "3", "NA"]),
+    ] {
+        assert_eq!(of(release, &more), want, "{release}");
+    }
+}

@@ -1,0 +1,325 @@
+//! `lookup`, `query` and `q`. Supported are lookups that need only variables, and lookups of files
+//! that the compiler includes in the plan. Templates are rendered on the node, so commands and
+//! network requests of the manager are not available; `REFUSED` lists alternatives.
+
+use super::{Answer, failure, list, lists, undefined};
+use crate::python;
+use crate::scope::on_the_node;
+use base64::Engine as _;
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{Environment, Error, State, Value};
+use regex::Regex;
+use std::cell::Cell;
+
+/// The supported lookups, each with its difference from Ansible; empty: none.
+pub const KNOWN: &[(&str, &str)] = &[
+    ("dict", ""),
+    ("env", "reads the environment of the node; in Ansible, of the controller"),
+    ("file", "reads text files of the fleet directory, by a fixed name"),
+    ("fileglob", "finds files of the fleet directory by fixed patterns, sorted by name"),
+    ("first_found", "finds files of the fleet directory by fixed names, without `files` and `paths`"),
+    ("indexed_items", ""),
+    ("items", ""),
+    ("list", ""),
+    ("nested", ""),
+    ("sequence", ""),
+    ("subelements", ""),
+    ("template", "renders a template of the fleet directory by a fixed name, without options"),
+    ("together", ""),
+    ("varnames", ""),
+    ("vars", ""),
+];
+
+/// Lookups of Ansible that are not supported, each with the reason or an alternative.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("config", "remoor has no Ansible settings"),
+    ("csvfile", "it reads a file of the manager; use vars_files"),
+    ("ini", "it reads a file of the manager; use vars_files"),
+    ("inventory_hostnames", "write the group as groups['name']"),
+    ("lines", "it runs a command on the manager"),
+    ("password", "it writes a file on the manager"),
+    ("pipe", "it runs a command on the manager"),
+    ("random_choice", "a second run would not give the same result"),
+    ("unvault", "vault files are not part of the language"),
+    ("url", "it sends a request from the manager; use the module uri on the node"),
+];
+
+/// The variable with the files that the compiler includes for lookups. A playbook cannot have a
+/// variable of this name.
+pub const GIVEN: &str = "files of lookups";
+
+/// Maximum number of items of one lookup.
+const ITEMS_MAX: usize = 10_000;
+
+pub fn register(env: &mut Environment<'static>) {
+    env.add_function("lookup", |state: &State, rest: Rest<Value>, k: Kwargs| run(state, &rest.0, &k, false));
+    for name in ["query", "q"] {
+        env.add_function(name, |state: &State, rest: Rest<Value>, k: Kwargs| run(state, &rest.0, &k, true));
+    }
+}
+
+fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
+    let Some((name, terms)) = args.split_first() else {
+        return Err(failure("lookup: the name of the lookup is missing"));
+    };
+    if args.iter().any(Value::is_undefined) {
+        return Err(undefined("an argument of a lookup is undefined"));
+    }
+    let wanted: Option<bool> = k.get("wantlist")?;
+    let name = python::text(name)?;
+    let name = name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
+    let found = match name {
+        "env" => {
+            on_the_node(state)?;
+            env(terms, k)?
+        }
+        "file" => {
+            let (left, right) = (k.get::<Option<bool>>("lstrip")?, k.get::<Option<bool>>("rstrip")?);
+            let strip = |text: String| {
+                let text = if left.unwrap_or(false) { text.trim_start() } else { &text };
+                Value::from(if right.unwrap_or(true) { text.trim_end() } else { text })
+            };
+            terms.iter().map(|term| Ok(strip(given(state, "file", term)?))).collect::<Result<_, Error>>()?
+        }
+        "fileglob" => {
+            let found =
+                items(terms)?.iter().map(|term| paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
+            found.into_iter().flatten().collect()
+        }
+        "first_found" => {
+            let (skip, errors) = (k.get::<Option<bool>>("skip")?, k.get::<Option<&str>>("errors")?);
+            let names = items(terms)?;
+            let found = names.iter().map(|term| paths(state, "first_found", term)).collect::<Result<Vec<_>, _>>()?;
+            let first = found.into_iter().flatten().next();
+            if first.is_none() && !skip.unwrap_or(false) && errors != Some("ignore") {
+                return Err(failure(format!("lookup first_found: none of the files exists: {}", Value::from(names))));
+            }
+            first.into_iter().collect()
+        }
+        "template" => terms.iter().map(|term| template(state, term)).collect::<Result<_, _>>()?,
+        "vars" => vars(state, terms, k)?,
+        "varnames" => varnames(state, terms)?,
+        "dict" => dict(terms)?,
+        "items" => items(terms)?,
+        "list" => terms.to_vec(),
+        "sequence" => sequence(terms, k)?,
+        "indexed_items" => {
+            let all = items(&[Value::from(items(terms)?)])?;
+            all.into_iter().enumerate().map(|(i, v)| Value::from(vec![Value::from(i), v])).collect()
+        }
+        "together" => together(terms)?,
+        "nested" => {
+            let parts = terms.iter().map(|t| list("nested", t)).collect::<Result<Vec<_>, _>>()?;
+            lists::cross(&parts)?.into_iter().map(Value::from).collect()
+        }
+        "subelements" => match terms {
+            [of, path] => lists::subelements(of, path, false)?,
+            [of, path, flags] => {
+                lists::subelements(of, path, flags.get_attr("skip_missing").is_ok_and(|s| s.is_true()))?
+            }
+            _ => return Err(failure("lookup subelements: takes a list and a name")),
+        },
+        other => {
+            let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            return Err(failure(format!("lookup `{other}` is not supported; supported are {}", known.join(", "))));
+        }
+    };
+    k.assert_all_used()?;
+    if found.len() > ITEMS_MAX {
+        return Err(failure(format!("lookup {name}: more than {ITEMS_MAX} items")));
+    }
+    if wanted.unwrap_or(as_list) {
+        return Ok(found.into());
+    }
+    // A single item is returned as it is; several texts are joined with commas.
+    Ok(match found.as_slice() {
+        [one] => one.clone(),
+        several if !several.is_empty() && several.iter().all(|v| v.kind() == ValueKind::String) => {
+            several.iter().map(|v| v.as_str().unwrap_or_default()).collect::<Vec<_>>().join(",").into()
+        }
+        [] => Value::from(Vec::<Value>::new()),
+        _ => found.into(),
+    })
+}
+
+fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
+    let fallback: Option<Value> = k.get("default")?;
+    let one = |term: &Value| {
+        let name = python::text(term)?;
+        let fallback = || fallback.clone().unwrap_or_else(|| Value::from(""));
+        Ok(std::env::var(&name).map_or_else(|_| fallback(), Value::from))
+    };
+    terms.iter().map(one).collect()
+}
+
+/// The files that the compiler found for a pattern or name.
+fn paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
+    let name = python::text(name)?;
+    let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
+    match found.filter(|found| found.kind() == ValueKind::Seq) {
+        Some(found) => list(kind, &found),
+        None => Err(failure(format!("lookup {kind}: `{name}` is not a constant in the playbook"))),
+    }
+}
+
+/// The text of a file that the compiler included.
+fn given(state: &State, kind: &str, name: &Value) -> Result<String, Error> {
+    let name = python::text(name)?;
+    let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
+    let content = found.and_then(|file| file.get_attr("content").ok()).filter(|c| !c.is_undefined());
+    let bytes = content.and_then(|c| base64::engine::general_purpose::STANDARD.decode(c.as_str()?).ok());
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.ok_or_else(|| failure(format!("lookup {kind}: the plan does not contain `{name}`")))
+}
+
+thread_local! {
+    /// Number of nested template lookups that are being rendered.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Maximum depth of nested template lookups.
+const DEPTH_MAX: u32 = 10;
+
+fn template(state: &State, name: &Value) -> Answer {
+    let text = given(state, "template", name)?;
+    let vars = state.lookup("vars").ok_or_else(|| failure("lookup template: there are no variables"))?;
+    let depth = DEPTH.get();
+    if depth >= DEPTH_MAX {
+        return Err(failure(format!("lookup template: more than {DEPTH_MAX} nested templates")));
+    }
+    DEPTH.set(depth + 1);
+    let out = state.env().render_named_str("lookup", &text, vars);
+    DEPTH.set(depth);
+    out.map(Value::from)
+}
+
+fn vars(state: &State, terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
+    let fallback: Option<Value> = k.get("default")?;
+    let one = |term: &Value| {
+        let name = python::text(term)?;
+        match state.lookup(&name).filter(|v| !v.is_undefined()) {
+            Some(value) => super::valid(value),
+            None => fallback.clone().ok_or_else(|| undefined(&format!("`{name}` is undefined"))),
+        }
+    };
+    terms.iter().map(one).collect()
+}
+
+fn varnames(state: &State, terms: &[Value]) -> Result<Vec<Value>, Error> {
+    let vars = state.lookup("vars").ok_or_else(|| failure("lookup varnames: there are no variables"))?;
+    let mut names: Vec<String> = Vec::new();
+    for name in vars.try_iter()? {
+        names.push(python::text(&name)?);
+    }
+    let mut out = Vec::new();
+    for term in terms {
+        let pattern = python::text(term)?;
+        let regex = Regex::new(&pattern).map_err(|e| failure(format!("pattern `{pattern}`: {e}")))?;
+        out.extend(names.iter().filter(|n| regex.is_match(n)).map(|n| Value::from(n.as_str())));
+    }
+    Ok(out)
+}
+
+fn dict(terms: &[Value]) -> Result<Vec<Value>, Error> {
+    let mut out = Vec::new();
+    for term in terms {
+        if term.kind() != ValueKind::Map {
+            return Err(failure("lookup dict: takes maps"));
+        }
+        for key in term.try_iter()? {
+            let value = super::valid(term.get_item(&key)?)?;
+            out.push(Value::from_pairs([("key", key), ("value", value)]));
+        }
+    }
+    Ok(out)
+}
+
+/// Flattens one level of lists.
+fn items(terms: &[Value]) -> Result<Vec<Value>, Error> {
+    let mut out = Vec::new();
+    for term in terms {
+        match term.kind() {
+            ValueKind::Seq | ValueKind::Iterable => out.extend(list("items", term)?),
+            _ => out.push(term.clone()),
+        }
+    }
+    Ok(out)
+}
+
+fn together(terms: &[Value]) -> Result<Vec<Value>, Error> {
+    let parts = terms.iter().map(|t| list("together", t)).collect::<Result<Vec<_>, _>>()?;
+    let rows = parts.iter().map(Vec::len).max().unwrap_or(0);
+    let cell = |part: &Vec<Value>, i: usize| part.get(i).cloned().unwrap_or_else(|| Value::from(()));
+    Ok((0..rows).map(|i| parts.iter().map(|p| cell(p, i)).collect::<Vec<_>>().into()).collect())
+}
+
+/// The items of `sequence`, given as words (`start=1 end=3`), as `1-3/2:host%02d`, or as keyword
+/// arguments.
+fn sequence(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
+    let wrong = |what: &str| failure(format!("sequence: invalid argument `{what}`"));
+    let number = |text: &str| -> Result<i64, Error> {
+        let lower = text.trim().to_ascii_lowercase();
+        let parsed = match lower.strip_prefix("0x") {
+            Some(hex) => i64::from_str_radix(hex, 16),
+            None => lower.parse(),
+        };
+        parsed.map_err(|_| wrong(text))
+    };
+    let (mut start, mut end, mut count, mut stride, mut format) = (None, None, None, None, None);
+    for term in terms {
+        let term = python::text(term)?;
+        if !term.contains('=') {
+            let (body, own) = term.split_once(':').map_or((term.as_str(), None), |(b, f)| (b, Some(f.to_owned())));
+            let (body, step) = body.split_once('/').map_or((body, None), |(b, s)| (b, Some(s)));
+            let (first, last) = body.split_once('-').map_or((None, body), |(a, b)| (Some(a), b));
+            (start, end, format) = (first.map(number).transpose()?, Some(number(last)?), own);
+            stride = step.map(number).transpose()?;
+            continue;
+        }
+        for pair in term.split_whitespace() {
+            let (key, value) = pair.split_once('=').ok_or_else(|| wrong(pair))?;
+            match key {
+                "start" => start = Some(number(value)?),
+                "end" => end = Some(number(value)?),
+                "count" => count = Some(number(value)?),
+                "stride" => stride = Some(number(value)?),
+                "format" => format = Some(value.to_owned()),
+                _ => return Err(wrong(key)),
+            }
+        }
+    }
+    start = k.get::<Option<i64>>("start")?.or(start);
+    end = k.get::<Option<i64>>("end")?.or(end);
+    count = k.get::<Option<i64>>("count")?.or(count);
+    let stride = k.get::<Option<i64>>("stride")?.or(stride).unwrap_or(1);
+    format = k.get::<Option<String>>("format")?.or(format);
+    let start = start.unwrap_or(1);
+    let end = match (end, count) {
+        (Some(_), Some(_)) => return Err(failure("sequence: takes either an end or a count")),
+        (Some(end), None) => end,
+        (None, Some(0)) => return Ok(Vec::new()),
+        (None, Some(count)) => start.saturating_add(count.saturating_sub(1).saturating_mul(stride)),
+        (None, None) => return Err(failure("sequence: takes either an end or a count")),
+    };
+    if stride == 0 {
+        return Ok(Vec::new());
+    }
+    if stride > 0 && end < start || stride < 0 && end > start {
+        return Err(failure("sequence: the stride moves away from the end"));
+    }
+    if start.abs_diff(end) / stride.unsigned_abs() >= ITEMS_MAX as u64 {
+        return Err(failure(format!("sequence: more than {ITEMS_MAX} items")));
+    }
+    let (mut out, mut at) = (Vec::new(), start);
+    while stride > 0 && at <= end || stride < 0 && at >= end {
+        out.push(match &format {
+            Some(format) => {
+                minijinja::formatting::format(minijinja::formatting::FormatStyle::Printf, format, &[Value::from(at)])?
+                    .into()
+            }
+            None => at.to_string().into(),
+        });
+        at = at.saturating_add(stride);
+    }
+    Ok(out)
+}

@@ -1,0 +1,113 @@
+//! Date and time filters, and the function `now`. Only `now` and `strftime` read the node's clock.
+
+use super::{Answer, Args, Filter, failure, filter};
+use crate::python;
+use crate::scope::on_the_node;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use minijinja::value::{Kwargs, Object, ObjectRepr};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
+use std::fmt;
+use std::sync::Arc;
+
+pub const FILTERS: &[Filter] = &[
+    filter("strftime", &["second", "utc"], strftime),
+    filter("to_datetime", &["format"], |_, v, a| {
+        let (text, format) = (python::text(&v)?, a.text("format")?.unwrap_or_else(|| "%Y-%m-%d %H:%M:%S".into()));
+        Ok(Value::from_object(Moment(parse(&text, &format)?)))
+    }),
+];
+
+/// Parses a date with an optional time, which defaults to midnight.
+fn parse(text: &str, format: &str) -> Result<DateTime, Error> {
+    let wrong = || failure(format!("to_datetime: `{text}` does not match `{format}`"));
+    let parsed = jiff::fmt::strtime::parse(format, text).map_err(|_| wrong())?;
+    parsed.to_datetime().or_else(|_| parsed.to_date().map(|date| date.at(0, 0, 0, 0))).map_err(|_| wrong())
+}
+
+fn strftime(state: &mut State, v: Value, a: Args) -> Answer {
+    let format = python::text(&v)?;
+    // Clock and time zone must be those of the node.
+    if !a.flag("utc") || a.get("second").is_none_or(Value::is_none) {
+        on_the_node(state)?;
+    }
+    let zone = if a.flag("utc") { TimeZone::UTC } else { TimeZone::system() };
+    let at = match a.get("second").filter(|s| !s.is_none()) {
+        None => Timestamp::now(),
+        Some(second) => {
+            let text = python::text(second)?;
+            let seconds: f64 =
+                text.trim().parse().map_err(|_| failure(format!("strftime: `{text}` is not a number of seconds")))?;
+            Timestamp::from_second(seconds.floor() as i64).map_err(|e| failure(format!("strftime: {e}")))?
+        }
+    };
+    shown(&at.to_zoned(zone), &format)
+}
+
+fn shown(at: &Zoned, format: &str) -> Answer {
+    jiff::fmt::strtime::format(format, at).map(Value::from).map_err(|e| failure(format!("strftime: {e}")))
+}
+
+/// A date and time without a time zone, like Python's naive `datetime`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(DateTime);
+
+impl Moment {
+    fn zoned(self) -> Result<Zoned, Error> {
+        self.0.to_zoned(TimeZone::system()).map_err(|e| failure(e.to_string()))
+    }
+}
+
+impl Object for Moment {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        Some(match key.as_str()? {
+            "year" => self.0.year().into(),
+            "month" => self.0.month().into(),
+            "day" => self.0.day().into(),
+            "hour" => self.0.hour().into(),
+            "minute" => self.0.minute().into(),
+            "second" => self.0.second().into(),
+            "microsecond" => (self.0.subsec_nanosecond() / 1000).into(),
+            _ => return None,
+        })
+    }
+
+    fn call_method(self: &Arc<Self>, state: &mut State, method: &str, args: &[Value]) -> Answer {
+        if matches!(method, "strftime" | "timestamp") {
+            on_the_node(state)?;
+        }
+        match (method, args) {
+            ("strftime", [format]) => shown(&self.zoned()?, &python::text(format)?),
+            ("isoformat", []) => Ok(self.0.strftime("%Y-%m-%dT%H:%M:%S").to_string().into()),
+            ("timestamp", []) => Ok((self.zoned()?.timestamp().as_microsecond() as f64 / 1e6).into()),
+            ("date", []) => Ok(self.0.date().to_string().into()),
+            ("weekday", []) => Ok(i64::from(self.0.weekday().to_monday_zero_offset()).into()),
+            ("isoweekday", []) => Ok(i64::from(self.0.weekday().to_monday_one_offset()).into()),
+            _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        }
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.strftime("%Y-%m-%d %H:%M:%S"))
+    }
+}
+
+/// Adds the function `now`.
+pub fn register(env: &mut Environment<'static>) {
+    env.add_function("now", |state: &State, kwargs: Kwargs| -> Answer {
+        on_the_node(state)?;
+        let (utc, format) = (kwargs.get::<Option<bool>>("utc")?, kwargs.get::<Option<String>>("fmt")?);
+        kwargs.assert_all_used()?;
+        let zone = if utc.unwrap_or(false) { TimeZone::UTC } else { TimeZone::system() };
+        let now = Zoned::now().with_time_zone(zone);
+        match format {
+            Some(format) => shown(&now, &format),
+            None => Ok(Value::from_object(Moment(now.datetime()))),
+        }
+    });
+}

@@ -1,0 +1,106 @@
+//! The filters, tests, functions and methods that a template may use. Unknown names are reported
+//! before a template runs.
+
+use super::methods::{CHANGING, KNOWN};
+use super::{REFUSED, all, asks};
+use crate::lint::{self, Kind};
+use crate::names::nearest;
+use minijinja::{Error, ErrorKind};
+
+/// Tests of minijinja that behave as in Jinja2.
+pub const BUILTIN_TESTS: &[&str] = &[
+    "boolean",
+    "defined",
+    "divisibleby",
+    "eq",
+    "equalto",
+    "even",
+    "false",
+    "filter",
+    "float",
+    "ge",
+    "greaterthan",
+    "gt",
+    "integer",
+    "le",
+    "lessthan",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "odd",
+    "sameas",
+    "string",
+    "test",
+    "true",
+    "undefined",
+    "upper",
+];
+
+/// The supported functions.
+pub const FUNCTIONS: &[&str] = &["dict", "lookup", "namespace", "now", "q", "query", "range"];
+
+/// Functions of Jinja2 and Ansible that are refused, each with the reason or an alternative.
+pub const FUNCTIONS_REFUSED: &[(&str, &str)] = &[
+    ("cycler", "use loop.cycle"),
+    ("joiner", "use join"),
+    ("lipsum", "random results are refused"),
+    ("undef", "use fail or mandatory"),
+];
+
+/// Tests that are refused, with the reason.
+pub const TESTS_REFUSED: &[(&str, &str)] = &[
+    ("vault_encrypted", "vault files are not part of the language"),
+    ("vaulted_file", "vault files are not part of the language"),
+    ("escaped", "there is no automatic escaping"),
+];
+
+/// Checks that all filters, tests and methods in a template exist. The error names the first
+/// unknown one and suggests a similar name.
+pub fn check_names(template: &str) -> Result<(), Error> {
+    for (kind, name) in lint::filters_and_tests(template) {
+        let short =
+            ["ansible.builtin.", "ansible.legacy.", "ansible.utils.", "ansible.netcommon.", "community.general."]
+                .iter()
+                .find_map(|prefix| name.strip_prefix(prefix))
+                .unwrap_or(&name);
+        let (known, refused, what): (Vec<&str>, _, _) = match kind {
+            Kind::Filter => (all().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
+            Kind::Test => {
+                let known = asks().map(|a| a.name).chain(BUILTIN_TESTS.iter().copied());
+                (known.collect(), TESTS_REFUSED, ErrorKind::UnknownTest)
+            }
+        };
+        if known.contains(&short) {
+            continue;
+        }
+        let hint = match refused.iter().find(|(own, _)| *own == short) {
+            Some((_, why)) => format!(" is not part of the language: {why}"),
+            None => nearest(short, known).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
+        };
+        return Err(Error::new(what, format!("`{name}`{hint}")));
+    }
+    // Imported macros may have any name and look like methods.
+    if !template.contains("import") {
+        for name in lint::methods(template) {
+            if CHANGING.contains(&name.as_str()) {
+                let message = format!(
+                    "`.{name}()` changes a value in place, which is not supported; build a new value, for example with `+`"
+                );
+                return Err(Error::new(ErrorKind::UnknownMethod, message));
+            }
+            if !KNOWN.contains(&name.as_str()) && name != "cycle" && name != "changed" {
+                let hint = nearest(&name, KNOWN.iter().copied()).map(|n| format!(" (did you mean `{n}`?)"));
+                return Err(Error::new(ErrorKind::UnknownMethod, format!("`.{name}()`{}", hint.unwrap_or_default())));
+            }
+        }
+    }
+    if lint::formats_by_percent(template) {
+        return Err(Error::new(
+            ErrorKind::SyntaxError,
+            "`%` on a text is not part of the language; write `| format(...)`",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! The `user` and `group` modules. They call the system's own tools, and only if something differs.
+
+use super::{Answer, Call, Outcome, complaint, secret};
+use crate::node::Would;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub fn group(call: &mut Call) -> Answer {
+    let name = name(call)?;
+    let now = call.ground.node.group(&name).filter(|e| e[0] == name);
+    let gid = call.text(&["gid"]);
+    let system = call.flag("system", false);
+    let mut argv: Vec<String> = Vec::new();
+    match (call.text(&["state"]).as_deref() == Some("absent"), now) {
+        (true, None) => {}
+        (true, Some(_)) => {
+            argv.push("groupdel".into());
+            argv.extend(call.flag("force", false).then(|| "--force".into()));
+        }
+        (false, None) => {
+            argv.push("groupadd".into());
+            argv.extend(system.then(|| "--system".into()));
+            argv.extend(bounds(call, &["gid_min", "gid_max"]));
+            argv.extend(unique(call, gid.is_some()));
+            argv.extend(gid.into_iter().flat_map(|g| ["--gid".into(), g]));
+        }
+        (false, Some(entry)) => {
+            if let Some(gid) = gid.filter(|g| *g != entry[2]) {
+                argv.push("groupmod".into());
+                argv.extend(unique(call, true));
+                argv.extend(["--gid".into(), gid]);
+            }
+        }
+    }
+    finish(call, argv, name)
+}
+
+/// The `--key` arguments for those of these id limits that are set.
+fn bounds(call: &Call, options: &[&str]) -> Vec<String> {
+    let given = options.iter().filter_map(|o| Some(format!("{}={}", o.to_uppercase(), call.text(&[o])?)));
+    given.flat_map(|bound| ["--key".to_owned(), bound]).collect()
+}
+
+/// `--non-unique` if the task sets an id and permits an id that is already in use.
+fn unique(call: &Call, numbered: bool) -> Option<String> {
+    (numbered && call.flag("non_unique", false)).then(|| "--non-unique".to_owned())
+}
+
+pub fn user(call: &mut Call) -> Answer {
+    let mut out = entry(call)?;
+    if call.text(&["state"]).as_deref() != Some("absent") {
+        let created = out.more.remove("created").is_some();
+        secret::password(call, created, &mut out)?;
+        if call.flag("generate_ssh_key", false) {
+            secret::key(call, &mut out)?;
+        }
+    }
+    Ok(out)
+}
+
+/// Applies the fields of the passwd entry and the group memberships.
+fn entry(call: &mut Call) -> Answer {
+    let name = name(call)?;
+    let now = call.ground.node.user(&name).filter(|e| e[0] == name);
+    if call.text(&["state"]).as_deref() == Some("absent") {
+        let mut argv = Vec::new();
+        if now.is_some() {
+            argv.push("userdel".to_owned());
+            argv.extend(call.flag("force", false).then(|| "--force".into()));
+            argv.extend(call.flag("remove", false).then(|| "--remove".into()));
+        }
+        return finish(call, argv, name);
+    }
+    let expires = secret::expiry(call, &name)?;
+    let primary = call.text(&["group"]).map(|g| call.ground.node.gid(&g).map(|gid| (g, gid))).transpose()?;
+    let groups: Option<BTreeSet<String>> =
+        call.args.get("groups").map(|_| call.list(&["groups"]).into_iter().collect());
+    let mut flags: Vec<String> = Vec::new();
+    let mut set = |option: &str, value: Option<String>, current: Option<&str>| {
+        if let Some(value) = value.filter(|v| Some(v.as_str()) != current) {
+            flags.extend([option.to_owned(), value]);
+        }
+    };
+    let field = |i: usize| now.as_ref().map(|e| e[i].as_str());
+    set("--uid", call.text(&["uid"]), field(2));
+    let gid_differs = primary.as_ref().is_some_and(|(_, gid)| field(3) != Some(gid.to_string().as_str()));
+    set("--gid", primary.map(|(g, _)| g).filter(|_| gid_differs), None);
+    set("--comment", call.text(&["comment"]), field(4));
+    set("--home", call.text(&["home"]), field(5));
+    set("--shell", call.text(&["shell"]), field(6));
+    set("--expiredate", expires, None);
+    if let Some(at) = flags.iter().position(|flag| flag == "--uid") {
+        unique(call, true).into_iter().for_each(|flag| flags.insert(at, flag));
+    }
+    let Some(_) = &now else {
+        if let Some(groups) = groups.filter(|g| !g.is_empty()) {
+            flags.extend(["--groups".into(), groups.into_iter().collect::<Vec<_>>().join(",")]);
+        }
+        let home = call.flag("create_home", call.flag("createhome", true));
+        flags.push(if home { "--create-home" } else { "--no-create-home" }.into());
+        let skeleton = call.text(&["skeleton"]).filter(|_| home);
+        flags.extend(skeleton.into_iter().flat_map(|dir| ["--skel".into(), dir]));
+        flags.extend(bounds(call, &["umask", "uid_min", "uid_max"]));
+        flags.extend(call.flag("system", false).then(|| "--system".into()));
+        flags.insert(0, "useradd".into());
+        let mut out = finish(call, flags, name)?;
+        out.more.insert("created".into(), json!(true));
+        return Ok(out);
+    };
+    if flags.iter().any(|flag| flag == "--home") && call.flag("move_home", false) {
+        flags.push("--move-home".into());
+    }
+    if let Some(want) = groups {
+        let have = memberships(call, &name);
+        let append = call.flag("append", false);
+        if if append { !want.is_subset(&have) } else { want != have } {
+            flags.extend(append.then(|| "--append".into()));
+            flags.extend(["--groups".into(), want.into_iter().collect::<Vec<_>>().join(",")]);
+        }
+    }
+    if !flags.is_empty() {
+        flags.insert(0, "usermod".into());
+    }
+    finish(call, flags, name)
+}
+
+/// The name of the user or group. Fails if it contains characters that the tools would misread.
+pub fn name(call: &Call) -> Result<String, String> {
+    let name = call.need(&["name", "user"])?;
+    let good = |c: char| c.is_alphanumeric() || "._-$@".contains(c);
+    if name.starts_with('-') || !name.chars().all(good) {
+        Err(format!("`{name}` is not a valid name of a user or group"))
+    } else {
+        Ok(name)
+    }
+}
+
+/// The supplementary groups of a user by `/etc/group`, corrected by the predicted state in check
+/// mode.
+fn memberships(call: &Call, name: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let member = |line: &&str| line.rsplit(':').next().is_some_and(|members| members.split(',').any(|m| m == name));
+    let mut out: BTreeSet<String> =
+        text.lines().filter(member).filter_map(|l| l.split(':').next()).map(str::to_owned).collect();
+    for (group, entry) in call.ground.node.would().into_iter().flat_map(Would::groups) {
+        match entry.as_ref().and_then(|e| e.get(3)).is_some_and(|members| members.split(',').any(|m| m == name)) {
+            true => drop(out.insert(group.clone())),
+            false => drop(out.remove(group)),
+        }
+    }
+    out
+}
+
+/// The passwd or group entry that the tool would leave behind. None: the entry would be removed.
+fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Vec<String>> {
+    let given = |flag: &str| flags.iter().position(|f| f == flag).and_then(|at| flags.get(at + 1)).cloned();
+    let node = &call.ground.node;
+    if tool.ends_with("del") {
+        return None;
+    }
+    if tool.starts_with("group") {
+        let old = node.group(name).filter(|e| e[0] == name);
+        let old = old.unwrap_or_else(|| vec![name.to_owned(), "x".into(), unused().to_string(), String::new()]);
+        let gid = given("--gid").unwrap_or_else(|| old[2].clone());
+        return Some(vec![old[0].clone(), old[1].clone(), gid, old.get(3).cloned().unwrap_or_default()]);
+    }
+    let fresh = || {
+        let id = unused().to_string();
+        let home = Path::new("/home").join(name).display().to_string();
+        [name, "x", &id, &id, "", &home, "/bin/sh"].map(str::to_owned).to_vec()
+    };
+    let mut entry = node.user(name).filter(|e| e[0] == name).unwrap_or_else(fresh);
+    for (flag, at) in [("--uid", 2), ("--comment", 4), ("--home", 5), ("--shell", 6)] {
+        if let Some(value) = given(flag) {
+            entry[at] = value;
+        }
+    }
+    if let Some(gid) = given("--gid").and_then(|g| node.gid(&g).ok()) {
+        entry[3] = gid.to_string();
+    }
+    Some(entry)
+}
+
+/// The entries of the groups to which a call of the tool adds the user, or from which it removes
+/// the user.
+fn joined(call: &Call, argv: &[String], name: &str) -> Vec<Vec<String>> {
+    let Some(wanted) = argv.iter().position(|a| a == "--groups").and_then(|at| argv.get(at + 1)) else {
+        return Vec::new();
+    };
+    let wanted: BTreeSet<String> = wanted.split(',').filter(|g| !g.is_empty()).map(str::to_owned).collect();
+    let left = if argv.iter().any(|a| a == "--append") { BTreeSet::new() } else { memberships(call, name) };
+    let lines = wanted.union(&left).filter_map(|g| call.ground.node.group(g)).filter(|e| e.len() > 3);
+    lines
+        .map(|mut entry| {
+            let mut members: Vec<&str> = entry[3].split(',').filter(|m| !m.is_empty() && *m != name).collect();
+            members.extend(wanted.contains(&entry[0]).then_some(name));
+            entry[3] = members.join(",");
+            entry
+        })
+        .collect()
+}
+
+/// A placeholder id for an account that check mode would create without an explicit id. It is not
+/// the id that the tool will choose, and no real account has it.
+fn unused() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(4_200_000_000);
+    NEXT.fetch_sub(1, Ordering::Relaxed)
+}
+
+/// Runs the tool if `argv` is not empty, and adds the resulting entry to the outcome.
+fn finish(call: &mut Call, mut argv: Vec<String>, name: String) -> Answer {
+    let mut out = Outcome::default();
+    if !argv.is_empty() {
+        argv.extend(["--".into(), name.clone()]);
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let after = predicted(call, &argv[0], &argv[1..argv.len() - 2], &name);
+        let user = call.task.module == "user";
+        let joined = joined(call, &argv, &name);
+        let done = call.act(&words, |would| {
+            joined.into_iter().for_each(|group| would.set_group(&group[0].clone(), Some(group)));
+            match user {
+                true => would.set_user(&name, after),
+                false => would.set_group(&name, after),
+            }
+        })?;
+        if !done.success() {
+            return Err(complaint(&argv[0], &done));
+        }
+        out = Outcome::changed(argv[..argv.len() - 2].join(" "));
+    }
+    if let Some(entry) = call.ground.node.user(&name).filter(|e| e[0] == name && call.task.module == "user") {
+        for (key, at) in [("uid", 2), ("group", 3)] {
+            out.more.insert(key.into(), json!(entry[at].parse::<u32>().unwrap_or_default()));
+        }
+        out.more.insert("home".into(), json!(entry[5]));
+        out.more.insert("shell".into(), json!(entry[6]));
+    }
+    out.more.insert("name".into(), json!(name));
+    Ok(out)
+}

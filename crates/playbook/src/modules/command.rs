@@ -1,0 +1,365 @@
+//! The modules `command`, `shell`, `raw` and `script`. The compiler has already split a command
+//! into words, so a value with spaces stays one argument. Check mode runs none of them, and their
+//! results are then UNKNOWN. Only these modules can run as another user.
+
+use super::content::{asset, blob};
+use super::{Answer, Call, Outcome, UMASK, complaint, started};
+use crate::plan::Condition;
+use crate::process::{self, Finished, Job};
+use crate::scope::traced;
+use crate::{data, expr, split, unknown};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Maximum number of directory entries that one glob of `creates` or `removes` examines.
+const GLOBBED_MAX: usize = 100_000;
+
+/// The user that runs a command, if it is not the user of this process.
+struct Account {
+    uid: u32,
+    gid: u32,
+    home: PathBuf,
+}
+
+/// The user of the command: `become_user`, or the login user of the run if the task has no
+/// `become`. None: the user of this process.
+///
+/// For another user the environment is replaced by one like that of sudo: the user's own variables,
+/// PATH, language, time zone, and the variables of the task.
+fn account(call: &mut Call) -> Result<Option<Account>, String> {
+    let key = match (&call.task.become_user, call.ground.options.login) {
+        (Some(name), _) => name.clone(),
+        (None, Some(login)) if !call.task.elevated => login.to_string(),
+        _ => return Ok(None),
+    };
+    let node = &call.ground.node;
+    let entry = node.user(&key).filter(|entry| call.task.become_user.is_none() || entry[0] == key);
+    let entry = entry.ok_or_else(|| node.missing(format!("`become_user`: there is no user `{key}`")))?;
+    let id = |at: usize| {
+        entry[at].parse().map_err(|_| format!("the passwd entry of `{key}` has no numeric id: {}", entry.join(":")))
+    };
+    let account = Account { uid: id(2)?, gid: id(3)?, home: PathBuf::from(&entry[5]) };
+    let shell = if entry[6].is_empty() { "/bin/sh" } else { &entry[6] };
+    let of_user = [("HOME", &*entry[5]), ("USER", &*entry[0]), ("LOGNAME", &*entry[0]), ("SHELL", shell)];
+    let mut env: Vec<(String, String)> = of_user.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let kept = |name: &str| matches!(name, "PATH" | "LANG" | "LANGUAGE" | "TZ") || name.starts_with("LC_");
+    env.extend(std::env::vars().filter(|(name, _)| kept(name)));
+    env.append(&mut call.env);
+    call.env = env;
+    Ok(Some(account))
+}
+
+pub fn command(call: &mut Call) -> Answer {
+    let account = account(call)?;
+    let argv = match argv(call)? {
+        Some(argv) => argv,
+        None => return Ok(Outcome::unknown("its arguments depend on a result that is unknown in check mode")),
+    };
+    if argv.is_empty() {
+        return Err("the command is empty".into());
+    }
+    let said = json!(argv);
+    execute(call, argv, said, account)
+}
+
+/// The words of the command. None: they depend on a value that is UNKNOWN in check mode.
+fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
+    let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+    let expands = call.flag("expand_argument_vars", true);
+    let (words, trace) = traced(|| -> Result<Vec<String>, String> {
+        // Uses the words before rendering. The rendered `args` no longer show which words were
+        // quoted and which text came from a value.
+        if let Some(Value::Array(words)) = call.task.args.get("words") {
+            let mut out = Vec::new();
+            for word in words {
+                let source = word.get(0).and_then(Value::as_str).unwrap_or_default();
+                let quoted = word.get(1).and_then(Value::as_bool).unwrap_or(false);
+                let source = if expands { expanded(source, &call.env) } else { source.to_owned() };
+                let rendered = expr::render_text(call.scope, &source).map_err(|e| expr::explain(&e))?;
+                if !rendered.is_empty() || quoted || !data::has_markup(&source) {
+                    out.push(rendered);
+                }
+            }
+            return Ok(out);
+        }
+        if let (Some(Value::Array(raw)), Some(Value::Array(argv))) = (call.task.args.get("argv"), call.args.get("argv"))
+        {
+            let plain = |at: usize| {
+                raw.get(at).and_then(Value::as_str).filter(|s| raw.len() == argv.len() && !data::has_markup(s))
+            };
+            let word = |(at, value): (usize, &Value)| match plain(at) {
+                Some(source) if expands => expanded(source, &call.env),
+                _ => text(value),
+            };
+            return Ok(argv.iter().enumerate().map(word).collect());
+        }
+        match call.args.get("argv").or(call.args.get("cmd")) {
+            Some(Value::Array(words)) => Ok(words.iter().map(text).collect()),
+            Some(Value::String(line)) => Ok(split::words(line)?.into_iter().map(|w| w.text).collect()),
+            _ => Err("`cmd` is missing".into()),
+        }
+    });
+    if trace.unknown { Ok(None) } else { words.map(Some) }
+}
+
+/// Expands `$NAME`, `${NAME}` and a leading `~` in text of the playbook, never in values. Names
+/// without a value stay as written.
+fn expanded(text: &str, env: &[(String, String)]) -> String {
+    let value = |name: &str| {
+        let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+        // The value of an environment variable must not be rendered as a template.
+        own.or_else(|| std::env::var(name).ok()).filter(|v| !data::has_markup(v))
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    if let Some(tail) = text.strip_prefix('~').filter(|tail| tail.is_empty() || tail.starts_with('/'))
+        && let Some(home) = value("HOME")
+    {
+        out.push_str(&home);
+        rest = tail;
+    }
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        let (name, len) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((name, _)) => (name, name.len() + 2),
+            None => {
+                let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
+                (&after[..end], end)
+            }
+        };
+        match value(name).filter(|_| !name.is_empty()) {
+            Some(value) => out.push_str(&value),
+            None => out.push_str(&rest[at..=at + len]),
+        }
+        rest = &after[len..];
+    }
+    out.push_str(rest);
+    out
+}
+
+pub fn shell(call: &mut Call) -> Answer {
+    let account = account(call)?;
+    let script = call.need(&["cmd"])?;
+    let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
+    let said = json!(script);
+    execute(call, vec![shell, "-c".into(), script], said, account)
+}
+
+pub fn raw(call: &mut Call) -> Answer {
+    let account = account(call)?;
+    let script = call.need(&["cmd"])?;
+    let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
+    let said = json!(script);
+    let mut out = execute(call, vec![shell, "-c".into(), script], said, account)?;
+    out.whole_output = true;
+    Ok(out)
+}
+
+/// Runs a file of the fleet directory as a program. The words after the file name are its
+/// arguments.
+pub fn script(call: &mut Call) -> Answer {
+    let account = account(call)?;
+    let Some(mut words) = argv(call)? else {
+        return Ok(Outcome::unknown("its arguments depend on a result that is unknown in check mode"));
+    };
+    if words.is_empty() {
+        return Err("`cmd` is missing".into());
+    }
+    let said = json!(words.join(" "));
+    let name = words.remove(0);
+    let source = asset(call.task, &name).ok_or_else(|| format!("the plan does not contain the file `{name}`"))?;
+    let content = blob(call.plan, source)?;
+    let mut argv: Vec<String> = match call.text(&["executable"]) {
+        Some(line) => split::words(&line)?.into_iter().map(|w| w.text).collect(),
+        None => Vec::new(),
+    };
+    if call.ground.node.checks() {
+        argv.push(name);
+        argv.extend(words);
+        return execute(call, argv, said, account);
+    }
+    let fail = |e: std::io::Error| format!("cannot write the script: {e}");
+    let notes = call.ground.node.notes();
+    let make = |path: &Path| {
+        notes.note(path)?;
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(path)
+    };
+    let mut file = tempfile::Builder::new().prefix(".remoor-script-").make(make).map_err(fail)?;
+    file.write_all(content).map_err(fail)?;
+    if let Some(Account { uid, gid, .. }) = account {
+        std::os::unix::fs::fchown(file.as_file(), Some(uid), Some(gid)).map_err(fail)?;
+    }
+    // The kernel does not run a program that is open for writing (ETXTBSY), so the file is closed
+    // first.
+    let path = file.into_temp_path();
+    argv.push(path.display().to_string());
+    argv.extend(words);
+    execute(call, argv, said, account)
+}
+
+fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Account>) -> Answer {
+    let dir = call.text(&["chdir"]).map(PathBuf::from);
+    if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
+        return Err(call.ground.node.missing(format!("`chdir`: {} is not a directory", dir.display())));
+    }
+    let full = |path: &str| match &dir {
+        Some(dir) => dir.join(path),
+        None => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
+    };
+    for (option, wanted) in [("creates", true), ("removes", false)] {
+        let Some(path) = call.text(&[option]) else { continue };
+        if call.is_by_command(&full(&path)) {
+            return Ok(Outcome::unknown(format!(
+                "whether {path} exists depends on a command that check mode did not run"
+            )));
+        }
+        if exists(call, &full(&path))? == wanted {
+            let how = if wanted { "exists" } else { "does not exist" };
+            let mut out = Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} {how}")) };
+            out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
+            out.more.insert("cmd".into(), said);
+            // Ansible reports `skipped` for a script that is not needed, but `ok` for a command.
+            out.skipped = call.task.module == "script";
+            return Ok(out);
+        }
+    }
+    if call.ground.node.checks() {
+        let paths: Vec<PathBuf> =
+            ["creates", "removes"].iter().filter_map(|o| call.text(&[o])).map(|p| full(&p)).collect();
+        return Ok(not_run(call, &paths, said));
+    }
+    let stdin = call.text(&["stdin"]).map(|mut text| {
+        if call.flag("stdin_add_newline", true) {
+            text.push('\n');
+        }
+        text.into_bytes()
+    });
+    call.ground.node.begin()?;
+    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.left(), umask: Some(UMASK), clean: false };
+    let job = match &account {
+        Some(account) => as_user(job, account),
+        None => job,
+    };
+    let (start, clock) = (jiff::Zoned::now(), Instant::now());
+    let done = match process::run(&job, call.cancel, call.emit) {
+        Ok(done) => done,
+        Err(e) => {
+            let mut out = Outcome { failed: true, rc: e.errno(), msg: started(&e), ..Outcome::default() };
+            out.output = Some(Finished::default());
+            if account.is_some() && e.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()) {
+                out.msg.push_str("; next: install util-linux on the node (it contains setpriv)");
+            }
+            out.more.insert("cmd".into(), said);
+            return Ok(out);
+        }
+    };
+    let took = clock.elapsed();
+    let failed = !done.success();
+    let mut out = Outcome {
+        changed: true,
+        failed,
+        msg: if failed { complaint("the command", &done) } else { String::new() },
+        rc: done.rc.or(Some(-1)),
+        output: Some(done),
+        whole_output: !call.flag("strip_empty_ends", true),
+        ..Outcome::default()
+    };
+    let time = |at: &jiff::Zoned| json!(at.strftime("%Y-%m-%d %H:%M:%S%.6f").to_string());
+    out.more.insert("cmd".into(), said);
+    out.more.insert("start".into(), time(&start));
+    out.more.insert("end".into(), time(&jiff::Zoned::now()));
+    let seconds = took.as_secs();
+    let delta = format!("{}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, took.subsec_micros());
+    out.more.insert("delta".into(), json!(delta));
+    Ok(out)
+}
+
+/// The same job, run as another user by setpriv (part of util-linux). setpriv sets exactly the
+/// user's own groups and then executes the command in its own place. The working directory is
+/// `chdir`, else the user's home directory if it exists, else `/`.
+fn as_user(job: Job, account: &Account) -> Job {
+    let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
+        .map(str::to_owned);
+    let home = if account.home.is_dir() { account.home.clone() } else { PathBuf::from("/") };
+    let argv = [String::from("setpriv")].into_iter().chain(ids).chain(job.argv).collect();
+    Job { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
+}
+
+/// The outcome of a command in check mode: it would run and count as changed. Its effects are
+/// unknown unless `changed_when: false` declares that it changes nothing.
+fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
+    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(Condition::never));
+    if let Some(would) = call.ground.node.would_mut().filter(|_| !harmless) {
+        would.blur();
+        paths.iter().for_each(|path| would.by_command(path));
+    }
+    let mut out = Outcome { changed: true, would_run: true, ..Outcome::default() };
+    out.msg = "not run in check mode".into();
+    if call.task.ignore_errors.is_some() || call.task.failed_when.is_some() {
+        out.more.insert("failed".into(), unknown::mark());
+    }
+    out.more.insert("cmd".into(), said);
+    out
+}
+
+/// Whether `path` exists. A path with wildcards exists if any file matches it.
+pub fn exists(call: &Call, path: &Path) -> Result<bool, String> {
+    let node = &call.ground.node;
+    let text = path.to_string_lossy();
+    let wild = |part: &str| part.contains(['*', '?', '[']);
+    if !wild(&text) {
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(true) };
+        // A symbolic link exists even if its target does not.
+        let real = node.follow(dir).map(|(real, _)| real.join(name));
+        return Ok(real.is_some_and(|real| node.look(&real).is_ok_and(|stat| stat.is_some())));
+    }
+    let glob =
+        globset::GlobBuilder::new(&text).literal_separator(true).build().map_err(|e| e.to_string())?.compile_matcher();
+    let fixed: PathBuf = path.components().take_while(|c| !wild(&c.as_os_str().to_string_lossy())).collect();
+    let depth = path.components().count() - fixed.components().count();
+    let mut open = vec![(fixed, depth)];
+    let mut seen = 0;
+    while let Some((dir, depth)) = open.pop() {
+        let Some((real, _)) = node.follow(&dir) else { continue };
+        for name in node.list(&real).unwrap_or_default() {
+            let inner = dir.join(&name);
+            if glob.is_match(&inner) {
+                return Ok(true);
+            }
+            seen += 1;
+            if seen > GLOBBED_MAX {
+                return Err(format!("`{text}` would examine more than {GLOBBED_MAX} files"));
+            }
+            if depth > 1 && node.is_directory(&real.join(&name)) {
+                open.push((inner, depth - 1));
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_the_environment_are_expanded_in_the_playbooks_own_text() {
+        let env = [("A".to_owned(), "1".to_owned()), ("HOME".to_owned(), "/h".to_owned())];
+        for (text, want) in [
+            ("$A", "1"),
+            ("x${A}y$A", "x1y1"),
+            ("$NO_SUCH_NAME-${NO_SUCH_NAME}$", "$NO_SUCH_NAME-${NO_SUCH_NAME}$"),
+            ("$(id) ${", "$(id) ${"),
+            ("~/x", "/h/x"),
+            ("~", "/h"),
+            ("a~ ~b", "a~ ~b"),
+            ("{{ x }}$A", "{{ x }}1"),
+        ] {
+            assert_eq!(expanded(text, &env), want, "{text}");
+        }
+    }
+}

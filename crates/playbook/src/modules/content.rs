@@ -1,0 +1,232 @@
+//! The content that `template` and `copy` write, built from the files in the plan.
+
+use super::{Answer, Call, Outcome, place};
+use crate::data::{self, Var, VarMap};
+use crate::plan::{Asset, Plan, Task};
+use crate::scope::{Scope, traced};
+use crate::template_fault::{Language, TemplateFault};
+use crate::{expr, tera_text};
+use regex::Regex;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+/// The reason why the content cannot be built. Its text is the message of the failed task.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    #[error("{0}")]
+    Template(Box<TemplateFault>),
+    #[error("{0}")]
+    Source(String),
+}
+
+impl From<ContentError> for String {
+    fn from(e: ContentError) -> Self {
+        e.to_string()
+    }
+}
+
+/// The content of a `template` or `copy` task whose options are rendered, and the source of that
+/// content for diffs.
+pub fn content_of(
+    plan: &Plan,
+    task: &Task,
+    args: &serde_json::Map<String, Value>,
+    scope: &Scope,
+) -> Result<(Vec<u8>, String), ContentError> {
+    if task.module == "copy"
+        && let Some(content) = args.get("content")
+    {
+        let text = match content {
+            Value::String(s) => s.clone(),
+            Value::Null => String::new(),
+            other => crate::python::json_line(other),
+        };
+        return Ok((text.into_bytes(), "content".into()));
+    }
+    let (asset, bytes) = source_of(plan, task, args).map_err(ContentError::Source)?;
+    if task.module == "copy" {
+        return Ok((bytes.to_vec(), asset.path.clone()));
+    }
+    let text = template_text(asset, bytes).map_err(ContentError::Source)?;
+    let scope = &scope.with(told(asset, args, scope));
+    let fault = |fault| ContentError::Template(Box::new(fault));
+    let rendered = match Language::of(&asset.path) {
+        Language::Tera => tera_text::render(scope, &asset.path, text).map_err(fault)?,
+        Language::Jinja => {
+            let text = &*as_asked(text, args);
+            let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
+            for (name, part) in &task.parts {
+                let bytes = blob(plan, part).map_err(ContentError::Source)?;
+                let part = String::from_utf8_lossy(bytes);
+                let part = as_asked(&part, args);
+                // Jinja2 removes one trailing newline from an included template.
+                parts.insert(name.clone(), part.strip_suffix('\n').unwrap_or(&part).into());
+            }
+            let (rendered, trace) = traced(|| expr::render(scope, &asset.path, text, &parts));
+            let rendered = rendered.map_err(|e| {
+                // The error may be in an included template; then its path and text are reported.
+                let part = e.name().and_then(|name| Some((task.parts.get(name)?, parts.get(name)?)));
+                let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
+                fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
+            })?;
+            // A block at the end of the template removes its newline. The result gets as many
+            // trailing newlines as the template has.
+            let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
+            let missing = ends(text).saturating_sub(ends(&rendered));
+            rendered + &"\n".repeat(missing)
+        }
+    };
+    Ok((ended(rendered, args).into_bytes(), asset.path.clone()))
+}
+
+/// The variables that describe the template itself. Host, owner and times are left out, because
+/// every run must produce the same text.
+fn told(asset: &Asset, args: &serde_json::Map<String, Value>, scope: &Scope) -> VarMap {
+    let mut out = VarMap::default();
+    let mut set = |name: &str, value: &str| out.set(name, Var::Plain(Value::from(value)));
+    if !scope.knows("ansible_managed") {
+        set("ansible_managed", "Ansible managed");
+    }
+    set("template_fullpath", &asset.path);
+    for (name, option) in [("template_path", "src"), ("template_destpath", "dest")] {
+        set(name, args.get(option).and_then(Value::as_str).unwrap_or_default());
+    }
+    out
+}
+
+/// The path of the template of a task, and its text. None if the plan does not contain it or if it
+/// is not UTF-8.
+pub fn template_of<'p>(
+    plan: &'p Plan,
+    task: &'p Task,
+    args: &serde_json::Map<String, Value>,
+) -> Option<(&'p str, &'p str)> {
+    let (asset, bytes) = source_of(plan, task, args).ok()?;
+    Some((&asset.path, template_text(asset, bytes).ok()?))
+}
+
+fn source_of<'p>(
+    plan: &'p Plan,
+    task: &'p Task,
+    args: &serde_json::Map<String, Value>,
+) -> Result<(&'p Asset, &'p [u8]), String> {
+    let src = args.get("src").and_then(Value::as_str).ok_or("`src` is missing")?;
+    let asset = asset(task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
+    Ok((asset, blob(plan, asset)?))
+}
+
+fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))
+}
+
+/// The plan's file for a name in a task option. `./`, `templates/` and `files/` before the name are
+/// optional.
+pub fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
+    let plain = src.strip_prefix("./").unwrap_or(src);
+    let short = plain.strip_prefix("templates/").or(plain.strip_prefix("files/"));
+    [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.assets.get(name))
+}
+
+/// The content of a file in the plan.
+pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
+    plan.blobs
+        .get(&asset.sha256)
+        .map(|b| b.0.as_slice())
+        .ok_or_else(|| format!("{}: the plan does not contain its content", asset.path))
+}
+
+/// Replaces `mode: preserve` by the mode of the source file.
+pub fn preserve(call: &mut Call, asset: &Asset) -> Result<(), String> {
+    if call.text(&["mode"]).as_deref() == Some("preserve") {
+        let mode =
+            asset.mode.ok_or_else(|| format!("the mode of {} is not known; set `mode` explicitly", asset.path))?;
+        call.args.insert("mode".into(), format!("{mode:04o}").into());
+    }
+    Ok(())
+}
+
+pub fn template(call: &mut Call) -> Answer {
+    let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
+    if trace.unknown {
+        return Ok(Outcome::unknown("its content depends on a result that is unknown in check mode"));
+    }
+    let (content, source) = content?;
+    let dest = call.path(&["dest"])?;
+    let name = call.text(&["src"]).unwrap_or_default();
+    if let Some(asset) = asset(call.task, &name).cloned() {
+        preserve(call, &asset)?;
+    }
+    place::place(call, &dest, content, &source, Path::new(&name))
+}
+
+/// Prepares a template for minijinja, which removes the newline after a block (`trim_blocks`) and
+/// leaves blanks before it. Normalises line endings and edits the text according to the options
+/// `trim_blocks` and `lstrip_blocks`. Text in `raw` blocks stays as it is.
+fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t, str> {
+    /// `BEGIN` finds a block or comment at the start of a line, `END` one at the end of a line.
+    /// Blocks with an explicit `+` or `-` do not match.
+    static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?m)^[ \t]+(\{[%#])([^+])").ok());
+    static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"([^-+])([%#]\}\n)").ok());
+    static RAW: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)%\}.*?\{%[-+]?\s*endraw").ok());
+    static OPEN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*raw\s*[-+]?%\}").ok());
+    let flag = |name: &str, default: bool| args.get(name).and_then(data::boolean).unwrap_or(default);
+    let mut text = Cow::Borrowed(text);
+    if text.contains('\r') {
+        text = text.replace("\r\n", "\n").replace('\r', "\n").into();
+    }
+    let (trim, lstrip) = (flag("trim_blocks", true), flag("lstrip_blocks", false));
+    let (Some(begin), Some(end), Some(raw), Some(open)) = (&*BEGIN, &*END, &*RAW, &*OPEN) else { return text };
+    if trim && !lstrip {
+        return text;
+    }
+    let change = |part: &str| {
+        let part = if lstrip { begin.replace_all(part, "$1$2") } else { part.into() };
+        if trim { part.into_owned() } else { end.replace_all(&part, "$1+$2").into_owned() }
+    };
+    let mut out = String::new();
+    let mut from = 0;
+    while let Some(start) = open.find_at(&text, from) {
+        let inside = start.end() - 2;
+        let close = raw.find_at(&text, inside).map_or(text.len(), |m| m.end());
+        out.push_str(&change(&text[from..start.end()]));
+        out.push_str(&text[start.end()..close]);
+        from = close;
+    }
+    out.push_str(&change(&text[from..]));
+    out.into()
+}
+
+/// Applies `newline_sequence`: the line ending of the result.
+fn ended(text: String, args: &serde_json::Map<String, Value>) -> String {
+    match args.get("newline_sequence").and_then(Value::as_str) {
+        Some("\r\n" | "\\r\\n") => text.replace('\n', "\r\n"),
+        Some("\r" | "\\r") => text.replace('\n', "\r"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn blanks_around_blocks_as_the_options_say() {
+        let text =
+            "a\n  {% if x %}\n b {% y %}\n  {%+ z %}\n{% raw %}\n  {% k %}\n{% endraw %}\n  {# c #}\n  {{ v }}\n";
+        let args = |v: Value| v.as_object().cloned().unwrap_or_default();
+        assert_eq!(as_asked(text, &args(json!({}))), text);
+        assert_eq!(
+            as_asked(text, &args(json!({"lstrip_blocks": true}))),
+            "a\n{% if x %}\n b {% y %}\n  {%+ z %}\n{% raw %}\n  {% k %}\n{% endraw %}\n{# c #}\n  {{ v }}\n"
+        );
+        assert_eq!(
+            as_asked(text, &args(json!({"trim_blocks": "no"}))),
+            "a\n  {% if x +%}\n b {% y +%}\n  {%+ z +%}\n{% raw %}\n  {% k %}\n{% endraw +%}\n  {# c +#}\n  {{ v }}\n"
+        );
+        assert_eq!(as_asked("a\r\nb\r", &args(json!({}))), "a\nb\n");
+    }
+}

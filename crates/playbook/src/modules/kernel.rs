@@ -1,0 +1,153 @@
+//! The modules `sysctl`, `modprobe` and `hostname`: settings of the running kernel and those used
+//! after a boot.
+
+use super::{Answer, Call, Outcome, complaint, place};
+use crate::event::AttributeChange;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+pub fn sysctl(call: &mut Call) -> Answer {
+    let name = call.need(&["name", "key"])?;
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    if !name.chars().all(good) || name.starts_with(['/', '.']) || name.contains("..") {
+        return Err(format!("`{name}` is not a valid kernel parameter name"));
+    }
+    let present = call.text(&["state"]).as_deref() != Some("absent");
+    let value = call.text(&["value", "val"]).map(|v| v.split_whitespace().collect::<Vec<_>>().join(" "));
+    let value = match value {
+        Some(value) => value,
+        None if present => return Err("`value` is missing".into()),
+        None => String::new(),
+    };
+    let path = match call.args.contains_key("sysctl_file") {
+        true => call.path(&["sysctl_file"])?,
+        false => PathBuf::from("/etc/sysctl.conf"),
+    };
+    let (old, text) = call.text_at(&path)?;
+    let is = |line: &str| {
+        let key = line.split_once('=').map(|(key, _)| key.trim().trim_start_matches('-'));
+        !line.trim_start().starts_with(['#', ';']) && key.map(|k| k.replace('/', ".")) == Some(name.replace('/', "."))
+    };
+    let held = |line: &str| line.split_once('=').map(|(_, v)| v.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let last = lines.iter().rposition(|l| is(l));
+    match (present, last) {
+        (false, _) => lines.retain(|l| !is(l)),
+        (true, Some(at)) if held(&lines[at]).as_deref() == Some(value.as_str()) => {}
+        (true, Some(at)) => {
+            lines[at] = format!("{name}={value}");
+            let mut i = 0;
+            lines.retain(|l| {
+                i += 1;
+                i - 1 == at || !is(l)
+            });
+        }
+        (true, None) => lines.push(format!("{name}={value}")),
+    }
+    let mut out = match lines.iter().map(String::as_str).eq(text.lines()) {
+        true => Outcome::default(),
+        false => place::finish(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
+    };
+    let in_file = out.changed;
+    if present && call.flag("sysctl_set", false) {
+        let now = std::fs::read_to_string(Path::new("/proc/sys").join(name.replace('.', "/")));
+        let now = now.ok().map(|t| t.split_whitespace().collect::<Vec<_>>().join(" "));
+        let told = call.ground.node.would().and_then(|w| w.text(&format!("sysctl {name}"))).or(now);
+        if told.as_deref() != Some(value.as_str()) {
+            let pair = format!("{name}={value}");
+            let done = call.act(&["sysctl", "-w", &pair], |would| would.set_text(&format!("sysctl {name}"), &value))?;
+            if !done.success() && !call.flag("ignoreerrors", false) {
+                return Err(complaint("sysctl", &done));
+            }
+            out.changed = true;
+            out.attributes.push(AttributeChange::new(&name, told.unwrap_or_default(), value.clone()));
+        }
+    }
+    if in_file && call.flag("reload", true) {
+        let file = path.display().to_string();
+        let mut argv = vec!["sysctl"];
+        argv.extend(call.flag("ignoreerrors", false).then_some("-e"));
+        argv.extend(["-p", &file]);
+        let done = call.act(&argv, |would| would.set_text(&format!("sysctl {name}"), &value))?;
+        if !done.success() {
+            return Err(complaint("sysctl -p", &done));
+        }
+    }
+    Ok(out)
+}
+
+pub fn modprobe(call: &mut Call) -> Answer {
+    let name = call.need(&["name"])?;
+    if name.starts_with('-') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) {
+        return Err(format!("`{name}` is not a valid kernel module name"));
+    }
+    let present = call.text(&["state"]).as_deref() != Some("absent");
+    let plain = name.replace('-', "_");
+    let known = call.ground.node.would().and_then(|w| w.text(&format!("module {plain}")));
+    let loaded = match known {
+        Some(text) => text == "loaded",
+        None => {
+            let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+            modules.lines().any(|l| l.split(' ').next() == Some(&plain)) || built_in(&plain)
+        }
+    };
+    let mut out = Outcome::default();
+    if present != loaded {
+        let params = call.text(&["params"]).unwrap_or_default();
+        let mut argv = vec!["modprobe"];
+        argv.extend((!present).then_some("-r"));
+        argv.push(&name);
+        argv.extend(params.split_whitespace().filter(|_| present));
+        let after = if present { "loaded" } else { "absent" };
+        let done = call.act(&argv, |would| would.set_text(&format!("module {plain}"), after))?;
+        if !done.success() {
+            return Err(complaint("modprobe", &done));
+        }
+        out = Outcome::changed(after);
+    }
+    for (key, value) in [("name", name), ("state", if present { "present" } else { "absent" }.into())] {
+        out.more.insert(key.into(), json!(value));
+    }
+    Ok(out)
+}
+
+fn built_in(name: &str) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let list = std::fs::read_to_string(format!("/lib/modules/{release}/modules.builtin")).unwrap_or_default();
+    list.lines().filter_map(|l| l.rsplit('/').next()?.split('.').next()).any(|n| n.replace('-', "_") == name)
+}
+
+pub fn hostname(call: &mut Call) -> Answer {
+    let name = call.need(&["name"])?;
+    if name.len() > 64
+        || name.starts_with(['-', '.'])
+        || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
+    {
+        return Err(format!("`{name}` is not a valid host name"));
+    }
+    let path = Path::new("/etc/hostname");
+    let node = &call.ground.node;
+    let kept = node.look(path)?.map(|_| node.read(path)).transpose()?.unwrap_or_default();
+    let kept = String::from_utf8_lossy(&kept).trim().to_owned();
+    let told = node.would().and_then(|would| would.text("hostname"));
+    let now = told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let mut out = Outcome::default();
+    if kept != name || now != name {
+        let done =
+            call.act(&["hostnamectl", "set-hostname", "--", &name], |would| would.set_text("hostname", &name))?;
+        if !done.success() {
+            return Err(complaint("hostnamectl", &done));
+        }
+        if call.ground.node.checks() {
+            let all = crate::safe::Attributes { mode: Some(0o644), ..Default::default() };
+            call.ground.node.write(path, format!("{name}\n").as_bytes(), all, &mut |_| Ok(()))?;
+        }
+        out = Outcome::changed(format!("{now} -> {name}"));
+        out.attributes.push(AttributeChange::new("hostname", now, name.clone()));
+    }
+    let short = name.split('.').next().unwrap_or(&name);
+    out.facts.insert("ansible_hostname".into(), json!(short));
+    out.facts.insert("ansible_nodename".into(), json!(name));
+    out.more.insert("name".into(), json!(name));
+    Ok(out)
+}

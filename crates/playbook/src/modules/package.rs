@@ -1,0 +1,29 @@
+//! The `package` module: calls the module of the node's package manager with all options except
+//! `use`.
+
+use super::{Answer, Call, apt, dnf};
+use crate::compile::spec;
+use std::path::Path;
+
+pub fn package(call: &mut Call) -> Answer {
+    let there = |program: &str| ["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
+    match call.text(&["use"]).as_deref() {
+        Some("apt") => by("apt", apt::apt, call),
+        Some("dnf" | "dnf4" | "dnf5" | "yum") => by("dnf", dnf::dnf, call),
+        None | Some("auto") if there("apt-get") => by("apt", apt::apt, call),
+        None | Some("auto") if there("dnf") || there("yum") => by("dnf", dnf::dnf, call),
+        None | Some("auto") => {
+            Err("this node has neither apt-get nor dnf nor yum; use provisioner kind: ansible".into())
+        }
+        Some(other) => Err(format!("the package manager `{other}` is not supported; use provisioner kind: ansible")),
+    }
+}
+
+/// Rejects options that only another package manager has, as Ansible does.
+fn by(manager: &str, module: fn(&mut Call) -> Answer, call: &mut Call) -> Answer {
+    let known = spec::find(manager).map_or(&[][..], |spec| spec.options);
+    match call.args.keys().find(|option| *option != "use" && !known.contains(&option.as_str())) {
+        None => module(call),
+        Some(option) => Err(format!("`{option}` is not an option of {manager}, the package manager of this node")),
+    }
+}

@@ -1,0 +1,295 @@
+//! The modules `service` and `systemd`: query the state of the unit once, and then change only what
+//! differs. They use D-Bus; `systemctl` is the fallback if D-Bus does not answer or does not offer
+//! the operation.
+
+use super::{Answer, Call, Outcome, complaint};
+use remoor_host::systemd::{Fault, Job, Manager, Patience, Sockets, UnitFiles, unit_name};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Number of journal lines reported for a unit that failed.
+const LAST_LINES: &str = "10";
+/// Timeout of the journal query.
+const JOURNAL_MAX: Duration = Duration::from_secs(5);
+
+pub fn service(call: &mut Call) -> Answer {
+    if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
+        return Err(format!(
+            "the service manager `{other}` is not supported, only systemd; use provisioner kind: ansible"
+        ));
+    }
+    let mut said: Vec<String> = Vec::new();
+    let mut way = way(call)?;
+    if call.flag("daemon_reload", call.flag("daemon-reload", false)) {
+        tell(call, &mut way, Order::Reload, "", &[])?;
+    }
+    if call.flag("daemon_reexec", call.flag("daemon-reexec", false)) {
+        // A re-exec of systemd closes all connections.
+        systemctl(call, &["daemon-reexec"])?;
+        way = self::way(call)?;
+    }
+    let Some(name) = call.text(&["name", "service", "unit"]) else {
+        return Ok(Outcome::ok(""));
+    };
+    if name.starts_with('-') || name.is_empty() || name.contains(['*', '?', '[', '/']) {
+        return Err(format!("`{name}` is not a valid unit name"));
+    }
+    let mut unit = show(call, &mut way, &name)?;
+    let state = call.text(&["state"]);
+    let of = |unit: &BTreeMap<String, String>, key: &str| unit.get(key).cloned().unwrap_or_default();
+    let load = of(&unit, "LoadState");
+    let mut active = of(&unit, "ActiveState");
+    if matches!(load.as_str(), "not-found" | "") && active != "active" {
+        let gone = state.as_deref().is_none_or(|s| s == "stopped") && call.given_flag("enabled") != Some(true);
+        if call.cleanup() && gone {
+            return Ok(Outcome::ok("the unit does not exist, as wanted"));
+        }
+        return Err(call.ground.node.missing(format!("there is no unit `{name}`")));
+    }
+    let file = of(&unit, "UnitFileState");
+    let mut masked = load == "masked" || file.starts_with("masked");
+    if let Some(want) = call.given_flag("masked").filter(|want| *want != masked) {
+        let set = [
+            ("UnitFileState", if want { "masked" } else { "disabled" }),
+            ("LoadState", if want { "masked" } else { "loaded" }),
+        ];
+        let order = Order::Files(if want { UnitFiles::Mask } else { UnitFiles::Unmask });
+        tell(call, &mut way, order, &name, &set)?;
+        said.push(if want { "masked" } else { "unmasked" }.into());
+        masked = want;
+        // The mask hid the properties of the unit file.
+        unit = show(call, &mut way, &name)?;
+    }
+    let file = of(&unit, "UnitFileState");
+    // Units in these states cannot be enabled or disabled.
+    let fixed = matches!(file.as_str(), "static" | "generated" | "transient");
+    let mut enabled = fixed || matches!(file.as_str(), "enabled" | "enabled-runtime");
+    if let Some(want) = call.given_flag("enabled")
+        && want != enabled
+        && (!fixed || want)
+        && (want || !masked)
+    {
+        let force = call.flag("force", false);
+        let order = Order::Files(if want { UnitFiles::Enable { force } } else { UnitFiles::Disable });
+        if is_script(&unit, &name) {
+            // `systemctl` calls systemd-sysv-install, which creates the links of init scripts;
+            // D-Bus does not.
+            way = None;
+        }
+        tell(call, &mut way, order, &name, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
+        said.push(if want { "enabled" } else { "disabled" }.into());
+        enabled = want;
+    }
+    let runs = matches!(active.as_str(), "active" | "activating" | "reloading");
+    let job = match state.as_deref() {
+        None => None,
+        Some("started") => (!runs).then_some(Job::Start),
+        Some("stopped") => (runs || active == "deactivating").then_some(Job::Stop),
+        Some("restarted") => Some(Job::Restart),
+        Some("reloaded") => Some(if runs { Job::Reload } else { Job::Start }),
+        Some(other) => return Err(format!("`{other}` is not a valid service state")),
+    };
+    if let Some(job) = job {
+        if masked && job != Job::Stop {
+            return Err(format!("`{name}` is masked; set `masked: false` to allow starting it"));
+        }
+        active = if job == Job::Stop { "inactive" } else { "active" }.into();
+        let sub = if job == Job::Stop { "dead" } else { "running" };
+        tell(call, &mut way, Order::Job(job), &name, &[("ActiveState", &active), ("SubState", sub)])?;
+        said.push(match job {
+            Job::Stop => "stopped".into(),
+            Job::Reload => "reloaded".into(),
+            job => format!("{}ed", verb(Order::Job(job))),
+        });
+    }
+    let is_up = matches!(active.as_str(), "active" | "activating" | "reloading");
+    let mut out = Outcome { changed: !said.is_empty(), msg: said.join(", "), ..Outcome::default() };
+    out.more.insert("name".into(), json!(name));
+    if state.is_some() {
+        out.more.insert("state".into(), json!(if is_up { "started" } else { "stopped" }));
+    }
+    if call.given_flag("enabled").is_some() {
+        out.more.insert("enabled".into(), json!(enabled));
+    }
+    out.more.insert("status".into(), json!(unit));
+    Ok(out)
+}
+
+/// An operation that systemd performs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Reload,
+    Files(UnitFiles),
+    Job(Job),
+}
+
+/// The `systemctl` subcommand of an operation.
+fn verb(order: Order) -> &'static str {
+    match order {
+        Order::Reload => "daemon-reload",
+        Order::Files(UnitFiles::Enable { .. }) => "enable",
+        Order::Files(UnitFiles::Disable) => "disable",
+        Order::Files(UnitFiles::Mask) => "mask",
+        Order::Files(UnitFiles::Unmask) => "unmask",
+        Order::Job(Job::Start) => "start",
+        Order::Job(Job::Stop) => "stop",
+        Order::Job(Job::Restart) => "restart",
+        Order::Job(Job::Reload) => "reload",
+    }
+}
+
+/// A connection to the systemd of the task's `scope`. None: `systemctl` must be used.
+fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
+    let sockets = match scope(call)? {
+        None => call.ground.options.systemd.clone(),
+        Some("--user") => {
+            let given = call.env.iter().find(|(name, _)| name == "XDG_RUNTIME_DIR").map(|(_, dir)| PathBuf::from(dir));
+            match given.or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)) {
+                Some(dir) => Sockets::below(&dir),
+                None => return Ok(None),
+            }
+        }
+        Some(_) => return Ok(None),
+    };
+    connect(call, &sockets)
+}
+
+/// Connects to systemd at these sockets, limited by the task's deadline. None: it does not answer.
+pub(super) fn connect<'a>(call: &Call<'a, '_>, sockets: &Sockets) -> Result<Option<Manager<'a>>, String> {
+    let cancel = call.cancel;
+    let patience =
+        Patience { until: call.until, answer: Manager::ANSWER_MAX, stop: Box::new(move || cancel.cancelled()) };
+    match Manager::open(sockets, patience) {
+        Ok(manager) => Ok(Some(manager)),
+        Err(Fault::Absent) => Ok(None),
+        Err(fault) => Err(format!("cannot connect to systemd: {}", told(&fault))),
+    }
+}
+
+/// The error with its source, as one line.
+pub(super) fn told(fault: &Fault) -> String {
+    match std::error::Error::source(fault) {
+        Some(source) => format!("{fault}: {source}"),
+        None => fault.to_string(),
+    }
+}
+
+/// Whether the unit is generated from a System V init script.
+fn is_script(unit: &BTreeMap<String, String>, name: &str) -> bool {
+    let generated = unit.get("FragmentPath").is_none_or(|path| path.starts_with("/run/systemd/generator"));
+    generated && Path::new("/etc/init.d").join(name.trim_end_matches(".service")).exists()
+}
+
+/// The properties of a unit; in check mode with the predicted changes.
+fn show(call: &Call, way: &mut Option<Manager>, name: &str) -> Result<BTreeMap<String, String>, String> {
+    if let Some(manager) = way {
+        let shown = manager.show(&unit_name(name));
+        let shown = shown.map_err(|fault| format!("cannot query unit `{name}` from systemd: {}", told(&fault)))?;
+        return Ok(call.ground.node.unit(name, shown));
+    }
+    let mut argv = vec!["systemctl", "show", "--no-pager"];
+    argv.extend(scope(call)?);
+    argv.extend(["--", name]);
+    let done =
+        call.quiet(&argv).map_err(|e| format!("{e}; this node has no systemd, use provisioner kind: ansible"))?;
+    if !done.success() {
+        return Err(complaint("systemctl show", &done));
+    }
+    let told = done.stdout.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
+    Ok(call.ground.node.unit(name, told.collect()))
+}
+
+/// Performs the operation. In check mode records the properties `set` in the predicted state
+/// instead.
+fn tell(
+    call: &mut Call,
+    way: &mut Option<Manager>,
+    order: Order,
+    name: &str,
+    set: &[(&str, &str)],
+) -> Result<(), String> {
+    if let Some(would) = call.ground.node.would_mut() {
+        set.iter().for_each(|(key, value)| would.set_unit(name, key, value));
+        return Ok(());
+    }
+    let Some(manager) = way else {
+        let force = matches!(order, Order::Files(UnitFiles::Enable { force: true })).then_some("--force");
+        let unit = if name.is_empty() { [None, None] } else { [Some("--"), Some(name)] };
+        let argv: Vec<&str> = [Some(verb(order)), force].into_iter().chain(unit).flatten().collect();
+        return systemctl(call, &argv);
+    };
+    call.ground.node.begin()?;
+    let unit = unit_name(name);
+    let done = match order {
+        Order::Reload => manager.reload().map(|()| None),
+        Order::Files(what) => manager.set_unit_files(what, &unit).map(|()| None),
+        Order::Job(job) => manager.run(job, &unit, !call.flag("no_block", false)),
+    };
+    let why = match done {
+        Ok(None) => return Ok(()),
+        Ok(Some(result)) if matches!(result.as_str(), "done" | "skipped") => return Ok(()),
+        Ok(Some(result)) => failure(call, manager, &unit, &result),
+        Err(fault) => told(&fault),
+    };
+    Err(match order {
+        Order::Reload => format!("{}: {why}", verb(order)),
+        _ => format!("{} {unit}: {why}", verb(order)),
+    })
+}
+
+/// The reason why a job failed: its result, the unit's state in systemd, and the unit's last
+/// journal lines.
+fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> String {
+    let mut why = match result {
+        "dependency" => "a required unit failed".to_owned(),
+        "timeout" => "the job timed out".to_owned(),
+        "canceled" => "the job was cancelled".to_owned(),
+        other => format!("the job ended as `{other}`"),
+    };
+    // If systemd stops answering now, only the job result is reported.
+    let unit_is = manager.show(unit).unwrap_or_default();
+    let of = |key: &str| unit_is.get(key).map(String::as_str).unwrap_or_default();
+    if !matches!(of("Result"), "" | "success") {
+        why.push_str(&format!(", result {}", of("Result")));
+    }
+    match (of("ExecMainCode"), of("ExecMainStatus")) {
+        ("1", status) => why.push_str(&format!(", main process exited with code {status}")),
+        ("2" | "3", signal) => why.push_str(&format!(", main process was killed by signal {signal}")),
+        _ => {}
+    }
+    let tool = super::Tool { until: Some(Instant::now() + JOURNAL_MAX), ..call.tool() };
+    let mut argv = vec!["journalctl"];
+    argv.extend(scope(call).ok().flatten());
+    argv.extend(["--no-pager", "-q", "-o", "cat", "-n", LAST_LINES, "-u", unit]);
+    if let Ok(done) = tool.run(&argv)
+        && done.success()
+        && !done.stdout.trim().is_empty()
+    {
+        why.push_str(&format!("; its last lines:\n{}", done.stdout.trim_end()));
+    }
+    why.chars().take(4000).collect()
+}
+
+/// Runs `systemctl` in the task's scope.
+fn systemctl(call: &mut Call, args: &[&str]) -> Result<(), String> {
+    let mut argv = vec!["systemctl"];
+    argv.extend(scope(call)?);
+    if call.flag("no_block", false) {
+        argv.push("--no-block");
+    }
+    argv.extend(args);
+    let done = call.act(&argv, |_| {})?;
+    if done.success() { Ok(()) } else { Err(complaint(&argv.join(" "), &done)) }
+}
+
+/// The `systemctl` flag for the task's `scope`. None: the system manager.
+fn scope(call: &Call) -> Result<Option<&'static str>, String> {
+    match call.text(&["scope"]).as_deref() {
+        None | Some("system") => Ok(None),
+        Some("user") => Ok(Some("--user")),
+        Some("global") => Ok(Some("--global")),
+        Some(other) => Err(format!("`{other}` is not a valid scope")),
+    }
+}

@@ -1,0 +1,356 @@
+//! Parses YAML into one tree in which every value knows its line and column.
+//!
+//! Follows YAML 1.1 where Ansible does (`yes`/`no`/`on`/`off`), but reads a bare `0644` as the text
+//! `"0644"` with a warning. Rejects unknown tags, duplicate keys and documents that grow too large.
+//! It knows nothing of playbooks.
+
+use remoor_model::Fault;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+use serde_saphyr::Spanned;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use std::fmt;
+
+/// Maximum size in bytes of a file that is read.
+const BYTES_MAX: usize = 4 << 20;
+/// Maximum nesting depth; far beyond real playbooks, well within the stack.
+const DEPTH_MAX: usize = 64;
+
+/// A value with its position; lines and columns count from 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub line: u32,
+    pub column: u32,
+    pub data: Data,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Data {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the file.
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key {
+    pub line: u32,
+    pub column: u32,
+    pub text: String,
+    /// The boolean value of an unquoted key that is a boolean in YAML 1.1 (`on`, `yes`).
+    pub boolean: Option<bool>,
+}
+
+impl Key {
+    /// The key as a variable map has it. A boolean key has the name that Python prints for it.
+    fn name(&self) -> &str {
+        match self.boolean {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => &self.text,
+        }
+    }
+}
+
+/// Parses a boolean of YAML 1.1.
+fn boolean(source: &str) -> Option<bool> {
+    match source {
+        "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(true),
+        "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Some(false),
+        _ => None,
+    }
+}
+
+impl Node {
+    /// The value as JSON, without positions.
+    pub fn json(&self) -> Value {
+        match &self.data {
+            Data::Null => Value::Null,
+            Data::Bool(b) => Value::Bool(*b),
+            Data::Number(n) => Value::Number(n.clone()),
+            Data::Text(s) => Value::String(s.clone()),
+            Data::List(items) => Value::Array(items.iter().map(Node::json).collect()),
+            Data::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.name().to_owned(), v.json())).collect()),
+        }
+    }
+
+    pub fn map(&self) -> Option<&[(Key, Node)]> {
+        match &self.data {
+            Data::Map(pairs) => Some(pairs),
+            _ => None,
+        }
+    }
+
+    pub fn list(&self) -> Option<&[Node]> {
+        match &self.data {
+            Data::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// A scalar as text, as a person would have written it; None for null, lists and maps.
+    pub fn text(&self) -> Option<String> {
+        match &self.data {
+            Data::Text(s) => Some(s.clone()),
+            Data::Bool(b) => Some(if *b { "True" } else { "False" }.to_owned()),
+            Data::Number(n) => Some(n.to_string()),
+            _ => None,
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.map()?.iter().find(|(k, _)| k.text == key).map(|(_, v)| v)
+    }
+
+    /// The type of the value, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self.data {
+            Data::Null => "nothing",
+            Data::Bool(_) => "a boolean",
+            Data::Number(_) => "a number",
+            Data::Text(_) => "a text",
+            Data::List(_) => "a list",
+            Data::Map(_) => "a map",
+        }
+    }
+}
+
+/// Reads one document; an empty file is `Null`. The second value holds warnings.
+pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
+    if text.len() > BYTES_MAX {
+        return Err(Fault::error(
+            file,
+            0,
+            0,
+            format!("the file has {} bytes, but the maximum for YAML is {BYTES_MAX}", text.len()),
+        ));
+    }
+    let mut options = serde_saphyr::Options::default();
+    options.reject_unsupported_tags = true;
+    options.with_snippet = false;
+    options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
+    options.alias_limits.max_total_replayed_events = 100_000;
+    let read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options.clone());
+    let raw = read.map_err(|error| match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
+            options.duplicate_keys = DuplicateKeyPolicy::FirstWins;
+            let all = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
+            twice(file, key, (location.line() as u32, location.column() as u32), all.ok().as_ref())
+        }
+        error => refusal(file, error),
+    })?;
+    let mut warnings = Vec::new();
+    let node = place(raw, file, text, &mut warnings);
+    Ok((node, warnings))
+}
+
+fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
+    let error = error.without_snippet();
+    let (line, column) = error.location().map_or((0, 0), |l| (l.line() as u32, l.column() as u32));
+    let full = error.to_string();
+    let message = match full.find(" at line ") {
+        Some(at) if at > 0 && full[at..].len() < 40 => full[..at].to_owned(),
+        _ => full.clone(),
+    };
+    let fault = Fault::error(file, line, column, message);
+    if full.contains("tag") && full.contains("!vault") {
+        fault.hint(
+            "encrypted values are not supported; pass secrets as inventory variables, or use provisioner kind: ansible",
+        )
+    } else if full.contains("tag") {
+        fault.hint("tags are not part of the language; quote the text, or use provisioner kind: ansible")
+    } else {
+        fault
+    }
+}
+
+/// The error for a duplicate `key` at `at`. `first` is the file parsed with the first of each
+/// duplicate key only, if that succeeds.
+fn twice(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) -> Fault {
+    fn places(raw: &Spanned<Raw>, key: &str, out: &mut Vec<(u32, u32)>) {
+        match &raw.value {
+            Raw::List(items) => items.iter().for_each(|item| places(item, key, out)),
+            Raw::Map(pairs) => {
+                for (own, value) in pairs {
+                    if own.value == key {
+                        out.push((own.referenced.line() as u32, own.referenced.column() as u32));
+                    }
+                    places(value, key, out);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    first.into_iter().for_each(|raw| places(raw, key, &mut found));
+    // Keys of one map are in the same column, except in flow maps.
+    let before = found.into_iter().filter(|place| *place < at).max_by_key(|place| (place.1 == at.1, *place));
+    let there = before
+        .map_or_else(|| "the map already has this key".to_owned(), |(line, _)| format!("it is already in line {line}"));
+    Fault::error(file, at.0, at.1, format!("duplicate key `{key}`: {there}"))
+        .hint("Ansible warns and uses the last one; remove the others")
+}
+
+/// Adds positions to all values, and corrects values that YAML 1.2 reads in an unexpected way.
+fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> Node {
+    let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
+    let source = source_of(&raw, text);
+    let data = match raw.value {
+        Raw::Null => Data::Null,
+        Raw::Bool(_) if matches!(source, "y" | "Y" | "n" | "N") => Data::Text(source.to_owned()),
+        Raw::Bool(b) => Data::Bool(b),
+        Raw::Number(n) => {
+            if source.len() > 1 && source.starts_with('0') && source.bytes().all(|b| b.is_ascii_digit()) {
+                warnings.push(
+                    Fault::warn(file, line, column, format!("bare {source} is read as the text \"{source}\""))
+                        .hint("quote it, so that every reader sees the same"),
+                );
+                Data::Text(source.to_owned())
+            } else {
+                Data::Number(n)
+            }
+        }
+        Raw::Text(s) => Data::Text(s),
+        Raw::List(items) => Data::List(items.into_iter().map(|item| place(item, file, text, warnings)).collect()),
+        Raw::Map(pairs) => Data::Map(
+            pairs
+                .into_iter()
+                .map(|(k, v)| {
+                    let (line, column) = (k.referenced.line() as u32, k.referenced.column() as u32);
+                    let boolean = boolean(source_of(&k, text));
+                    (Key { line, column, text: k.value, boolean }, place(v, file, text, warnings))
+                })
+                .collect(),
+        ),
+    };
+    Node { line, column, data }
+}
+
+/// The source text of a value, including quotes.
+fn source_of<'t, T>(raw: &Spanned<T>, text: &'t str) -> &'t str {
+    let span = raw.defined.span();
+    let at = span.byte_offset().zip(span.byte_len());
+    at.and_then(|(at, len)| text.get(at as usize..(at + len) as usize)).unwrap_or("").trim()
+}
+
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+    fn visit_bool<E>(self, v: bool) -> Result<Raw, E> {
+        Ok(Raw::Bool(v))
+    }
+    fn visit_i64<E>(self, v: i64) -> Result<Raw, E> {
+        Ok(Raw::Number(v.into()))
+    }
+    fn visit_u64<E>(self, v: u64) -> Result<Raw, E> {
+        Ok(Raw::Number(v.into()))
+    }
+    fn visit_f64<E>(self, v: f64) -> Result<Raw, E> {
+        Ok(Number::from_f64(v).map_or(Raw::Null, Raw::Number))
+    }
+    fn visit_str<E>(self, v: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(v.to_owned()))
+    }
+    fn visit_string<E>(self, v: String) -> Result<Raw, E> {
+        Ok(Raw::Text(v))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Raw::List(items))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Raw::Map(pairs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_booleans_and_octals() {
+        let text = "- name: a\n  mode: 0644\n  on: yes\n  key: y\n  list: [1, 2.5, 'no']\n";
+        let (node, warnings) = parse("p.yml", text).unwrap();
+        let map = &node.list().unwrap()[0];
+        assert_eq!(map.get("mode").unwrap().data, Data::Text("0644".into()));
+        assert_eq!((map.get("mode").unwrap().line, map.get("mode").unwrap().column), (2, 9));
+        assert_eq!(map.get("on").unwrap().data, Data::Bool(true));
+        assert_eq!(map.get("key").unwrap().data, Data::Text("y".into()));
+        assert_eq!(map.get("list").unwrap().json(), serde_json::json!([1, 2.5, "no"]));
+        let keys = map.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys, ["name", "mode", "True", "key", "list"]);
+        let quoted = parse("p.yml", "{'on': 1, off: 2, \"no\": 3, y: 4}").unwrap().0.json();
+        assert_eq!(quoted, serde_json::json!({"on": 1, "False": 2, "no": 3, "y": 4}));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].to_string().starts_with("p.yml:2:9: warning: bare 0644"));
+    }
+
+    #[test]
+    fn refuses_tags_duplicates_and_bombs() {
+        let vault = parse("v.yml", "a: 1\nsecret: !vault |\n  66616c7365\n").unwrap_err();
+        assert_eq!(vault.line, 3, "{vault}");
+        assert!(vault.to_string().contains("vault"), "{vault}");
+        let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
+        assert_eq!((twice.line, twice.message.as_str()), (3, "duplicate key `a`: it is already in line 1"));
+        assert!(twice.hint.is_some_and(|hint| hint.contains("Ansible warns and takes the last")));
+        for (text, line, first) in [
+            ("- a: {b: 1}\n  b: 2\n  c: {b: 3}\n  b: 4\n", 4, "line 2"),
+            ("x: {a: 1, b: {c: 2},\n  a: 3}\n", 2, "line 1"),
+            ("a: &m {k: 1}\nb:\n  <<: *m\n  k: 2\n  k: 3\n", 5, "line 4"),
+            ("1: a\n1: b\n", 2, "line 1"),
+            ("a: 1\na: [\n", 2, "already"),
+        ] {
+            let fault = parse("d.yml", text).unwrap_err();
+            assert!(fault.line == line && fault.message.contains(first), "{text}: {fault}");
+        }
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for i in 1..12 {
+            let refs = vec![format!("*a{}", i - 1); 10].join(", ");
+            bomb.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
+        }
+        assert!(parse("b.yml", &bomb).is_err());
+        assert!(parse("n.yml", &"[".repeat(5000)).is_err());
+    }
+
+    #[test]
+    fn empty_is_null() {
+        assert_eq!(parse("e.yml", "").unwrap().0.data, Data::Null);
+        assert_eq!(parse("e.yml", "---\n# only a comment\n").unwrap().0.data, Data::Null);
+    }
+}
