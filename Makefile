@@ -12,22 +12,24 @@ demo: tools
 # Two for each processor: most of a test's time is waiting.
 THREADS = $(shell expr 2 \* $$(nproc))
 IT = $(CARGO) test --test it --
+SIM = $(CARGO) test --package remoor-engine --test sim --
 
-# The gate of each change. It is to take 25 minutes on two processors from a fresh clone. What it leaves out is said in capitals, and is in one of
-# the pieces of `make test-long`. All is compiled first and once. Then one phase follows the other, the quick ones first. Clippy takes
-# minutes of a processor, and managers under faults and hosts mostly wait: it runs beside them, with the lowest priority, says
-# at once if it fails, and has the last word. `make lint` runs it alone.
+# The gate of each change. Its goal is 25 minutes on two processors from a fresh clone. Its output names in capitals what it
+# leaves out; the pieces of `make test-long` run that. Everything is compiled first and once. Then one phase follows the other,
+# the quick ones first. Fault and host tests mostly wait, so clippy runs at the same time with the lowest priority. A failure
+# of clippy is printed at once and fails the gate. `make lint` runs clippy alone.
 test: test-tools fmt deny-if-there
 	$(CARGO) build --quiet --bins --examples --tests
 	$(CARGO) test --lib -- --test-threads $(THREADS)
+	$(SIM)
 	$(IT) --skip hosts:: --skip the_lab --skip loopback:: --skip faults:: --skip versions:: --test-threads $(THREADS)
 	$(IT) versions:: --nocapture
 	@{ nice -n 19 $(CLIPPY) || { echo "FAIL: clippy; next: make lint"; false; }; } & lint=$$!; \
 	$(IT) faults:: --nocapture && $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture; tests=$$?; \
 	wait $$lint && exit $$tests
 
-# All that there is to test: hours. Its pieces can be run one by one, in any order; each leaves its log in target/tmp/long-*.log,
-# which begins with the commit and ends with "passed". `make -k test-long` goes on after a piece that failed.
+# All tests: hours. The pieces can be run one by one, in any order. Each leaves its log in target/tmp/long-*.log, which begins
+# with the commit and ends with "passed". `make -k test-long` continues after a piece that failed.
 LONG = long-lib long-sim long-versions long-faults long-fuzz long-hosts long-durations
 .PHONY: $(LONG)
 test-long: $(LONG)
@@ -43,7 +45,7 @@ long-lib: test-tools
 
 # 100,000 seeds of each simulation instead of 1,000.
 long-sim:
-	$(call logged,REMOOR_SIM_SEEDS=100000 $(IT) sim:: --nocapture)
+	$(call logged,REMOOR_SIM_SEEDS=100000 $(SIM) --nocapture)
 
 # Managers of this version and of the previous one in one cluster, whether or not a format has changed.
 long-versions: previous
@@ -71,7 +73,7 @@ long-durations: test-tools
 # Ten runs in a row of the host tests with the program that users run, strict: nothing is told twice, and the first failure
 # ends it and counts from one again. Two hours and more, as root; begun again on the same code it goes on where it was ended.
 TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
-CODE = Cargo.toml Cargo.lock src tests playbooks checks templates
+CODE = Cargo.toml Cargo.lock src crates tests playbooks checks templates
 ten: test-tools
 	$(CARGO) build --quiet --release --bins --example contiv-standin
 	$(CARGO) test --quiet --test it --no-run

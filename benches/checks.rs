@@ -38,10 +38,10 @@ fn main() -> Result<()> {
     if let Err(why) = Lab::available() {
         bail!("no real hosts on this machine: {why}");
     }
-    let lab = Lab::up("checks", &[HOST])?;
+    let lab = Lab::start("checks", &[HOST])?;
     lab.push(HOST, SCRIPT.as_bytes(), "/srv/bench.py", 0o644)?;
     lab.push(HOST, PEAK.as_bytes(), "/srv/peak.py", 0o644)?;
-    lab.push(HOST, &std::fs::read(five::built("remoor")?)?, five::REMOOR, 0o755)?;
+    lab.push(HOST, &std::fs::read(five::built_program("remoor")?)?, five::REMOOR, 0o755)?;
     let goss = match find_program("goss") {
         Some(goss) => {
             lab.push(HOST, &std::fs::read(goss)?, "/usr/local/bin/goss", 0o755)?;

@@ -5,7 +5,7 @@
 
 mod figures;
 
-use remoor_engine::{About, Action, Event, Evidence, ExamOutcome, Manager, PhaseResult, Verified};
+use remoor_engine::{About, Action, EngineEvent, Evidence, ExamOutcome, ManagerEngine, PhaseResult, Verified};
 use remoor_model::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const PATIENCE_S: u64 = 3_600;
 const COMMAND: &str = "cargo bench --bench engine";
 
 struct Fleet {
-    engine: Manager,
+    engine: ManagerEngine,
     inventory: Inventory,
     now: u64,
     serial: u64,
@@ -40,7 +40,7 @@ struct Fleet {
 }
 
 enum Due {
-    Event(Box<Event>),
+    Event(Box<EngineEvent>),
     Commit(About, Box<Command>),
     Phase { job: JobId, attempt: AttemptId, phase: Phase, node: NodeId },
 }
@@ -52,7 +52,7 @@ fn digest(content: &[u8]) -> NodeDigest {
         mode: 0o644,
         owner: "root".to_owned(),
         group: "root".to_owned(),
-        sha256: Some(Sha256::of(content)),
+        sha256: Some(Sha256::digest(content)),
         target: None,
         secret: false,
     }];
@@ -67,7 +67,7 @@ impl Fleet {
         let group = |n: u64| GroupName(format!("g{}", n % GROUPS));
         let summary = FleetSummary {
             hosts: (0..NODES)
-                .map(|n| (name(n), HostSummary { group: group(n), desired: Sha256::of(b"wanted") }))
+                .map(|n| (name(n), HostSummary { group: group(n), desired: Sha256::digest(b"wanted") }))
                 .collect(),
             groups: (0..GROUPS)
                 .map(|n| (group(n), GroupSummary { services: vec!["web".into()], parallel: 1, ..Default::default() }))
@@ -76,7 +76,7 @@ impl Fleet {
             limits,
         };
         let mut fleet = Self {
-            engine: Manager::new(name(0), Now(0)),
+            engine: ManagerEngine::new(name(0), Now(0)),
             inventory: Inventory::default(),
             now: 0,
             serial: 0,
@@ -98,13 +98,13 @@ impl Fleet {
             let baseline = fleet.baseline();
             fleet.write(Command::Adopt { node, baseline, basis: 0 });
             fleet.write(Command::Entrust { node });
-            fleet.write(Command::Marks { node, marks: Fleet::marks(node, 0) });
+            fleet.write(Command::Fingerprint { node, marks: Fleet::marks(node, 0) });
         }
         fleet
     }
 
-    fn marks(node: NodeId, isolation: u32) -> Marks {
-        Marks { boot: BootId(format!("boot {node}")), instance: Instance(format!("agent {node}")), isolation }
+    fn marks(node: NodeId, isolation: u32) -> HostFingerprint {
+        HostFingerprint { boot: BootId(format!("boot {node}")), instance: Instance(format!("agent {node}")), isolation }
     }
 
     fn baseline(&self) -> Baseline {
@@ -112,7 +112,7 @@ impl Fleet {
         let at = Wall(EPOCH + self.now);
         Baseline {
             generation: self.inventory.current,
-            desired: Sha256::of(b"wanted"),
+            desired: Sha256::digest(b"wanted"),
             root,
             blob: root,
             adopted: false,
@@ -121,31 +121,31 @@ impl Fleet {
     }
 
     fn write(&mut self, command: Command) -> Applied {
-        let entry = Entry { at: Wall(EPOCH + self.now), by: "bench".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(EPOCH + self.now), by: "bench".to_owned(), command };
         self.inventory.apply(self.inventory.applied + 1, &entry)
     }
 
-    fn after(&mut self, ms: u64, due: Due) {
+    fn schedule(&mut self, ms: u64, due: Due) {
         self.serial += 1;
         self.queue.insert((self.now + ms, self.serial), due);
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: EngineEvent) {
         let began = Instant::now();
         let actions = self.engine.step(Now(self.now), Wall(EPOCH + self.now), &self.inventory, event);
         self.steps.push(began.elapsed());
         for action in actions {
             match action {
-                Action::Propose { about, command } => self.after(10, Due::Commit(about, Box::new(command))),
+                Action::Propose { about, command } => self.schedule(10, Due::Commit(about, Box::new(command))),
                 Action::Examine { node, ticket, .. } => {
                     let outcome = Box::new(ExamOutcome::Found(self.evidence(node)));
-                    self.after(400, Due::Event(Box::new(Event::Examined { node, ticket, outcome })));
+                    self.schedule(400, Due::Event(Box::new(EngineEvent::Examined { node, ticket, outcome })));
                 }
                 Action::Run { job, attempt, phase, node } => {
-                    self.after(500, Due::Phase { job, attempt, phase, node });
+                    self.schedule(500, Due::Phase { job, attempt, phase, node });
                 }
                 Action::Probe { node } => {
-                    self.after(3 * SECOND, Due::Event(Box::new(Event::Probed { node, answers: false })));
+                    self.schedule(3 * SECOND, Due::Event(Box::new(EngineEvent::Probed { node, answers: false })));
                 }
                 Action::Stop { .. } | Action::Reach { .. } | Action::Render { .. } | Action::HandOver { .. } => {}
                 Action::Notify { .. } => {}
@@ -184,13 +184,13 @@ impl Fleet {
                 }
                 // As in the manager's loop: every entry is an event, and the manager's own
                 // proposals are answered.
-                self.step(Event::Changed);
-                self.step(Event::Proposed { about, applied: Some(applied) });
+                self.step(EngineEvent::Changed);
+                self.step(EngineEvent::Proposed { about, applied: Some(applied) });
             }
             Due::Phase { job, attempt, phase, node } => {
                 if phase == Phase::Provision && self.drifted.remove(&node) {
                     let report = self.report(node, 1);
-                    self.after(900, Due::Event(Box::new(Event::Alive { node, report })));
+                    self.schedule(900, Due::Event(Box::new(EngineEvent::Alive { node, report })));
                 }
                 let result = match phase {
                     Phase::Verify => PhaseResult::Verified(Verified {
@@ -201,7 +201,7 @@ impl Fleet {
                     }),
                     _ => PhaseResult::Ok,
                 };
-                self.step(Event::Ran { job, attempt, phase, result: Box::new(result) });
+                self.step(EngineEvent::Ran { job, attempt, phase, result: Box::new(result) });
             }
         }
     }
@@ -260,10 +260,12 @@ fn run(title: &str, limits: Limits, breaks: bool) -> Run {
     for (nth, node) in nodes.iter().enumerate() {
         let within_a_minute = nth as u64 * 60 * SECOND / NODES;
         let (here, back) = (fleet.report(*node, 0), fleet.report(*node, 1));
-        fleet.after(0, Due::Event(Box::new(Event::Alive { node: *node, report: here })));
-        fleet.after(LOST_S * SECOND + 5 * nth as u64, Due::Event(Box::new(Event::Gone { node: *node })));
-        fleet
-            .after(BACK_S * SECOND + within_a_minute, Due::Event(Box::new(Event::Alive { node: *node, report: back })));
+        fleet.schedule(0, Due::Event(Box::new(EngineEvent::Alive { node: *node, report: here })));
+        fleet.schedule(LOST_S * SECOND + 5 * nth as u64, Due::Event(Box::new(EngineEvent::Gone { node: *node })));
+        fleet.schedule(
+            BACK_S * SECOND + within_a_minute,
+            Due::Event(Box::new(EngineEvent::Alive { node: *node, report: back })),
+        );
     }
     let (mut seconds, mut opened) = (0, None);
     while seconds < BACK_S + PATIENCE_S && !(seconds > BACK_S + 60 && fleet.quiet()) {
@@ -275,7 +277,7 @@ fn run(title: &str, limits: Limits, breaks: bool) -> Run {
             fleet.write(Command::Resume);
         }
         seconds += 1;
-        fleet.step(Event::Tick);
+        fleet.step(EngineEvent::Tick);
         fleet.run_to(seconds * SECOND);
     }
     let total: Duration = fleet.steps.iter().sum();
@@ -307,8 +309,11 @@ impl Fleet {
     }
 
     fn faults(&self, fleet_max: usize, breaks: bool, opened: Option<usize>) -> Vec<String> {
-        let repaired =
-            self.inventory.nodes.values().all(|n| n.absence.is_none() && n.want.is_none() && n.job.is_none());
+        let repaired = self
+            .inventory
+            .nodes
+            .values()
+            .all(|n| n.absence.is_none() && n.pending_resetup.is_none() && n.job.is_none());
         let faults = [
             (!self.drifted.is_empty() || !repaired, format!("{} nodes are not repaired", self.drifted.len())),
             (self.busy_max > fleet_max, format!("{} at once", self.busy_max)),

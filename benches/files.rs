@@ -8,7 +8,7 @@ mod watched;
 
 use figures::Figure;
 use remoor_host::files::{Cache, MAX_FILE, digest};
-use remoor_model::{Manifest, NodeDigest, ServiceManifest};
+use remoor_model::{NodeDigest, NodeManifest, ServiceManifest};
 use rustix::fs::{Advice, fadvise, sync};
 use std::fs::{self, File};
 use std::io::Write;
@@ -37,12 +37,12 @@ impl Place {
         for n in 0..SMALL {
             let dir = place.path("small").join((n % FOLDERS).to_string());
             fs::create_dir_all(&dir)?;
-            fs::write(dir.join(format!("{n}.conf")), filled(n, SMALL_BYTES))?;
+            fs::write(dir.join(format!("{n}.conf")), content(n, SMALL_BYTES))?;
         }
         fs::create_dir(place.path("large"))?;
         for n in 0..LARGE {
             let mut file = File::create(place.path("large").join(n.to_string()))?;
-            let part = filled(n, 1 << 20);
+            let part = content(n, 1 << 20);
             for _ in 0..MAX_FILE >> 20 {
                 file.write_all(&part)?;
             }
@@ -55,7 +55,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    fn manifest(&self, name: &str) -> Manifest {
+    fn manifest(&self, name: &str) -> NodeManifest {
         manifest(&text(&self.path(name)))
     }
 
@@ -73,12 +73,12 @@ impl Place {
 }
 
 /// A service that contains a folder and all below it.
-fn manifest(dir: &str) -> Manifest {
+fn manifest(dir: &str) -> NodeManifest {
     let service = ServiceManifest { name: "bench".into(), files: vec![format!("{dir}/")], ..Default::default() };
-    Manifest { services: vec![service], ..Manifest::default() }
+    NodeManifest { services: vec![service], ..NodeManifest::default() }
 }
 
-fn filled(n: usize, bytes: usize) -> Vec<u8> {
+fn content(n: usize, bytes: usize) -> Vec<u8> {
     let line = format!("option-{n} = value {}\n", n * 7919);
     line.bytes().cycle().take(bytes).collect()
 }
@@ -91,7 +91,7 @@ fn forget(files: &[PathBuf]) {
 }
 
 /// The median of several times, in seconds; `before` is not measured.
-fn middle(mut before: impl FnMut(), mut what: impl FnMut()) -> f64 {
+fn median_seconds(mut before: impl FnMut(), mut what: impl FnMut()) -> f64 {
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             before();
@@ -104,7 +104,7 @@ fn middle(mut before: impl FnMut(), mut what: impl FnMut()) -> f64 {
     times[ROUNDS / 2]
 }
 
-fn whole(digest: &NodeDigest, entries: usize) {
+fn assert_complete(digest: &NodeDigest, entries: usize) {
     let service = &digest.services["bench"];
     assert!(service.unreadable.is_empty(), "{:?}", service.unreadable);
     assert_eq!(service.entries.len(), entries);
@@ -115,7 +115,7 @@ fn whole(digest: &NodeDigest, entries: usize) {
 fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Option<f64> {
     let list: Vec<u8> = files.iter().flat_map(|f| [f.as_os_str().as_encoded_bytes(), b"\0"].concat()).collect();
     let mut worked = true;
-    let took = middle(
+    let took = median_seconds(
         || (),
         || {
             // One process for as many files as fit into its arguments.
@@ -157,7 +157,7 @@ fn aide(place: &Place) -> Option<f64> {
         println!("  aide --check: not measured, aide is not here or failed");
         return None;
     }
-    let took = middle(
+    let took = median_seconds(
         || (),
         || {
             run("--check");
@@ -167,17 +167,17 @@ fn aide(place: &Place) -> Option<f64> {
     Some(took)
 }
 
-fn small(place: &Place) -> Vec<Figure> {
+fn measure_small(place: &Place) -> Vec<Figure> {
     let (manifest, files, key) = (place.manifest("small"), place.files("small"), [7; 32]);
     let entries = SMALL + FOLDERS + 1;
-    let full = || whole(&digest(&manifest, &key, &mut Cache::default()), entries);
+    let full = || assert_complete(&digest(&manifest, &key, &mut Cache::default()), entries);
     full();
-    let warm = middle(|| (), full);
-    let cold = middle(|| forget(&files), full);
+    let warm = median_seconds(|| (), full);
+    let cold = median_seconds(|| forget(&files), full);
     let mut cache = Cache::default();
-    whole(&digest(&manifest, &key, &mut cache), entries);
+    assert_complete(&digest(&manifest, &key, &mut cache), entries);
     let reads = cache.reads();
-    let unchanged = middle(|| (), || whole(&digest(&manifest, &key, &mut cache), entries));
+    let unchanged = median_seconds(|| (), || assert_complete(&digest(&manifest, &key, &mut cache), entries));
     assert_eq!((reads, cache.reads()), (SMALL as u64, SMALL as u64), "nothing is read twice");
     println!(
         "{SMALL} files of {SMALL_BYTES} bytes: full warm {warm:.3} s, cold {cold:.3} s, unchanged {unchanged:.3} s"
@@ -197,20 +197,20 @@ fn small(place: &Place) -> Vec<Figure> {
 
 /// A single file of 1 GiB is reported as too large, so the bench uses 64 files of the maximum size.
 /// One thread each: `openssl` has one.
-fn large(place: &Place) -> Vec<Figure> {
+fn measure_large(place: &Place) -> Vec<Figure> {
     let (key, files) = ([7; 32], place.files("large"));
-    let one_by_one: Vec<Manifest> = (0..LARGE)
+    let one_by_one: Vec<NodeManifest> = (0..LARGE)
         .map(|n| {
             let path = place.path("large").join(n.to_string());
             let service = ServiceManifest { name: "bench".into(), files: vec![text(&path)], ..Default::default() };
-            Manifest { services: vec![service], ..Manifest::default() }
+            NodeManifest { services: vec![service], ..NodeManifest::default() }
         })
         .collect();
-    let each = || one_by_one.iter().for_each(|m| whole(&digest(m, &key, &mut Cache::default()), 1));
+    let each = || one_by_one.iter().for_each(|m| assert_complete(&digest(m, &key, &mut Cache::default()), 1));
     each();
-    let ours = middle(|| (), each);
+    let ours = median_seconds(|| (), each);
     let manifest = place.manifest("large");
-    let spread = middle(|| (), || whole(&digest(&manifest, &key, &mut Cache::default()), LARGE + 1));
+    let spread = median_seconds(|| (), || assert_complete(&digest(&manifest, &key, &mut Cache::default()), LARGE + 1));
     println!("1 GiB in {LARGE} files: one after the other {ours:.2} s, spread over threads {spread:.2} s");
     let theirs = peer("openssl dgst -sha256", "openssl", &["dgst", "-sha256"], &files);
     vec![Figure {
@@ -224,7 +224,7 @@ fn large(place: &Place) -> Vec<Figure> {
 }
 
 /// At rest, over a minute.
-fn watched(place: &Place) -> Vec<Figure> {
+fn measure_watching(place: &Place) -> Vec<Figure> {
     let cost = watched::measure(&text(&place.path("small")), SMALL + FOLDERS + 1);
     let found = cost.as_ref().map_or("it could not be measured".to_owned(), |cost| {
         let watched::Cost { percent, rest, most } = cost;
@@ -255,7 +255,8 @@ fn main() -> ExitCode {
         }
     };
     std::thread::sleep(SETTLED);
-    let rows: Vec<Figure> = [small(&place), large(&place), watched(&place)].into_iter().flatten().collect();
+    let rows: Vec<Figure> =
+        [measure_small(&place), measure_large(&place), measure_watching(&place)].into_iter().flatten().collect();
     figures::publish("files", &rows);
     ExitCode::SUCCESS
 }

@@ -2,8 +2,8 @@
 //! `benches/files.rs`, with only the agent's watcher and digest pass, over one interval.
 
 use remoor_host::files::let_go;
-use remoor_host::files::{Cache, Servers, digest_beside, directories, watch};
-use remoor_model::Manifest;
+use remoor_host::files::{Cache, Servers, digest_with_servers, directories, watch};
+use remoor_model::NodeManifest;
 use std::fs;
 use std::io;
 use std::process::Command;
@@ -39,26 +39,26 @@ pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
 }
 
 /// Does the whole work if this process is the watching one; otherwise returns false.
-pub fn is_watcher(manifest: impl Fn(&str) -> Manifest) -> bool {
+pub fn is_watcher(manifest: impl Fn(&str) -> NodeManifest) -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, first, dir, entries, ..] = &arguments[..] else { return false };
     if first != WATCH {
         return false;
     }
-    if let Err(error) = rest(&manifest(dir), entries.parse().unwrap_or_default()) {
+    if let Err(error) = run_watcher(&manifest(dir), entries.parse().unwrap_or_default()) {
         println!("{error}");
     }
     true
 }
 
-fn rest(manifest: &Manifest, entries: usize) -> io::Result<()> {
+fn run_watcher(manifest: &NodeManifest, entries: usize) -> io::Result<()> {
     let mut watcher = watch(directories(manifest, &Servers::now()), drop).map_err(io::Error::other)?;
     let mut cache = Cache::default();
     // In a thread whose stack is freed with it, as in the agent.
     let mut pass = || {
         let servers = Servers::now();
         watcher.set(directories(manifest, &servers));
-        let look = || digest_beside(manifest, &[7; 32], &mut cache, &servers);
+        let look = || digest_with_servers(manifest, &[7; 32], &mut cache, &servers);
         let digest = thread::scope(|scope| scope.spawn(look).join());
         let service = digest.ok().and_then(|mut digest| digest.services.remove("bench")).unwrap_or_default();
         assert_eq!((service.entries.len(), service.unreadable.len()), (entries, 0));

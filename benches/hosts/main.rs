@@ -37,10 +37,10 @@ fn main() -> Result<()> {
     );
     println!("and sshd's LogLevel VERBOSE on the workers, so that it logs each TCP connection");
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "bench".into());
-    let hosts = Lab::up(&name, &five::HOSTS)?;
+    let hosts = Lab::start(&name, &five::HOSTS)?;
     hosts.give_identity(&five::MASTERS)?;
-    five::install_contiv(&hosts, &five::built("contiv-standin")?)?;
-    let cluster = Cluster::up(hosts)?;
+    five::install_contiv(&hosts, &five::built_program("contiv-standin")?)?;
+    let cluster = Cluster::create(hosts)?;
     let measured = measure(&cluster, count);
     if measured.is_err() {
         cluster.save_logs("bench")?;
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn raised(path: &str, text: String) -> String {
+fn fleet_without_flapping(path: &str, text: String) -> String {
     if path == "remoor.yml" { format!("{text}\nlimits: {{flap-count: 1000}}\n") } else { text }
 }
 
@@ -58,7 +58,7 @@ fn measure(cluster: &Cluster, count: usize) -> Result<Vec<Figure>> {
         let line = "echo LogLevel VERBOSE > /etc/ssh/sshd_config.d/bench.conf; systemctl reload ssh";
         cluster.lab.shell(host, line)?;
     }
-    cluster.apply(raised)?;
+    cluster.apply(fleet_without_flapping)?;
     cluster.commission()?;
     std::thread::sleep(GRACE);
     let first = rest::measure(cluster, AT_REST)?;

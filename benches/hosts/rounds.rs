@@ -60,15 +60,15 @@ pub struct Repair {
 pub fn returns(cluster: &Cluster, host: &str) -> Result<u64> {
     let no = next_absence(cluster, host)?;
     cluster.lab.cut(host)?;
-    missed(cluster, host)?;
+    wait_until_missed(cluster, host)?;
     cluster.lab.wait_isolated(host)?;
     let healed = now_ms();
     cluster.lab.heal_host(host)?;
-    let journal = Journal::until(cluster, host, healed, |j| j.concluded(no).is_some())?;
-    let finding = &journal.concluded(no).context("a verdict")?["finding"];
+    let journal = Journal::read_until(cluster, host, healed, |j| j.conclusion_of(no).is_some())?;
+    let finding = &journal.conclusion_of(no).context("a verdict")?["finding"];
     ensure!(finding["verdict"]["is"] == "same", "{host} was not changed: {finding:#}");
-    quiet(cluster, host)?;
-    Ok(at(journal.concluded(no))? - at(journal.returned(no))?)
+    wait_until_quiet(cluster, host)?;
+    Ok(time_of(journal.conclusion_of(no))? - time_of(journal.return_of(no))?)
 }
 
 /// Cuts off both workers for 75 s each and changes them meanwhile, half a cut apart, so that no
@@ -96,7 +96,7 @@ impl Cut {
         let no = next_absence(cluster, host)?;
         cluster.lab.cut(host)?;
         let since = Instant::now();
-        missed(cluster, host)?;
+        wait_until_missed(cluster, host)?;
         let edit = "sed -i 's/worker_connections 512/worker_connections 500/' /etc/nginx/nginx.conf";
         cluster.lab.shell(host, edit)?;
         Ok(Cut { host, no, since })
@@ -110,13 +110,13 @@ impl Cut {
         std::thread::sleep(CUT - since.elapsed());
         let healed = now_ms();
         cluster.lab.heal_host(host)?;
-        let journal = Journal::until(cluster, host, healed, |j| j.done().is_some())?;
-        let finding = &journal.concluded(no).context("a verdict")?["finding"];
+        let journal = Journal::read_until(cluster, host, healed, |j| j.end_of_job().is_some())?;
+        let finding = &journal.conclusion_of(no).context("a verdict")?["finding"];
         ensure!(finding["verdict"]["is"] == "drifted", "{host} was changed: {finding:#}");
-        quiet(cluster, host)?;
-        let (verdict, done) = (at(journal.concluded(no))?, at(journal.done())?);
+        wait_until_quiet(cluster, host)?;
+        let (verdict, done) = (time_of(journal.conclusion_of(no))?, time_of(journal.end_of_job())?);
         let connections = connections(cluster, host, verdict, done)?;
-        Ok(Repair { rejoin_ms: done - at(journal.returned(no))?, cable_ms: done - healed, connections })
+        Ok(Repair { rejoin_ms: done - time_of(journal.return_of(no))?, cable_ms: done - healed, connections })
     }
 }
 
@@ -124,7 +124,7 @@ impl Cut {
 struct Journal(Vec<Value>);
 
 impl Journal {
-    fn until(cluster: &Cluster, host: &str, since: u64, enough: impl Fn(&Journal) -> bool) -> Result<Journal> {
+    fn read_until(cluster: &Cluster, host: &str, since: u64, enough: impl Fn(&Journal) -> bool) -> Result<Journal> {
         let end = Instant::now() + PATIENCE;
         loop {
             std::thread::sleep(Duration::from_secs(1));
@@ -133,7 +133,7 @@ impl Journal {
             let items = view["items"].as_array().cloned().unwrap_or_default();
             let journal = Journal(items.into_iter().filter(|i| i["at"].as_u64().unwrap_or(0) >= since).collect());
             if enough(&journal) {
-                journal.tell(host, since);
+                journal.print(host, since);
                 return Ok(journal);
             }
             if Instant::now() > end {
@@ -143,7 +143,7 @@ impl Journal {
     }
 
     /// Prints the events with their times, in milliseconds since the cable was reconnected.
-    fn tell(&self, host: &str, since: u64) {
+    fn print(&self, host: &str, since: u64) {
         let steps: Vec<String> = self
             .0
             .iter()
@@ -155,27 +155,27 @@ impl Journal {
         println!("  {host}: {}", steps.join(", "));
     }
 
-    fn of(&self, what: &str, absence: Option<u64>) -> Option<&Value> {
+    fn find(&self, what: &str, absence: Option<u64>) -> Option<&Value> {
         self.0.iter().find(|i| {
             let no = if what == "concluded" { &i["finding"]["absence"] } else { &i["absence"] };
             i["what"] == what && absence.is_none_or(|absence| *no == absence)
         })
     }
 
-    fn returned(&self, no: u64) -> Option<&Value> {
-        self.of("returned", Some(no))
+    fn return_of(&self, no: u64) -> Option<&Value> {
+        self.find("returned", Some(no))
     }
 
-    fn concluded(&self, no: u64) -> Option<&Value> {
-        self.of("concluded", Some(no))
+    fn conclusion_of(&self, no: u64) -> Option<&Value> {
+        self.find("concluded", Some(no))
     }
 
-    fn done(&self) -> Option<&Value> {
-        self.of("job-done", None)
+    fn end_of_job(&self) -> Option<&Value> {
+        self.find("job-done", None)
     }
 }
 
-fn at(item: Option<&Value>) -> Result<u64> {
+fn time_of(item: Option<&Value>) -> Result<u64> {
     item.and_then(|i| i["at"].as_u64()).context("the journal lacks an item")
 }
 
@@ -183,11 +183,11 @@ fn next_absence(cluster: &Cluster, host: &str) -> Result<u64> {
     Ok(cluster.node(host)?["absences"].as_u64().context("a number of absences")? + 1)
 }
 
-fn missed(cluster: &Cluster, host: &str) -> Result<()> {
+fn wait_until_missed(cluster: &Cluster, host: &str) -> Result<()> {
     cluster.wait(&format!("{host} to be missed"), |s| (row(s, host)?["presence"] == "away").then_some(()))
 }
 
-fn quiet(cluster: &Cluster, host: &str) -> Result<()> {
+fn wait_until_quiet(cluster: &Cluster, host: &str) -> Result<()> {
     cluster.wait(&format!("{host} to be as desired"), |s| {
         let row = row(s, host)?;
         let same = row["finding"]["verdict"]["is"] == "same" && row["presence"] == "alive";

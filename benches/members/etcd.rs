@@ -23,7 +23,7 @@ impl Etcd {
         path.split(':').map(|dir| Path::new(dir).join("etcd")).find(|file| file.is_file())
     }
 
-    pub fn up(program: &Path, dir: &Path) -> Result<Self> {
+    pub fn start(program: &Path, dir: &Path) -> Result<Self> {
         // All ports are held at the same time, so that none is given twice.
         let held = (0..2 * MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
         let ports = held.iter().map(|l| Ok(l.local_addr()?.port())).collect::<std::io::Result<Vec<u16>>>()?;

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 const NODES: u32 = 1_000;
 
-pub fn thousandth(runtime: &Runtime) -> Result<Figure> {
+pub fn measure_thousandth_join(runtime: &Runtime) -> Result<Figure> {
     let (dir, at) = (tempfile::tempdir()?, net()(1));
     let _manager = one_manager(dir.path(), at);
     let token = Token::parse(std::fs::read_to_string(dir.path().join("worker"))?.trim())?;
@@ -31,7 +31,7 @@ pub fn thousandth(runtime: &Runtime) -> Result<Figure> {
             let key = NodeKey::generate()?;
             let request = request(number, &key)?;
             let own: SocketAddr = request.advertise.parse()?;
-            let _answering = dial_back::answering(own, &request.advertise, key.signing_key()).await?;
+            let _answering = dial_back::start_answering(own, &request.advertise, key.signing_key()).await?;
             let begun = Instant::now();
             join(&through, &token, request).await.with_context(|| format!("node {number}"))?;
             let took = begun.elapsed();

@@ -46,7 +46,7 @@ fn main() -> Result<()> {
         figures.extend(writes(&runtime)?);
     }
     if wanted("joins") {
-        figures.push(joins::thousandth(&runtime)?);
+        figures.push(joins::measure_thousandth_join(&runtime)?);
     }
     figures::publish("members", &figures);
     Ok(())
@@ -58,7 +58,7 @@ struct Managers {
 }
 
 impl Managers {
-    fn up() -> Result<Self> {
+    fn start() -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let daemons = three_managers(dir.path(), net());
         let managers = Self { dir, daemons };
@@ -142,7 +142,7 @@ impl Writer {
 /// The leader is killed while one client writes. Measures the time until another manager
 /// acknowledges its next write.
 fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
-    let mut managers = Managers::up()?;
+    let mut managers = Managers::start()?;
     let (mut took, mut lost) = (Vec::new(), 0);
     let mut tried = 1_000;
     for round in 0..rounds {
@@ -160,7 +160,7 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         // This write may have been acknowledged before the kill or after it.
         runtime.block_on(writer.write());
         took.push(killed.elapsed());
-        let held = until("the new leader answers", || held(&managers.status()?));
+        let held = until("the new leader answers", || register_value(&managers.status()?));
         lost += usize::from(held < acked.max(writer.acked) || held > writer.tried);
         println!("fail-over {}: {} ms, held {held}, acknowledged {}", round + 1, took[round].as_millis(), writer.acked);
         tried = writer.tried;
@@ -186,7 +186,7 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
 }
 
 /// The value of the register m1.
-fn held(status: &Value) -> Option<u64> {
+fn register_value(status: &Value) -> Option<u64> {
     let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m1")?;
     let (from, until) = (node["maintenance"]["from"].as_u64()?, node["maintenance"]["until"].as_u64()?);
     Some((until - from + UNIT_MS / 2) / UNIT_MS)
@@ -195,7 +195,7 @@ fn held(status: &Value) -> Option<u64> {
 /// The leader is demoted while one client writes at a manager that stays. Measures the client's
 /// longest wait for an acknowledgement.
 fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
-    let managers = Managers::up()?;
+    let managers = Managers::start()?;
     let mut gaps = Vec::new();
     for round in 0..rounds {
         let leader = managers.leader();
@@ -254,10 +254,10 @@ fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
 fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
     const TURNS: usize = 3;
     const LASTS: Duration = Duration::from_secs(5);
-    let managers = Managers::up()?;
+    let managers = Managers::start()?;
     let ours = managers.target(managers.leader());
     let order = Request::json("POST", "/v1/nodes/m1/maintenance", "{\"for_ms\":3600000}");
-    let beside = beside(runtime, managers.dir.path())?;
+    let beside = measure_etcd(runtime, managers.dir.path())?;
     let mut figures = Vec::new();
     for (clients, what, wanted, times) in [
         (1, "acknowledged decisions, 3 managers, fsync on, 1 client", "not below etcd, p99 not above", 1.0),
@@ -291,19 +291,19 @@ fn middle(mut loads: Vec<Load>) -> Load {
     loads[loads.len() / 2]
 }
 
-struct Beside {
+struct EtcdComparison {
     _etcd: Option<etcd::Etcd>,
     leader: Target,
     /// The put request in each of its APIs.
     puts: Vec<(&'static str, Request)>,
 }
 
-fn beside(runtime: &Runtime, dir: &Path) -> Result<Beside> {
+fn measure_etcd(runtime: &Runtime, dir: &Path) -> Result<EtcdComparison> {
     let Some(program) = etcd::Etcd::program() else {
         println!("NOT INSTALLED HERE, LEFT OUT: etcd (Debian's package etcd-server)");
-        return Ok(Beside { _etcd: None, leader: Target::Tcp(0), puts: Vec::new() });
+        return Ok(EtcdComparison { _etcd: None, leader: Target::Tcp(0), puts: Vec::new() });
     };
-    let etcd = etcd::Etcd::up(&program, dir)?;
+    let etcd = etcd::Etcd::start(&program, dir)?;
     let leader = runtime.block_on(etcd.leader())?;
     // `{"key": "m1", "value": ..}` of 256 bytes, in base64; the older API takes a form.
     let v3 = format!("{{\"key\":\"bTE=\",\"value\":\"{}\"}}", "YWFh".repeat(85));
@@ -312,5 +312,5 @@ fn beside(runtime: &Runtime, dir: &Path) -> Result<Beside> {
         ("etcd v3", Request::json("POST", "/v3/kv/put", &v3)),
         ("etcd v2", Request::new("PUT", "/v2/keys/m1", "application/x-www-form-urlencoded", &v2)),
     ];
-    Ok(Beside { _etcd: Some(etcd), leader, puts })
+    Ok(EtcdComparison { _etcd: Some(etcd), leader, puts })
 }

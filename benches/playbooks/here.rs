@@ -3,7 +3,7 @@
 //! in the system. A missing one is named and left out.
 
 use crate::node::Node;
-use crate::{Cost, Spread, tools, well};
+use crate::{Cost, Spread, run_tool, tools};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -47,11 +47,11 @@ pub fn runs(node: &Node, rounds: usize) -> Result<Vec<Local>> {
 fn run(node: &Node, name: &'static str, command: fn(&Node) -> Command, rounds: usize) -> Result<Local> {
     node.empty()?;
     fs::create_dir(node.path("top/n1"))?;
-    well(&mut command(node))?;
-    node.made(1)?;
-    let costs: Result<Vec<Cost>> = (0..rounds).map(|_| Ok(node.timed(&mut command(node))?.0)).collect();
-    node.made(1)?;
-    let wall = Spread::of(&costs?, |cost| cost.wall);
+    run_tool(&mut command(node))?;
+    node.check_done(1)?;
+    let costs: Result<Vec<Cost>> = (0..rounds).map(|_| Ok(node.measure(&mut command(node))?.0)).collect();
+    node.check_done(1)?;
+    let wall = Spread::median_of(&costs?, |cost| cost.wall);
     let mb = match peak(node, &command(node)) {
         Ok(mb) => Some(mb),
         Err(why) => {
@@ -68,7 +68,7 @@ fn peak(node: &Node, command: &Command) -> Result<f64> {
     let mut small = node.command("python3");
     small.args(["-I", "-S", "-c", PEAK, "1"]).arg(command.get_program()).args(command.get_args());
     small.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let said = well(&mut small)?;
+    let said = run_tool(&mut small)?;
     Ok(said.trim().parse::<f64>().with_context(|| format!("not a number: {said}"))? / 1024.0)
 }
 
@@ -84,18 +84,18 @@ fn have(package: &str) -> Result<()> {
     }
     println!("getting Debian's {package} into {}, installing nothing", dir.display());
     // With the caller's own settings, as with pip.
-    well(Command::new("sh").args(["-c", DEBS, "debs.sh"]).arg(&dir).arg(package)).map(drop)
+    run_tool(Command::new("sh").args(["-c", DEBS, "debs.sh"]).arg(&dir).arg(package)).map(drop)
 }
 
 /// A program of a package, with the libraries of the package.
-fn of(node: &Node, package: &str, program: &str) -> Command {
+fn program_of(node: &Node, package: &str, program: &str) -> Command {
     let root = root(package);
     let mut libraries = vec![root.join("usr/lib")];
     for dir in ["usr/lib", "lib"] {
-        libraries.extend(of_architectures(&root.join(dir)));
+        libraries.extend(architecture_dirs(&root.join(dir)));
     }
     let mut command = node.command(root.join("usr/bin").join(program));
-    command.env("LD_LIBRARY_PATH", joined(&libraries));
+    command.env("LD_LIBRARY_PATH", search_path(&libraries));
     command
 }
 
@@ -109,11 +109,11 @@ fn make_cfengine(node: &Node) -> Result<()> {
     fs::create_dir_all(work.join("bin"))?;
     fs::set_permissions(&work, fs::Permissions::from_mode(0o700))?;
     symlink(root(CFENGINE).join("usr/bin/cf-promises"), work.join("bin/cf-promises"))?;
-    well(of(node, CFENGINE, "cf-key").env(CFENGINE_DIR, work)).map(drop)
+    run_tool(program_of(node, CFENGINE, "cf-key").env(CFENGINE_DIR, work)).map(drop)
 }
 
 fn cfengine(node: &Node) -> Command {
-    let mut command = of(node, CFENGINE, "cf-agent");
+    let mut command = program_of(node, CFENGINE, "cf-agent");
     command.env(CFENGINE_DIR, node.path("cfengine"));
     // Also if it has just run.
     command.args(["--no-lock", "--file"]).arg(node.path("policy.cf"));
@@ -128,17 +128,20 @@ fn make_puppet(node: &Node) -> Result<()> {
 
 fn puppet(node: &Node) -> Command {
     let ruby = root(PUPPET).join("usr/lib/ruby");
-    let mut command = of(node, PUPPET, "ruby");
+    let mut command = program_of(node, PUPPET, "ruby");
     let mut paths = vec![ruby.join("vendor_ruby")];
     // The directories of the version and of the architecture.
-    paths.extend(below(&ruby).filter(|path| is_version(path)));
-    for dir in of_architectures(&root(PUPPET).join("usr/lib")) {
+    paths.extend(entries(&ruby).filter(|path| is_version(path)));
+    for dir in architecture_dirs(&root(PUPPET).join("usr/lib")) {
         paths.extend(
-            below(&dir.join("ruby")).chain(below(&dir.join("ruby/vendor_ruby"))).filter(|path| is_version(path)),
+            entries(&dir.join("ruby")).chain(entries(&dir.join("ruby/vendor_ruby"))).filter(|path| is_version(path)),
         );
     }
-    command.env("RUBYLIB", joined(&paths));
-    command.env("GEM_PATH", joined(&below(&root(PUPPET).join("usr/share/rubygems-integration")).collect::<Vec<_>>()));
+    command.env("RUBYLIB", search_path(&paths));
+    command.env(
+        "GEM_PATH",
+        search_path(&entries(&root(PUPPET).join("usr/share/rubygems-integration")).collect::<Vec<_>>()),
+    );
     command.arg(root(PUPPET).join("usr/bin/puppet")).arg("apply");
     for dir in ["confdir", "vardir", "rundir", "logdir", "ssldir", "publicdir"] {
         command.arg(format!("--{dir}")).arg(node.path(&format!("puppet/{dir}")));
@@ -147,19 +150,19 @@ fn puppet(node: &Node) -> Command {
     command
 }
 
-fn below(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// Such as `x86_64-linux-gnu`.
-fn of_architectures(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    below(dir).filter(|path| path.to_string_lossy().contains("-linux-"))
+fn architecture_dirs(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    entries(dir).filter(|path| path.to_string_lossy().contains("-linux-"))
 }
 
 fn is_version(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit()))
 }
 
-fn joined(paths: &[PathBuf]) -> String {
+fn search_path(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":")
 }

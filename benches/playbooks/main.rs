@@ -39,7 +39,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    pub fn of(costs: &[Cost], value: impl Fn(&Cost) -> f64) -> Self {
+    pub fn median_of(costs: &[Cost], value: impl Fn(&Cost) -> f64) -> Self {
         let mut all: Vec<f64> = costs.iter().map(value).collect();
         all.sort_by(f64::total_cmp);
         let at = |n: usize| all.get(n).copied().unwrap_or(f64::NAN);
@@ -66,7 +66,7 @@ pub struct Runs {
 
 impl Runs {
     pub fn wall(&self) -> (Spread, Spread) {
-        (Spread::of(&self.first, |c| c.wall), Spread::of(&self.again, |c| c.wall))
+        (Spread::median_of(&self.first, |c| c.wall), Spread::median_of(&self.again, |c| c.wall))
     }
 }
 
@@ -84,23 +84,23 @@ pub struct Found {
 }
 
 fn main() -> Result<()> {
-    let rounds = asked("REMOOR_BENCH_ROUNDS", 5)?;
-    let most = asked("REMOOR_BENCH_HOSTS", HOSTS)?;
-    let node = Node::up()?;
+    let rounds = number_from_env("REMOOR_BENCH_ROUNDS", 5)?;
+    let most = number_from_env("REMOOR_BENCH_HOSTS", HOSTS)?;
+    let node = Node::start()?;
     println!("{rounds} rounds on sshds of its own at 127.0.0.2 to 127.0.0.51; seconds; CPU of all hosts together");
     let upload = upload(&node, rounds)?;
     let mut tools = tools::all(&node);
     // The tools' caches of bytecode and the like are filled only once for a host.
-    tools.retain(|tool| match node.timed(&mut (tool.command)(&node, Case::near(1))) {
+    tools.retain(|tool| match node.measure(&mut (tool.command)(&node, Case::on_hosts(1))) {
         Err(why) if tool.kind == Kind::Peer => {
             println!("{} DOES NOT RUN HERE, LEFT OUT: {why:#}", tool.name);
             false
         }
         _ => true,
     });
-    let near = |hosts| -> Result<_> { Ok((hosts, runs(&node, &tools, Case::near(hosts), rounds)?)) };
+    let near = |hosts| -> Result<_> { Ok((hosts, runs(&node, &tools, Case::on_hosts(hosts), rounds)?)) };
     let near = COUNTS.into_iter().filter(|count| *count <= most).map(near).collect::<Result<_>>()?;
-    let far = runs(&node, &tools, Case { far: true, ..Case::near(1) }, rounds)?;
+    let far = runs(&node, &tools, Case { far: true, ..Case::on_hosts(1) }, rounds)?;
     let check = checks(&node, &tools, rounds)?;
     let local = here::runs(&node, rounds)?;
     let peaks = (0..rounds).map(|_| tools::peak(&node)).collect::<Result<_>>()?;
@@ -109,7 +109,7 @@ fn main() -> Result<()> {
 }
 
 /// A number of at least 1 from the environment.
-fn asked(name: &str, otherwise: usize) -> Result<usize> {
+fn number_from_env(name: &str, otherwise: usize) -> Result<usize> {
     let Ok(text) = std::env::var(name) else { return Ok(otherwise) };
     text.parse().ok().filter(|n| *n > 0).with_context(|| format!("{name} is a number, at least 1"))
 }
@@ -119,14 +119,14 @@ fn upload(node: &Node, rounds: usize) -> Result<Spread> {
     let mut costs = Vec::new();
     for _ in 0..rounds {
         node.forget()?;
-        costs.push(node.timed(&mut tools::remoor(node, Case::near(1)))?.0);
+        costs.push(node.measure(&mut tools::remoor(node, Case::on_hosts(1)))?.0);
     }
     node.spread()?;
-    Ok(Spread::of(&costs, |c| c.wall))
+    Ok(Spread::median_of(&costs, |c| c.wall))
 }
 
 /// The number of runs of a tool: some of them take a minute.
-fn often(kind: Kind, case: Case, rounds: usize) -> usize {
+fn repetitions(kind: Kind, case: Case, rounds: usize) -> usize {
     match (kind, case.hosts) {
         (Kind::Peer, 20..) => 1,
         (Kind::Peer, hosts) if hosts > 1 || case.far => rounds.min(3),
@@ -141,10 +141,10 @@ fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Ru
     let mut out = Vec::new();
     for round in 0..rounds {
         for (tool, runs) in tools.iter().zip(&mut all) {
-            if round >= often(tool.kind, case, rounds) || out.contains(&tool.name) {
+            if round >= repetitions(tool.kind, case, rounds) || out.contains(&tool.name) {
                 continue;
             }
-            match turn(node, tool, case, runs) {
+            match run_twice(node, tool, case, runs) {
                 Ok(()) => {}
                 Err(why) if tool.kind == Kind::Peer => {
                     println!("{} ON {} HOSTS, LEFT OUT: {why:#}", tool.name, case.hosts);
@@ -157,8 +157,9 @@ fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Ru
     all.retain(|runs| !out.contains(&runs.name));
     for runs in &all {
         let (first, again) = runs.wall();
-        let cpu =
-            |value: fn(&Cost) -> f64| (Spread::of(&runs.first, value).middle, Spread::of(&runs.again, value).middle);
+        let cpu = |value: fn(&Cost) -> f64| {
+            (Spread::median_of(&runs.first, value).middle, Spread::median_of(&runs.again, value).middle)
+        };
         let (local, there) = (cpu(|c| c.local), cpu(|c| c.node));
         let (hosts, name) = (case.hosts, runs.name);
         let far = if case.far { ", a long way" } else { "" };
@@ -171,8 +172,8 @@ fn runs(node: &Node, tools: &[Tool], case: Case, rounds: usize) -> Result<Vec<Ru
 }
 
 /// The first run and the second one.
-fn turn(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
-    let run = || Ok::<_, anyhow::Error>(node.timed(&mut (tool.command)(node, case))?.0);
+fn run_twice(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
+    let run = || Ok::<_, anyhow::Error>(node.measure(&mut (tool.command)(node, case))?.0);
     if tool.name == tools::LOGIN {
         runs.first.push(run()?);
         runs.again.push(run()?);
@@ -180,27 +181,27 @@ fn turn(node: &Node, tool: &Tool, case: Case, runs: &mut Runs) -> Result<()> {
     }
     node.empty()?;
     runs.first.push(run()?);
-    node.made(case.hosts)?;
+    node.check_done(case.hosts)?;
     // More values of tools that are known to be slow would take a third of an hour.
     if tool.kind == Kind::Peer && case.hosts >= 50 {
         return Ok(());
     }
     runs.again.push(run()?);
-    node.made(case.hosts)
+    node.check_done(case.hosts)
 }
 
 /// Tools in check mode with differences, where five of twenty tasks would change something.
 fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
-    let case = Case { check: true, ..Case::near(1) };
-    node.timed(&mut tools::remoor(node, Case::near(1)))?;
+    let case = Case { check: true, ..Case::on_hosts(1) };
+    node.measure(&mut tools::remoor(node, Case::on_hosts(1)))?;
     node.spoil(1)?;
     let mut all = Vec::new();
     for tool in tools.iter().filter(|tool| tool.checks) {
         let mut runs = Runs { name: tool.name, kind: tool.kind, first: Vec::new(), again: Vec::new() };
-        for _ in 0..often(tool.kind, Case { hosts: 5, ..case }, rounds) {
-            let (cost, said) = node.timed(&mut (tool.command)(node, case)).context(tool.name)?;
+        for _ in 0..repetitions(tool.kind, Case { hosts: 5, ..case }, rounds) {
+            let (cost, said) = node.measure(&mut (tool.command)(node, case)).context(tool.name)?;
             ensure!(said.contains("-port 0"), "{} shows no difference: {said}", tool.name);
-            node.spoilt(1).context(tool.name)?;
+            node.check_spoilt(1).context(tool.name)?;
             runs.first.push(cost);
         }
         println!("1 host, checked: {}: {}", tool.name, runs.wall().0);
@@ -210,7 +211,7 @@ fn checks(node: &Node, tools: &[Tool], rounds: usize) -> Result<Vec<Runs>> {
 }
 
 /// Runs a command that must succeed. The error contains its output.
-pub fn well(command: &mut std::process::Command) -> Result<String> {
+pub fn run_tool(command: &mut std::process::Command) -> Result<String> {
     let out = command.output().with_context(|| format!("{command:?}"))?;
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     if !out.status.success() {

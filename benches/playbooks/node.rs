@@ -1,7 +1,7 @@
 //! The hosts: an sshd on fifty addresses of the loopback, with its own keys, configuration and
 //! home; and the cost of a command here and behind that sshd.
 
-use crate::{Cost, relay, well};
+use crate::{Cost, relay, run_tool};
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fs;
@@ -44,12 +44,12 @@ pub fn address(n: usize) -> String {
 }
 
 impl Node {
-    pub fn up() -> Result<Self> {
+    pub fn start() -> Result<Self> {
         ensure!(Path::new(SSHD).exists(), "{SSHD} is missing (Debian: openssh-server)");
         let dir = tempfile::Builder::new().prefix("play").tempdir()?;
         let at = |name: &str| dir.path().join(name);
         for key in ["host", "user"] {
-            well(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)))?;
+            run_tool(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)))?;
         }
         fs::copy(at("user.pub"), at("authorized"))?;
         for name in ["home", "top", "masters"] {
@@ -91,7 +91,7 @@ impl Node {
     fn configure(&self) -> Result<()> {
         let (dir, port) = (self.dir.path().display(), self.port);
         let key = fs::read_to_string(self.path("host.pub"))?;
-        let user = well(Command::new("id").arg("-un"))?;
+        let user = run_tool(Command::new("id").arg("-un"))?;
         let mut hosts = String::new();
         let mut known = format!("[{FAR}]:{port} {key}");
         for n in 1..=HOSTS {
@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Checks that the tool has done all of its work on these hosts.
-    pub fn made(&self, hosts: usize) -> Result<()> {
+    pub fn check_done(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
                 let text = fs::read_to_string(self.path("top").join(&host).join(format!("d{n}/template")))?;
@@ -174,7 +174,7 @@ impl Node {
     }
 
     /// Checks that these files are still changed.
-    pub fn spoilt(&self, hosts: usize) -> Result<()> {
+    pub fn check_spoilt(&self, hosts: usize) -> Result<()> {
         for host in names(hosts) {
             for n in 1..=5 {
                 let text = fs::read_to_string(self.path("top").join(&host).join(format!("d{n}/template")))?;
@@ -185,18 +185,18 @@ impl Node {
     }
 
     /// Runs a command to its end and to that of its sessions. Returns its cost and its output.
-    pub fn timed(&self, command: &mut Command) -> Result<(Cost, String)> {
+    pub fn measure(&self, command: &mut Command) -> Result<(Cost, String)> {
         let (local, node) = (children("self")?, self.cpu()?);
         let begun = Instant::now();
-        let said = well(command)?;
+        let said = run_tool(command)?;
         let wall = begun.elapsed().as_secs_f64();
         let local = children("self")? - local;
-        self.quiet()?;
+        self.end_connections()?;
         Ok((Cost { wall, local, node: self.cpu()? - node }, said))
     }
 
     /// Ends persistent connections, and waits until sshd has accounted for all of them.
-    fn quiet(&self) -> Result<()> {
+    fn end_connections(&self) -> Result<()> {
         for master in fs::read_dir(self.path("masters"))? {
             let control = format!("ControlPath={}", master?.path().display());
             let mut end = self.command("ssh");
@@ -218,7 +218,7 @@ impl Node {
     fn cpu(&self) -> Result<f64> {
         let of = |sshd: &Child| {
             let id = sshd.id().to_string();
-            Ok(own(&id)? + children(&id)?)
+            Ok(own_seconds(&id)? + children(&id)?)
         };
         self.sshds.iter().map(of).sum()
     }
@@ -259,7 +259,7 @@ fn seconds(id: &str, fields: [usize; 2]) -> Result<f64> {
     Ok((ticks(fields[0])? + ticks(fields[1])?) / TICKS)
 }
 
-fn own(id: &str) -> Result<f64> {
+fn own_seconds(id: &str) -> Result<f64> {
     seconds(id, [14, 15])
 }
 

@@ -10,31 +10,31 @@ const COMMAND: &str = "make bench-playbooks";
 pub fn rows(found: &Found) -> Vec<Figure> {
     let of = |hosts: usize| found.near.iter().find(|(count, _)| *count == hosts).map_or(&[][..], |(_, runs)| runs);
     let (one, five) = (of(1), of(5));
-    let mut rows = vec![first_of(one, found.upload), many(five), curve(found), far(one, &found.far)];
+    let mut rows = vec![first_of(one, found.upload), five_hosts(five), curve(found), slow_link(one, &found.far)];
     rows.push(node(one, &found.peaks));
     rows.push(check(&found.check));
     rows.push(local(&found.local));
     rows
 }
 
-fn named<'a>(runs: &'a [Runs], name: &str) -> Option<&'a Runs> {
+fn runs_of<'a>(runs: &'a [Runs], name: &str) -> Option<&'a Runs> {
     runs.iter().find(|runs| runs.name == name)
 }
 
 /// Both medians of a tool. Without a measurement they are NaN, which meets no target.
-fn middles(runs: &[Runs], name: &str) -> (f64, f64) {
-    named(runs, name).map_or((f64::NAN, f64::NAN), |runs| (runs.wall().0.middle, runs.wall().1.middle))
+fn medians(runs: &[Runs], name: &str) -> (f64, f64) {
+    runs_of(runs, name).map_or((f64::NAN, f64::NAN), |runs| (runs.wall().0.middle, runs.wall().1.middle))
 }
 
 /// Whether remoor is `times` faster. A tool that was left out counts as slower.
 fn faster(runs: &[Runs], times: f64) -> bool {
-    let (ours, theirs) = (middles(runs, REMOOR), middles(runs, ANSIBLE));
-    named(runs, ANSIBLE).is_none() || (theirs.0 >= times * ours.0 && theirs.1 >= times * ours.1)
+    let (ours, theirs) = (medians(runs, REMOOR), medians(runs, ANSIBLE));
+    runs_of(runs, ANSIBLE).is_none() || (theirs.0 >= times * ours.0 && theirs.1 >= times * ours.1)
 }
 
 /// Each tool with both times, and their ratio to remoor's times.
-fn compared(runs: &[Runs]) -> String {
-    let ours = middles(runs, REMOOR);
+fn comparison(runs: &[Runs]) -> String {
+    let ours = medians(runs, REMOOR);
     let one = |runs: &Runs| {
         let (first, again) = runs.wall();
         let times = match runs.name {
@@ -51,22 +51,22 @@ fn compared(runs: &[Runs]) -> String {
 }
 
 fn first_of(runs: &[Runs], upload: Spread) -> Figure {
-    let (ours, bare) = (middles(runs, REMOOR), middles(runs, LOGIN));
+    let (ours, bare) = (medians(runs, REMOOR), medians(runs, LOGIN));
     Figure {
         what: "20 tasks, 1 host",
         wanted: "20 times faster than ansible-core with pipelining, at most 2 times `ssh host true`",
-        found: format!("{}; remoor with the upload of itself {upload}", compared(runs)),
+        found: format!("{}; remoor with the upload of itself {upload}", comparison(runs)),
         met: faster(runs, 20.0) && ours.0 <= 2.0 * bare.0 && ours.1 <= 2.0 * bare.1,
         command: COMMAND,
     }
 }
 
-fn many(runs: &[Runs]) -> Figure {
-    let ours = middles(runs, REMOOR);
+fn five_hosts(runs: &[Runs]) -> Figure {
+    let ours = medians(runs, REMOOR);
     Figure {
         what: "20 tasks, 5 hosts",
         wanted: "25 times faster than ansible-core with pipelining, at most 0.8 s",
-        found: compared(runs),
+        found: comparison(runs),
         met: faster(runs, 25.0) && ours.0 <= 0.8 && ours.1 <= 0.8,
         command: COMMAND,
     }
@@ -79,10 +79,10 @@ fn curve(found: &Found) -> Figure {
         tools.extend(runs.iter().map(|runs| runs.name).filter(|name| !tools.contains(name)).collect::<Vec<_>>());
     }
     let of = |name: &str| {
-        let at = |(hosts, runs): &(usize, Vec<Runs>)| format!("{hosts}: {:.2} s", middles(runs, name).0);
+        let at = |(hosts, runs): &(usize, Vec<Runs>)| format!("{hosts}: {:.2} s", medians(runs, name).0);
         format!("{name} {}", found.near.iter().map(at).collect::<Vec<_>>().join(", "))
     };
-    let mut each = found.near.iter().skip(1).map(|(hosts, runs)| middles(runs, REMOOR).0 / *hosts as f64);
+    let mut each = found.near.iter().skip(1).map(|(hosts, runs)| medians(runs, REMOOR).0 / *hosts as f64);
     let first = each.next().unwrap_or(f64::NAN);
     Figure {
         what: "20 tasks on more and more hosts, 10 at once, the first time",
@@ -93,13 +93,13 @@ fn curve(found: &Found) -> Figure {
     }
 }
 
-fn far(near: &[Runs], far: &[Runs]) -> Figure {
-    let (near, there) = (middles(near, REMOOR), middles(far, REMOOR));
+fn slow_link(near: &[Runs], far: &[Runs]) -> Figure {
+    let (near, there) = (medians(near, REMOOR), medians(far, REMOOR));
     let more = (there.0 - near.0).max(there.1 - near.1);
     Figure {
         what: "20 tasks, 1 host, a round trip of 20 ms",
         wanted: "at most 0.3 s more than on the loopback",
-        found: format!("{more:.2} s more: {}", compared(far)),
+        found: format!("{more:.2} s more: {}", comparison(far)),
         met: more <= 0.3,
         command: COMMAND,
     }
@@ -107,8 +107,10 @@ fn far(near: &[Runs], far: &[Runs]) -> Figure {
 
 fn node(runs: &[Runs], peaks: &[f64]) -> Figure {
     let (least, most) = peaks.iter().fold((f64::MAX, 0.0), |(least, most), mb| (mb.min(least), mb.max(most)));
-    let cpu = |runs: &Runs| (Spread::of(&runs.first, |c| c.node).middle, Spread::of(&runs.again, |c| c.node).middle);
-    let ours = named(runs, REMOOR).map_or((f64::NAN, f64::NAN), cpu);
+    let cpu = |runs: &Runs| {
+        (Spread::median_of(&runs.first, |c| c.node).middle, Spread::median_of(&runs.again, |c| c.node).middle)
+    };
+    let ours = runs_of(runs, REMOOR).map_or((f64::NAN, f64::NAN), cpu);
     let each = |runs: &Runs| format!("{} {:.2} s and {:.2} s", runs.name, cpu(runs).0, cpu(runs).1);
     Figure {
         what: "the node's part of such a run, sshd's included",

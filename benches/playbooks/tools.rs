@@ -2,7 +2,7 @@
 //! lines and 2 commands.
 
 use crate::node::{COUNTS, FAR, Node, address, names};
-use crate::well;
+use crate::run_tool;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn near(hosts: usize) -> Self {
+    pub fn on_hosts(hosts: usize) -> Self {
         Self { hosts, far: false, check: false }
     }
 
@@ -63,7 +63,7 @@ pub fn all(node: &Node) -> Vec<Tool> {
     let peer = |name, checks, command| Tool { name, kind: Kind::Peer, checks, command };
     let peers = [
         (peer(ANSIBLE, true, ansible), "ansible-core==2.19.14", "bin/ansible-playbook"),
-        (peer("mitogen", true, mitogen), "mitogen", "mitogen-is-there"),
+        (peer("mitogen", true, ansible_with_mitogen), "mitogen", "mitogen-is-there"),
         (peer("pyinfra", false, pyinfra), "pyinfra", "bin/pyinfra"),
     ];
     for (tool, package, made) in peers {
@@ -88,10 +88,15 @@ fn have(node: &Node, package: &str, made: &str) -> Result<()> {
         return Ok(());
     }
     if !venv().join("bin/pip").exists() {
-        well(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
+        run_tool(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
     }
     // With the caller's own settings, which say where packages come from.
-    well(Command::new(venv().join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", package]))?;
+    run_tool(Command::new(venv().join("bin/pip")).args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        package,
+    ]))?;
     if !made.exists() {
         fs::write(&made, "")?;
     }
@@ -157,7 +162,7 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
 }
 
 /// Runs a shell command for each host in parallel. A failure shows by the missing results.
-fn each(node: &Node, case: Case, does: &str) -> Command {
+fn for_each_host(node: &Node, case: Case, does: &str) -> Command {
     let list = names(case.hosts).join(" ");
     let mut command = node.command("sh");
     command.arg("-c").arg(format!("for h in {list}; do ssh -F \"$0\" $h {does} & done; wait"));
@@ -166,11 +171,11 @@ fn each(node: &Node, case: Case, does: &str) -> Command {
 }
 
 fn login(node: &Node, case: Case) -> Command {
-    each(node, case, "true")
+    for_each_host(node, case, "true")
 }
 
 fn script(node: &Node, case: Case) -> Command {
-    each(node, case, &format!("sh -s {}/$h <work.sh", node.path("top").display()))
+    for_each_host(node, case, &format!("sh -s {}/$h <work.sh", node.path("top").display()))
 }
 
 pub fn remoor(node: &Node, case: Case) -> Command {
@@ -208,7 +213,7 @@ fn ansible(node: &Node, case: Case) -> Command {
     command
 }
 
-fn mitogen(node: &Node, case: Case) -> Command {
+fn ansible_with_mitogen(node: &Node, case: Case) -> Command {
     let mut command = ansible(node, case);
     let plugins = fs::read_dir(venv().join("lib")).ok().and_then(|mut all| all.next()?.ok());
     let plugins = plugins.map(|entry| entry.path().join("site-packages/ansible_mitogen/plugins/strategy"));
@@ -226,7 +231,7 @@ fn pyinfra(node: &Node, case: Case) -> Command {
 /// The maximum resident memory of the executor during such a run, in MB.
 pub fn peak(node: &Node) -> Result<f64> {
     node.empty()?;
-    let said = well(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;
+    let said = run_tool(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;
     let kb = said.lines().filter(|line| line.contains("VmHWM")).find_map(|line| {
         let (_, rest) = line.split_once("VmHWM:")?;
         rest.trim_start_matches([' ', '\\', 't']).split(' ').next()?.parse::<f64>().ok()

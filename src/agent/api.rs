@@ -2,8 +2,8 @@
 //! rejects everything else and names the managers; on a manager these routes are served in addition
 //! to the cluster's.
 
+use super::local_state::AgentState;
 use super::metrics::Metrics;
-use super::own::Own;
 use axum::extract::State;
 use axum::http::{Method, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -23,15 +23,15 @@ const NAMED_MAX: usize = 3;
 type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
 
 #[derive(Clone)]
-struct Parts {
-    own: Own,
+struct AgentApiState {
+    own: AgentState,
     metrics: Metrics,
     clock: Clock,
 }
 
 /// The read-only routes, for the socket of any daemon.
-pub fn routes(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
-    Router::new().route("/v1/agent", get(view)).route("/v1/agent/metrics", get(text)).with_state(Parts {
+pub fn routes(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
+    Router::new().route("/v1/agent", get(view)).route("/v1/agent/metrics", get(text)).with_state(AgentApiState {
         own,
         metrics,
         clock: Arc::new(clock),
@@ -39,7 +39,7 @@ pub fn routes(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync
 }
 
 /// The socket of a worker: its own routes, and a rejection of everything that only managers answer.
-pub fn worker(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
+pub fn worker(own: AgentState, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
     let refuse = {
         let own = own.clone();
         move |method: Method, uri: Uri| async move { refusal(&own, &method, uri.path()) }
@@ -50,31 +50,31 @@ pub fn worker(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync
 /// The routes at the API address of a node that was a manager: the managers that it knows now. A
 /// caller that still asks it may know no newer ones, for example if all managers were replaced
 /// before its agent asked again.
-pub fn former_manager(own: Own) -> Router {
-    Router::new().route("/agent/v1/peers", get(known)).with_state(own)
+pub fn former_manager(own: AgentState) -> Router {
+    Router::new().route("/agent/v1/peers", get(peers)).with_state(own)
 }
 
-async fn known(State(own): State<Own>, caller: Caller) -> Result<Json<PeersReply>, Failure> {
+async fn peers(State(own): State<AgentState>, caller: Caller) -> Result<Json<PeersReply>, Failure> {
     match caller {
-        Caller::Node { .. } => Ok(Json(own.known())),
+        Caller::Node { .. } => Ok(Json(own.peers_reply())),
         _ => Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this")),
     }
 }
 
 /// The answer to joining machines and operators at the API address of a node that is not a manager:
 /// the managers to ask instead (docs/design/scenarios.md, E27).
-pub fn no_desk(own: Own) -> Router {
-    let asked = |State(own): State<Own>| async move {
+pub fn worker_redirects(own: AgentState) -> Router {
+    let asked = |State(own): State<AgentState>| async move {
         let text = format!(
             "{} is not a manager and answers only for itself, on its local socket; nothing was changed",
             own.id().name
         );
-        Failure::new(Code::NotLeader, text).next(format!("--manager {}", named(&own)))
+        Failure::new(Code::NotLeader, text).next(format!("--manager {}", manager_option(&own)))
     };
-    Router::new().route(JOIN_PATH, post(elsewhere)).route("/v1/{*path}", any(asked)).with_state(own)
+    Router::new().route(JOIN_PATH, post(redirect_join)).route("/v1/{*path}", any(asked)).with_state(own)
 }
 
-async fn elsewhere(State(own): State<Own>) -> Failure {
+async fn redirect_join(State(own): State<AgentState>) -> Failure {
     let (me, mut managers) = (own.id(), own.other_managers());
     managers.truncate(NAMED_MAX);
     let text = match managers.as_slice() {
@@ -85,11 +85,11 @@ async fn elsewhere(State(own): State<Own>) -> Failure {
     failure.details(serde_json::json!({ "managers": managers }))
 }
 
-async fn view(State(parts): State<Parts>) -> Json<AgentView> {
+async fn view(State(parts): State<AgentApiState>) -> Json<AgentView> {
     Json(parts.own.view((parts.clock)()))
 }
 
-async fn text(State(parts): State<Parts>) -> Response {
+async fn text(State(parts): State<AgentApiState>) -> Response {
     exposition(parts.metrics.render((parts.clock)()))
 }
 
@@ -98,7 +98,7 @@ pub fn exposition(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
+fn refusal(own: &AgentState, method: &Method, path: &str) -> Failure {
     let name = &own.id().name;
     let message = if *method == Method::GET || *method == Method::HEAD {
         format!("{name} is not a manager: its agent answers only for itself (remoor status, remoor nodes), not {path}")
@@ -107,12 +107,12 @@ fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
     };
     Failure::new(Code::Unavailable, message).next(format!(
         "run the same command on a manager, or on this node with --manager {} --credentials FILE",
-        named(own)
+        manager_option(own)
     ))
 }
 
 /// Some of the managers that the node knows, in the format of `--manager`.
-fn named(own: &Own) -> String {
+fn manager_option(own: &AgentState) -> String {
     match own.other_managers().as_slice() {
         [] => "HOST:PORT".to_owned(),
         some => some.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(","),
@@ -121,21 +121,21 @@ fn named(own: &Own) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::own::tests::an_own;
+    use super::super::local_state::tests::sample_state;
     use super::*;
     use crate::telemetry::Registry;
     use remoor_cluster::rpc::client::{ApiError, Client};
     use remoor_cluster::rpc::server::Limits;
-    use remoor_cluster::rpc::unix::{Socket, serve_unix};
+    use remoor_cluster::rpc::unix::{LocalSocket, serve_unix};
 
     #[tokio::test]
     async fn a_workers_socket_tells_of_itself_and_refuses_the_rest_with_a_way_on() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("s");
-        let own = an_own();
+        let own = sample_state();
         let metrics = Metrics::new(Registry::new(), own.clone());
         let router = worker(own, metrics, || Wall(70_000));
-        let socket = Socket::bind(&path).await.expect("a socket");
+        let socket = LocalSocket::bind(&path).await.expect("a socket");
         let server = tokio::spawn(serve_unix(socket, router, Limits::default(), std::future::pending()));
         let client = Client::unix(&path);
 

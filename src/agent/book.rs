@@ -2,8 +2,8 @@
 
 use ed25519_dalek::VerifyingKey;
 use remoor_cluster::gossip::KeyLookup;
-use remoor_cluster::rpc::join::Peer;
-use remoor_host::disk::{DiskError, Found, atomic_write, read_or_set_aside};
+use remoor_cluster::rpc::join::PeerInfo;
+use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_damaged};
 use remoor_model::{GenerationSeq, NodeName};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -58,9 +58,9 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
 /// managers are down.
 pub struct PeerBook {
     path: PathBuf,
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerInfo>,
     /// The peers that are managers or will become one: not all of them answer `/agent/v1` yet.
-    pub managers: Vec<Peer>,
+    pub managers: Vec<PeerInfo>,
 }
 
 impl PeerBook {
@@ -68,8 +68,8 @@ impl PeerBook {
     /// is refreshed from any manager that is still known. Fails if the file can't be read now: with
     /// an empty list instead, the first answer of a manager would overwrite it.
     pub fn load(path: PathBuf) -> Result<Self, DiskError> {
-        let saved = read_or_set_aside::<(Vec<Peer>, Vec<Peer>)>(&path)?;
-        if let Found::Damaged(kept) = &saved {
+        let saved = read_or_rename_damaged::<(Vec<PeerInfo>, Vec<PeerInfo>)>(&path)?;
+        if let StoredFile::Damaged(kept) = &saved {
             let kept = kept.display();
             tracing::error!(
                 %kept,
@@ -80,7 +80,7 @@ impl PeerBook {
         Ok(Self { path, peers, managers })
     }
 
-    pub fn update(&mut self, peers: Vec<Peer>, managers: Vec<Peer>) -> Result<(), DiskError> {
+    pub fn update(&mut self, peers: Vec<PeerInfo>, managers: Vec<PeerInfo>) -> Result<(), DiskError> {
         (self.peers, self.managers) = (peers, managers);
         let bytes = serde_json::to_vec_pretty(&(&self.peers, &self.managers)).unwrap_or_default();
         atomic_write(&self.path, &bytes, 0o600)
@@ -114,7 +114,7 @@ mod tests {
     fn what_managers_did_not_tell_is_noticed() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut book = PeerBook::load(dir.path().join("peers.json")).expect("none yet");
-        let peer = |name: &str, gossip: &str| Peer {
+        let peer = |name: &str, gossip: &str| PeerInfo {
             name: name.into(),
             id: Default::default(),
             gossip_addr: gossip.to_owned(),

@@ -3,13 +3,13 @@
 //!
 //! Only root on this machine may request it; the managers trust the node's certificate.
 
-use super::own::{Own, Parted};
+use super::local_state::{AgentState, Departure};
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::client::{ApiError, Client};
-use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::leave::{LEAVE_HERE, LEAVE_PATH};
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::view::LeaveReply;
@@ -19,25 +19,25 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Long enough for an election of the managers to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LEADER_WAIT_MAX: Duration = Duration::from_secs(20);
 const WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The handler that informs the managers.
 #[derive(Clone)]
-pub struct LeaveDesk {
-    pub own: Own,
+pub struct LeaveService {
+    pub own: AgentState,
     pub tls: ClientTls,
 }
 
-impl LeaveDesk {
+impl LeaveService {
     /// Routes for the socket of any daemon.
     pub fn routes(self) -> Router {
         Router::new().route(LEAVE_HERE, post(leave)).with_state(self)
     }
 }
 
-async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<LeaveReply>, Failure> {
+async fn leave(State(desk): State<LeaveService>, caller: Caller) -> Result<Json<LeaveReply>, Failure> {
     match caller {
         Caller::Local { uid } if uid == 0 || uid == rustix::process::geteuid().as_raw() => {}
         _ => {
@@ -46,20 +46,20 @@ async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<Lea
         }
     }
     // After the first answer it does not ask again while the daemon runs.
-    if let Some(parted) = desk.own.parted() {
+    if let Some(parted) = desk.own.departure() {
         return match parted.left {
             true => Ok(Json(LeaveReply { text: parted.why, until: String::new() })),
             false => Err(Failure::new(Code::NodeRemoved, parted.why)),
         };
     }
-    let reply = told(&desk).await?;
-    desk.own.part(Parted { why: reply.text.clone(), left: true });
+    let reply = request_leave(&desk).await?;
+    desk.own.part(Departure { why: reply.text.clone(), left: true });
     Ok(Json(reply))
 }
 
 /// Asks one manager after the other until the leader has decided.
-async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
-    let ends = Instant::now() + PATIENCE;
+async fn request_leave(desk: &LeaveService) -> Result<LeaveReply, Failure> {
+    let ends = Instant::now() + LEADER_WAIT_MAX;
     loop {
         let managers = desk.own.follow_managers().borrow().clone();
         let mut silent = "this node does not know any manager".to_owned();
@@ -85,8 +85,8 @@ async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
     }
 }
 
-async fn ask(desk: &LeaveDesk, manager: &Peer) -> Result<LeaveReply, ApiError> {
-    let client = Client::tls(manager.api_addr.clone(), &desk.tls, Some(manager.id)).within(WITHIN);
+async fn ask(desk: &LeaveService, manager: &PeerInfo) -> Result<LeaveReply, ApiError> {
+    let client = Client::tls(manager.api_addr.clone(), &desk.tls, Some(manager.id)).with_timeout(WITHIN);
     client.post(LEAVE_PATH, &json!({})).await
 }
 

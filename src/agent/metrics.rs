@@ -1,8 +1,8 @@
 //! The agent's metrics, written into the process's registry on each request. No history and no
 //! secrets: labels contain only names, and for a command check only the command's first word.
 
-use super::own::Own;
-use crate::telemetry::{Kind, Registry};
+use super::local_state::AgentState;
+use crate::telemetry::{MetricKind, Registry};
 use remoor_model::{CheckResult, CheckState, Sha256, Wall};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,16 +32,16 @@ const COUNTERS: &[(&str, &str)] = &[
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
-    own: Own,
+    own: AgentState,
     /// Two concurrent requests would otherwise see each other's partial values.
     writing: Arc<Mutex<()>>,
 }
 
 impl Metrics {
     /// `registry` may also contain other metrics than the agent's.
-    pub fn new(registry: Registry, own: Own) -> Self {
-        GAUGES.iter().for_each(|(name, help)| registry.describe(name, Kind::Gauge, help));
-        COUNTERS.iter().for_each(|(name, help)| registry.describe(name, Kind::Counter, help));
+    pub fn new(registry: Registry, own: AgentState) -> Self {
+        GAUGES.iter().for_each(|(name, help)| registry.describe(name, MetricKind::Gauge, help));
+        COUNTERS.iter().for_each(|(name, help)| registry.describe(name, MetricKind::Counter, help));
         Self { registry, own, writing: Arc::default() }
     }
 
@@ -78,7 +78,7 @@ impl Metrics {
                 ("service", service.as_str()),
                 ("check", check.as_str()),
                 ("property", property.as_str()),
-                ("state", word(result.state)),
+                ("state", state_name(result.state)),
             ];
             self.registry.set("remoor_agent_check", &labels, 1.0);
         }
@@ -86,7 +86,7 @@ impl Metrics {
     }
 }
 
-fn word(state: CheckState) -> &'static str {
+fn state_name(state: CheckState) -> &'static str {
     match state {
         CheckState::Pass => "pass",
         CheckState::Fail => "fail",
@@ -116,7 +116,7 @@ fn label(result: &CheckResult) -> String {
     if bare == id {
         return cut(name);
     }
-    format!("{}#{}", cut(&format!("{kind}:{bare}")), Sha256::of(id.as_bytes()).short())
+    format!("{}#{}", cut(&format!("{kind}:{bare}")), Sha256::digest(id.as_bytes()).short_hex())
 }
 
 fn cut(text: &str) -> String {
@@ -125,7 +125,7 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::own::{CHECKS_MAX, Kept, tests::an_own};
+    use super::super::local_state::{CHECKS_MAX, ExaminationSummary, tests::sample_state};
     use super::*;
     use remoor_model::{NodeDigest, OnFail, Severity};
 
@@ -144,15 +144,15 @@ mod tests {
         }
     }
 
-    fn looked(checks: Vec<CheckResult>) -> Metrics {
-        let own = an_own();
-        own.looked(Kept::new(Wall(60_000), 12, 3, &NodeDigest::default(), checks));
+    fn metrics_with(checks: Vec<CheckResult>) -> Metrics {
+        let own = sample_state();
+        own.set_examination(ExaminationSummary::new(Wall(60_000), 12, 3, &NodeDigest::default(), checks));
         Metrics::new(Registry::new(), own)
     }
 
     #[test]
     fn what_the_agent_knows_is_told_and_what_is_over_is_not() {
-        let metrics = looked(vec![result("service:nginx", CheckState::Fail)]);
+        let metrics = metrics_with(vec![result("service:nginx", CheckState::Fail)]);
         let text = metrics.render(Wall(70_000));
         for line in [
             "remoor_agent_check{check=\"service:nginx\",property=\"running\",service=\"nginx\",state=\"fail\"} 1",
@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
-        metrics.own.looked(Kept::new(
+        metrics.own.set_examination(ExaminationSummary::new(
             Wall(70_000),
             12,
             3,
@@ -186,7 +186,7 @@ mod tests {
             "http:https://me:hunter7@host/path?key=hunter8",
             "service:nginx",
         ];
-        let text = looked(checks.iter().map(|c| result(c, CheckState::Pass)).collect()).render(Wall(0));
+        let text = metrics_with(checks.iter().map(|c| result(c, CheckState::Pass)).collect()).render(Wall(0));
         assert!(!text.contains("hunter"), "{text}");
         assert!(text.contains("check=\"command:curl#") && text.contains("check=\"http:https://host/path#"), "{text}");
     }
@@ -196,7 +196,7 @@ mod tests {
         let mut checks: Vec<_> =
             (0..CHECKS_MAX + 20).map(|n| result(&format!("file:/f{n}"), CheckState::Pass)).collect();
         checks.push(result("file:/bad", CheckState::Fail));
-        let text = looked(checks).render(Wall(0));
+        let text = metrics_with(checks).render(Wall(0));
         assert_eq!(text.lines().filter(|l| l.starts_with("remoor_agent_check{")).count(), CHECKS_MAX);
         assert!(text.contains("check=\"file:/bad\""), "{text}");
         assert!(text.contains("remoor_agent_checks_left_out 21\n"), "{text}");

@@ -6,19 +6,19 @@
 
 mod api;
 mod book;
-mod due;
+mod examination;
 mod leave;
-mod look;
+mod local_state;
 mod metrics;
-mod own;
 mod record;
+mod schedule;
 mod task;
 
-pub use api::{exposition, former_manager, no_desk, routes, worker};
+pub use api::{exposition, former_manager, routes, worker, worker_redirects};
 pub use book::{KeyBook, PeerBook};
-pub use leave::LeaveDesk;
+pub use leave::LeaveService;
+pub use local_state::{AgentState, Departure, NodeIdentity, PublishedFacts};
 pub use metrics::Metrics;
-pub use own::{Own, OwnId, Parted, Shown};
 pub use record::{LAST_WORDS, RecordKeeper};
 pub use task::{AgentConfig, AgentTask};
 

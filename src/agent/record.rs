@@ -4,7 +4,7 @@
 //! afterwards.
 
 use crate::telemetry::PANIC_EXIT;
-use remoor_host::disk::{DiskError, Found, atomic_write, read_or_set_aside};
+use remoor_host::disk::{DiskError, StoredFile, atomic_write, read_or_rename_damaged};
 use remoor_model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
@@ -27,10 +27,10 @@ impl RecordKeeper {
     /// the end of the previous instance and the number of isolations are then lost.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
         let how = how_it_ended(&path);
-        let record = match read_or_set_aside::<AgentRecord>(&path)? {
-            Found::Whole(before) => next(Some(before), how, boot, instance, now),
-            Found::Missing => next(None, None, boot, instance, now),
-            Found::Damaged(_) => AgentRecord {
+        let record = match read_or_rename_damaged::<AgentRecord>(&path)? {
+            StoredFile::Whole(before) => next(Some(before), how, boot, instance, now),
+            StoredFile::Missing => next(None, None, boot, instance, now),
+            StoredFile::Damaged(_) => AgentRecord {
                 damaged: Some(now),
                 previous_end: Some("left a damaged record".to_owned()),
                 ..next(None, None, boot, instance, now)
@@ -57,7 +57,7 @@ impl RecordKeeper {
     }
 
     /// A peer is visible again.
-    pub fn together(&mut self, now: Wall) -> Result<(), DiskError> {
+    pub fn end_isolation(&mut self, now: Wall) -> Result<(), DiskError> {
         match &mut self.record.last_isolation {
             Some(episode) if episode.to.is_none() => episode.to = Some(now),
             _ => return Ok(()),

@@ -1,20 +1,20 @@
 //! The agent's loop: gossip, files, checks, manifest.
 
 use super::book::{KeyBook, PeerBook};
-use super::due::Due;
-use super::look::{Eyes, Look};
+use super::examination::{AgentExamination, Examiner};
+use super::local_state::{AgentState, Departure, ExaminationSummary};
 use super::now;
-use super::own::{Kept, Own, Parted};
 use super::record::RecordKeeper;
-use remoor_cluster::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
+use super::schedule::ExaminationSchedule;
+use remoor_cluster::gossip::{Gossip, GossipTiming, Member, MemberEvent, RejoinLoop};
 use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
 use remoor_cluster::rpc::client::{ApiError, Client};
-use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::wire::Code;
-use remoor_host::disk::{CLOSED, FENCE, Found, LEFT, atomic_write, read_or_set_aside};
+use remoor_host::disk::{CLOSED, FENCE, LEFT, StoredFile, atomic_write, read_or_rename_damaged};
 use remoor_host::files;
-use remoor_model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, amiss};
+use remoor_model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, failure_hash};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ pub struct AgentConfig {
     pub tls: ClientTls,
     pub keys: KeyBook,
     /// Receives what the agent learns.
-    pub own: Own,
+    pub own: AgentState,
     /// Counts completed examinations and requests to managers.
     pub worked: watch::Sender<u64>,
 }
@@ -57,22 +57,22 @@ pub struct AgentTask {
     known: Option<ManifestReply>,
     report: Report,
     present: BTreeSet<NodeName>,
-    most: u32,
+    most_peers: u32,
     /// Time since which peers were lost one after the other, until all are lost or one returns.
-    dwindling: Option<Wall>,
+    peers_lost_since: Option<Wall>,
     rejoin_ms: u64,
-    eyes: Arc<Mutex<Eyes>>,
-    stirs: mpsc::UnboundedReceiver<files::Event>,
+    examiner: Arc<Mutex<Examiner>>,
+    file_events: mpsc::UnboundedReceiver<files::FileEvent>,
 }
 
 /// The result of asking the managers.
-struct Answer {
+struct ManagersAnswer {
     /// The manager that answered, or why none did; None: no manager is known.
     by: Option<Result<NodeName, String>>,
     peers: Option<PeersReply>,
     manifest: Option<ManifestReply>,
     /// A manager reports that this node was removed, or left.
-    removed: Option<Parted>,
+    removed: Option<Departure>,
 }
 
 impl AgentTask {
@@ -85,11 +85,11 @@ impl AgentTask {
         record: RecordKeeper,
         report: Report,
     ) -> Self {
-        let (stirred, stirs) = mpsc::unbounded_channel();
-        let saved = read_or_set_aside::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
-        let known = saved.map_or(None, Found::or_default);
+        let (stirred, file_events) = mpsc::unbounded_channel();
+        let saved = read_or_rename_damaged::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
+        let known = saved.map_or(None, StoredFile::or_default);
         // Local requests that arrive before the loop runs are answered with the saved data.
-        config.own.told(&peers.peers, &peers.managers, known.as_ref());
+        config.own.set_peers(&peers.peers, &peers.managers, known.as_ref());
         Self {
             peers,
             known,
@@ -99,11 +99,11 @@ impl AgentTask {
             record,
             report,
             present: BTreeSet::new(),
-            most: 0,
-            dwindling: None,
+            most_peers: 0,
+            peers_lost_since: None,
             rejoin_ms: 0,
-            eyes: Arc::new(Mutex::new(Eyes::new(stirred))),
-            stirs,
+            examiner: Arc::new(Mutex::new(Examiner::new(stirred))),
+            file_events,
         }
     }
 
@@ -113,16 +113,16 @@ impl AgentTask {
         // A voluntary leave is effective even if no manager can be asked. A new join removes the
         // file.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
-            return self.park(Parted { why: why.trim().to_owned(), left: true }, shutdown).await;
+            return self.stop_after_departure(Departure { why: why.trim().to_owned(), left: true }, shutdown).await;
         }
-        let (look_tx, mut looks) = mpsc::channel::<Look>(1);
+        let (look_tx, mut looks) = mpsc::channel::<AgentExamination>(1);
         let (news_tx, mut news) = mpsc::channel(1);
         let mut asking = false;
         let mut ask_at = tokio::time::Instant::now();
-        let mut due = Due::new(ask_at);
+        let mut due = ExaminationSchedule::new(ask_at);
         let mut asked_at = ask_at;
         let mut runs = self.runs();
-        let mut standing = self.config.own.follow_standing();
+        let mut standing = self.config.own.follow_published();
         standing.mark_changed();
         self.introduce();
         loop {
@@ -142,18 +142,18 @@ impl AgentTask {
                         self.publish().await;
                     }
                 }
-                Some(_) = self.stirs.recv() => {
-                    while self.stirs.try_recv().is_ok() {}
-                    due.stir(tokio::time::Instant::now());
+                Some(_) = self.file_events.recv() => {
+                    while self.file_events.try_recv().is_ok() {}
+                    due.file_changed(tokio::time::Instant::now());
                 }
-                () = due.come(), if self.known.is_some() => {
+                () = due.wait(), if self.known.is_some() => {
                     due.begin();
-                    self.look(look_tx.clone());
+                    self.start_examination(look_tx.clone());
                 }
                 Some(look) = looks.recv() => {
                     let every = self.known.as_ref().map_or(60_000, |k| k.check_interval_ms).max(500);
                     due.end(tokio::time::Instant::now(), Duration::from_millis(every), chance());
-                    self.looked(look).await;
+                    self.examination_finished(look).await;
                     if runs != self.runs() {
                         ask_at = tokio::time::Instant::now();
                     }
@@ -168,31 +168,31 @@ impl AgentTask {
                         let _ = tx.send(ask(&own, &tls, &managers, named, epoch).await).await;
                     });
                 }
-                parted = self.config.own.until_parting() => return self.park(parted, shutdown).await,
-                () = self.config.own.told_to_ask(), if !asking => {
+                parted = self.config.own.until_parting() => return self.stop_after_departure(parted, shutdown).await,
+                () = self.config.own.wait_for_ask_request(), if !asking => {
                     ask_at = ask_at.min((asked_at + AGAIN).max(tokio::time::Instant::now()));
                 }
-                Some(Answer { by, peers, manifest, removed }) = news.recv() => {
+                Some(ManagersAnswer { by, peers, manifest, removed }) = news.recv() => {
                     asking = false;
                     if let Some(parted) = removed {
-                        return self.park(parted, shutdown).await;
+                        return self.stop_after_departure(parted, shutdown).await;
                     }
                     if let Some(outcome) = by {
                         // Not of a former manager.
                         if let (Ok(_), Some(reply)) = (&outcome, &peers) {
                             self.config.own.hear_epoch(reply.epoch);
                         }
-                        self.config.own.asked(outcome, now());
+                        self.config.own.set_manager_contact(outcome, now());
                     }
                     self.config.worked.send_modify(|works| *works += 1);
                     let answered = peers.is_some() && manifest.is_some();
                     if self.news(peers, manifest).await {
-                        due.news(tokio::time::Instant::now());
+                        due.examine_now(tokio::time::Instant::now());
                     }
                     asked_at = tokio::time::Instant::now();
                     ask_at = asked_at + match () {
                         () if self.known.is_none() => FIRST,
-                        () if answered && self.is_told() => QUIET,
+                        () if answered && self.is_all_reported() => QUIET,
                         () => REFRESH,
                     };
                 }
@@ -215,7 +215,7 @@ impl AgentTask {
 
     /// Whether the managers have reported everything that gossip shows. A manager's own agent keeps
     /// asking, because other nodes detect a new generation by its report.
-    fn is_told(&self) -> bool {
+    fn is_all_reported(&self) -> bool {
         let told = |m: &Member| {
             m.name == self.config.name
                 || self.peers.told(&m.name, m.addr, m.signed, m.report.generation, self.generation())
@@ -241,7 +241,7 @@ impl AgentTask {
 
     /// The known managers, each with its current signed gossip address, so a manager that moved is
     /// found again.
-    fn managers(&self) -> Vec<Peer> {
+    fn managers(&self) -> Vec<PeerInfo> {
         let members = self.gossip.members();
         let mut managers = self.peers.managers.clone();
         for manager in &mut managers {
@@ -261,7 +261,7 @@ impl AgentTask {
     fn introduce(&self) {
         self.config.keys.set(self.peers.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
         self.rejoin.set_known(self.peers.addresses());
-        self.config.own.told(&self.peers.peers, &self.peers.managers, self.known.as_ref());
+        self.config.own.set_peers(&self.peers.peers, &self.peers.managers, self.known.as_ref());
     }
 
     async fn member(&mut self, event: MemberEvent) {
@@ -277,11 +277,11 @@ impl AgentTask {
         let before = self.present.len() as u32;
         let changed = if here { self.present.insert(name) } else { self.present.remove(&name) };
         let after = self.present.len() as u32;
-        self.most = if before == 0 { after } else { self.most.max(after) };
-        self.dwindling = if here { None } else { self.dwindling.or(Some(now())) };
+        self.most_peers = if before == 0 { after } else { self.most_peers.max(after) };
+        self.peers_lost_since = if here { None } else { self.peers_lost_since.or(Some(now())) };
         let saved = match (changed, before, after) {
-            (true, 1, 0) => self.record.alone(self.most, self.dwindling.unwrap_or_else(now)),
-            (true, 0, 1) => self.record.together(now()),
+            (true, 1, 0) => self.record.alone(self.most_peers, self.peers_lost_since.unwrap_or_else(now)),
+            (true, 0, 1) => self.record.end_isolation(now()),
             _ => return,
         };
         if let Err(error) = saved {
@@ -292,28 +292,28 @@ impl AgentTask {
         self.publish().await;
     }
 
-    fn look(&self, tx: mpsc::Sender<Look>) {
+    fn start_examination(&self, tx: mpsc::Sender<AgentExamination>) {
         let Some(known) = self.known.clone() else { return };
-        let eyes = self.eyes.clone();
+        let eyes = self.examiner.clone();
         tokio::task::spawn_blocking(move || {
-            let look = eyes.lock().unwrap_or_else(|p| p.into_inner()).look(&known);
+            let look = eyes.lock().unwrap_or_else(|p| p.into_inner()).examine(&known);
             let _ = tx.blocking_send(look);
         });
     }
 
-    async fn looked(&mut self, look: Look) {
+    async fn examination_finished(&mut self, look: AgentExamination) {
         let unreadable = look.digest.services.values().any(|s| !s.unreadable.is_empty());
         let before = self.report.clone();
         self.report.digest = look.digest.root;
         self.report.checks =
             if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
-        self.report.amiss = amiss(&look.digest, &look.results);
+        self.report.failure_hash = failure_hash(&look.digest, &look.results);
         self.report.generation = self.generation();
         if self.report != before {
             self.publish().await;
         }
-        let Look { digest, results, generation, began, took_ms, .. } = look;
-        self.config.own.looked(Kept::new(began, took_ms, generation.0, &digest, results));
+        let AgentExamination { digest, results, generation, began, took_ms, .. } = look;
+        self.config.own.set_examination(ExaminationSummary::new(began, took_ms, generation.0, &digest, results));
         self.config.worked.send_modify(|works| *works += 1);
     }
 
@@ -324,8 +324,8 @@ impl AgentTask {
             if self.config.keys.remove(reply.removed.iter()) {
                 self.gossip.recheck().await;
             }
-            self.config.own.told_gossip(reply.gossip);
-            self.config.own.told_ca(reply.ca);
+            self.config.own.set_gossip_index(reply.gossip);
+            self.config.own.set_ca_index(reply.ca);
         }
         if let Some(reply) = peers
             && (reply.peers != self.peers.peers || reply.managers != self.peers.managers)
@@ -339,8 +339,10 @@ impl AgentTask {
         let Some(reply) = manifest else { return false };
         if reply.rejoin_ms > 0 && self.rejoin_ms != reply.rejoin_ms {
             self.rejoin_ms = reply.rejoin_ms;
-            let timing =
-                Timing { rejoin_interval: Duration::from_millis(reply.rejoin_ms.max(500)), ..Timing::default() };
+            let timing = GossipTiming {
+                rejoin_interval: Duration::from_millis(reply.rejoin_ms.max(500)),
+                ..GossipTiming::default()
+            };
             let cache = self.config.state_dir.join("addresses.json");
             self.rejoin = RejoinLoop::new(self.gossip.clone(), cache, self.config.name.clone(), timing);
             self.rejoin.set_known(self.peers.addresses());
@@ -353,7 +355,7 @@ impl AgentTask {
             }
         }
         self.known = Some(reply);
-        self.config.own.told(&self.peers.peers, &self.peers.managers, self.known.as_ref());
+        self.config.own.set_peers(&self.peers.peers, &self.peers.managers, self.known.as_ref());
         new
     }
 
@@ -365,7 +367,7 @@ impl AgentTask {
 
     /// The node was removed or left: until the daemon ends it does not gossip, examines nothing,
     /// and deletes nothing.
-    async fn park(self, parted: Parted, mut shutdown: watch::Receiver<bool>) {
+    async fn stop_after_departure(self, parted: Departure, mut shutdown: watch::Receiver<bool>) {
         let (why, dir) = (&parted.why, self.config.state_dir.display());
         if parted.left {
             tracing::warn!(
@@ -409,10 +411,10 @@ fn chance() -> u16 {
 /// Asks one manager after the other until one answers that still is a manager. A manager of an
 /// older epoch than this node's is skipped. The first `named` entries were named by managers. The
 /// others are known by their certificates only, which a demoted manager keeps.
-async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], named: usize, epoch: Epoch) -> Answer {
+async fn ask(own: &AgentState, tls: &ClientTls, managers: &[PeerInfo], named: usize, epoch: Epoch) -> ManagersAnswer {
     let (mut why, mut told) = (None, None);
     for (at, manager) in managers.iter().enumerate() {
-        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(ASK_TIMEOUT);
+        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).with_timeout(ASK_TIMEOUT);
         match client.get::<PeersReply>("/agent/v1/peers").await {
             Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < epoch => {
                 let (name, theirs) = (&manager.name, peers.epoch);
@@ -427,24 +429,29 @@ async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], named: usize, epoch:
                     continue;
                 }
                 let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
-                return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest, removed: None };
+                return ManagersAnswer {
+                    by: Some(Ok(manager.name.clone())),
+                    peers: Some(peers),
+                    manifest,
+                    removed: None,
+                };
             }
             // Only a manager of this cluster is trusted, and the TLS connection proves its
             // identity.
             Err(ApiError::Status { code, message, details, .. })
                 if code == Code::NodeRemoved.as_str() && at < named =>
             {
-                let removed = Some(Parted { why: message, left: details["left"] == true });
-                return Answer { by: None, peers: None, manifest: None, removed };
+                let removed = Some(Departure { why: message, left: details["left"] == true });
+                return ManagersAnswer { by: None, peers: None, manifest: None, removed };
             }
             Err(error) => {
                 if error.code() == Some(Code::CredentialExpired.as_str()) {
-                    own.told_refused();
+                    own.count_rejection();
                 }
                 tracing::debug!(manager = %manager.name, %error, "a manager does not answer");
                 why.get_or_insert(Err(format!("{}: {error}", manager.name)));
             }
         }
     }
-    Answer { by: why, peers: told, manifest: None, removed: None }
+    ManagersAnswer { by: why, peers: told, manifest: None, removed: None }
 }

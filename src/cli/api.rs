@@ -4,7 +4,7 @@ use super::args::Connection;
 use super::error::Stop;
 use super::exit::Exit;
 use bytes::Bytes;
-use remoor_cluster::rpc::client::{ApiError, Client, Lines};
+use remoor_cluster::rpc::client::{ApiError, Client, EventLines};
 use remoor_cluster::rpc::identity::TlsIdentity;
 use remoor_cluster::rpc::tls::ClientTls;
 use serde::Serialize;
@@ -61,22 +61,22 @@ impl Api {
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
-        ask!(self, client => client.within(ASK_WITHIN).get(path))
+        ask!(self, client => client.with_timeout(ASK_WITHIN).get(path))
     }
 
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
         let body = lean(serde_json::to_value(body).unwrap_or_default());
-        let post = async || ask!(self, client => client.within(EXAMINE_WITHIN).post(path, &body));
+        let post = async || ask!(self, client => client.with_timeout(EXAMINE_WITHIN).post(path, &body));
         post().await.map_err(not_begun)
     }
 
     pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
-        let post = async || ask!(self, client => client.within(EXAMINE_WITHIN).post_bytes(path, body.clone()));
+        let post = async || ask!(self, client => client.with_timeout(EXAMINE_WITHIN).post_bytes(path, body.clone()));
         post().await.map_err(not_begun)
     }
 
-    pub async fn stream(&self, path: &str) -> Result<Lines, ApiError> {
-        ask!(self, client => client.within(ASK_WITHIN).stream_lines(path))
+    pub async fn stream(&self, path: &str) -> Result<EventLines, ApiError> {
+        ask!(self, client => client.with_timeout(ASK_WITHIN).stream_lines(path))
     }
 }
 

@@ -376,7 +376,7 @@ impl Output {
 
 /// The nodes that a command applies to.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Which {
+pub struct NodeSelection {
     /// Names of nodes
     #[arg(value_name = "NODE", required_unless_present_any = ["group", "all"])]
     pub nodes: Vec<String>,
@@ -390,7 +390,7 @@ pub struct Which {
 
 /// How a command that starts a job follows it.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Following {
+pub struct FollowOptions {
     /// Refuse, instead of queueing the order, if the node is away
     #[arg(long)]
     pub no_queue: bool,

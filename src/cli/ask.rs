@@ -10,7 +10,7 @@ pub struct Confirmed(pub ());
 
 /// The trusted ones of the host keys (fingerprint, key) that a machine offers: the key with the fingerprint `given`, or all
 /// of them if a person accepts them at the terminal. Without either it is an error.
-pub fn host_keys(
+pub fn confirm_host_keys(
     out: &Out,
     host: &str,
     offered: &[(String, String)],
@@ -54,7 +54,7 @@ pub fn agreed(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<
 }
 
 /// Confirmed by `--confirm NAME`, or by typing the name at a terminal. Anything else is a refusal.
-pub fn confirm(
+pub fn confirm_name(
     out: &Out,
     what: &str,
     effect: &str,

@@ -1,6 +1,6 @@
 //! The only place where the command line calls code that runs on this machine: the daemon, the executor, checks, playbooks.
 
-use crate::cli::args::Here;
+use crate::cli::args::LocalNodeArgs;
 use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::daemon::{self, NodeConfig};
@@ -23,31 +23,32 @@ use tokio::sync::mpsc;
 
 pub use crate::daemon::{AddError, AddOptions, Added, ToAdd};
 pub use crate::daemon::{
-    BackupError, BackupHead, Founded, Looked as LookedAt, Objection, Place, RecoverOptions, Recovery,
+    BackupError, BackupHead, NodePlacement, Objection, RebuildResult, RecoverOptions, Recovery,
+    RecoveryState as LookedAt,
 };
-pub use crate::daemon::{RestoreOptions, Restored, Said};
+pub use crate::daemon::{PositionAnswer, RestoreOptions, Restored};
 pub use crate::solo::digest;
 pub use crate::solo::play::{
-    Connection as PlayConnectionKind, Ending as PlayEnding, HostState, Login as PlayLogin, Prepared as PreparedPlay,
-    Recap, Request as PlayRequest, Summary, Told,
+    Connection as PlayConnectionKind, HostState, Login as PlayLogin, PlayRequest, PlayRunEvent, PlayStop as PlayEnding,
+    PlaySummary, PreparedPlay, Recap,
 };
 pub use crate::solo::{
-    AdditionError, Changes, Form, LastRun, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs,
-    goss_json, in_form, state_home,
+    AdditionError, Changes, Form, LastRun, Suite, SuiteOptions, SuiteRun, SuiteRunOptions, end_programs, goss_json,
+    in_form, state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of play events that wait to be shown. If there are more, the hosts wait.
 const PLAY_QUEUE: usize = 256;
 
-pub struct InitOptions {
-    pub here: Here,
+pub struct InitCommand {
+    pub here: LocalNodeArgs,
     pub name: String,
     pub force: bool,
     pub gossip_key_file: Option<PathBuf>,
 }
 
-pub struct InitDone {
+pub struct InitResult {
     pub worker_token: String,
     pub manager_token: String,
     pub operator_credentials: PathBuf,
@@ -55,8 +56,8 @@ pub struct InitDone {
     pub ssh_key: String,
 }
 
-pub struct JoinOptions {
-    pub here: Here,
+pub struct JoinCommand {
+    pub here: LocalNodeArgs,
     pub name: String,
     /// API address of a manager, host and port.
     pub addr: String,
@@ -66,27 +67,27 @@ pub struct JoinOptions {
     pub wait: Duration,
 }
 
-pub struct RunOptions {
+pub struct AgentCommand {
     pub dir: PathBuf,
     pub socket: PathBuf,
 }
 
 /// Starts a cluster with the data directory of `options`.
-pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
+pub fn init(options: InitCommand) -> anyhow::Result<InitResult> {
     // Checked before the old identity is archived.
     let gossip_key = options.gossip_key_file.as_deref().map(gossip_key).transpose()?;
     if options.force {
-        daemon::move_aside(&options.here.dir).map_err(of_admin)?;
+        daemon::archive_data_dir(&options.here.dir).map_err(admin_error)?;
     }
     let config = node_config(&options.here);
-    let Here { dir, ssh_host_keys, authorize, drain, zone, .. } = options.here;
+    let LocalNodeArgs { dir, ssh_host_keys, authorize, drain, zone, .. } = options.here;
     let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys, drain, zone, gossip_key };
-    let done = runtime()?.block_on(daemon::init(&options)).map_err(of_admin)?;
+    let done = runtime()?.block_on(daemon::init(&options)).map_err(admin_error)?;
     if let Some(user) = authorize {
         let next = "add the line that remoor status -o template='{{ ssh_key }}' prints to its authorized_keys by hand";
-        authorized(&user, &done.ssh_key, next)?;
+        authorize_managers(&user, &done.ssh_key, next)?;
     }
-    Ok(InitDone {
+    Ok(InitResult {
         worker_token: done.worker_token,
         manager_token: done.manager_token,
         operator_credentials: done.operator,
@@ -103,7 +104,7 @@ fn gossip_key(file: &Path) -> anyhow::Result<GossipKey> {
 }
 
 /// Converts an error of `init` or `join`. A refusal before anything was changed is not a failure.
-fn of_admin(error: daemon::AdminError) -> anyhow::Error {
+fn admin_error(error: daemon::AdminError) -> anyhow::Error {
     use daemon::AdminError as E;
     let (exit, next) = match &error {
         E::Address(_) | E::Token(_) => (Exit::Usage, None),
@@ -125,7 +126,7 @@ fn of_admin(error: daemon::AdminError) -> anyhow::Error {
 }
 
 /// Authorizes the managers' SSH login. If this fails, the machine is a node already and only the login is missing.
-fn authorized(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
+fn authorize_managers(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
     ssh::authorize_here(user, line).map(drop).map_err(|error| {
         let text = format!("this machine is a node now, but the managers can't log in as {user} yet");
         Stop::new(Exit::Failed, text).cause(&error).next(next).into()
@@ -133,12 +134,12 @@ fn authorized(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
 }
 
 /// Records that the tokens of `init` in `dir` were printed: from then on, another `init` there is refused.
-pub fn tokens_told(dir: &Path) -> anyhow::Result<()> {
-    Ok(daemon::tokens_told(dir)?)
+pub fn record_tokens_printed(dir: &Path) -> anyhow::Result<()> {
+    Ok(daemon::mark_tokens_printed(dir)?)
 }
 
 /// Joins this machine to the cluster of the manager at `addr`. `tell` gets messages for the operator meanwhile.
-pub fn join(options: JoinOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+pub fn join(options: JoinCommand, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
         let stop = Stop::usage("the token can't be read").cause(&error);
         return Err(stop.next("pass the complete token, as remoor init printed it, in --token-file FILE").into());
@@ -157,9 +158,11 @@ pub fn join(options: JoinOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<
         zone: options.here.zone,
         wait: options.wait,
     };
-    let reply = runtime()?.block_on(daemon::join(&options, tell)).map_err(|e| error::of_join(of_admin(e)))?;
+    let reply = runtime()?.block_on(daemon::join(&options, tell)).map_err(|e| error::join_error(admin_error(e)))?;
     match (authorize, reply.ssh_key) {
-        (Some(user), Some(line)) => authorized(&user, &line, &format!("add this line to its authorized_keys: {line}")),
+        (Some(user), Some(line)) => {
+            authorize_managers(&user, &line, &format!("add this line to its authorized_keys: {line}"))
+        }
         (Some(_), None) => {
             let stop = Stop::new(Exit::Failed, "this machine is a node now, but the cluster has no SSH key");
             Err(stop.next("add a key that the managers use to authorized_keys by hand").into())
@@ -174,7 +177,7 @@ pub fn is_secret_token(text: &str) -> bool {
 }
 
 /// `NODE=ADDR`.
-pub fn set_addr(text: &str) -> Result<(String, Place), String> {
+pub fn set_addr(text: &str) -> Result<(String, NodePlacement), String> {
     let (name, place) = text.split_once('=').ok_or("expected NODE=ADDR")?;
     Ok((name.to_owned(), place.parse()?))
 }
@@ -188,20 +191,20 @@ pub fn user() -> String {
 }
 
 /// The plan of a recovery, with the objections to it.
-pub fn look_at(options: &RecoverOptions) -> anyhow::Result<LookedAt> {
-    runtime()?.block_on(daemon::look(options)).map_err(|error| of_recovery(error, &options.dir))
+pub fn plan_recovery(options: &RecoverOptions) -> anyhow::Result<LookedAt> {
+    runtime()?.block_on(daemon::look(options)).map_err(|error| recovery_error(error, &options.dir))
 }
 
 /// Executes a recovery.
-pub fn recover(recovery: Recovery) -> anyhow::Result<Founded> {
+pub fn recover(recovery: Recovery) -> anyhow::Result<RebuildResult> {
     let dir = recovery.dir().to_owned();
-    daemon::recover(recovery).map_err(|error| of_recovery(error, &dir))
+    daemon::recover(recovery).map_err(|error| recovery_error(error, &dir))
 }
 
-fn of_recovery(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
+fn recovery_error(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
     use daemon::RecoverError as E;
     let (exit, next) = match error {
-        E::Admin(error) => return of_admin(error),
+        E::Admin(error) => return admin_error(error),
         E::NoManager { .. } => (Exit::Refused, "run the command on a machine that was a manager".to_owned()),
         E::NoSuchNode(_) => {
             (Exit::Usage, "use --set-addr NODE=ADDR and --name NODE with a node of this cluster".to_owned())
@@ -231,13 +234,13 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
             let next = "--dir with a directory that is empty or does not exist, and that this user can write to";
             return Err(Stop { exit: Exit::Refused, ..stop }.next(next).into());
         }
-        Err(E::Recover(error)) => return Err(of_recovery(error, &options.dir)),
-        Err(E::Backup(error)) => return Err(of_backup(error)),
+        Err(E::Recover(error)) => return Err(recovery_error(error, &options.dir)),
+        Err(E::Backup(error)) => return Err(backup_error(error)),
         Err(error) => error,
     };
     let next = match &error {
         E::Taken { .. } => "--dir with an empty directory; nothing was changed",
-        E::Led { .. } | E::Unclear { .. } => {
+        E::HasLeader { .. } | E::UnknownLeader { .. } => {
             "nothing, if that cluster is to continue; otherwise stop remoor on its managers and retry the command; \
              --even-if-majority-alive restores anyway and ends that cluster"
         }
@@ -249,10 +252,10 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
 
 /// Reads a backup and verifies it completely.
 pub fn verify_backup(file: &Path) -> anyhow::Result<BackupHead> {
-    daemon::verify(file).map_err(of_backup)
+    daemon::verify(file).map_err(backup_error)
 }
 
-fn of_backup(error: BackupError) -> anyhow::Error {
+fn backup_error(error: BackupError) -> anyhow::Error {
     let (exit, next) = match &error {
         BackupError::File { .. } => (Exit::Usage, "use a file that can be read"),
         BackupError::TooNew { .. } => (Exit::Refused, "install the newer program"),
@@ -263,17 +266,17 @@ fn of_backup(error: BackupError) -> anyhow::Error {
 }
 
 /// Runs the daemon until it is stopped.
-pub fn run(options: RunOptions) -> anyhow::Result<()> {
+pub fn run(options: AgentCommand) -> anyhow::Result<()> {
     let registry = telemetry::Registry::new();
     telemetry::init(&registry)?;
-    telemetry::exit_on_panic(&[daemon::OPENING_THREAD], daemon::last_words(&options.dir));
-    let options = daemon::RunOptions { dir: options.dir, socket: options.socket };
+    telemetry::exit_on_panic(&[daemon::OPENING_THREAD], daemon::panic_file(&options.dir));
+    let options = daemon::DaemonOptions { dir: options.dir, socket: options.socket };
     let ended = daemon::runtime(&options.dir).context("starting tokio")?.block_on(daemon::run(&options, registry));
-    ended.map_err(|error| of_daemon(error, &options.dir))
+    ended.map_err(|error| daemon_error(error, &options.dir))
 }
 
 /// Adds the next step to errors about the data directory; other errors have their own.
-fn of_daemon(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
+fn daemon_error(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
     let next = match &error {
         daemon::DaemonError::NodeFile(_) => {
             "correct that file: it needs an advertise address, api_port and gossip_port".to_owned()
@@ -305,7 +308,7 @@ pub fn known_keys(file: &Path, host: &str, port: u16) -> anyhow::Result<Vec<Stri
 }
 
 /// The hosts of the applied inventory that are not nodes, and the number of all its hosts.
-pub fn to_add(socket: &Path, group: Option<&str>) -> anyhow::Result<(Vec<ToAdd>, usize)> {
+pub fn hosts_to_add(socket: &Path, group: Option<&str>) -> anyhow::Result<(Vec<ToAdd>, usize)> {
     Ok(runtime()?.block_on(daemon::to_add(socket, group))?)
 }
 
@@ -337,36 +340,36 @@ pub fn zone(text: &str) -> Result<String, String> {
 /// Parses `KEY=VALUE`; the value is YAML.
 pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    Ok((name.to_owned(), remoor_config::value(value)?))
+    Ok((name.to_owned(), remoor_config::parse_value(value)?))
 }
 
 /// The check files of a fleet directory for `host`, rendered with the inventory's addresses and without facts.
 pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
-    fleet::listed(&loaded, host, &fleet::Known::default(), &serde_json::Map::new())
+    fleet::list_check_files(&loaded, host, &fleet::ClusterContext::default(), &serde_json::Map::new())
 }
 
 /// Makes the digest of paths on this machine.
-pub fn take_digest(request: &digest::Request) -> anyhow::Result<digest::Taken> {
-    digest::Taken::of(request).map_err(of_digest)
+pub fn take_digest(request: &digest::DigestRequest) -> anyhow::Result<digest::StoredDigest> {
+    digest::StoredDigest::compute(request).map_err(digest_error)
 }
 
 /// Reads a saved digest.
-pub fn read_digest(file: &Path) -> anyhow::Result<digest::Taken> {
-    digest::Taken::read(file).map_err(of_digest)
+pub fn read_digest(file: &Path) -> anyhow::Result<digest::StoredDigest> {
+    digest::StoredDigest::read(file).map_err(digest_error)
 }
 
 /// Compares the present files with the digest `before`; only `paths`, unless they are empty.
 pub fn compare_digests(
-    before: &digest::Taken,
+    before: &digest::StoredDigest,
     paths: &[PathBuf],
     key: Option<PathBuf>,
-) -> anyhow::Result<digest::Comparison> {
-    let now = before.again(paths, key).and_then(|request| digest::Taken::of(&request));
-    Ok(digest::compare(before, &now.map_err(of_digest)?))
+) -> anyhow::Result<digest::DigestComparison> {
+    let now = before.repeat_request(paths, key).and_then(|request| digest::StoredDigest::compute(&request));
+    Ok(digest::compare(before, &now.map_err(digest_error)?))
 }
 
-fn of_digest(error: digest::DigestError) -> anyhow::Error {
+fn digest_error(error: digest::DigestError) -> anyhow::Error {
     Stop { exit: Exit::Usage, ..Stop::of(&error.into()) }.into()
 }
 
@@ -417,15 +420,15 @@ pub fn prepare_play(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
 }
 
 /// An event of a running play.
-pub enum PlayNews {
-    Told(Told),
+pub enum PlayEvent {
+    Event(PlayRunEvent),
     /// A Ctrl-C, SIGTERM or SIGHUP arrived; the play ends in this way.
-    Urged(PlayEnding),
+    Ending(PlayEnding),
 }
 
 /// Runs a play on all its hosts. `tell` is called on this thread for each event. The first Ctrl-C lets running tasks finish,
 /// the second one ends them.
-pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayNews)) -> anyhow::Result<Summary> {
+pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayEvent)) -> anyhow::Result<PlaySummary> {
     let runtime = runtime()?;
     let summary = runtime.block_on(async {
         let control = solo::play::Control::default();
@@ -437,12 +440,12 @@ pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayNews)) -> anyhow::R
         loop {
             tokio::select! {
                 news = told.recv() => match news {
-                    Some(news) => tell(PlayNews::Told(news)),
+                    Some(news) => tell(PlayEvent::Event(news)),
                     None => break,
                 },
-                _ = interrupt.recv() => tell(PlayNews::Urged(control.urge())),
-                _ = term.recv() => tell(PlayNews::Urged(control.urge())),
-                _ = hangup.recv() => tell(PlayNews::Urged(control.urge())),
+                _ = interrupt.recv() => tell(PlayEvent::Ending(control.urge())),
+                _ = term.recv() => tell(PlayEvent::Ending(control.urge())),
+                _ = hangup.recv() => tell(PlayEvent::Ending(control.urge())),
             }
         }
         run.await.context("the run ended without a summary")
@@ -462,7 +465,7 @@ pub fn addition_text(more: &[solo::Addition]) -> Result<String, AdditionError> {
 }
 
 /// Adds checks to a file, all or none.
-pub fn add_to(file: &Path, more: &[solo::Addition]) -> Result<(), AdditionError> {
+pub fn add_checks_to(file: &Path, more: &[solo::Addition]) -> Result<(), AdditionError> {
     solo::add_to(file, more)
 }
 
@@ -470,8 +473,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("starting tokio")
 }
 
-fn node_config(here: &Here) -> NodeConfig {
-    let Here { advertise, bind, api_port, gossip_port, .. } = *here;
+fn node_config(here: &LocalNodeArgs) -> NodeConfig {
+    let LocalNodeArgs { advertise, bind, api_port, gossip_port, .. } = *here;
     NodeConfig { advertise, bind, api_port, gossip_port, metrics: None, certificate_life_s: None }
 }
 
@@ -482,7 +485,7 @@ mod tests {
     #[test]
     fn a_join_during_a_ca_rotation_is_told_to_use_a_new_token() {
         let error = daemon::AdminError::Join(JoinError::Replaced { addr: "m1:7947".to_owned() });
-        let stop = Stop::of(&error::of_join(of_admin(error)));
+        let stop = Stop::of(&error::join_error(admin_error(error)));
         assert_eq!(stop.exit, Exit::Refused);
         assert!(stop.next.is_some_and(|next| next.contains("a new token") && next.contains("retry the command")));
     }

@@ -8,7 +8,7 @@ use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::tls::may_be_the_clock;
 use remoor_cluster::rpc::view::{FaultsView, LeftView};
 use remoor_cluster::rpc::wire::NO_QUORUM_NEXT;
-use remoor_model::{Fault, counted};
+use remoor_model::{Fault, count_noun};
 use std::error::Error;
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl Stop {
         Self::new(Exit::Usage, message)
     }
 
-    pub fn refused(message: impl Into<String>) -> Self {
+    pub fn refusal(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, message)
     }
 
@@ -63,7 +63,7 @@ impl Stop {
         let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
         let mut told = match (stop, api) {
             (Some(stop), _) => stop.clone(),
-            (None, Some(api)) => of_api(api),
+            (None, Some(api)) => from_api_error(api),
             (None, None) => Self::new(Exit::Failed, ""),
         };
         let mut chain = error.chain().map(ToString::to_string);
@@ -89,10 +89,10 @@ impl Stop {
     }
 }
 
-fn of_api(error: &ApiError) -> Stop {
+fn from_api_error(error: &ApiError) -> Stop {
     match error {
         ApiError::Status { code, message, next, details, .. } => {
-            let stop = Stop::new(Exit::of_api_code(code), message.clone());
+            let stop = Stop::new(Exit::from_api_code(code), message.clone());
             let faults: Vec<Fault> =
                 serde_json::from_value::<FaultsView>((**details).clone()).map(|f| f.faults).unwrap_or_default();
             let causes = faults.iter().map(ToString::to_string).collect();
@@ -139,7 +139,7 @@ fn default_next(code: &str) -> Option<&'static str> {
 }
 
 /// The error of a failed join with a next step for a machine that is not a node yet; those of operators would not help.
-pub fn of_join(error: anyhow::Error) -> anyhow::Error {
+pub fn join_error(error: anyhow::Error) -> anyhow::Error {
     let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
     let next = match api {
         Some(ApiError::Identity { reason, .. }) if may_be_the_clock(reason) => {
@@ -164,13 +164,13 @@ pub fn unknown_nodes(names: &[String]) -> Stop {
         [one] => format!("node {one} does not exist"),
         many => format!("these nodes do not exist: {}; nothing was ordered", many.join(", ")),
     };
-    Stop::refused(text).next("remoor nodes")
+    Stop::refusal(text).next("remoor nodes")
 }
 
 /// Like [`unknown_nodes`], but some of the names may belong to nodes that left.
 pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
     match left.iter().find(|l| names.contains(&l.name)) {
-        Some(LeftView { name, left, until, .. }) => Stop::refused(format!(
+        Some(LeftView { name, left, until, .. }) => Stop::refusal(format!(
             "{name} left the cluster at {left} (remoor leave on the node); nothing was ordered"
         ))
         .next(format!(
@@ -183,24 +183,24 @@ pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
 pub fn empty_group(group: &str, known: &[String]) -> Stop {
     let known =
         if known.is_empty() { "no fleet is applied".to_owned() } else { format!("groups: {}", known.join(", ")) };
-    Stop::refused(format!("group {group} has no nodes ({known})")).next("remoor nodes")
+    Stop::refusal(format!("group {group} has no nodes ({known})")).next("remoor nodes")
 }
 
 pub fn no_such_job(job: u64) -> Stop {
-    Stop::refused(format!("job {job} does not exist")).next("remoor job list")
+    Stop::refusal(format!("job {job} does not exist")).next("remoor job list")
 }
 
 pub fn not_confirmed(what: &str, name: &str) -> Stop {
-    Stop::refused(format!("{what} was not confirmed")).next(format!("the same command with --confirm {name}"))
+    Stop::refusal(format!("{what} was not confirmed")).next(format!("the same command with --confirm {name}"))
 }
 
 pub fn not_agreed(what: &str) -> Stop {
-    Stop::refused(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
+    Stop::refusal(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
 }
 
 /// The SSH host key of a machine was not confirmed.
 pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop {
-    let mut stop = Stop::refused(format!("the SSH host key of {host} was not confirmed; nothing was sent to it"));
+    let mut stop = Stop::refusal(format!("the SSH host key of {host} was not confirmed; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
     stop.next(
         "compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then use --fingerprint SHA256:..",
@@ -208,7 +208,7 @@ pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop 
 }
 
 pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) -> Stop {
-    let mut stop = Stop::refused(format!("{host} does not have the SSH host key {wanted}; nothing was sent to it"));
+    let mut stop = Stop::refusal(format!("{host} does not have the SSH host key {wanted}; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
     stop.next("verify that this is the machine you mean, and that no other machine intercepts the connection")
 }
@@ -216,7 +216,7 @@ pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) ->
 /// Faults of a fleet directory, each with file and line.
 pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     let grave = faults.iter().filter(|f| !f.warning).count();
-    let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
+    let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
@@ -237,11 +237,11 @@ pub fn no_last_check_of_nodes() -> Stop {
 }
 
 /// A check was not added; the file is unchanged.
-pub fn of_addition(error: &AdditionError) -> Stop {
+pub fn addition_error(error: &AdditionError) -> Stop {
     let message = error.to_string();
     match error {
         AdditionError::Refused(faults) => {
-            Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::refused(message) }
+            Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::refusal(message) }
         }
         AdditionError::Write(_) => Stop::new(Exit::Failed, message).cause(error),
         AdditionError::NoSuch(_) => Stop::usage(message),
@@ -251,14 +251,14 @@ pub fn of_addition(error: &AdditionError) -> Stop {
 
 /// Invalid check files on this machine; nothing was run.
 pub fn invalid_checks(faults: &[Fault]) -> Stop {
-    let text = format!("the check files have {}; nothing was run", counted(faults.len(), "fault"));
+    let text = format!("the check files have {}; nothing was run", count_noun(faults.len(), "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
 /// An invalid playbook, inventory or variable; no host was changed.
 pub fn invalid_play(faults: &[Fault]) -> Stop {
     let errors = faults.iter().filter(|fault| !fault.warning).count();
-    let text = format!("{}; no host was changed", counted(errors, "fault"));
+    let text = format!("{}; no host was changed", count_noun(errors, "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
@@ -310,7 +310,7 @@ mod tests {
             (identity("its CA is not the one that the token names"), "token of the cluster"),
             (unreachable, "7947"),
         ] {
-            let stop = Stop::of(&of_join(anyhow::Error::from(error).context("joining failed")));
+            let stop = Stop::of(&join_error(anyhow::Error::from(error).context("joining failed")));
             assert_eq!(stop.exit, Exit::CouldNotAsk);
             assert!(stop.next.as_deref().is_some_and(|next| next.contains(wanted)), "{}", stop.render());
             assert!(stop.render().starts_with("error: joining failed\ncaused by: "), "{}", stop.render());
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn remote_text_in_errors_can_not_control_the_terminal() {
-        let stop = Stop::refused("\u{1b}[2J").next("rm\u{7}");
+        let stop = Stop::refusal("\u{1b}[2J").next("rm\u{7}");
         assert_eq!(stop.render(), "error: ␛[2J\nnext: rm␇\n");
     }
 }

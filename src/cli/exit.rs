@@ -40,7 +40,7 @@ impl Exit {
     }
 
     /// The exit code for an error code of the API. A code that is unknown here comes from a newer daemon.
-    pub fn of_api_code(code: &str) -> Exit {
+    pub fn from_api_code(code: &str) -> Exit {
         match code {
             "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
             "refused" | "not-found" | "conflict" | "forbidden" | "node-removed" | "retired" | "bad-token"
@@ -96,11 +96,11 @@ mod tests {
             (&[Code::NoQuorum, Code::Timeout, Code::Unavailable, Code::Retry, Code::OutcomeUnknown], Exit::CouldNotAsk),
         ] {
             for code in codes {
-                assert_eq!(Exit::of_api_code(code.as_str()), exit, "{code}");
+                assert_eq!(Exit::from_api_code(code.as_str()), exit, "{code}");
             }
         }
-        assert_eq!(Exit::of_api_code("of-a-later-version"), Exit::CouldNotAsk);
-        assert!(Code::ALL.iter().all(|code| Exit::of_api_code(code.as_str()) != Exit::Done));
+        assert_eq!(Exit::from_api_code("of-a-later-version"), Exit::CouldNotAsk);
+        assert!(Code::ALL.iter().all(|code| Exit::from_api_code(code.as_str()) != Exit::Done));
     }
 
     #[test]

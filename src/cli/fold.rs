@@ -7,10 +7,10 @@ const NARROWEST: usize = 40;
 /// in the first half of the line; cells are separated by two or more spaces. A word that is too long for a line is not
 /// split, so that paths and hashes can be copied. Line ends are kept.
 pub fn fold(text: &str, width: usize) -> String {
-    text.split_inclusive('\n').map(|line| one(line, width)).collect()
+    text.split_inclusive('\n').map(|line| fold_line(line, width)).collect()
 }
 
-fn one(line: &str, width: usize) -> String {
+fn fold_line(line: &str, width: usize) -> String {
     let bare = line.trim_end_matches('\n');
     if width < NARROWEST || bare.chars().count() <= width {
         return line.to_owned();

@@ -43,7 +43,7 @@ impl Format {
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         let text = match self {
             Self::Table | Self::Wide => return Ok(None),
-            Self::Json => serde_json::to_string_pretty(&timed(view)?)?,
+            Self::Json => serde_json::to_string_pretty(&with_timestamps(view)?)?,
             Self::Template(template) => render(template, view)?,
         };
         Ok(Some(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }))
@@ -52,21 +52,21 @@ impl Format {
     /// Like [`Format::machine`], on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         match self {
-            Self::Json => Ok(Some(serde_json::to_string(&timed(view)?)? + "\n")),
+            Self::Json => Ok(Some(serde_json::to_string(&with_timestamps(view)?)? + "\n")),
             other => other.machine(view),
         }
     }
 }
 
 /// The view as the API sends it: each timestamp of the log has an RFC 3339 text in addition.
-fn timed(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
+fn with_timestamps(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
     let mut value = serde_json::to_value(view)?;
     with_times(&mut value);
     Ok(value)
 }
 
 fn render(template: &str, view: &impl Serialize) -> anyhow::Result<String> {
-    let value = timed(view)?;
+    let value = with_timestamps(view)?;
     let wrong = |e: tera::Error| Stop::usage("the template can't be rendered").cause(&e);
     let context = tera::Context::from_serialize(&value).map_err(wrong)?;
     Ok(tera::Tera::one_off(template, &context, false).map_err(wrong)?)

@@ -19,7 +19,7 @@ impl Interrupt {
     }
 
     /// The result of `work`; None: Ctrl-C came first.
-    pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    pub async fn unless_interrupted<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),
             () = self.wait() => None,

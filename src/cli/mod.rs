@@ -26,8 +26,8 @@ mod tests;
 use api::Api;
 use args::{BackupArgs, CheckArgs, Connection, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
 use command::{
-    add, backup, digest, examine, fleet, history, job, keys, leave, listed, local, members, nodes, order, play,
-    recover, remove, roles, status, suite, wait, watch, why,
+    add, backup, check_files, digest, examine, fleet, history, job, keys, leave, listed, local, members, nodes, order,
+    play, recover, remove, roles, status, wait, watch, why,
 };
 use error::Stop;
 use exit::Exit;
@@ -44,7 +44,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) if plugin && error.use_stderr() => {
             // clap's message has several lines.
             let text = error.to_string();
-            return suite::unknown(&Out::plain(), &Stop::usage(text.trim_end().trim_start_matches("error: "))).into();
+            return check_files::report_unknown(
+                &Out::plain(),
+                &Stop::usage(text.trim_end().trim_start_matches("error: ")),
+            )
+            .into();
         }
         Err(error) => {
             // If this fails too, nothing is left that could report it.
@@ -53,15 +57,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     if let Verb::Exec(exec) = &cli.verb {
-        return drivers::exec(&exec.state_dir).unwrap_or_else(|e| end(Err(e)).into());
+        return drivers::exec(&exec.state_dir).unwrap_or_else(|e| report_result(Err(e)).into());
     }
     match dispatch(cli.verb) {
-        Err(error) if plugin => suite::unknown(&Out::plain(), &Stop::of(&error)).into(),
-        result => end(result).into(),
+        Err(error) if plugin => check_files::report_unknown(&Out::plain(), &Stop::of(&error)).into(),
+        result => report_result(result).into(),
     }
 }
 
-fn end(result: anyhow::Result<Exit>) -> Exit {
+fn report_result(result: anyhow::Result<Exit>) -> Exit {
     match result {
         Ok(exit) => exit,
         Err(error) if is_broken_pipe(&error) => Exit::Done,
@@ -92,12 +96,12 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
         Verb::Digest(args) => digest::run(&Out::new(&args.output).judging(), args),
-        Verb::Check(args) if args.is_here() => suite::run(&suite::out(&args), &args),
+        Verb::Check(args) if args.runs_locally() => check_files::run(&check_files::out(&args), &args),
         Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
         Verb::Play(args) => play::run(&args.out(), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output).judging(), &args),
         Verb::RaftMembers(args) if args.table => members::table(&Out::new(&args.output)),
-        Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&asked(&args)?), &args),
+        Verb::Check(args) if args.fleet.is_some() => listed::list_for_directory(&Out::new(&asked(&args)?), &args),
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let result = runtime.block_on(remote(&verb));

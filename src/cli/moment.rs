@@ -9,7 +9,7 @@ pub struct Today(pub Wall);
 
 impl Today {
     /// From the `at` of an answer. If it can't be parsed, every timestamp is shown in full.
-    pub fn of(at: &str) -> Self {
+    pub fn from_answer(at: &str) -> Self {
         Self(parse(at).unwrap_or_default())
     }
 
@@ -30,7 +30,7 @@ impl Today {
 
     /// The time from `at` to the answer.
     pub fn age(self, at: Wall) -> String {
-        super::duration::age(self.0.since(at))
+        super::duration::age(self.0.ms_since(at))
     }
 }
 
@@ -46,12 +46,12 @@ mod tests {
 
     #[test]
     fn times_of_today_are_short() {
-        let today = Today::of("2026-03-05T12:01:09.500Z");
+        let today = Today::from_answer("2026-03-05T12:01:09.500Z");
         let at = |text| parse(text).unwrap();
         assert_eq!(today.show(at("2026-03-05T00:00:01Z")), "00:00:01");
         assert_eq!(today.show(at("2026-03-04T23:59:59.999Z")), "2026-03-04T23:59:59Z");
         assert_eq!(today.age(at("2026-03-05T11:58:00Z")), "3 m");
-        assert_eq!(Today::of("nonsense").show(at("2026-03-05T12:00:00Z")), "2026-03-05T12:00:00Z");
+        assert_eq!(Today::from_answer("nonsense").show(at("2026-03-05T12:00:00Z")), "2026-03-05T12:00:00Z");
         assert_eq!(parse("yesterday"), None);
     }
 }

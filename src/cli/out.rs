@@ -77,7 +77,7 @@ impl Out {
 
     /// The answer and the messages of an output in memory.
     #[cfg(test)]
-    pub fn written(&self) -> (String, String) {
+    pub fn captured(&self) -> (String, String) {
         match &self.sink {
             Sink::Process => Default::default(),
             #[cfg(test)]
@@ -147,11 +147,11 @@ impl Out {
 
     /// A message on standard error. Ignored if standard error is closed.
     pub fn talk(&self, text: &str) {
-        self.say("", text);
+        self.talk_styled("", text);
     }
 
     /// A message in a style: the number of an ANSI escape code, or empty.
-    fn say(&self, style: &str, text: &str) {
+    fn talk_styled(&self, style: &str, text: &str) {
         let text = sanitize::block(text);
         match &self.sink {
             Sink::Process => {
@@ -170,16 +170,16 @@ impl Out {
 
     /// Prints the view in a format for programs. False: the format is for people, nothing was printed.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
-        self.of_machine(self.format.machine(view)?)
+        self.print_machine(self.format.machine(view)?)
     }
 
     /// Like [`Out::machine`], on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<bool> {
-        self.of_machine(self.format.machine_line(view)?)
+        self.print_machine(self.format.machine_line(view)?)
     }
 
     /// Sanitized if a terminal shows it.
-    fn of_machine(&self, text: Option<String>) -> anyhow::Result<bool> {
+    fn print_machine(&self, text: Option<String>) -> anyhow::Result<bool> {
         let Some(text) = text else { return Ok(false) };
         self.text(&text)?;
         Ok(true)
@@ -203,7 +203,7 @@ impl Out {
             };
             if as_of.heard {
                 let (by, leader) = (&as_of.by, as_of.leader.as_deref().unwrap_or("the leader"));
-                self.say(
+                self.talk_styled(
                     BOLD,
                     &format!(
                         "STALE: {leader} is the leader, but its API did not answer; this is what {by} knew{age}, asked at {}",
@@ -216,7 +216,7 @@ impl Out {
                 return Exit::CouldNotAsk;
             }
             let text = format!("STALE: no quorum; this is what {} last knew{age}, asked at {}", as_of.by, as_of.at);
-            self.say(BOLD, &text);
+            self.talk_styled(BOLD, &text);
             self.talk(
                 "next: bring a majority of the managers back, or ask another one with --manager; if they are lost for ever, \
                  remoor recover --force-new-cluster --dry-run",
@@ -225,7 +225,7 @@ impl Out {
         }
         if !self.quiet && !self.format.is_machine() {
             let leader = if as_of.leader.as_ref() == Some(&as_of.by) { " (leader)" } else { "" };
-            self.say(DIM, &format!("as seen by {}{leader} at {}", as_of.by, as_of.at));
+            self.talk_styled(DIM, &format!("as seen by {}{leader} at {}", as_of.by, as_of.at));
         }
         Exit::Done
     }

@@ -37,7 +37,7 @@ impl ReasonLine {
     }
 
     /// The summary, whether it is only reported, and since when the difference is known.
-    pub fn dated(&self, today: Today) -> String {
+    pub fn with_date(&self, today: Today) -> String {
         let weight = if self.grave { "" } else { " (reported only)" };
         let since = self.since.map(|at| format!(", since {}", today.show(at))).unwrap_or_default();
         format!("{}{weight}{since}", self.summary())
@@ -55,7 +55,7 @@ impl ReasonLine {
             Change::Other(text) if self.differences.contains(&text) => {}
             Change::Other(text) => self.differences.push(text),
         }
-        self.grave |= reason.grave;
+        self.grave |= reason.actionable;
         self.since = match (self.since, reason.since) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -77,7 +77,7 @@ pub fn lines(reasons: &[Reason]) -> Vec<ReasonLine> {
             Witness::Check => contents_change(reason),
             Witness::Desired => None,
         }
-        .unwrap_or_else(|| (String::new(), Change::Other(shortened(&reason.text))));
+        .unwrap_or_else(|| (String::new(), Change::Other(shorten_check(&reason.text))));
         let service = reason.service.to_string();
         let same = |line: &&mut ReasonLine| !path.is_empty() && line.path == path && line.service == service;
         if let Some(line) = lines.iter_mut().find(same) {
@@ -93,7 +93,7 @@ pub fn lines(reasons: &[Reason]) -> Vec<ReasonLine> {
 }
 
 /// The first summaries, and how many there are in addition.
-pub fn shown(reasons: &[Reason]) -> Vec<String> {
+pub fn top_summaries(reasons: &[Reason]) -> Vec<String> {
     let lines = lines(reasons);
     let mut shown: Vec<String> = lines.iter().take(SHOWN_MAX).map(ReasonLine::summary).collect();
     if lines.len() > SHOWN_MAX {
@@ -133,12 +133,12 @@ fn file_change(reason: &Reason) -> Option<(String, Change)> {
 /// itself is never stored, because it may be secret.
 fn contents_change(reason: &Reason) -> Option<(String, Change)> {
     let path = reason.about.strip_prefix("file:")?.strip_suffix(" contents")?;
-    let unmet = unmet(&reason.text)?;
+    let unmet = unmet_patterns(&reason.text)?;
     path.starts_with('/').then(|| (path.to_owned(), Change::Other(unmet)))
 }
 
 /// What follows `(not met: ` in a failed check's text.
-fn unmet(text: &str) -> Option<String> {
+fn unmet_patterns(text: &str) -> Option<String> {
     let (_, unmet) = text.strip_suffix(')')?.rsplit_once(" (not met: ")?;
     let unmet = unmet.trim();
     // `!pattern` is a line that must not be there. The list is not split, since patterns may contain commas.
@@ -149,8 +149,8 @@ fn unmet(text: &str) -> Option<String> {
 }
 
 /// A failed check's text without the list of all that was expected, if it names the part that was not met.
-fn shortened(text: &str) -> String {
-    match (text.split_once(": expected "), unmet(text)) {
+fn shorten_check(text: &str) -> String {
+    match (text.split_once(": expected "), unmet_patterns(text)) {
         (Some((check, _)), Some(unmet)) => format!("{check}: {unmet}"),
         _ => text.to_owned(),
     }
@@ -158,7 +158,7 @@ fn shortened(text: &str) -> String {
 
 /// `items` separated by `; `, as lines of at most `width` columns where possible. The first line begins with `label`, the
 /// others are indented by its length. An item is never split.
-pub fn packed(label: &str, items: &[String], width: usize) -> Vec<String> {
+pub fn pack_lines(label: &str, items: &[String], width: usize) -> Vec<String> {
     let indent = " ".repeat(label.chars().count());
     let mut lines: Vec<String> = Vec::new();
     for item in items {
@@ -177,7 +177,7 @@ pub fn packed(label: &str, items: &[String], width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{Change as DigestChange, CheckResult, Difference};
+    use remoor_model::{CheckResult, Difference, DigestChange};
 
     const PATH: &str = "/etc/default/netplugin";
 
@@ -200,7 +200,7 @@ mod tests {
             expected: expected.to_owned(),
             found: found.to_owned(),
             message: message.to_owned(),
-            ..CheckResult::failing("net", check)
+            ..CheckResult::sample_failing("net", check)
         };
         let reason = Reason::new(Witness::Check, "net".into(), format!("net: {}", result.told()), false);
         Reason { about: format!("{check} {property}"), ..reason }
@@ -253,7 +253,7 @@ mod tests {
                 "net: /a: content not as expected: !two",
             ),
         ] {
-            assert_eq!(shown(&[reason]), [text]);
+            assert_eq!(top_summaries(&[reason]), [text]);
         }
     }
 
@@ -273,19 +273,19 @@ mod tests {
                 "net: unknown: command:x exit-status: no answer",
             ),
         ] {
-            assert_eq!(shown(&[reason]), [text]);
+            assert_eq!(top_summaries(&[reason]), [text]);
         }
         let many: Vec<Reason> = (0..5).map(|n| plain(Witness::Check, "net", &format!("net: {n}"))).collect();
-        assert_eq!(shown(&many), ["net: 0", "net: 1", "net: 2", "and 2 more"]);
+        assert_eq!(top_summaries(&many), ["net: 0", "net: 1", "net: 2", "and 2 more"]);
     }
 
     #[test]
     fn items_are_packed_into_lines_and_never_split() {
         let items = ["the first one", "the second", "a third one that is longer than a line"].map(str::to_owned);
         assert_eq!(
-            packed("evidence: ", &items, 36),
+            pack_lines("evidence: ", &items, 36),
             ["evidence: the first one; the second", "          a third one that is longer than a line"]
         );
-        assert!(packed("evidence: ", &[], 36).is_empty());
+        assert!(pack_lines("evidence: ", &[], 36).is_empty());
     }
 }

@@ -75,7 +75,7 @@ pub fn config(node: &NodeView) -> &str {
         None | Some(Verdict::Same) => "ok",
         // The verdict compared with an older desired state.
         Some(Verdict::Outdated) if !node.outdated => "ok",
-        Some(other) => other.word(),
+        Some(other) => other.as_str(),
     }
 }
 
@@ -95,7 +95,7 @@ pub fn checks(node: &NodeView) -> String {
 }
 
 /// What is being done or waited for; empty: nothing.
-pub fn doing(node: &NodeView) -> String {
+pub fn activity(node: &NodeView) -> String {
     let mut parts: Vec<String> = Vec::new();
     if let Some(failed) = &node.failed {
         parts.push(format!("failed: {failed}"));
@@ -120,7 +120,7 @@ pub fn doing(node: &NodeView) -> String {
 }
 
 /// Why the node is not as desired; None: it is. A decommissioned node is always as desired, even if it is away.
-pub fn undesired(node: &NodeView) -> Option<String> {
+pub fn why_not_desired(node: &NodeView) -> Option<String> {
     let out = match node.availability {
         Availability::Drain => matches!(node.lifecycle.as_str(), "accepted" | "decommissioned"),
         _ => node.lifecycle == "decommissioned",

@@ -5,8 +5,8 @@ use super::duration::age;
 use super::moment::Today;
 use super::{reasons, sanitize};
 use remoor_model::{
-    AbsenceNo, AttemptId, Cause, Finding, Gone, Happening, HistoryItem, NodeName, Outcome, Reason, Remedy, ServiceName,
-    Wall, counted,
+    AbsenceCause, AbsenceKind, AbsenceNo, AttemptId, AttemptOutcome, Finding, HistoryItem, JournalEvent, NodeName,
+    PlannedAction, Reason, ServiceName, Wall, count_noun,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,21 +50,21 @@ impl Story {
     pub fn tell(&mut self, item: &HistoryItem) -> EventText {
         let node = item.node.map(|n| n.0).unwrap_or(0);
         match &item.what {
-            Happening::Away { absence, last_seen, retrospect, .. } => {
+            JournalEvent::Away { absence, last_seen, retrospect, .. } => {
                 self.absences.insert((node, *absence), (*last_seen, retrospect.then_some(item.at)));
             }
-            Happening::Returned { absence } => {
+            JournalEvent::Returned { absence } => {
                 if let Some(away) = self.absences.get_mut(&(node, *absence)) {
                     away.1 = Some(item.at);
                 }
             }
-            Happening::AttemptOpened { attempt, no, .. } => {
+            JournalEvent::AttemptOpened { attempt, no, .. } => {
                 self.attempts.insert(*attempt, *no);
             }
             _ => {}
         }
         let text = EventText { headline: self.headline(item, node), details: self.details(item, node) };
-        if let Happening::Concluded { finding } = &item.what {
+        if let JournalEvent::Concluded { finding } = &item.what {
             self.reasons.insert(node, finding.reasons.iter().map(|reason| reason.text.clone()).collect());
         }
         text
@@ -73,16 +73,16 @@ impl Story {
     /// The reasons of a verdict and its evidence; of a job only the reasons that its verdict did not have.
     fn details(&self, item: &HistoryItem, node: u64) -> Vec<String> {
         match &item.what {
-            Happening::Concluded { finding } => {
-                let mut details = reasons::shown(&finding.reasons);
-                details.extend(reasons::packed("evidence: ", &finding.evidence, DETAIL_WIDTH));
+            JournalEvent::Concluded { finding } => {
+                let mut details = reasons::top_summaries(&finding.reasons);
+                details.extend(reasons::pack_lines("evidence: ", &finding.evidence, DETAIL_WIDTH));
                 details
             }
-            Happening::JobOpened { reasons, .. } => {
+            JournalEvent::JobOpened { reasons, .. } => {
                 let known = self.reasons.get(&node);
                 let new = |reason: &&Reason| !known.is_some_and(|known| known.contains(&reason.text));
                 let new: Vec<Reason> = reasons.iter().filter(new).cloned().collect();
-                reasons::shown(&new)
+                reasons::top_summaries(&new)
             }
             _ => Vec::new(),
         }
@@ -90,79 +90,84 @@ impl Story {
 
     fn headline(&self, item: &HistoryItem, node: u64) -> String {
         match &item.what {
-            Happening::Accepted { name } => format!("joined as {name}"),
-            Happening::Generation { seq } => format!("generation {seq} applied by {}", item.by),
-            Happening::Away { last_seen, gone, seen_by, retrospect: false, .. } => {
-                format!("{}, last seen {}{}", gone_words(*gone), before(item.at, *last_seen), missed_by(seen_by))
+            JournalEvent::Accepted { name } => format!("joined as {name}"),
+            JournalEvent::Generation { seq } => format!("generation {seq} applied by {}", item.by),
+            JournalEvent::Away { last_seen, gone, seen_by, retrospect: false, .. } => {
+                format!(
+                    "{}, last seen {}{}",
+                    gone_words(*gone),
+                    time_before(item.at, *last_seen),
+                    missed_by_suffix(seen_by)
+                )
             }
-            Happening::Away { last_seen, .. } => {
-                let before = before(item.at, *last_seen);
+            JournalEvent::Away { last_seen, .. } => {
+                let before = time_before(item.at, *last_seen);
                 format!("was absent unnoticed: boot id or agent instance differs from {before}")
             }
-            Happening::Gone { gone, .. } => gone_words(*gone).to_owned(),
-            Happening::Returned { absence } => match self.away_for(node, *absence) {
+            JournalEvent::Gone { gone, .. } => gone_words(*gone).to_owned(),
+            JournalEvent::Returned { absence } => match self.away_for(node, *absence) {
                 Some(ms) => format!("back after {}; examining", age(ms)),
                 None => "back; examining".to_owned(),
             },
-            Happening::Concluded { finding } => {
+            JournalEvent::Concluded { finding } => {
                 let away = finding.absence.and_then(|no| self.away_for(node, no));
                 verdict_line(finding, away)
             }
-            Happening::Wanted { services, operator, undo } => {
+            JournalEvent::Wanted { services, operator, undo } => {
                 let by = operator.as_deref().map(|o| format!(", ordered by {o}")).unwrap_or_default();
                 match undo {
                     Some(attempt) => format!("undo of attempt {attempt} requested{by}"),
                     None => format!("re-setup requested: {}{by}", service_list(services)),
                 }
             }
-            Happening::WantDropped { why } => format!("request dropped: {why}"),
-            Happening::JobOpened { job, undo: Some(attempt), .. } => {
+            JournalEvent::WantDropped { why } => format!("request dropped: {why}"),
+            JournalEvent::JobOpened { job, undo: Some(attempt), .. } => {
                 format!("job {job} opened: undo of attempt {attempt}")
             }
-            Happening::JobOpened { job, services, generation, undo: None, .. } => {
+            JournalEvent::JobOpened { job, services, generation, undo: None, .. } => {
                 format!("job {job} opened: re-setup of {} with generation {generation}", service_list(services))
             }
-            Happening::AttemptOpened { job, no, runner, why, .. } => {
+            JournalEvent::AttemptOpened { job, no, runner, why, .. } => {
                 let why = if *no == 1 { String::new() } else { format!(": {why}") };
                 format!("job {job}: attempt {no} by {runner}{why}")
             }
-            Happening::Phase { job, phase, .. } => format!("job {job}: phase {phase} begins"),
-            Happening::AttemptClosed { job, attempt, outcome } => {
+            JournalEvent::Phase { job, phase, .. } => format!("job {job}: phase {phase} begins"),
+            JournalEvent::AttemptClosed { job, attempt, outcome } => {
                 let no = self.attempts.get(attempt).map(|no| format!(" {no}")).unwrap_or_default();
                 format!("job {job}: attempt{no} {}", outcome_words(outcome))
             }
-            Happening::JobHeld { job, why } => format!("job {job} held: {why}"),
-            Happening::JobCancelled { job, why } => format!("job {job} cancelled: {why}"),
-            Happening::JobDone { job } => format!("job {job} done"),
-            Happening::Adopted { files: true } => format!("current state adopted as the baseline by {}", item.by),
-            Happening::Adopted { files: false } => format!("empty baseline (no files) adopted by {}", item.by),
-            Happening::KeyChanged { fingerprint } => {
+            JournalEvent::JobHeld { job, why } => format!("job {job} held: {why}"),
+            JournalEvent::JobCancelled { job, why } => format!("job {job} cancelled: {why}"),
+            JournalEvent::JobDone { job } => format!("job {job} done"),
+            JournalEvent::Adopted { files: true } => format!("current state adopted as the baseline by {}", item.by),
+            JournalEvent::Adopted { files: false } => format!("empty baseline (no files) adopted by {}", item.by),
+            JournalEvent::KeyChanged { fingerprint } => {
                 format!(
                     "SSH host key changed to {fingerprint}; remoor sends nothing to the node until remoor trust-key"
                 )
             }
-            Happening::KeyTrusted { keys } => {
-                format!("host key trusted by {} ({})", item.by, counted(keys.len(), "key"))
+            JournalEvent::KeyTrusted { keys } => {
+                format!("host key trusted by {} ({})", item.by, count_noun(keys.len(), "key"))
             }
-            Happening::Moved { from, to } => format!("address changed: {from} -> {to}"),
-            Happening::Rendered { changed, fault: None } => {
-                format!("addresses changed: the desired configuration of {} changed", counted(*changed, "host"))
+            JournalEvent::Moved { from, to } => format!("address changed: {from} -> {to}"),
+            JournalEvent::Rendered { changed, fault: None } => {
+                format!("addresses changed: the desired configuration of {} changed", count_noun(*changed, "host"))
             }
-            Happening::Rendered { fault: Some(why), .. } => {
+            JournalEvent::Rendered { fault: Some(why), .. } => {
                 format!("addresses changed, and the fleet can't be rendered with the new ones: {why}")
             }
-            Happening::Breaker { why } => {
+            JournalEvent::Breaker { why } => {
                 format!("circuit breaker opened: {why}; no automatic re-setups until remoor resume")
             }
-            Happening::Resumed => format!("resumed by {}", item.by),
-            Happening::AgentFault { cause, count } => format!("agent fault {count} ({})", cause_word(*cause)),
-            Happening::Operator { text } => format!("{text} (by {})", item.by),
+            JournalEvent::Resumed => format!("resumed by {}", item.by),
+            JournalEvent::AgentFault { cause, count } => format!("agent fault {count} ({})", cause_word(*cause)),
+            JournalEvent::Operator { text } => format!("{text} (by {})", item.by),
         }
     }
 
     fn away_for(&self, node: u64, absence: AbsenceNo) -> Option<u64> {
         let (last_seen, back) = self.absences.get(&(node, absence))?;
-        back.map(|back| back.since(*last_seen))
+        back.map(|back| back.ms_since(*last_seen))
     }
 }
 
@@ -189,7 +194,7 @@ fn verdict_line(finding: &Finding, away_ms: Option<u64>) -> String {
         let planned = if finding.planned { ", planned" } else { "" };
         out.push_str(&format!(" ({}{planned})", if cause == "unknown" { "unknown cause" } else { cause }));
     }
-    out.push_str(&format!(": {} -> {}", finding.verdict, remedy_words(&finding.remedy)));
+    out.push_str(&format!(": {} -> {}", finding.verdict, remedy_words(&finding.planned_action)));
     out
 }
 
@@ -199,48 +204,48 @@ pub fn conclusion(finding: &Finding) -> String {
         [] => String::new(),
         reasons => format!(": {}", reason_list(reasons)),
     };
-    format!("{}{reasons} -> {}", finding.verdict, remedy_words(&finding.remedy))
+    format!("{}{reasons} -> {}", finding.verdict, remedy_words(&finding.planned_action))
 }
 
-fn remedy_words(remedy: &Remedy) -> String {
+fn remedy_words(remedy: &PlannedAction) -> String {
     match remedy {
-        Remedy::None => "nothing to do".to_owned(),
-        Remedy::Report => "reported only".to_owned(),
+        PlannedAction::None => "nothing to do".to_owned(),
+        PlannedAction::Report => "reported only".to_owned(),
         other => other.to_string(),
     }
 }
 
 /// `92 s before`. Less than a second is not shown as a number, because nobody measured it that precisely.
-fn before(at: Wall, earlier: Wall) -> String {
-    match at.since(earlier) {
+fn time_before(at: Wall, earlier: Wall) -> String {
+    match at.ms_since(earlier) {
         ..1_000 => "just before".to_owned(),
         ms => format!("{} before", age(ms)),
     }
 }
 
-fn missed_by(names: &[NodeName]) -> String {
+fn missed_by_suffix(names: &[NodeName]) -> String {
     if names.is_empty() {
         return String::new();
     }
     format!("; missed by {}", names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", "))
 }
 
-pub fn gone_words(gone: Gone) -> &'static str {
+pub fn gone_words(gone: AbsenceKind) -> &'static str {
     match gone {
-        Gone::Away => "away",
-        Gone::AgentDown => "its agent is down, but its host answers on SSH",
-        Gone::Left => "left: its agent announced its departure",
+        AbsenceKind::Away => "away",
+        AbsenceKind::AgentDown => "its agent is down, but its host answers on SSH",
+        AbsenceKind::Left => "left: its agent announced its departure",
     }
 }
 
-pub fn cause_word(cause: Cause) -> &'static str {
+pub fn cause_word(cause: AbsenceCause) -> &'static str {
     match cause {
-        Cause::Network => "network",
-        Cause::Reboot => "reboot",
-        Cause::Agent => "agent",
-        Cause::Left => "left",
-        Cause::Reinstalled => "reinstalled",
-        Cause::Unknown => "unknown",
+        AbsenceCause::Network => "network",
+        AbsenceCause::Reboot => "reboot",
+        AbsenceCause::Agent => "agent",
+        AbsenceCause::Left => "left",
+        AbsenceCause::Reinstalled => "reinstalled",
+        AbsenceCause::Unknown => "unknown",
     }
 }
 
@@ -253,17 +258,17 @@ pub fn service_list(services: &[ServiceName]) -> String {
 
 /// The most important reasons in one line.
 pub fn reason_list(all: &[Reason]) -> String {
-    reasons::shown(all).join("; ")
+    reasons::top_summaries(all).join("; ")
 }
 
-pub fn outcome_words(outcome: &Outcome) -> String {
+pub fn outcome_words(outcome: &AttemptOutcome) -> String {
     match outcome {
-        Outcome::Done => "done".to_owned(),
-        Outcome::Failed(failure) => {
+        AttemptOutcome::Done => "done".to_owned(),
+        AttemptOutcome::Failed(failure) => {
             let rc = failure.rc.map(|rc| format!(" rc={rc}")).unwrap_or_default();
             format!("failed(step={}{rc}): {}", failure.phase, failure.message)
         }
-        Outcome::Superseded(why) => format!("superseded: {why}"),
-        Outcome::Cancelled(why) => format!("cancelled: {why}"),
+        AttemptOutcome::Superseded(why) => format!("superseded: {why}"),
+        AttemptOutcome::Cancelled(why) => format!("cancelled: {why}"),
     }
 }

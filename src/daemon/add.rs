@@ -9,8 +9,8 @@
 use super::unit::UNIT;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
-use remoor_exec::ssh::{self, Launch, Remote, RemoteConfig, Shell, SshError, Target};
-use remoor_model::{Sha256, kept_by_ansible};
+use remoor_exec::ssh::{self, Launch, LoginTarget, Remote, RemoteConfig, Shell, SshError};
+use remoor_model::{Sha256, reserved_by_ansible};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -82,17 +82,17 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let status: StatusView = client.get("/v1/status").await?;
     let (cluster, ssh_key) = (status.cluster, status.ssh_key);
     let left = status.left.iter().any(|left| left.name == options.name);
-    let mut work = Work { options, client, cluster, ssh_key, left, done: Vec::new() };
-    if let Some(means) = kept_by_ansible(&options.name) {
+    let mut work = AddRun { options, client, cluster, ssh_key, left, done: Vec::new() };
+    if let Some(means) = reserved_by_ansible(&options.name) {
         let why = format!("{:?} can't be the name of a node: in an inventory it means {means}", options.name);
-        return Err(work.stopped("checking the name", why, "--name as in your inventory"));
+        return Err(work.stopped_at_step("checking the name", why, "--name as in your inventory"));
     }
     if let Some(group) = &options.group {
         work.check_group(group).await?;
     }
     let advertise = work.advertise().await?;
     let dir = tempfile::Builder::new().prefix("remoor-").tempdir();
-    let dir = dir.map_err(|e| work.stopped("preparing the login", e.to_string(), "make room in /tmp"))?;
+    let dir = dir.map_err(|e| work.stopped_at_step("preparing the login", e.to_string(), "make room in /tmp"))?;
     // No executor is started over this connection, only single commands; so it needs no build.
     let remote = Remote::new(RemoteConfig {
         control_dir: dir.path().join("s"),
@@ -108,10 +108,10 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     shell.close().await;
     installed?;
     tell("waiting until the managers see the node");
-    work.seen().await
+    work.wait_until_alive().await
 }
 
-struct Work<'a> {
+struct AddRun<'a> {
     options: &'a AddOptions,
     client: Client,
     cluster: String,
@@ -123,14 +123,14 @@ struct Work<'a> {
 }
 
 /// The state of the machine before anything is changed.
-struct Found {
+struct MachineState {
     program: String,
     active: bool,
     identity: Option<Value>,
 }
 
-impl Work<'_> {
-    fn stopped(&self, step: &'static str, why: impl Into<String>, next: &str) -> AddError {
+impl AddRun<'_> {
+    fn stopped_at_step(&self, step: &'static str, why: impl Into<String>, next: &str) -> AddError {
         let (host, next) = (self.options.host.clone(), next.to_owned());
         AddError::Stopped { host, step, why: why.into(), done: self.done.clone(), next }
     }
@@ -143,12 +143,12 @@ impl Work<'_> {
             }
             _ => "--ssh-port PORT, or check that sshd runs there",
         };
-        self.stopped("the login", error.to_string(), next)
+        self.stopped_at_step("the login", error.to_string(), next)
     }
 
-    fn target(&self) -> Target {
+    fn target(&self) -> LoginTarget {
         let o = self.options;
-        Target {
+        LoginTarget {
             node: "host".into(),
             host: o.host.clone(),
             port: o.port,
@@ -170,7 +170,7 @@ impl Work<'_> {
             return Ok(());
         }
         let why = format!("the inventory does not list {} in group {group}", self.options.name);
-        Err(self.stopped(
+        Err(self.stopped_at_step(
             "checking the inventory",
             why,
             "add the host to the group and run remoor apply, or omit --group",
@@ -183,22 +183,24 @@ impl Work<'_> {
         }
         let step = "finding the machine's address";
         let found = tokio::net::lookup_host((self.options.host.as_str(), self.options.port)).await;
-        let found = found.map_err(|e| self.stopped(step, e.to_string(), "--advertise IP"))?;
+        let found = found.map_err(|e| self.stopped_at_step(step, e.to_string(), "--advertise IP"))?;
         let first = found.map(|a| a.ip()).find(|ip| !ip.is_loopback() && !ip.is_unspecified());
-        first.ok_or_else(|| self.stopped(step, "other nodes can't reach the machine by this name", "--advertise IP"))
+        first.ok_or_else(|| {
+            self.stopped_at_step(step, "other nodes can't reach the machine by this name", "--advertise IP")
+        })
     }
 
     async fn install(&mut self, shell: &Shell, advertise: IpAddr, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
-        let found = self.look(shell).await?;
+        let found = self.examine_machine(shell).await?;
         let (bytes, hash) = ssh::own_binary().map_err(|e| {
-            self.stopped("reading the program of this machine", e.to_string(), "install remoor here again")
+            self.stopped_at_step("reading the program of this machine", e.to_string(), "install remoor here again")
         })?;
         let renewed = self.program(shell, &found, &bytes, hash, tell).await?;
         let step = "installing the unit";
         self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "check /etc/systemd/system on that machine")
             .await?;
         self.done.push("/etc/systemd/system/remoor.service was written");
-        self.let_in(shell, tell).await?;
+        self.authorize_ssh_key(shell, tell).await?;
         match &found.identity {
             Some(identity) if !self.left => tell(&format!("the machine is node {} already", identity["node"])),
             Some(_) => {
@@ -218,14 +220,14 @@ impl Work<'_> {
                 Err(error) => error.to_string(),
             };
             let words = shell.run(LAST_WORDS, &[], b"", COMMAND).await.unwrap_or_default().stdout;
-            return Err(self.stopped("starting the agent", format!("{}\n{words}", why.trim()), NEXT_JOURNAL));
+            return Err(self.stopped_at_step("starting the agent", format!("{}\n{words}", why.trim()), NEXT_JOURNAL));
         }
         self.done.push("remoor.service was enabled and started");
         Ok(())
     }
 
     /// Comes before the join, because managers may log in as soon as they know the node.
-    async fn let_in(&mut self, shell: &Shell, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
+    async fn authorize_ssh_key(&mut self, shell: &Shell, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
         let user = &self.options.user;
         let Some(line) = &self.ssh_key else {
             tell(&format!("the cluster has no SSH key: make sure that the managers can log in as {user}"));
@@ -239,13 +241,13 @@ impl Work<'_> {
             Ok(false) => tell(&format!("the managers can log in as {user} already")),
             Err(e) => {
                 let next = "check ~/.ssh of that user, then the same command";
-                return Err(self.stopped("authorizing the cluster's SSH key", e.to_string(), next));
+                return Err(self.stopped_at_step("authorizing the cluster's SSH key", e.to_string(), next));
             }
         }
         Ok(())
     }
 
-    async fn look(&self, shell: &Shell) -> Result<Found, AddError> {
+    async fn examine_machine(&self, shell: &Shell) -> Result<MachineState, AddError> {
         let step = "examining the machine";
         let said =
             self.run(shell, step, LOOK, &[], b"", COMMAND, "sudo without a password, or --ssh-user root").await?;
@@ -255,14 +257,18 @@ impl Work<'_> {
         let own = format!("Linux {}", std::env::consts::ARCH);
         if machine != own {
             let why = format!("the machine is {machine:?}, but this program is for {own}");
-            return Err(self.stopped(
+            return Err(self.stopped_at_step(
                 step,
                 why,
                 "run node add on a manager with the same operating system and architecture",
             ));
         }
         if init != "systemd" {
-            return Err(self.stopped(step, "the machine does not run systemd", "install and start remoor manually"));
+            return Err(self.stopped_at_step(
+                step,
+                "the machine does not run systemd",
+                "install and start remoor manually",
+            ));
         }
         let identity: Option<Value> = serde_json::from_str(identity).ok();
         if let Some(identity) = &identity
@@ -271,16 +277,16 @@ impl Work<'_> {
             let why = format!("the machine is node {} of cluster {} already", identity["name"], identity["cluster"]);
             let next =
                 "--name with its current name; or, to make it a different node, rename /var/lib/remoor on that machine";
-            return Err(self.stopped(step, why, next));
+            return Err(self.stopped_at_step(step, why, next));
         }
-        Ok(Found { program: program.to_owned(), active: active == "active", identity })
+        Ok(MachineState { program: program.to_owned(), active: active == "active", identity })
     }
 
     /// Installs the program if it differs. Returns whether the program was replaced.
     async fn program(
         &mut self,
         shell: &Shell,
-        found: &Found,
+        found: &MachineState,
         bytes: &[u8],
         hash: Sha256,
         tell: &mut dyn FnMut(&str),
@@ -302,9 +308,10 @@ impl Work<'_> {
         let request = InviteRequest { name: o.name.clone(), want_manager: o.manager };
         let invited: Result<InviteView, ApiError> = self.client.post("/v1/nodes", &request).await;
         let step = "creating the join token";
-        let invited = invited.map_err(|e| self.stopped(step, e.to_string(), "remoor status, then the same command"))?;
+        let invited =
+            invited.map_err(|e| self.stopped_at_step(step, e.to_string(), "remoor status, then the same command"))?;
         let Some(manager) = invited.managers.first() else {
-            return Err(self.stopped(step, "no manager is known", "remoor status, then the same command"));
+            return Err(self.stopped_at_step(step, "no manager is known", "remoor status, then the same command"));
         };
         tell(&format!("joining through {manager} as {}", if o.manager { "manager" } else { "worker" }));
         let script =
@@ -332,32 +339,32 @@ impl Work<'_> {
             Ok(said) if said.ok => Ok(said.stdout),
             Ok(said) => {
                 let why = if said.stderr.is_empty() { said.stdout } else { said.stderr };
-                Err(self.stopped(step, why, next))
+                Err(self.stopped_at_step(step, why, next))
             }
-            Err(error) => Err(self.stopped(step, error.to_string(), next)),
+            Err(error) => Err(self.stopped_at_step(step, error.to_string(), next)),
         }
     }
 
-    async fn seen(&self) -> Result<Added, AddError> {
+    async fn wait_until_alive(&self) -> Result<Added, AddError> {
         let begun = Instant::now();
         loop {
             let status: Result<StatusView, ApiError> = self.client.get("/v1/status").await;
             let row = status.ok().and_then(|s| s.nodes.into_iter().find(|n| n.name == self.options.name));
             match row {
-                Some(node) if node.presence == "alive" => return Ok(self.added(&node)),
+                Some(node) if node.presence == "alive" => return Ok(self.added_node(&node)),
                 row if begun.elapsed() > SEEN => {
                     let presence = row.map_or("unknown".to_owned(), |n| n.presence);
                     let why = format!("after {} s the node is {presence}", SEEN.as_secs());
                     let next =
                         "open TCP and UDP 7946 and TCP 7947 between the nodes; journalctl -u remoor on that machine";
-                    return Err(self.stopped("waiting until the managers see the node", why, next));
+                    return Err(self.stopped_at_step("waiting until the managers see the node", why, next));
                 }
                 _ => tokio::time::sleep(POLL).await,
             }
         }
     }
 
-    fn added(&self, node: &NodeView) -> Added {
+    fn added_node(&self, node: &NodeView) -> Added {
         let vouched =
             |print: &String| self.options.host_keys.iter().any(|key| ssh::fingerprint(key).as_ref() == Some(print));
         Added { id: node.id, same_host_key: node.ssh_fingerprints.iter().any(vouched) }

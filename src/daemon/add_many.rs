@@ -34,10 +34,10 @@ pub async fn to_add(socket: &Path, group: Option<&str>) -> Result<(Vec<ToAdd>, u
     // A node that left the cluster must not return because of a command for all hosts.
     let left = status.left.iter().map(|l| l.name.as_str());
     let nodes: BTreeSet<&str> = status.nodes.iter().map(|n| n.name.as_str()).chain(left).collect();
-    Ok(listed(&list, group, &nodes))
+    Ok(hosts_to_add(&list, group, &nodes))
 }
 
-fn listed(list: &Value, group: Option<&str>, nodes: &BTreeSet<&str>) -> (Vec<ToAdd>, usize) {
+fn hosts_to_add(list: &Value, group: Option<&str>, nodes: &BTreeSet<&str>) -> (Vec<ToAdd>, usize) {
     let vars = &list["_meta"]["hostvars"];
     let names: BTreeSet<&str> = match group {
         Some(group) => members(list, group, 0).into_iter().collect(),
@@ -83,13 +83,13 @@ mod tests {
             "web": {"hosts": ["w1"], "children": ["more"]}, "more": {"hosts": ["w2"]}, "db": {"hosts": ["d1"]},
         });
         let names = |group: Option<&str>, nodes: &[&str]| {
-            let (missing, of) = listed(&list, group, &nodes.iter().copied().collect());
+            let (missing, of) = hosts_to_add(&list, group, &nodes.iter().copied().collect());
             (missing.into_iter().map(|m| m.name).collect::<Vec<_>>(), of)
         };
         assert_eq!(names(None, &["w1", "m1"]), (vec!["d1".to_owned(), "w2".to_owned()], 3));
         assert_eq!(names(Some("web"), &[]), (vec!["w1".to_owned(), "w2".to_owned()], 2));
         assert_eq!((names(Some("db"), &["d1"]), names(Some("none"), &[])), ((vec![], 1), (vec![], 0)));
-        let (missing, _) = listed(&list, Some("web"), &BTreeSet::new());
+        let (missing, _) = hosts_to_add(&list, Some("web"), &BTreeSet::new());
         let [w1, w2] = missing.as_slice() else { panic!("{missing:?}") };
         assert_eq!((w1.host.as_str(), w1.port, w1.user.as_deref()), ("10.0.0.4", Some(2222), Some("deploy")));
         assert_eq!((w2.host.as_str(), w2.port, w2.identity.as_deref()), ("w2", Some(22), Some(Path::new("/root/k"))));

@@ -95,7 +95,7 @@ pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
 }
 
 /// Follows the address while the daemon runs: moves gossip to it and publishes it in `now`.
-pub struct Follow {
+pub struct AddressFollower {
     /// The address in `node.json`.
     pub own: IpAddr,
     /// The settings with which the daemon started.
@@ -108,7 +108,7 @@ pub struct Follow {
     pub stopped: bool,
 }
 
-impl Follow {
+impl AddressFollower {
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         if self.config.bind.is_some() {
             return;
@@ -125,12 +125,12 @@ impl Follow {
                 () = changed.notified() => {}
                 () = tokio::time::sleep(EVERY) => {}
             }
-            let Some(ip) = self.chosen() else { continue };
+            let Some(ip) = self.address_to_move_to() else { continue };
             tokio::select! {
                 _ = stopped.changed() => break,
                 () = tokio::time::sleep(SETTLE) => {}
             }
-            if self.chosen() == Some(ip) {
+            if self.address_to_move_to() == Some(ip) {
                 self.move_to(ip).await;
             }
         }
@@ -138,7 +138,7 @@ impl Follow {
     }
 
     /// The address to move to: a different one than the current, or any while gossip is stopped.
-    fn chosen(&self) -> Option<IpAddr> {
+    fn address_to_move_to(&self) -> Option<IpAddr> {
         let current = *self.now.borrow();
         choose(self.own, current, &peers(&self.layout), &Kernel).filter(|ip| self.stopped || *ip != current)
     }
@@ -194,7 +194,7 @@ pub async fn serve(
         let over = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => true,
             // If the sender was dropped, the address does not change any more.
-            () = moved(&mut now) => false,
+            () = address_changed(&mut now) => false,
             () = tokio::time::sleep(SETTLE), if retry => false,
         };
         let _ = end.send(true);
@@ -207,7 +207,7 @@ pub async fn serve(
     }
 }
 
-async fn moved(now: &mut watch::Receiver<IpAddr>) {
+async fn address_changed(now: &mut watch::Receiver<IpAddr>) {
     if now.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    fn chosen(own: [u8; 4], current: [u8; 4], machine: &[[u8; 4]], peers: &[[u8; 4]]) -> Option<[u8; 4]> {
+    fn choose_in(own: [u8; 4], current: [u8; 4], machine: &[[u8; 4]], peers: &[[u8; 4]]) -> Option<[u8; 4]> {
         let peers: Vec<IpAddr> = peers.iter().map(|p| IpAddr::from(*p)).collect();
         match choose(own.into(), current.into(), &peers, &Machine(machine.to_vec()))? {
             IpAddr::V4(ip) => Some(ip.octets()),
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn an_address_that_is_there_stays_and_that_of_node_json_comes_first() {
         let (own, other, peers) = ([10, 0, 0, 4], [10, 0, 0, 50], [[10, 0, 0, 1], [10, 0, 0, 2]]);
-        assert_eq!(chosen(own, own, &[own, other], &peers), Some(own));
-        assert_eq!(chosen(own, other, &[other], &peers), Some(other), "moved before");
-        assert_eq!(chosen(own, other, &[other, own], &peers), Some(own), "back again");
+        assert_eq!(choose_in(own, own, &[own, other], &peers), Some(own));
+        assert_eq!(choose_in(own, other, &[other], &peers), Some(other), "moved before");
+        assert_eq!(choose_in(own, other, &[other, own], &peers), Some(own), "back again");
     }
 
     #[test]
@@ -259,10 +259,10 @@ mod tests {
         let own = [10, 0, 0, 4];
         let peers = [[10, 0, 0, 1], [10, 0, 0, 2], [192, 168, 7, 3]];
         let machine = [[192, 168, 7, 9], [10, 0, 0, 50]];
-        assert_eq!(chosen(own, own, &machine, &peers), Some([10, 0, 0, 50]));
-        assert_eq!(chosen(own, own, &machine, &[]), None, "nobody is known");
-        assert_eq!(chosen(own, own, &[], &peers), None, "no route: it is waited for");
-        assert_eq!(chosen(own, own, &machine, &[[127, 0, 0, 1]]), None, "loopback tells nothing");
+        assert_eq!(choose_in(own, own, &machine, &peers), Some([10, 0, 0, 50]));
+        assert_eq!(choose_in(own, own, &machine, &[]), None, "nobody is known");
+        assert_eq!(choose_in(own, own, &[], &peers), None, "no route: it is waited for");
+        assert_eq!(choose_in(own, own, &machine, &[[127, 0, 0, 1]]), None, "loopback tells nothing");
     }
 
     #[tokio::test]
@@ -285,7 +285,7 @@ mod tests {
             key: [7; 32],
             signer: ed25519_dalek::SigningKey::from_bytes(&[1; 32]),
             verify: Arc::new(|_| gossip::KeyLookup::Unknown),
-            timing: gossip::Timing::default(),
+            timing: gossip::GossipTiming::default(),
         };
         let report = Report {
             boot: "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0".into(),
@@ -294,14 +294,20 @@ mod tests {
         };
         let (gossip, _events) = gossip::start(member, report).await.unwrap();
         let layout = Layout(dir.path().to_owned());
-        let mut follow =
-            Follow { own: here, config, layout, gossip: gossip.clone(), now: watch::channel(here).0, stopped: false };
-        assert_eq!(follow.chosen(), None);
+        let mut follow = AddressFollower {
+            own: here,
+            config,
+            layout,
+            gossip: gossip.clone(),
+            now: watch::channel(here).0,
+            stopped: false,
+        };
+        assert_eq!(follow.address_to_move_to(), None);
         // TEST-NET-3 of RFC 5737 can't be bound.
         follow.move_to(IpAddr::from([203, 0, 113, 77])).await;
-        assert_eq!((follow.chosen(), gossip.addr().ip()), (Some(here), here));
+        assert_eq!((follow.address_to_move_to(), gossip.addr().ip()), (Some(here), here));
         follow.move_to(here).await;
-        assert_eq!((follow.chosen(), *follow.now.borrow()), (None, here));
+        assert_eq!((follow.address_to_move_to(), *follow.now.borrow()), (None, here));
         gossip.join(gossip.addr()).await.expect("it runs");
         gossip.shutdown().await;
     }

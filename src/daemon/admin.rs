@@ -1,23 +1,23 @@
 //! `init` creates a cluster with one node; `join` adds this machine to a cluster. Both leave either
 //! a data directory that `remoor agent` can start from, or nothing.
 
-use super::half_made::{self, Making};
+use super::incomplete_init::{self, UnfinishedCommand};
 use super::layout::{Layout, NodeConfig};
-use super::transport::Nobody;
+use super::transport::NoTransport;
 use crate::manager::wall;
 use remoor_cluster::raft::{Raft, RaftConfig, RaftError};
 use remoor_cluster::rpc::ca::{ClusterCa, Validity};
 use remoor_cluster::rpc::client::ApiError;
-use remoor_cluster::rpc::dial_back::{self, Answering};
+use remoor_cluster::rpc::dial_back::{self, DialBackResponder};
 use remoor_cluster::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey, fingerprint};
-use remoor_cluster::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
-use remoor_cluster::rpc::token::{Secret, Token, TokenError, is_of};
+use remoor_cluster::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, PeerInfo};
+use remoor_cluster::rpc::token::{Secret, Token, TokenError, has_ca_digest};
 use remoor_cluster::rpc::wire::Code;
 use remoor_exec::ssh::{ClusterKey, KeyError};
 use remoor_host::disk::{DiskError, Identity};
 use remoor_model::{
-    Applied, ClusterId, ClusterRole, Command, Entry, Epoch, INIT_OPERATOR, Inventory, NodeId, NodeName, NodeSpec,
-    RaftId, Wall, kept_by_ansible,
+    Applied, ClusterId, ClusterRole, Command, Epoch, INIT_OPERATOR, Inventory, InventoryEntry, NodeId, NodeName,
+    NodeSpec, RaftId, Wall, reserved_by_ansible,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct InitOptions {
 }
 
 #[derive(Debug, Clone)]
-pub struct InitDone {
+pub struct InitOutcome {
     pub worker_token: String,
     pub manager_token: String,
     /// Credentials of the operator who ran `init`, mode 0600.
@@ -125,20 +125,20 @@ impl AdminError {
 /// Creates the CA, the gossip key, the SSH key, the join secrets and the first three entries of the
 /// log. The directory counts as unfinished until [`super::tokens_told`] is called or a daemon has
 /// run on it. Until then, another attempt starts from scratch.
-pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
+pub async fn init(options: &InitOptions) -> Result<InitOutcome, AdminError> {
     let layout = Layout(options.dir.clone());
     check_options(&options.name, &options.config)?;
     check_clock(wall())?;
-    let data = half_made::open(&options.dir)?;
+    let data = incomplete_init::open(&options.dir)?;
     if let Some(identity) = data.identity()?
-        && !half_made::untold(&options.dir)?
+        && !incomplete_init::discard_unprinted_init(&options.dir)?
     {
         let (dir, name, whose) = (options.dir.clone(), identity.name, "a");
         let next = "systemctl start remoor; or, for another cluster, init --force, which renames the directory";
         return Err(AdminError::Taken { dir, name, whose, next });
     }
-    half_made::clear(&options.dir)?;
-    half_made::begin(&options.dir, Making::Cluster)?;
+    incomplete_init::clear(&options.dir)?;
+    incomplete_init::begin(&options.dir, UnfinishedCommand::Cluster)?;
     let cluster = ClusterId(random_hex(8)?);
     let name = NodeName(options.name.clone());
     let ca = ClusterCa::create(&cluster)?;
@@ -152,9 +152,9 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         id: RaftId(1),
         cluster: cluster.clone(),
         epoch,
-        timing: remoor_cluster::raft::Timing::default(),
+        timing: remoor_cluster::raft::RaftTiming::default(),
     };
-    let (raft, _applied) = Raft::<Inventory>::start(raft_config, Arc::new(Nobody)).await?;
+    let (raft, _applied) = Raft::<Inventory>::start(raft_config, Arc::new(NoTransport)).await?;
     raft.initialize(api.clone()).await?;
     let spec = NodeSpec {
         name: name.clone(),
@@ -175,7 +175,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let ssh_key = ClusterKey::create(&cluster)?;
     ssh_key.save(&layout.ssh_key())?;
     let cert_pem =
-        ca.issue_as(true, node, &name, epoch, &key.csr_pem()?, Validity::lasting(options.config.certificate_life()))?;
+        ca.issue_as(true, node, &name, epoch, &key.csr_pem()?, Validity::valid_for(options.config.certificate_life()))?;
     let credentials = Credentials {
         cluster: cluster.clone(),
         epoch,
@@ -190,7 +190,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     credentials.save(&options.dir)?;
     ca.issue_operator(INIT_OPERATOR, Validity::days_from_now(365))?.save(&layout.operator())?;
     options.config.save(&options.dir)?;
-    let own = Peer {
+    let own = PeerInfo {
         name: name.clone(),
         id: node,
         gossip_addr: options.config.gossip().to_string(),
@@ -202,7 +202,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let mut identity = Identity::new(cluster, epoch, node, name)?;
     (identity.raft, identity.log_begun) = (Some(RaftId(1)), true);
     data.store_identity(&identity)?;
-    Ok(InitDone {
+    Ok(InitOutcome {
         worker_token: Token::new(ca.cert_pem(), worker)?.reveal(),
         manager_token: Token::new(ca.cert_pem(), manager)?.reveal(),
         operator: layout.operator(),
@@ -238,7 +238,7 @@ async fn first_entries(
 async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, AdminError> {
     let mut last = String::new();
     for _ in 0..100 {
-        let entry = Entry { at: wall(), by: "init".to_owned(), command: command.clone() };
+        let entry = InventoryEntry { at: wall(), by: "init".to_owned(), command: command.clone() };
         match raft.propose(entry).await {
             Ok((_, Applied::Refused(refusal))) => return Err(AdminError::Entry(refusal.message)),
             Ok((_, applied)) => return Ok(applied),
@@ -257,16 +257,16 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     let token = Token::parse(&options.token)?;
     check_options(&options.name, &options.config)?;
     check_clock(wall())?;
-    let data = half_made::open(&options.dir)?;
+    let data = incomplete_init::open(&options.dir)?;
     let before = data.identity()?;
     match &before {
-        Some(identity) if !half_made::left(&options.dir) => {
-            return Err(taken(options, identity.name.clone(), &token));
+        Some(identity) if !incomplete_init::has_left(&options.dir) => {
+            return Err(taken_error(options, identity.name.clone(), &token));
         }
         // The files of the old node are overwritten once the managers have confirmed its identity.
         // Its CA is no evidence, because it may have been replaced since.
         Some(_) => {}
-        None => half_made::clear(&options.dir)?,
+        None => incomplete_init::clear(&options.dir)?,
     }
     let key = NodeKey::load_or_create(&options.dir)?;
     let request = JoinRequest {
@@ -286,23 +286,24 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         now: None,
         cluster: before.map(|identity| identity.cluster),
     };
-    let answering = answering(&options.config, &key).await?;
+    let answering = start_dial_back_responder(&options.config, &key).await?;
     let reply = ask(options, &token, request, tell).await?;
     drop(answering);
-    half_made::begin(&options.dir, Making::Node)?;
+    incomplete_init::begin(&options.dir, UnfinishedCommand::Node)?;
     reply.credentials(&key)?.save(&options.dir)?;
     options.config.save(&options.dir)?;
     save_peers(&layout, &reply.peers, &reply.managers)?;
     let mut identity = Identity::new(reply.cluster.clone(), reply.epoch, reply.node, reply.name.clone())?;
     identity.raft = reply.raft;
     data.store_identity(&identity)?;
-    half_made::come_back(&options.dir)?;
-    half_made::end(&options.dir)?;
+    incomplete_init::clear_left_mark(&options.dir)?;
+    incomplete_init::end(&options.dir)?;
     Ok(reply)
 }
 
-fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
-    let ca = Credentials::load(&options.dir).ok().flatten().and_then(|c| is_of(&c.ca_pem, token.ca_digest()).ok());
+fn taken_error(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
+    let ca =
+        Credentials::load(&options.dir).ok().flatten().and_then(|c| has_ca_digest(&c.ca_pem, token.ca_digest()).ok());
     let (whose, next) = match ca == Some(true) {
         true => ("the token's", "systemctl start remoor: the node has joined already"),
         false if ca.is_none() => ("a", "put credentials.json back: without it the cluster can't be determined"),
@@ -315,16 +316,16 @@ fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     remoor_cluster::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
         let why =
-            kept_by_ansible(name).map_or(NAME_RULE.to_owned(), |means| format!("in an inventory it means {means}"));
+            reserved_by_ansible(name).map_or(NAME_RULE.to_owned(), |means| format!("in an inventory it means {means}"));
         AdminError::Address(format!("{name:?} can't be the name of a node ({why}); next: --name as in your inventory"))
     })?;
     config.check().map_err(AdminError::Address)
 }
 
 /// Answers the leader, which dials this machine back before it accepts the join.
-async fn answering(config: &NodeConfig, key: &NodeKey) -> Result<Answering, AdminError> {
+async fn start_dial_back_responder(config: &NodeConfig, key: &NodeKey) -> Result<DialBackResponder, AdminError> {
     let (bind, api) = (config.api_bind(), config.api().to_string());
-    dial_back::answering(bind, &api, key.signing_key()).await.map_err(|error| {
+    dial_back::start_answering(bind, &api, key.signing_key()).await.map_err(|error| {
         let next = match error.kind() {
             std::io::ErrorKind::AddrInUse => "stop the process that listens there, or choose another --api-port",
             _ => "--advertise with an address of this machine; behind NAT, --bind with the local address",
@@ -343,17 +344,17 @@ fn check_clock(now: Wall) -> Result<(), AdminError> {
 /// limited number is asked, each once. Each must prove that it belongs to the token's cluster, like
 /// the first address.
 #[derive(Debug, Default)]
-struct Named {
+struct NamedManagers {
     known: BTreeSet<String>,
     next: VecDeque<String>,
 }
 
 const NAMED_MAX: usize = 8;
 
-impl Named {
+impl NamedManagers {
     /// The next address to ask after this error. Some only if a worker answered, or a named manager
     /// can't be reached.
-    fn after(&mut self, error: &ApiError) -> Option<String> {
+    fn next_manager_after(&mut self, error: &ApiError) -> Option<String> {
         match error {
             ApiError::Status { code, details, .. } if code == Code::NotLeader.as_str() => {
                 for addr in details["managers"].as_array()?.iter().filter_map(|addr| addr.as_str()) {
@@ -381,7 +382,7 @@ async fn ask(
     let mut at = options.addr.clone();
     // The address to ask while no leader is known.
     let mut home = at.clone();
-    let mut named = Named::default();
+    let mut named = NamedManagers::default();
     let begun = Instant::now();
     // The last time at which the managers could be asked.
     let mut heard = begun;
@@ -392,7 +393,7 @@ async fn ask(
             Err(error) => error,
         };
         let JoinError::Api { source, .. } = &error else { return Err(error) };
-        if let Some(manager) = named.after(source) {
+        if let Some(manager) = named.next_manager_after(source) {
             (at, home) = (manager.clone(), manager);
             continue;
         }
@@ -432,7 +433,7 @@ async fn ask(
     }
 }
 
-pub(super) fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), DiskError> {
+pub(super) fn save_peers(layout: &Layout, peers: &[PeerInfo], managers: &[PeerInfo]) -> Result<(), DiskError> {
     let bytes = serde_json::to_vec_pretty(&(peers, managers)).unwrap_or_default();
     remoor_host::disk::atomic_write(&layout.peers(), &bytes, 0o600)
 }
@@ -502,7 +503,7 @@ pub(super) mod tests {
         // Simulated kill here: all files exist, but the tokens are unknown to everybody.
         let told = init(&options).await.expect("another cluster");
         assert_ne!(lost.worker_token, told.worker_token);
-        super::super::tokens_told(&options.dir).expect("told");
+        super::super::mark_tokens_printed(&options.dir).expect("told");
         let identity = || std::fs::read(options.dir.join("identity.json")).expect("an identity");
         let before = identity();
         assert!(matches!(init(&options).await, Err(AdminError::Taken { .. })));
@@ -532,21 +533,21 @@ pub(super) mod tests {
         let names = |managers: &[&str]| refused(Code::NotLeader, serde_json::json!({ "managers": managers }));
         let silent = ApiError::Unreachable { addr: String::new(), reason: String::new() };
         let stranger = ApiError::Identity { addr: String::new(), reason: String::new() };
-        let mut named = Named::default();
-        assert_eq!(named.after(&silent), None, "nobody was named");
+        let mut named = NamedManagers::default();
+        assert_eq!(named.next_manager_after(&silent), None, "nobody was named");
         assert_eq!(
-            named.after(&refused(Code::NotLeader, serde_json::json!({ "leader": "c" }))),
+            named.next_manager_after(&refused(Code::NotLeader, serde_json::json!({ "leader": "c" }))),
             None,
             "followed as ever"
         );
-        assert_eq!(named.after(&names(&["a", "b"])).as_deref(), Some("a"));
-        assert_eq!(named.after(&refused(Code::BadToken, serde_json::Value::Null)), None, "its word holds");
-        assert_eq!(named.after(&names(&["a", "b", "c"])).as_deref(), Some("b"), "a was none either");
-        assert_eq!(named.after(&stranger).as_deref(), Some("c"));
-        assert_eq!(named.after(&names(&["a", "b"])), None);
+        assert_eq!(named.next_manager_after(&names(&["a", "b"])).as_deref(), Some("a"));
+        assert_eq!(named.next_manager_after(&refused(Code::BadToken, serde_json::Value::Null)), None, "its word holds");
+        assert_eq!(named.next_manager_after(&names(&["a", "b", "c"])).as_deref(), Some("b"), "a was none either");
+        assert_eq!(named.next_manager_after(&stranger).as_deref(), Some("c"));
+        assert_eq!(named.next_manager_after(&names(&["a", "b"])), None);
         let many: Vec<String> = (0..100).map(|n| n.to_string()).collect();
         let mut error = names(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        let asked = std::iter::from_fn(|| named.after(&std::mem::replace(&mut error, silent.clone())));
+        let asked = std::iter::from_fn(|| named.next_manager_after(&std::mem::replace(&mut error, silent.clone())));
         assert_eq!(asked.count(), NAMED_MAX - 3);
     }
 

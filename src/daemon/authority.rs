@@ -3,10 +3,10 @@
 //! task reports to the leader. The certificate itself is renewed [elsewhere](super::renewal).
 
 use super::keyring::Keyring;
-use super::manage::Manage;
-use crate::agent::Own;
-use crate::manager::{Shared, authority, wall};
-use remoor_cluster::rpc::agent::{CA_PATH, CaReply, CaRequest};
+use super::manager_lifecycle::ManagerLifecycle;
+use crate::agent::AgentState;
+use crate::manager::{ManagerContext, authority, wall};
+use remoor_cluster::rpc::agent::{CA_PATH, CaRequest, TrustedCasReply};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::identity::{self, IdentityError, TlsIdentity};
 use remoor_cluster::rpc::wire::Code;
@@ -26,16 +26,22 @@ const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
 
 /// Runs until `stopped`. The managers are asked when the agent has heard of another set of CAs.
 /// `operator` is the file with the operator's credentials on the manager where `init` ran.
-pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBuf, mut stopped: watch::Receiver<bool>) {
+pub async fn follow(
+    keyring: Keyring,
+    own: AgentState,
+    manage: ManagerLifecycle,
+    operator: PathBuf,
+    mut stopped: watch::Receiver<bool>,
+) {
     let (mut told, mut refused) = (own.follow_ca(), own.follow_refused());
     let mut rotating = false;
     loop {
         // A renewed certificate may also bring new CAs, in the middle of a rotation that waits for
         // this node's report.
-        rotating |= identity::count(&keyring.now().ca_pem) > 1;
+        rotating |= identity::certificate_count(&keyring.now().ca_pem) > 1;
         let pause = match rotating || *told.borrow_and_update() > keyring.ca() {
             true => {
-                let pause = once(&keyring, &own, &manage).await;
+                let pause = synchronize_once(&keyring, &own, &manage).await;
                 rotating = pause.is_some();
                 pause.unwrap_or(Duration::MAX)
             }
@@ -43,7 +49,7 @@ pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBu
         };
         if let Some(shared) = manage.shared() {
             let file = operator.clone();
-            let renewed = tokio::task::spawn_blocking(move || operator_anew(&file, &shared)).await;
+            let renewed = tokio::task::spawn_blocking(move || renew_operator_credentials(&file, &shared)).await;
             if let Ok(Err(error)) = renewed {
                 tracing::warn!(%error, "the operator's credentials on this manager can't be reissued");
             }
@@ -51,7 +57,7 @@ pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBu
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             changed = told.changed() => if changed.is_err() { return },
-            Ok(()) = refused.changed() => keyring.refused(),
+            Ok(()) = refused.changed() => keyring.mark_rejected(),
             _ = stopped.wait_for(|stop| *stop) => return,
         }
     }
@@ -59,10 +65,11 @@ pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBu
 
 /// Asks the leader which CAs to trust, and reports how far this node is. Returns when to ask again;
 /// None: no rotation is in progress.
-async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration> {
+async fn synchronize_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecycle) -> Option<Duration> {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
-        let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
+        let client =
+            Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).with_timeout(ASK_WITHIN);
         let said = holds(keyring, manage);
         let reply = match ask(keyring, &client, said).await {
             Some(reply) if reply.leads && reply.changed >= keyring.ca() => reply,
@@ -89,21 +96,21 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration>
 }
 
 /// The log index of the CA change that this node has completed; 0: not completed.
-fn holds(keyring: &Keyring, manage: &Manage) -> u64 {
+fn holds(keyring: &Keyring, manage: &ManagerLifecycle) -> u64 {
     let changed = keyring.ca();
-    let keys = |shared: Arc<Shared>| {
+    let keys = |shared: Arc<ManagerContext>| {
         let inventory = shared.inventory();
         inventory.authority.changed >= changed && authority::complete(&shared, &inventory)
     };
-    if keyring.settled(changed) && manage.shared().is_none_or(keys) { changed } else { 0 }
+    if keyring.is_settled(changed) && manage.shared().is_none_or(keys) { changed } else { 0 }
 }
 
-async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<CaReply> {
+async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<TrustedCasReply> {
     let answer = client.post(CA_PATH, &CaRequest { holds }).await;
     let answer = answer.map_err(|error| {
         tracing::debug!(%error, "a manager did not answer which CAs are trusted");
         if error.code() == Some(Code::CredentialExpired.as_str()) {
-            keyring.refused();
+            keyring.mark_rejected();
         }
     });
     answer.ok()
@@ -111,7 +118,7 @@ async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<CaReply> 
 
 /// On a manager: a node whose certificate was issued by a replaced CA is told so, and may request a
 /// new certificate.
-pub async fn follow_former(manage: Manage, keyring: Keyring, mut stopped: watch::Receiver<bool>) {
+pub async fn follow_former(manage: ManagerLifecycle, keyring: Keyring, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {
         let part = parts.borrow_and_update().clone();
@@ -145,7 +152,7 @@ fn remember(keyring: &Keyring, former: String) {
 
 /// Keeps the operator's credentials that `init` wrote here valid: they follow a CA rotation and are
 /// renewed before expiry. Copies on other machines are not. Blocks.
-fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
+fn renew_operator_credentials(file: &Path, shared: &ManagerContext) -> Result<(), IdentityError> {
     let before = match TlsIdentity::load(file) {
         Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         read => read?,
@@ -155,7 +162,7 @@ fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
         return Ok(()); // created by an operator command; it expires like all of those
     }
     let (issuer, ca_pem) = (inventory.issuer(), inventory.roots().concat());
-    let left = identity::certificate_not_after(&before.cert_pem)?.since(wall());
+    let left = identity::certificate_not_after(&before.cert_pem)?.ms_since(wall());
     if identity::names_issuer(&before.cert_pem, issuer)? && left > OPERATOR_LEFT_MS {
         return if before.ca_pem == ca_pem { Ok(()) } else { TlsIdentity { ca_pem, ..before }.save(file) };
     }

@@ -11,11 +11,11 @@
 //! there, and this one exits.
 
 use super::run::DaemonError;
-use crate::agent::Own;
+use crate::agent::AgentState;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use remoor_cluster::gossip::{Claim, Gossip};
-use remoor_cluster::rpc::connect::{Proved, proved};
-use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::gossip::{EpochClaim, Gossip};
+use remoor_cluster::rpc::connect::{VerifiedNode, verify_node};
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_model::{Epoch, NodeId, NodeName};
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ const PARKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A node to ask.
 #[derive(Clone)]
-struct Place {
+struct Claimant {
     name: NodeName,
     /// Id and key in hex, as named by managers; None: no manager named it, and any node of the
     /// cluster may answer.
@@ -51,14 +51,14 @@ struct Place {
 
 /// A proof of a newer epoch, and the node that gave it.
 struct Proof {
-    place: Place,
-    proved: Proved,
+    place: Claimant,
+    proved: VerifiedNode,
 }
 
 /// The inputs of the task.
 pub struct Epochs {
     pub gossip: Gossip,
-    pub own: Own,
+    pub own: AgentState,
     pub tls: ClientTls,
     /// Public key of this node, in hex.
     pub key: String,
@@ -75,26 +75,27 @@ impl Epochs {
         let mut said: Option<Instant> = None;
         loop {
             let noted = claims.borrow_and_update().clone();
-            let (known, certified) = (self.own.epoch(), self.own.certified());
+            let (known, certified) = (self.own.epoch(), self.own.certificate_epoch());
             let me = &self.own.id().name;
-            let news = |claim: &Claim| claim.epoch > known || claim.manages && claim.epoch > certified;
+            let news = |claim: &EpochClaim| claim.epoch > known || claim.manages && claim.epoch > certified;
             let here: Vec<_> = noted.get(me).filter(|claim| claim.epoch > certified).into_iter().collect();
             let others = noted.iter().filter(|(name, claim)| *name != me && news(claim));
             let (signed, strange): (Vec<_>, Vec<_>) = others.partition(|(_, claim)| claim.signed);
-            let places = |of: Vec<(&NodeName, &Claim)>| of.into_iter().map(|(n, c)| self.place(n, c)).collect();
+            let places = |of: Vec<(&NodeName, &EpochClaim)>| of.into_iter().map(|(n, c)| self.place(n, c)).collect();
             let open = !here.is_empty() || !signed.is_empty() || !strange.is_empty();
             if open {
                 round += 1;
                 let own = here.iter().map(|claim| self.place(me, claim)).collect();
-                let mut asked = turn(places(signed), round, ASKED_MAX);
-                asked.extend(turn(places(strange), round, STRANGERS_MAX));
+                let mut asked = select_batch(places(signed), round, ASKED_MAX);
+                asked.extend(select_batch(places(strange), round, STRANGERS_MAX));
                 let (own, others) = tokio::join!(
                     ask(own, &self.tls, certified, MORE_WITHIN),
                     ask(asked, &self.tls, certified, MORE_WITHIN)
                 );
                 let mut learnt = false;
                 for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
-                    learnt |= proved.managed && place.name != *me && self.own.meet_manager(place.as_peer(proved));
+                    learnt |=
+                        proved.was_manager && place.name != *me && self.own.add_met_manager(place.as_peer(proved));
                 }
                 for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
                     if proved.epoch > self.own.epoch() {
@@ -143,22 +144,22 @@ impl Epochs {
     /// Another daemon of this node has a newer certificate. The manager service stops first, on
     /// disk too.
     async fn end(&self, addr: SocketAddr, epoch: Epoch) {
-        let mut standing = self.own.follow_standing();
+        let mut standing = self.own.follow_published();
         let _ = tokio::time::timeout(PARKED_WITHIN, standing.wait_for(|shown| !shown.manages)).await;
-        let _ = self.fatal.send(DaemonError::Refounded { addr, epoch }).await;
+        let _ = self.fatal.send(DaemonError::RebuiltElsewhere { addr, epoch }).await;
     }
 
-    fn place(&self, name: &NodeName, claim: &Claim) -> Place {
+    fn place(&self, name: &NodeName, claim: &EpochClaim) -> Claimant {
         let me = self.own.id();
-        let known = if *name == me.name { Some((me.id, self.key.clone())) } else { self.own.named(name) };
+        let known = if *name == me.name { Some((me.id, self.key.clone())) } else { self.own.named_peer(name) };
         let api = SocketAddr::from((claim.addr.ip(), claim.api));
-        Place { name: name.clone(), known, api, gossip: claim.addr }
+        Claimant { name: name.clone(), known, api, gossip: claim.addr }
     }
 }
 
-impl Place {
-    fn as_peer(&self, proved: &Proved) -> Peer {
-        Peer {
+impl Claimant {
+    fn as_peer(&self, proved: &VerifiedNode) -> PeerInfo {
+        PeerInfo {
             name: self.name.clone(),
             id: proved.node,
             gossip_addr: self.gossip.to_string(),
@@ -171,18 +172,28 @@ impl Place {
 /// Before a manager starts to take part: whether a worker that it knows proves an epoch newer than
 /// `epoch`. Managers are asked by Raft's own claim at the start. If there are many workers, a
 /// random part of them is asked. Workers that do not answer at once are heard later by gossip.
-pub async fn at_start(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch: Epoch) -> Option<Epoch> {
+pub async fn newer_epoch_at_start(
+    peers: &[PeerInfo],
+    managers: &[PeerInfo],
+    tls: &ClientTls,
+    epoch: Epoch,
+) -> Option<Epoch> {
     let (by, epoch) = proved_by(peers, managers, tls, epoch).await?;
     tracing::warn!(%by, %epoch, "a worker proved that the cluster was rebuilt (newer epoch) while this manager was down");
     Some(epoch)
 }
 
 /// The first worker among `peers` that proves an epoch newer than `epoch` within one second.
-pub async fn proved_by(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch: Epoch) -> Option<(NodeName, Epoch)> {
+pub async fn proved_by(
+    peers: &[PeerInfo],
+    managers: &[PeerInfo],
+    tls: &ClientTls,
+    epoch: Epoch,
+) -> Option<(NodeName, Epoch)> {
     let workers = peers.iter().filter(|peer| managers.iter().all(|m| m.id != peer.id));
-    let place = |peer: &Peer| {
+    let place = |peer: &PeerInfo| {
         let known = Some((peer.id, peer.public_key.clone()));
-        Some(Place {
+        Some(Claimant {
             name: peer.name.clone(),
             known,
             api: peer.api_addr.parse().ok()?,
@@ -191,14 +202,14 @@ pub async fn proved_by(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch
     };
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice); // on an error the first ones are asked
-    let places = turn(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)), ASKED_MAX);
+    let places = select_batch(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)), ASKED_MAX);
     let answered = tokio::time::timeout(START_WITHIN, ask(places, tls, epoch, Duration::ZERO)).await.ok()?;
     let Proof { place, proved } = answered.proofs.into_iter().next()?;
     Some((place.name, proved.epoch))
 }
 
 /// A different part of `places` in each round, with at most `most` entries.
-fn turn(mut places: Vec<Place>, round: usize, most: usize) -> Vec<Place> {
+fn select_batch(mut places: Vec<Claimant>, round: usize, most: usize) -> Vec<Claimant> {
     if places.len() > most {
         let first = round.wrapping_mul(most) % places.len();
         places.rotate_left(first);
@@ -209,7 +220,7 @@ fn turn(mut places: Vec<Place>, round: usize, most: usize) -> Vec<Place> {
 
 /// The results of one round of requests.
 #[derive(Default)]
-struct Answered {
+struct ProofRound {
     proofs: Vec<Proof>,
     /// The failure of one node that proved nothing.
     why: Option<String>,
@@ -217,14 +228,14 @@ struct Answered {
 
 /// Collects the proofs of an epoch newer than `than`: all up to the first one by a manager, or
 /// those that arrive within `more` after the first.
-async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch, more: Duration) -> Answered {
+async fn ask(places: Vec<Claimant>, tls: &ClientTls, than: Epoch, more: Duration) -> ProofRound {
     let asked = places.into_iter().map(|place| async move {
         let known = place.known.as_ref().map(|(id, key)| (*id, key.as_str()));
-        let proved = proved(&place.api.to_string(), tls, known).await;
+        let proved = verify_node(&place.api.to_string(), tls, known).await;
         (place, proved)
     });
     let mut asked: FuturesUnordered<_> = asked.collect();
-    let mut answered = Answered::default();
+    let mut answered = ProofRound::default();
     let mut until = None;
     loop {
         let next = match until {
@@ -234,7 +245,7 @@ async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch, more: Duration) -
         let Some((place, proved)) = next else { return answered };
         match proved {
             Ok(proved) if proved.epoch > than => {
-                let enough = proved.managed;
+                let enough = proved.was_manager;
                 answered.proofs.push(Proof { place, proved });
                 until = until.or(Some(tokio::time::Instant::now() + more));
                 if enough {
@@ -256,15 +267,15 @@ mod tests {
     #[test]
     fn each_has_its_turn_however_many_claim_it() {
         let at = |n: u16| SocketAddr::from(([127, 0, 0, 1], n));
-        let place = |n: u16| Place { name: format!("w{n}").as_str().into(), known: None, api: at(n), gossip: at(n) };
-        let places = || -> Vec<Place> { (0..40).map(place).collect() };
+        let place = |n: u16| Claimant { name: format!("w{n}").as_str().into(), known: None, api: at(n), gossip: at(n) };
+        let places = || -> Vec<Claimant> { (0..40).map(place).collect() };
         let mut met = std::collections::BTreeSet::new();
         for round in 1..=5 {
-            let asked = turn(places(), round, ASKED_MAX);
+            let asked = select_batch(places(), round, ASKED_MAX);
             assert_eq!(asked.len(), ASKED_MAX);
             met.extend(asked.into_iter().map(|place| place.name));
         }
         assert_eq!(met.len(), 40);
-        assert_eq!(turn(places().into_iter().take(3).collect(), 7, ASKED_MAX).len(), 3);
+        assert_eq!(select_batch(places().into_iter().take(3).collect(), 7, ASKED_MAX).len(), 3);
     }
 }

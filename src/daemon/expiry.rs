@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(24 * 3600);
 const SETTLED: Duration = Duration::from_secs(600);
 
 /// Logs the warning now and then daily, unless `told` says that the manager service does it.
-pub fn log(
+pub fn warn_in_log(
     name: &NodeName,
     not_after: impl Fn() -> Wall + Send + 'static,
     told: impl Fn() -> bool + Send + 'static,
@@ -22,7 +22,7 @@ pub fn log(
     let name = name.clone();
     let round = move || {
         if !told() {
-            say(&name, not_after());
+            log_expiry(&name, not_after());
         }
     };
     tokio::spawn(daily((Duration::ZERO, EVERY), stopped, round));
@@ -31,12 +31,12 @@ pub fn log(
 /// The same on a manager, where the notice is also logged: calls `tell` after the delay and then
 /// daily.
 pub fn tell(name: &NodeName, not_after: Wall, stopped: watch::Receiver<bool>, tell: impl Fn() + Send + 'static) {
-    say(name, not_after);
+    log_expiry(name, not_after);
     tokio::spawn(daily((SETTLED, EVERY), stopped, tell));
 }
 
-fn say(name: &NodeName, not_after: Wall) {
-    if let Some(text) = identity::ending(name, not_after, crate::manager::wall()) {
+fn log_expiry(name: &NodeName, not_after: Wall) {
+    if let Some(text) = identity::expiry_notice(name, not_after, crate::manager::wall()) {
         tracing::warn!("{text}");
     }
 }

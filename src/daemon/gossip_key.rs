@@ -3,7 +3,7 @@
 //! a key rotation can still fetch the new key.
 
 use super::keyring::Keyring;
-use crate::agent::Own;
+use crate::agent::AgentState;
 use remoor_cluster::gossip::Gossip;
 use remoor_cluster::rpc::agent::{GOSSIP_KEYS_PATH, GossipKeysReply, GossipKeysRequest};
 use remoor_cluster::rpc::client::Client;
@@ -18,13 +18,13 @@ const SOON: Duration = Duration::from_secs(2);
 const KEYS_MAX: usize = 2;
 
 /// Runs until `stopped`. The managers are asked when the agent has heard of another key.
-pub async fn follow(keyring: Keyring, gossip: Gossip, own: Own, mut stopped: watch::Receiver<bool>) {
+pub async fn follow(keyring: Keyring, gossip: Gossip, own: AgentState, mut stopped: watch::Receiver<bool>) {
     let mut told = own.follow_gossip();
     let mut holds = 0;
     loop {
         let wanted = *told.borrow_and_update();
         let busy = match wanted > holds || !keyring.now().gossip_others.is_empty() {
-            true => once(&keyring, &gossip, &own, &mut holds).await,
+            true => synchronize_once(&keyring, &gossip, &own, &mut holds).await,
             false => false,
         };
         let pause = if busy || wanted > holds { SOON } else { Duration::MAX };
@@ -38,10 +38,11 @@ pub async fn follow(keyring: Keyring, gossip: Gossip, own: Own, mut stopped: wat
 
 /// Asks the leader for the keys, and reports what this node holds. Returns whether a rotation is in
 /// progress.
-async fn once(keyring: &Keyring, gossip: &Gossip, own: &Own, holds: &mut u64) -> bool {
+async fn synchronize_once(keyring: &Keyring, gossip: &Gossip, own: &AgentState, holds: &mut u64) -> bool {
     let managers = own.follow_managers().borrow().clone();
     for manager in managers {
-        let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
+        let client =
+            Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).with_timeout(ASK_WITHIN);
         let mut reply = match ask(&client, *holds).await {
             Some(reply) if reply.leads && reply.changed >= *holds => reply,
             _ => continue,

@@ -9,7 +9,7 @@
 use super::layout::Layout;
 use super::run::DaemonError;
 use remoor_cluster::raft::{Raft, RaftConfig, RaftError, last_index};
-use remoor_host::disk::{DiskError, Identity, atomic_write, read_or_set_aside};
+use remoor_host::disk::{DiskError, Identity, atomic_write, read_or_rename_damaged};
 use remoor_model::{Epoch, Inventory, RaftId};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct High {
+struct AppliedWatermark {
     epoch: Epoch,
     raft: RaftId,
     index: u64,
@@ -32,14 +32,14 @@ fn path(layout: &Layout) -> PathBuf {
 }
 
 /// The index up to which this member has applied the log, as stored. Blocks.
-pub fn noted(layout: &Layout, identity: &Identity, id: RaftId) -> Result<u64, DiskError> {
-    let noted = read_or_set_aside::<Option<High>>(&path(layout))?.or_default();
+pub fn load_index(layout: &Layout, identity: &Identity, id: RaftId) -> Result<u64, DiskError> {
+    let noted = read_or_rename_damaged::<Option<AppliedWatermark>>(&path(layout))?.or_default();
     Ok(noted.filter(|high| high.raft == id && high.epoch == identity.epoch).map_or(0, |high| high.index))
 }
 
 /// Fails if the log ends before the index that this member has applied. Blocks.
 pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(), DaemonError> {
-    let applied = noted(layout, identity, log.id)?;
+    let applied = load_index(layout, identity, log.id)?;
     if applied == 0 {
         return Ok(());
     }
@@ -60,9 +60,9 @@ pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped
             () = tokio::time::sleep(EVERY) => {}
             _ = stopped.wait_for(|stop| *stop) => return,
         }
-        raft.note_lives().await;
+        raft.save_incarnations().await;
         if seen > noted {
-            let high = High { epoch, raft: id, index: seen };
+            let high = AppliedWatermark { epoch, raft: id, index: seen };
             let path = path(&layout);
             let written = tokio::task::spawn_blocking(move || store(&path, high)).await;
             match written {
@@ -75,6 +75,6 @@ pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped
     }
 }
 
-fn store(path: &std::path::Path, high: High) -> Result<(), DiskError> {
+fn store(path: &std::path::Path, high: AppliedWatermark) -> Result<(), DiskError> {
     atomic_write(path, &serde_json::to_vec(&high).unwrap_or_default(), 0o600)
 }

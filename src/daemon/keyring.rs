@@ -62,19 +62,19 @@ impl Keyring {
     /// rebuilt.
     pub fn due(&self, known: Epoch) -> Wall {
         let inner = self.inner();
-        match inner.by_issuer() && !inner.refused && inner.certified() >= known {
-            true => renew::due(&inner.credentials.cert_pem).unwrap_or_default(),
+        match inner.by_issuer() && !inner.refused && inner.certificate_epoch() >= known {
+            true => renew::renewal_time(&inner.credentials.cert_pem).unwrap_or_default(),
             false => Wall::default(),
         }
     }
 
     /// The epoch in which the certificate was issued.
-    pub fn certified(&self) -> Epoch {
-        self.inner().certified()
+    pub fn certificate_epoch(&self) -> Epoch {
+        self.inner().certificate_epoch()
     }
 
     /// Whether the certificate can be used only for its own renewal.
-    pub fn lapsed(&self, now: Wall) -> bool {
+    pub fn is_expired(&self, now: Wall) -> bool {
         now > self.ends() || self.inner().refused
     }
 
@@ -92,7 +92,7 @@ impl Keyring {
             let reason = "the manager does not know the current issuing CA yet".to_owned();
             return Err(IdentityError::Malformed { what: "new certificate", reason });
         }
-        let renewed = renew::renewed(&inner.credentials, reply)?;
+        let renewed = renew::apply_renewal(&inner.credentials, reply)?;
         self.put(&mut inner, renewed)?;
         (inner.ca, inner.refused) = (reply.ca, false);
         Ok(())
@@ -116,7 +116,7 @@ impl Keyring {
 
     /// Whether this node has completed the CA change of log entry `changed`: its CAs are up to
     /// date, and its certificate was issued by the current CA.
-    pub fn settled(&self, changed: u64) -> bool {
+    pub fn is_settled(&self, changed: u64) -> bool {
         let inner = self.inner();
         inner.ca == changed && inner.by_issuer() && !inner.refused
     }
@@ -138,12 +138,12 @@ impl Keyring {
     }
 
     /// Whether a manager has rejected the certificate since it was issued.
-    pub fn is_refused(&self) -> bool {
+    pub fn is_rejected(&self) -> bool {
         self.inner().refused
     }
 
     /// Records that a manager has rejected the certificate.
-    pub fn refused(&self) {
+    pub fn mark_rejected(&self) {
         if !std::mem::replace(&mut self.inner().refused, true) {
             self.turn.send_modify(|turn| *turn += 1);
         }
@@ -186,7 +186,7 @@ impl Inner {
     }
 
     /// 0 if it can't be read, which [`new`](Keyring::new) excludes.
-    fn certified(&self) -> Epoch {
+    fn certificate_epoch(&self) -> Epoch {
         certified_epoch(&self.credentials.cert_pem, &self.credentials.cluster).unwrap_or_default()
     }
 }

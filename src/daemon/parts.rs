@@ -5,11 +5,12 @@ use super::keyring::Keyring;
 use super::layout::Layout;
 use super::run::DaemonError;
 use super::ssh_key;
-use super::transport::{End, Retirement, TlsTransport, end_of};
-use crate::manager::api::{self, JoinDesk, JoinParts};
+use super::transport::{PermanentEnd, Retirement, TlsTransport, end_of};
+use crate::manager::api::{self, JoinConfig, JoinService};
 use crate::manager::backup::Keeper;
 use crate::manager::{
-    Authorities, CaPair, ManagerTask, Peers, Shared, Sponsors, Standing, Startup, Timing, authority, gossip_key, wall,
+    Authorities, CaPair, ManagerContext, ManagerTask, ManagerTiming, Peers, RaftIdStatus, Sponsors, Startup, authority,
+    gossip_key, wall,
 };
 use crate::telemetry::Registry;
 use axum::Router;
@@ -51,7 +52,7 @@ const REFUSED_EVERY: Duration = Duration::from_secs(300);
 const START_ASK_WITHIN: Duration = Duration::from_secs(1);
 
 /// A receiver of gossip's events: first all current members, then every change.
-pub type Ear = mpsc::UnboundedSender<MemberEvent>;
+pub type MemberEventSender = mpsc::UnboundedSender<MemberEvent>;
 
 /// The daemon's resources for starting the service.
 pub struct Parts {
@@ -65,25 +66,25 @@ pub struct Parts {
     pub certificate_life: Duration,
     pub sponsors: Sponsors,
     pub counts: Registry,
-    pub ears: mpsc::Sender<Ear>,
+    pub ears: mpsc::Sender<MemberEventSender>,
     pub retired: Retirement,
     pub stopped: watch::Receiver<bool>,
     pub fatal: mpsc::Sender<DaemonError>,
 }
 
 /// A running manager service.
-pub struct ManagerPart {
+pub struct ManagerService {
     pub task: tokio::task::JoinHandle<()>,
     pub raft: Raft<Inventory>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<ManagerContext>,
     pub router: Router,
     /// Issues certificates.
-    pub desk: Arc<JoinDesk>,
+    pub desk: Arc<JoinService>,
 }
 
 impl Parts {
     /// After an error nothing of the service runs, except tasks that end with its threads.
-    pub async fn start(self) -> Result<ManagerPart, DaemonError> {
+    pub async fn start(self) -> Result<ManagerService, DaemonError> {
         let peers = Arc::new(Peers::new(self.keyring.client()));
         let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
         let config = raft_config(&self.layout, &self.identity, self.raft);
@@ -108,19 +109,19 @@ impl Parts {
         raft: Raft<Inventory>,
         applied: mpsc::UnboundedReceiver<News<Inventory>>,
         peers: Arc<Peers>,
-    ) -> Result<ManagerPart, DaemonError> {
+    ) -> Result<ManagerService, DaemonError> {
         let mut retired = self.retired.follow();
         let cas = tokio::select! {
             cas = tokio::time::timeout(CA_MAX, self.cas()) => cas.map_err(|_| DaemonError::NoCa)??,
             Ok(end) = retired.wait_for(Option::is_some) => return Err(match end.clone() {
-                Some(End::Stale(why)) => DaemonError::Stale(why),
+                Some(PermanentEnd::Stale(why)) => DaemonError::Stale(why),
                 _ => DaemonError::Retired(self.raft),
             }),
         };
         std::fs::create_dir_all(self.layout.runs())
             .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
         let remote = remote(&self.layout).map_err(|e| DaemonError::Config(e.to_string()))?;
-        let shared = Arc::new(Shared::new(Startup {
+        let shared = Arc::new(ManagerContext::new(Startup {
             me: self.identity.name.clone(),
             id: self.identity.node,
             cluster: self.identity.cluster.clone(),
@@ -131,21 +132,21 @@ impl Parts {
             ssh_key_file: self.layout.ssh_key(),
             // Always derived from the first CA: another secret would change every recorded digest
             // of a secret file.
-            secret: cas.first().derived(DIGEST_SECRET)?,
+            secret: cas.first().derive_secret(DIGEST_SECRET)?,
             cas: Arc::new(cas),
             runs: self.layout.runs(),
             sponsors: self.sponsors.clone(),
-            timing: Timing::default(),
+            timing: ManagerTiming::default(),
             counts: self.counts.clone(),
         }));
         ssh_key::take(&shared, self.sponsors.peers(), self.keyring.client(), self.stopped.clone());
         shared.certificates.seen(self.identity.node, self.keyring.ends());
         let told = shared.clone();
-        let tell = move || told.tell_of_certificates(wall());
+        let tell = move || told.send_certificate_notices(wall());
         super::expiry::tell(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);
         let (ring, life) = (self.keyring.clone(), self.certificate_life);
         let held = Box::new(move || ring.gossip_keys());
-        let desk = Arc::new(JoinDesk::new(JoinParts { shared: shared.clone(), held, life }));
+        let desk = Arc::new(JoinService::new(JoinConfig { shared: shared.clone(), held, certificate_validity: life }));
         tokio::spawn(gossip_key::lead(shared.clone(), self.stopped.clone()));
         tokio::spawn(authority::lead(shared.clone(), self.stopped.clone()));
         tokio::spawn(authority::follow(shared.clone(), self.stopped.clone()));
@@ -158,7 +159,7 @@ impl Parts {
             tracing::error!("gossip ended before the manager service started");
         }
         let task = tokio::spawn(ManagerTask::new(shared.clone()).run(events, applied, self.stopped));
-        Ok(ManagerPart { task, raft, shared, router, desk })
+        Ok(ManagerService { task, raft, shared, router, desk })
     }
 
     /// Loads the CAs from disk, or fetches them from another manager over mTLS. Only managers
@@ -181,8 +182,8 @@ impl Parts {
         let tls = self.keyring.client();
         for _ in 0..CA_TRIES {
             for manager in others() {
-                let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CA_WITHIN);
-                match client.get::<api::CaReply>(authority::CA_KEYS_PATH).await {
+                let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).with_timeout(CA_WITHIN);
+                match client.get::<api::CaKeysReply>(authority::CA_KEYS_PATH).await {
                     Ok(reply) => {
                         let cas = match reply.cas.is_empty() {
                             true => vec![ClusterCa::from_pem(&self.keyring.now().ca_pem, &reply.key_pem)?],
@@ -223,7 +224,7 @@ fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig
         id: raft,
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
-        timing: remoor_cluster::raft::Timing::default(),
+        timing: remoor_cluster::raft::RaftTiming::default(),
     }
 }
 
@@ -233,7 +234,7 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
     remoor_exec::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
     Remote::new(RemoteConfig {
         control_dir: layout.ssh(),
-        builds: vec![Build::own().map_err(local)?],
+        builds: vec![Build::running().map_err(local)?],
         launch: Launch::Upload,
         state_dir: remoor_exec::STATE_DIR.to_owned(),
         arguments: ["exec", "-"].map(str::to_owned).to_vec(),
@@ -245,13 +246,13 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
 async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Vec<u8>) -> Result<(), DaemonError> {
     let others = sponsors.peers().into_iter().filter(|m| m.id != me);
     let asked = others.map(|manager| {
-        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(START_ASK_WITHIN);
+        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).with_timeout(START_ASK_WITHIN);
         let body = body.clone();
         async move { client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await.err() }
     });
     let said = futures_util::future::join_all(asked).await;
     match said.iter().flatten().find_map(end_of) {
-        Some(End::Stale(why)) => Err(DaemonError::Stale(why)),
+        Some(PermanentEnd::Stale(why)) => Err(DaemonError::Stale(why)),
         // A retired id is reported again later, and the whole service is then archived.
         _ => Ok(()),
     }
@@ -274,7 +275,7 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
         }
         let mut managers = sponsors.peers();
         managers.retain(|m| m.id != me);
-        let led = raft.unled() < UNLED && now.last_log.is_some();
+        let led = raft.time_without_leader() < UNLED && now.last_log.is_some();
         met.retain(|_, at| at.elapsed() < TELL_EVERY);
         if led || now.is_leader {
             managers.retain(|m| !met.contains_key(&m.id));
@@ -285,7 +286,7 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
         next = (next + 1) % managers.len();
         let manager = &managers[next];
         let Ok(body) = raft.claim(RaftId(0)) else { return };
-        let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CLAIM_WITHIN);
+        let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).with_timeout(CLAIM_WITHIN);
         match client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
             Ok(_) => drop(met.insert(manager.id, Instant::now())),
             Err(error) => {
@@ -294,9 +295,9 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
                 let lapsed = error.code() == Some(Code::CredentialExpired.as_str());
                 if lapsed && refused.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
                     refused = Some(Instant::now());
-                    keyring.refused();
+                    keyring.mark_rejected();
                 }
-                retired.hear(&error, manager.name.as_str());
+                retired.evaluate_error(&error, manager.name.as_str());
             }
         }
     }
@@ -306,9 +307,10 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: K
 /// its removal, or whose directory was used for another join.
 async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
     let mut state = raft.state();
-    let over = |inventory: &Arc<Inventory>| matches!(Standing::of(inventory, node, id), Standing::Retired);
+    let over =
+        |inventory: &Arc<Inventory>| matches!(RaftIdStatus::for_node(inventory, node, id), RaftIdStatus::Retired);
     if state.wait_for(over).await.is_ok() {
-        retired.heard(End::Retired, "the own log");
+        retired.report_end(PermanentEnd::Retired, "the own log");
     }
 }
 

@@ -4,20 +4,20 @@
 
 use super::admin::AdminError;
 use super::epochs;
-use super::half_made;
 use super::high;
+use super::incomplete_init;
 use super::layout::{Layout, NodeConfig};
-use super::refound::{self, Founded, RefoundError};
+use super::rebuild::{self, RebuildError, RebuildResult};
 use crate::manager::api::managers_of;
 use crate::manager::{Authorities, wall};
 use remoor_cluster::raft::{LastState, RaftConfig, RaftError, last_state};
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::identity::{Credentials, IdentityError};
-use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::position::{POSITION_PATH, PositionReply};
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_host::disk::{DataDir, DiskError, Identity};
-use remoor_model::{EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
+use remoor_model::{ClusterRebuild, EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refusal, majority};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct RecoverOptions {
     /// The actor, for the journal.
     pub by: String,
     /// New addresses of nodes.
-    pub places: Vec<(String, Place)>,
+    pub places: Vec<(String, NodePlacement)>,
     /// Continue even if enough managers answer to form a majority.
     pub even_if_majority_alive: bool,
     /// Continue even if another manager that answers has a newer log than this one.
@@ -43,12 +43,12 @@ pub struct RecoverOptions {
 
 /// An address; with the API and gossip ports if they have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NodePlacement {
     pub ip: IpAddr,
     pub ports: Option<(u16, u16)>,
 }
 
-impl std::str::FromStr for Place {
+impl std::str::FromStr for NodePlacement {
     type Err = String;
 
     /// `10.0.0.5`, or with both ports `10.0.0.5:7947,7946`.
@@ -63,9 +63,9 @@ impl std::str::FromStr for Place {
     }
 }
 
-impl Place {
+impl NodePlacement {
     /// API and gossip address of the node at this place.
-    fn of(&self, node: &Node) -> (SocketAddr, SocketAddr) {
+    fn addresses_for(&self, node: &Node) -> (SocketAddr, SocketAddr) {
         let port = |addr: &str, usual: u16| addr.rsplit_once(':').and_then(|(_, p)| p.parse().ok()).unwrap_or(usual);
         let before = (port(&node.spec.api, 7947), port(&node.spec.gossip, 7946));
         let (api, gossip) = self.ports.unwrap_or(before);
@@ -74,49 +74,49 @@ impl Place {
 }
 
 /// The values of `--set-addr`, by node.
-pub(super) fn moved(
+pub(super) fn moved_addresses(
     inventory: &Inventory,
-    places: &[(String, Place)],
+    places: &[(String, NodePlacement)],
 ) -> Result<BTreeMap<NodeId, (SocketAddr, SocketAddr)>, RecoverError> {
-    let of = |(name, place): &(String, Place)| {
+    let of = |(name, place): &(String, NodePlacement)| {
         let node = inventory.by_name(name).ok_or_else(|| RecoverError::NoSuchNode(name.clone()))?;
-        Ok((node.id, place.of(node)))
+        Ok((node.id, place.addresses_for(node)))
     };
     places.iter().map(of).collect()
 }
 
 /// The answer of another manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum PositionAnswer {
     Position(PositionReply),
     /// It answers, but not this question.
-    Else(String),
+    OtherAnswer(String),
     Silent(String),
 }
 
 /// Another voter of the cluster, according to this directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Other {
+pub struct OtherManager {
     pub name: String,
     pub raft: RaftId,
     pub addr: String,
-    pub said: Said,
+    pub said: PositionAnswer,
 }
 
-impl Other {
+impl OtherManager {
     fn answers(&self) -> bool {
-        !matches!(self.said, Said::Silent(_))
+        !matches!(self.said, PositionAnswer::Silent(_))
     }
 
     fn position(&self) -> Option<&PositionReply> {
-        if let Said::Position(position) = &self.said { Some(position) } else { None }
+        if let PositionAnswer::Position(position) = &self.said { Some(position) } else { None }
     }
 }
 
 /// A reason against the recovery; each has a next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
-    Led {
+    HasLeader {
         by: String,
         leader: String,
     },
@@ -140,7 +140,7 @@ pub enum Objection {
     },
     /// A node that is not a manager here proves a newer epoch: the cluster was rebuilt on another
     /// machine.
-    Elsewhere {
+    RebuiltElsewhere {
         by: String,
         epoch: Epoch,
     },
@@ -149,7 +149,7 @@ pub enum Objection {
 impl Objection {
     pub fn next(&self) -> String {
         match self {
-            Self::Led { .. } | Self::MajorityAlive { .. } => {
+            Self::HasLeader { .. } | Self::MajorityAlive { .. } => {
                 "systemctl start remoor on this machine: it rejoins them; --even-if-majority-alive rebuilds the \
                  cluster regardless"
                     .to_owned()
@@ -162,7 +162,7 @@ impl Objection {
                     "the same command on {survivor}; --even-if-behind discards the entries that only {survivor} has"
                 )
             }
-            Self::Elsewhere { by, epoch } => format!(
+            Self::RebuiltElsewhere { by, epoch } => format!(
                 "bring back the manager of epoch {epoch} (remoor status on {by} names it); --even-if-behind discards what was \
                  decided in that epoch"
             ),
@@ -178,7 +178,7 @@ impl Objection {
 impl std::fmt::Display for Objection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Led { by, leader } => write!(f, "{by} answers and follows a live leader: {leader}"),
+            Self::HasLeader { by, leader } => write!(f, "{by} answers and follows a live leader: {leader}"),
             Self::MajorityAlive { up, of, others } => {
                 let others = if others.is_empty() { String::new() } else { format!(" ({} answer)", others.join(", ")) };
                 write!(f, "{up} of {of} managers are up, including this one{others}: they are a majority")
@@ -189,7 +189,7 @@ impl std::fmt::Display for Objection {
             Self::Behind { survivor, term, index } => {
                 write!(f, "{survivor} has a newer log: it ends at entry {index} of term {term}")
             }
-            Self::Elsewhere { by, epoch } => {
+            Self::RebuiltElsewhere { by, epoch } => {
                 write!(f, "{by} has a certificate of epoch {epoch}: the cluster was rebuilt on another machine since")
             }
             Self::RolledBack { ends, applied } => write!(
@@ -217,7 +217,7 @@ pub enum RecoverError {
     #[error("the log can't be read")]
     Log(#[from] RaftError),
     #[error(transparent)]
-    Found(#[from] RefoundError),
+    Found(#[from] RebuildError),
 }
 
 impl From<DiskError> for RecoverError {
@@ -247,7 +247,7 @@ pub struct Recovery {
     pub nodes: usize,
     /// Names of the nodes whose running attempts end with the recovery.
     pub open: Vec<String>,
-    pub others: Vec<Other>,
+    pub others: Vec<OtherManager>,
     /// Those that were not overridden by an option.
     pub objections: Vec<Objection>,
     data: DataDir,
@@ -263,22 +263,22 @@ impl Recovery {
 }
 
 /// The result of [`look`].
-pub enum Looked {
+pub enum RecoveryState {
     /// An interrupted recovery was completed.
-    Finished(Founded),
+    Finished(RebuildResult),
     Ready(Box<Recovery>),
 }
 
 /// Reads the directory, which no daemon may use, and asks the other voters. Changes nothing, except
 /// that an interrupted recovery is completed.
-pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
+pub async fn look(options: &RecoverOptions) -> Result<RecoveryState, RecoverError> {
     let none = |why| RecoverError::NoManager { dir: options.dir.clone(), why };
     if !options.dir.join("identity.json").exists() {
         return Err(none("it has no identity.json"));
     }
-    let data = half_made::open(&options.dir)?;
-    if let Some(founded) = refound::finish(&data)? {
-        return Ok(Looked::Finished(founded));
+    let data = incomplete_init::open(&options.dir)?;
+    if let Some(founded) = rebuild::finish(&data)? {
+        return Ok(RecoveryState::Finished(founded));
     }
     let identity = data.identity()?.ok_or_else(|| none("it has no identity.json"))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| none("it has no credentials.json"))?;
@@ -293,13 +293,13 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
         id,
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
-        timing: remoor_cluster::raft::Timing::default(),
+        timing: remoor_cluster::raft::RaftTiming::default(),
     };
     let mut last = last_state::<Inventory>(&log).await?;
-    let places = moved(&last.state, &options.places)?;
+    let places = moved_addresses(&last.state, &options.places)?;
     let others = ask(&last, &identity, &credentials, &places).await?;
 
-    let peers: Vec<Peer> = last.state.nodes.values().map(|n| Peer::of(n)).collect();
+    let peers: Vec<PeerInfo> = last.state.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
     let tls = ClientTls::member(&credentials.tls())?;
     let own = identity.epoch.max(last.state.epoch);
     let elsewhere = epochs::proved_by(&peers, &managers_of(&last.state), &tls, own).await;
@@ -309,14 +309,14 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
         return Err(none("the key of the current issuing CA is not in its ca/: recover on a manager that has it"));
     }
     let next = last.state.authority.next.as_ref();
-    let with = Refounding {
+    let with = ClusterRebuild {
         next_ca: next.is_some_and(|next| cas.of(&next.ca_pem).is_some()),
         epoch: next_epoch(before)?,
         founder: identity.node,
         at: wall(),
         by: options.by.clone(),
         how: "recovered without a majority".to_owned(),
-        moved: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
+        new_addresses: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
     };
     if let Some((api, gossip)) = places.get(&identity.node) {
         (config.advertise, config.api_port, config.gossip_port) = (api.ip(), api.port(), gossip.port());
@@ -325,25 +325,25 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let found = (last.term, last.index);
     let open = last.state.jobs.values().filter(|j| j.open_attempt().is_some());
     let open = open.filter_map(|j| Some(last.state.node(j.node)?.name().to_string())).collect();
-    let applied = high::noted(&layout, &identity, id)?;
+    let applied = high::load_index(&layout, &identity, id)?;
     let mut objections = objections(&identity, found, &last.voters, &others);
     if found.1 < applied {
         objections.push(Objection::RolledBack { ends: found.1, applied });
     }
     let superseded = objections.iter().any(|o| matches!(o, Objection::Superseded { .. }));
     if let Some((by, epoch)) = elsewhere.filter(|_| !superseded) {
-        objections.push(Objection::Elsewhere { by: by.to_string(), epoch });
+        objections.push(Objection::RebuiltElsewhere { by: by.to_string(), epoch });
     }
     objections.retain(|o| match o {
-        Objection::Behind { .. } | Objection::Elsewhere { .. } => !options.even_if_behind,
+        Objection::Behind { .. } | Objection::RebuiltElsewhere { .. } => !options.even_if_behind,
         Objection::RolledBack { .. } => !options.even_if_rolled_back,
         // The cluster continues without this node, and no option can override that.
         Objection::Superseded { .. } => true,
         _ => !options.even_if_majority_alive,
     });
-    let raft = last.state.refound(&with).map_err(RecoverError::State)?;
+    let raft = last.state.rebuild_cluster(&with).map_err(RecoverError::State)?;
     last.index = last.state.applied;
-    Ok(Looked::Ready(Box::new(Recovery {
+    Ok(RecoveryState::Ready(Box::new(Recovery {
         name: identity.name.to_string(),
         cluster: identity.cluster.to_string(),
         epochs: (before, with.epoch),
@@ -363,9 +363,9 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
 }
 
 /// Carries out the recovery, regardless of the objections.
-pub fn recover(recovery: Recovery) -> Result<Founded, RecoverError> {
+pub fn recover(recovery: Recovery) -> Result<RebuildResult, RecoverError> {
     let Recovery { data, identity, config, state, raft, .. } = recovery;
-    Ok(refound::refound(&data, &identity, state, raft.1, config)?)
+    Ok(rebuild::rebuild_cluster(&data, &identity, state, raft.1, config)?)
 }
 
 /// A new epoch: the second in which it began, followed by four random digits. So of two epochs made
@@ -383,11 +383,11 @@ async fn ask(
     identity: &Identity,
     credentials: &Credentials,
     places: &BTreeMap<NodeId, (SocketAddr, SocketAddr)>,
-) -> Result<Vec<Other>, RecoverError> {
+) -> Result<Vec<OtherManager>, RecoverError> {
     let tls = ClientTls::member(&credentials.tls())?;
     let voters = last.voters.iter().filter(|(id, _)| Some(**id) != identity.raft);
     let asked = voters.map(|(raft, entered)| {
-        let node = last.state.holds(*raft);
+        let node = last.state.raft_id_holder(*raft);
         let placed = node.and_then(|n| places.get(&n.id)).map(|(api, _)| api.to_string());
         let mut addrs: Vec<String> =
             placed.into_iter().chain(node.map(|n| n.spec.api.clone())).chain([entered.clone()]).collect();
@@ -395,9 +395,10 @@ async fn ask(
         let name = node.map_or_else(|| format!("Raft id {raft}"), |n| n.name().to_string());
         let (tls, node) = (tls.clone(), node.map(|n| n.id));
         async move {
-            let mut other = Other { name, raft: *raft, addr: entered.clone(), said: Said::Silent(String::new()) };
+            let mut other =
+                OtherManager { name, raft: *raft, addr: entered.clone(), said: PositionAnswer::Silent(String::new()) };
             for addr in addrs {
-                let said = said(&Client::tls(addr.clone(), &tls, node).within(ASK_WITHIN)).await;
+                let said = query_position(&Client::tls(addr.clone(), &tls, node).with_timeout(ASK_WITHIN)).await;
                 if !other.answers() {
                     (other.addr, other.said) = (addr, said);
                 }
@@ -409,11 +410,11 @@ async fn ask(
 }
 
 /// Asks a manager for its log position.
-pub(super) async fn said(client: &Client) -> Said {
+pub(super) async fn query_position(client: &Client) -> PositionAnswer {
     match client.get::<PositionReply>(POSITION_PATH).await {
-        Ok(position) => Said::Position(position),
-        Err(ApiError::Status { message, .. }) => Said::Else(message),
-        Err(error) => Said::Silent(error.to_string()),
+        Ok(position) => PositionAnswer::Position(position),
+        Err(ApiError::Status { message, .. }) => PositionAnswer::OtherAnswer(message),
+        Err(error) => PositionAnswer::Silent(error.to_string()),
     }
 }
 
@@ -422,7 +423,7 @@ fn objections(
     identity: &Identity,
     found: (u64, u64),
     voters: &BTreeMap<RaftId, String>,
-    others: &[Other],
+    others: &[OtherManager],
 ) -> Vec<Objection> {
     let mut objections = Vec::new();
     let newer = others.iter().filter_map(|o| Some((o, o.position()?))).find(|(_, p)| p.epoch > identity.epoch);
@@ -430,13 +431,13 @@ fn objections(
         objections.push(Objection::Superseded { by: other.name.clone(), epoch: position.epoch });
     }
     // A manager of an older epoch is not a member of this one.
-    let peers: Vec<&Other> = others
+    let peers: Vec<&OtherManager> = others
         .iter()
         .filter(|o| o.answers() && o.position().is_none_or(|position| position.epoch == identity.epoch))
         .collect();
     let led = peers.iter().find_map(|o| Some((o, o.position()?.leader.clone()?)));
     if let Some((other, leader)) = led {
-        objections.push(Objection::Led { by: other.name.clone(), leader });
+        objections.push(Objection::HasLeader { by: other.name.clone(), leader });
     }
     let own = usize::from(identity.raft.is_some_and(|id| voters.contains_key(&id)));
     let up = peers.len() + own;
@@ -466,54 +467,69 @@ mod tests {
         (1..=of).map(|id| (RaftId(id), format!("10.0.0.{id}:7947"))).collect()
     }
 
-    fn other(id: u64, said: Said) -> Other {
-        Other { name: format!("m{id}"), raft: RaftId(id), addr: String::new(), said }
+    fn other_manager(id: u64, said: PositionAnswer) -> OtherManager {
+        OtherManager { name: format!("m{id}"), raft: RaftId(id), addr: String::new(), said }
     }
 
-    fn at(epoch: u64, term: u64, index: u64, leader: Option<&str>) -> Said {
+    fn position_at(epoch: u64, term: u64, index: u64, leader: Option<&str>) -> PositionAnswer {
         let leader = leader.map(str::to_owned);
-        Said::Position(PositionReply { epoch: Epoch(epoch), raft: RaftId(9), term, index, leader })
+        PositionAnswer::Position(PositionReply { epoch: Epoch(epoch), raft: RaftId(9), term, index, leader })
     }
 
-    fn silent() -> Said {
-        Said::Silent("nobody is there".to_owned())
+    fn silent() -> PositionAnswer {
+        PositionAnswer::Silent("nobody is there".to_owned())
     }
 
     #[test]
     fn a_majority_that_lives_and_a_live_leader_speak_against_it() {
-        let object = |of: u64, others: &[Other]| objections(&identity(), (3, 100), &voters(of), others);
-        assert_eq!(object(3, &[other(2, silent()), other(3, silent())]), []);
-        let two = |said: Said| [other(2, said), other(3, silent())];
-        assert!(matches!(&object(3, &two(at(4, 3, 100, None)))[..], [Objection::MajorityAlive { up: 2, of: 3, .. }]));
+        let object = |of: u64, others: &[OtherManager]| objections(&identity(), (3, 100), &voters(of), others);
+        assert_eq!(object(3, &[other_manager(2, silent()), other_manager(3, silent())]), []);
+        let two = |said: PositionAnswer| [other_manager(2, said), other_manager(3, silent())];
+        assert!(matches!(
+            &object(3, &two(position_at(4, 3, 100, None)))[..],
+            [Objection::MajorityAlive { up: 2, of: 3, .. }]
+        ));
         assert!(
             matches!(
-                &object(3, &two(Said::Else("no such endpoint".to_owned())))[..],
+                &object(3, &two(PositionAnswer::OtherAnswer("no such endpoint".to_owned())))[..],
                 [Objection::MajorityAlive { .. }]
             ),
             "who answers is there"
         );
-        let five = |said: Said| [vec![other(2, said)], (3..=5).map(|id| other(id, silent())).collect()].concat();
-        assert_eq!(object(5, &five(at(4, 3, 90, None))), [], "two of five are no majority, and this one knows more");
-        let led = object(5, &five(at(4, 3, 100, Some("m7"))));
-        assert!(matches!(&led[..], [Objection::Led { leader, .. }] if leader == "m7"), "SCENARIOS E18: {led:?}");
+        let five = |said: PositionAnswer| {
+            [vec![other_manager(2, said)], (3..=5).map(|id| other_manager(id, silent())).collect()].concat()
+        };
+        assert_eq!(
+            object(5, &five(position_at(4, 3, 90, None))),
+            [],
+            "two of five are no majority, and this one knows more"
+        );
+        let led = object(5, &five(position_at(4, 3, 100, Some("m7"))));
+        assert!(matches!(&led[..], [Objection::HasLeader { leader, .. }] if leader == "m7"), "SCENARIOS E18: {led:?}");
         assert!(matches!(&object(1, &[])[..], [Objection::MajorityAlive { up: 1, of: 1, .. }]), "it needs nobody else");
-        assert_eq!(object(3, &two(at(3, 3, 100, Some("m3")))), [], "of an epoch that is over");
+        assert_eq!(object(3, &two(position_at(3, 3, 100, Some("m3")))), [], "of an epoch that is over");
     }
 
     #[test]
     fn the_survivor_that_knows_the_most_is_named() {
-        let rest = |a: Said, b: Said| {
-            let others = vec![other(2, a), other(3, b), other(4, silent()), other(5, silent()), other(6, silent())];
+        let rest = |a: PositionAnswer, b: PositionAnswer| {
+            let others = vec![
+                other_manager(2, a),
+                other_manager(3, b),
+                other_manager(4, silent()),
+                other_manager(5, silent()),
+                other_manager(6, silent()),
+            ];
             objections(&identity(), (3, 100), &voters(7), &others)
         };
         assert_eq!(
-            rest(at(4, 3, 100, None), at(4, 2, 900, None)),
+            rest(position_at(4, 3, 100, None), position_at(4, 2, 900, None)),
             [],
             "a greater term counts more than a greater index"
         );
-        let named = rest(at(4, 3, 101, None), at(4, 4, 7, None));
+        let named = rest(position_at(4, 3, 101, None), position_at(4, 4, 7, None));
         assert_eq!(named, [Objection::Behind { survivor: "m3".to_owned(), term: 4, index: 7 }]);
-        let newer = rest(at(5, 9, 1, None), silent());
+        let newer = rest(position_at(5, 9, 1, None), silent());
         assert_eq!(newer, [Objection::Superseded { by: "m2".to_owned(), epoch: Epoch(5) }]);
     }
 
@@ -532,9 +548,9 @@ mod tests {
 
     #[test]
     fn a_place_is_an_address_with_or_without_ports() {
-        let place = |text: &str| text.parse::<Place>();
-        assert_eq!(place("10.0.0.5"), Ok(Place { ip: [10, 0, 0, 5].into(), ports: None }));
-        assert_eq!(place("10.0.0.5:1,2"), Ok(Place { ip: [10, 0, 0, 5].into(), ports: Some((1, 2)) }));
+        let place = |text: &str| text.parse::<NodePlacement>();
+        assert_eq!(place("10.0.0.5"), Ok(NodePlacement { ip: [10, 0, 0, 5].into(), ports: None }));
+        assert_eq!(place("10.0.0.5:1,2"), Ok(NodePlacement { ip: [10, 0, 0, 5].into(), ports: Some((1, 2)) }));
         assert!(place("[::1]:1,2").is_ok_and(|p| p.ip.is_ipv6()));
         for bad in ["", "m2", "10.0.0.5:7947", "10.0.0.5,1", "10.0.0.5:1,2,3"] {
             assert!(place(bad).is_err_and(|e| e.contains("API_PORT")), "{bad}");

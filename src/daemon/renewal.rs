@@ -3,8 +3,8 @@
 
 use super::admin::machine_id;
 use super::keyring::Keyring;
-use super::manage::Manage;
-use crate::agent::{Own, Parted};
+use super::manager_lifecycle::ManagerLifecycle;
+use crate::agent::{AgentState, Departure};
 use crate::manager::wall;
 use remoor_cluster::rpc::caller::certified_epoch;
 use remoor_cluster::rpc::client::{ApiError, Client};
@@ -30,7 +30,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
 
 /// Runs until `stopped`.
-pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut stopped: watch::Receiver<bool>) {
+pub async fn run(
+    name: NodeName,
+    keyring: Keyring,
+    own: AgentState,
+    manage: ManagerLifecycle,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut failures = 0;
     let mut said = String::new();
     let (mut turn, mut managers, mut epoch) = (keyring.follow(), own.follow_managers(), own.follow_epoch());
@@ -40,7 +46,7 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
         epoch.mark_unchanged();
         let (due, now) = (keyring.due(own.epoch()), wall());
         let pause = if now < due {
-            LOOK_EVERY.min(Duration::from_millis(due.since(now)))
+            LOOK_EVERY.min(Duration::from_millis(due.ms_since(now)))
         } else {
             // When another CA issues, all nodes renew. Managers go first, because the other nodes
             // ask them.
@@ -50,7 +56,7 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
                     return;
                 }
             }
-            match once(&keyring, &own, &manage).await {
+            match renew_once(&keyring, &own, &manage).await {
                 Ok(by) => {
                     (failures, said) = (0, String::new());
                     let until = remoor_cluster::rpc::wire::rfc3339(keyring.ends());
@@ -64,7 +70,7 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
                         said = why;
                     }
                     failures += 1;
-                    pause(failures, keyring.lapsed(now))
+                    pause(failures, keyring.is_expired(now))
                 }
             }
         };
@@ -93,13 +99,13 @@ fn pause(failures: u32, lapsed: bool) -> Duration {
 }
 
 /// Returns the name of the manager that renewed it.
-async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName, String> {
+async fn renew_once(keyring: &Keyring, own: &AgentState, manage: &ManagerLifecycle) -> Result<NodeName, String> {
     let key = keyring.now().key().map_err(|e| e.to_string())?;
     let csr = key.csr_pem().map_err(|e| e.to_string())?;
-    let lapsed = keyring.lapsed(wall());
+    let lapsed = keyring.is_expired(wall());
     // A manager whose certificate was rejected may have an outdated log: it asks the other
     // managers.
-    let own_word = match keyring.is_refused() {
+    let own_word = match keyring.is_rejected() {
         true => None,
         false => manage.issue(&csr).await,
     };
@@ -110,7 +116,7 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
     let ring = keyring.clone();
     let kept = tokio::task::spawn_blocking(move || ring.renew(&reply)).await;
     kept.map_err(|e| e.to_string())?.map_err(|e| format!("the answer of {by} can't be used: {e}"))?;
-    own.set_certified(keyring.certified());
+    own.set_certified(keyring.certificate_epoch());
     if let Some(shared) = manage.shared() {
         shared.certificates.seen(own.id().id, keyring.ends());
     }
@@ -129,13 +135,14 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
 
 /// Asks one manager after the other until one renews it. The error is that of the manager with the
 /// most definite answer.
-async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
+async fn ask(keyring: &Keyring, own: &AgentState, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;
     let managers = own.follow_managers().borrow().clone();
     let others = managers.into_iter().chain(own.met_managers());
     for manager in others.filter(|m| m.id != own.id().id) {
-        let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
+        let client =
+            Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).with_timeout(ASK_WITHIN);
         match client.post::<RenewReply>(RENEW_PATH, &request).await {
             // A manager that does not know the issuing CA or the newer epoch yet is skipped.
             Ok(reply) if reply.ca < keyring.ca() => {
@@ -148,7 +155,7 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
             // A node that was removed before its certificate expired or its CA was replaced learns
             // it only here.
             Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
-                own.part(Parted { why: message.clone(), left: details["left"] == true });
+                own.part(Departure { why: message.clone(), left: details["left"] == true });
                 return Err(format!("{}: {message}", manager.name));
             }
             Err(error) => {

@@ -2,9 +2,11 @@
 //! of a backup.
 
 use super::admin::{self, AdminError};
-use super::half_made::{self, Making};
+use super::incomplete_init::{self, UnfinishedCommand};
 use super::layout::{Layout, NodeConfig};
-use super::recover::{ASK_WITHIN, Place, RecoverError, Said, moved, next_epoch, said};
+use super::recover::{
+    ASK_WITHIN, NodePlacement, PositionAnswer, RecoverError, moved_addresses, next_epoch, query_position,
+};
 use crate::manager::api::managers_of;
 use crate::manager::backup::{Backup, BackupError, Head};
 use crate::manager::{Authorities, wall};
@@ -12,12 +14,12 @@ use remoor_cluster::raft::{LastState, RaftConfig, RaftError};
 use remoor_cluster::rpc::ca::{NODE_LIFE, Validity};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::identity::{Credentials, IdentityError, NodeKey};
-use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::position::PositionReply;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_cluster::rpc::wire::rfc3339;
 use remoor_host::disk::{BlobStore, DiskError, Identity, atomic_write};
-use remoor_model::{Epoch, Inventory, NodeId, RaftId, Refounding};
+use remoor_model::{ClusterRebuild, Epoch, Inventory, NodeId, RaftId};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +36,7 @@ pub struct RestoreOptions {
     pub by: String,
     /// Name of the node to become; None: the node that made the backup.
     pub name: Option<String>,
-    pub places: Vec<(String, Place)>,
+    pub places: Vec<(String, NodePlacement)>,
     /// The new epoch must be greater than this one.
     pub epoch: Option<u64>,
     /// Continue even if a manager of the backup answers and follows a leader: the new epoch ends
@@ -64,12 +66,12 @@ pub enum RestoreError {
     Taken { dir: PathBuf, name: String },
     /// Nothing was left in the directory.
     #[error("{by} answers and follows a live leader: {leader}; a restored manager ends that cluster")]
-    Led { by: String, leader: String },
+    HasLeader { by: String, leader: String },
     /// Nothing was left in the directory.
     #[error("{by} answers, but not whether it follows a leader: {why}")]
-    Unclear { by: String, why: String },
+    UnknownLeader { by: String, why: String },
     #[error("{0} is not in the backup; the cluster can't be restored without it")]
-    Lacks(&'static str),
+    MissingFile(&'static str),
 }
 
 impl From<AdminError> for RestoreError {
@@ -107,22 +109,22 @@ pub fn verify(file: &Path) -> Result<Head, BackupError> {
 pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
     let Backup { head, mut state, blobs, files } = Backup::read(&options.file)?;
-    let data = half_made::open(&options.dir)?;
+    let data = incomplete_init::open(&options.dir)?;
     if let Some(identity) = data.identity()? {
         return Err(RestoreError::Taken { dir: options.dir.clone(), name: identity.name.to_string() });
     }
     for name in ["node.key", "credentials.json", "ca/ca.key"] {
         if !files.contains_key(name) {
-            return Err(RestoreError::Lacks(name));
+            return Err(RestoreError::MissingFile(name));
         }
     }
     let name = options.name.clone().unwrap_or_else(|| head.name.to_string());
     let node = state.by_name(&name).map(|n| n.id).ok_or_else(|| RecoverError::NoSuchNode(name.clone()))?;
-    let places = moved(&state, &options.places)?;
-    let config = own_place(&state, node, places.get(&node), files.get("node.json").filter(|_| node == head.node))?;
+    let places = moved_addresses(&state, &options.places)?;
+    let config = own_address(&state, node, places.get(&node), files.get("node.json").filter(|_| node == head.node))?;
     config.check().map_err(AdminError::Address)?;
-    half_made::clear(&options.dir)?;
-    half_made::begin(&options.dir, Making::Restored)?;
+    incomplete_init::clear(&options.dir)?;
+    incomplete_init::begin(&options.dir, UnfinishedCommand::Restored)?;
 
     for (path, bytes) in &files {
         let path = options.dir.join(path);
@@ -133,9 +135,9 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
         atomic_write(&path, bytes, 0o600)?;
     }
     if !options.even_if_majority_alive
-        && let Err(error) = nobody_lives(&options.dir, &state).await
+        && let Err(error) = check_no_live_manager(&options.dir, &state).await
     {
-        half_made::clear(&options.dir)?;
+        incomplete_init::clear(&options.dir)?;
         return Err(error);
     }
     let store = BlobStore::new(&layout.blobs())?;
@@ -145,19 +147,19 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
     config.save(&options.dir)?;
 
     let epoch = next_epoch(head.epoch.max(Epoch(options.epoch.unwrap_or(0))))?;
-    let mut with = Refounding {
+    let mut with = ClusterRebuild {
         epoch,
         founder: node,
         at: wall(),
         by: options.by.clone(),
         how: format!("restored from a backup of {}", rfc3339(head.made)),
-        moved: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
+        new_addresses: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
         next_ca: false,
     };
-    with.moved.insert(node, (config.api().to_string(), config.gossip().to_string()));
+    with.new_addresses.insert(node, (config.api().to_string(), config.gossip().to_string()));
     let cas = Authorities::load(&options.dir.join("ca"))?;
     with.next_ca = state.authority.next.as_ref().is_some_and(|next| cas.of(&next.ca_pem).is_some());
-    let raft = state.refound(&with).map_err(RecoverError::State)?;
+    let raft = state.rebuild_cluster(&with).map_err(RecoverError::State)?;
     let key = credentials(&options.dir, node, &name, &head, &state, &cas)?;
     if let Some(founder) = state.nodes.get_mut(&node).map(Arc::make_mut) {
         let spec = &mut founder.spec;
@@ -168,8 +170,8 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
             spec.ssh_host_keys = keys;
         }
     }
-    let lost = state.nodes.values().filter(|n| n.lost).map(|n| n.name().to_string()).collect();
-    let peers: Vec<Peer> = state.nodes.values().map(|n| Peer::of(n)).collect();
+    let lost = state.nodes.values().filter(|n| n.awaiting_role_decision).map(|n| n.name().to_string()).collect();
+    let peers: Vec<PeerInfo> = state.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
     admin::save_peers(&layout, &peers, &managers_of(&state))?;
 
     let cluster = state.cluster.clone();
@@ -178,31 +180,33 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
         id: raft,
         cluster: cluster.clone(),
         epoch,
-        timing: remoor_cluster::raft::Timing::default(),
+        timing: remoor_cluster::raft::RaftTiming::default(),
     };
     let last = LastState { index: state.applied, term: head.term, voters: Default::default(), state };
     remoor_cluster::raft::seed(&settings, config.api().to_string(), last)?;
     let mut identity = Identity::new(cluster, epoch, node, name.as_str().into())?;
     (identity.raft, identity.log_begun) = (Some(raft), true);
     data.store_identity(&identity)?;
-    half_made::end(&options.dir)?;
+    incomplete_init::end(&options.dir)?;
     Ok(Restored { head, name, api: config.api().to_string(), epoch, raft, lost })
 }
 
 /// Asks the managers of the backup with the credentials in `dir`. Fails if one of them follows a
 /// leader, or does not tell.
-async fn nobody_lives(dir: &Path, state: &Inventory) -> Result<(), RestoreError> {
-    let credentials = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
+async fn check_no_live_manager(dir: &Path, state: &Inventory) -> Result<(), RestoreError> {
+    let credentials = Credentials::load(dir)?.ok_or(RestoreError::MissingFile("credentials.json"))?;
     let tls = ClientTls::member(&credentials.tls())?;
     let asked = managers_of(state).into_iter().map(|manager| {
-        let client = Client::tls(manager.api_addr, &tls, Some(manager.id)).within(ASK_WITHIN);
-        async move { (manager.name.to_string(), said(&client).await) }
+        let client = Client::tls(manager.api_addr, &tls, Some(manager.id)).with_timeout(ASK_WITHIN);
+        async move { (manager.name.to_string(), query_position(&client).await) }
     });
     for (by, said) in futures_util::future::join_all(asked).await {
         match said {
-            Said::Position(PositionReply { leader: Some(leader), .. }) => return Err(RestoreError::Led { by, leader }),
-            Said::Else(why) => return Err(RestoreError::Unclear { by, why }),
-            Said::Position(_) | Said::Silent(_) => {}
+            PositionAnswer::Position(PositionReply { leader: Some(leader), .. }) => {
+                return Err(RestoreError::HasLeader { by, leader });
+            }
+            PositionAnswer::OtherAnswer(why) => return Err(RestoreError::UnknownLeader { by, why }),
+            PositionAnswer::Position(_) | PositionAnswer::Silent(_) => {}
         }
     }
     Ok(())
@@ -210,7 +214,7 @@ async fn nobody_lives(dir: &Path, state: &Inventory) -> Result<(), RestoreError>
 
 /// The address of the new manager: as given, as in the `node.json` of the machine that made the
 /// backup, or as in the state.
-fn own_place(
+fn own_address(
     state: &remoor_model::Inventory,
     node: NodeId,
     place: Option<&(SocketAddr, SocketAddr)>,
@@ -249,10 +253,10 @@ fn credentials(
     cas: &Authorities,
 ) -> Result<String, RestoreError> {
     let epoch = state.epoch;
-    let ca = cas.of(state.issuer()).ok_or(RestoreError::Lacks("the key of the CA that issues"))?;
-    let before = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
+    let ca = cas.of(state.issuer()).ok_or(RestoreError::MissingFile("the key of the CA that issues"))?;
+    let before = Credentials::load(dir)?.ok_or(RestoreError::MissingFile("credentials.json"))?;
     let key = if node == head.node { before.key()? } else { NodeKey::generate()? };
-    let validity = Validity::lasting(NODE_LIFE);
+    let validity = Validity::valid_for(NODE_LIFE);
     let cert_pem = ca.issue_as(true, node, &name.into(), epoch, &key.csr_pem()?, validity)? + &state.cross_chain();
     let (ca_pem, key_pem) = (state.roots().concat(), key.to_pem()?);
     let now = Credentials { epoch, node, name: name.into(), ca_pem, cert_pem, key_pem, ..before };

@@ -2,19 +2,19 @@
 
 use super::address;
 use super::admin::random_hex;
+use super::archive;
 use super::authority;
 use super::epochs::{self, Epochs};
 use super::gossip_key;
 use super::keyring::Keyring;
 use super::layout::{Layout, NodeConfig};
-use super::manage::{Ground, Manage};
-use super::pages::{self, Pace};
-use super::park;
-use super::parts::{Ear, begin_log};
-use super::refound::RefoundError;
+use super::manager_lifecycle::{ManagerLifecycle, ManagerResources};
+use super::parts::{MemberEventSender, begin_log};
+use super::rebuild::RebuildError;
 use super::renewal;
 use super::scrape;
-use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
+use super::trim_memory::{self, TrimSchedule};
+use crate::agent::{self, AgentConfig, AgentState, AgentTask, KeyBook, Metrics, NodeIdentity, PeerBook, RecordKeeper};
 use crate::manager::{api, wall};
 use crate::telemetry::Registry;
 use remoor_cluster::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
@@ -23,7 +23,7 @@ use remoor_cluster::rpc::identity::{Credentials, IdentityError};
 use remoor_cluster::rpc::server::Limits;
 use remoor_cluster::rpc::unix;
 use remoor_host::disk::{DataDir, DiskError};
-use remoor_host::files::Loaded;
+use remoor_host::files::LoadedFiles;
 use remoor_model::{Epoch, Inventory, RaftId, Report};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, watch};
 const END_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
-pub struct RunOptions {
+pub struct DaemonOptions {
     pub dir: PathBuf,
     pub socket: PathBuf,
 }
@@ -56,7 +56,7 @@ pub enum DaemonError {
     #[error("gossip could not be started")]
     Gossip(#[from] GossipError),
     #[error("a recovery that was interrupted can't be finished")]
-    Refound(#[from] RefoundError),
+    Rebuild(#[from] RebuildError),
     #[error("Raft could not be started")]
     Raft(#[from] RaftError),
     #[error("{what} can't be listened on")]
@@ -83,7 +83,7 @@ pub enum DaemonError {
          here: the cluster was rebuilt there; next: systemctl disable --now remoor on this machine, and move this \
          data directory away"
     )]
-    Refounded { addr: std::net::SocketAddr, epoch: Epoch },
+    RebuiltElsewhere { addr: std::net::SocketAddr, epoch: Epoch },
     #[error("signals can't be caught")]
     Signals(#[source] std::io::Error),
 }
@@ -103,19 +103,19 @@ impl DaemonError {
 
 /// Runs until SIGTERM or SIGINT, then leaves gossip cleanly. `registry` may already contain counts;
 /// the metrics show it.
-pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonError> {
+pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), DaemonError> {
     let layout = Layout(options.dir.clone());
     let data = DataDir::open(&options.dir)?;
     let agent_lock = data.agent_lock()?;
-    if let Some(founded) = super::refound::finish(&data)? {
+    if let Some(founded) = super::rebuild::finish(&data)? {
         tracing::warn!(epoch = %founded.epoch, "a recovery that was interrupted was finished");
     }
     let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let written = NodeConfig::load(&options.dir).map_err(DaemonError::NodeFile)?;
-    super::half_made::end(&options.dir)?;
+    super::incomplete_init::end(&options.dir)?;
     if identity.raft.is_none() {
-        leftover(&layout, identity.retired);
+        archive_leftovers(&layout, identity.retired);
     }
     let saved = PeerBook::load(layout.peers())?;
     let lost = match begin_log(&data, &layout, &mut identity) {
@@ -143,19 +143,20 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         instance: record.record().instance.clone(),
         isolation: record.record().isolation,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        epoch: keyring.certified(),
+        epoch: keyring.certificate_epoch(),
         api: config.api().port(),
         ..Report::default()
     };
     let is_manager = identity.raft.is_some();
-    let timing = if is_manager { gossip::Timing::default() } else { gossip::Timing::of_worker() };
+    let timing = if is_manager { gossip::GossipTiming::default() } else { gossip::GossipTiming::for_worker() };
     let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone(), timing).await?;
     let others: Vec<_> = credentials.gossip_others.iter().map(|key| key.0).collect();
     gossip.set_keys(credentials.gossip_key.0, &others)?;
-    let rejoin = RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::Timing::default());
+    let rejoin =
+        RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::GossipTiming::default());
     rejoin.set_known(saved.addresses());
     let (now, address) = watch::channel(config.advertise);
-    let follow = address::Follow {
+    let follow = address::AddressFollower {
         own: own_address,
         config: config.clone(),
         layout: layout.clone(),
@@ -168,14 +169,14 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let (fatal_tx, mut fatal) = mpsc::channel(1);
     tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, fatal_tx.clone()));
 
-    let own = Own::new(OwnId {
+    let own = AgentState::new(NodeIdentity {
         id: identity.node,
         name: identity.name.clone(),
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
         dir: options.dir.clone(),
     });
-    own.set_certified(keyring.certified());
+    own.set_certified(keyring.certificate_epoch());
     tokio::spawn(follow_address(follow, own.clone(), stopped.clone()));
     let metrics = Metrics::new(registry.clone(), own.clone());
     let scraped = listen_metrics(&config).await?;
@@ -187,17 +188,17 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         own: own.clone(),
         worked: watch::Sender::new(0),
     };
-    rest(agent_config.worked.subscribe(), own.clone());
+    start_memory_trimming(agent_config.worked.subscribe(), own.clone());
     let named = (saved.peers.clone(), saved.managers.clone());
     let agent = tokio::spawn(
         AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
 
-    let leaving = agent::LeaveDesk { own: own.clone(), tls: keyring.client() }.routes();
+    let leaving = agent::LeaveService { own: own.clone(), tls: keyring.client() }.routes();
     // Comes before the start of the manager service: managers of an older epoch would otherwise
     // make decisions that are lost once they hear of the newer one.
     if identity.raft.is_some()
-        && let Some(epoch) = epochs::at_start(&named.0, &named.1, &keyring.client(), identity.epoch).await
+        && let Some(epoch) = epochs::newer_epoch_at_start(&named.0, &named.1, &keyring.client(), identity.epoch).await
     {
         own.hear_epoch(epoch);
     }
@@ -209,7 +210,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         fatal: fatal_tx.clone(),
     };
     tokio::spawn(claims.follow(stopped.clone()));
-    let ground = Ground {
+    let ground = ManagerResources {
         data,
         layout,
         keyring: keyring.clone(),
@@ -222,7 +223,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         worker_routes: agent::worker(own.clone(), metrics.clone(), wall).merge(leaving),
     };
     let operator = ground.layout.operator();
-    let manage = Manage::new(ground, identity.clone());
+    let manage = ManagerLifecycle::new(ground, identity.clone());
     match lost {
         None => manage.begin().await?,
         Some(file) => manage.begin_without(&file, &identity),
@@ -233,7 +234,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     tokio::spawn(authority::follow_former(manage.clone(), keyring.clone(), stopped.clone()));
     tokio::spawn(authority::follow(keyring.clone(), own.clone(), manage.clone(), operator, stopped.clone()));
     let (managing, ring) = (own.clone(), keyring.clone());
-    super::expiry::log(&identity.name, move || ring.ends(), move || managing.manages(), stopped.clone());
+    super::expiry::warn_in_log(&identity.name, move || ring.ends(), move || managing.manages(), stopped.clone());
     let served = (keyring.server(), manage.port());
     let name = identity.name.clone();
     tokio::spawn(renewal::run(name, keyring, own.clone(), manage.clone(), stopped.clone()));
@@ -242,12 +243,12 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     if let Some(listener) = scraped {
         let manage = manage.clone();
         let text = move || metrics.render(wall()) + &manage.shared().map(|s| api::metrics(&s)).unwrap_or_default();
-        tokio::spawn(scrape::serve(listener, Arc::new(text), ended(stopped.clone())));
+        tokio::spawn(scrape::serve(listener, Arc::new(text), wait_for_stop(stopped.clone())));
     }
     tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = own.manages(), "up");
 
     let ended = wait_for_end(&mut fatal).await;
-    if let Err(DaemonError::CopiedIdentity(_) | DaemonError::Refounded { .. }) = &ended {
+    if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = &ended {
         // A goodbye would be attributed to the other daemon of this node.
         farewell.shutdown().await;
     }
@@ -264,7 +265,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
 }
 
 /// A removed node does not gossip any more, so it does not follow its address.
-async fn follow_address(follow: address::Follow, own: Own, stopped: watch::Receiver<bool>) {
+async fn follow_address(follow: address::AddressFollower, own: AgentState, stopped: watch::Receiver<bool>) {
     tokio::select! {
         () = follow.run(stopped) => {}
         () = own.until_removed() => {}
@@ -273,8 +274,8 @@ async fn follow_address(follow: address::Follow, own: Own, stopped: watch::Recei
 
 /// Archives manager files of a node without a Raft id: a crash came before they were archived. The
 /// agent does not need this to succeed, and an order to become a manager retries it.
-fn leftover(layout: &Layout, retired: Option<RaftId>) {
-    match park::aside(layout, retired) {
+fn archive_leftovers(layout: &Layout, retired: Option<RaftId>) {
+    match archive::archive_raft_dir(layout, retired) {
         Ok(None) => {}
         Ok(Some(kept)) => {
             tracing::warn!(kept = %kept.display(), "manager files of an earlier role were archived; this node is a worker");
@@ -288,11 +289,11 @@ fn leftover(layout: &Layout, retired: Option<RaftId>) {
 
 /// An idle agent needs little memory between examinations and requests. A manager uses most of the
 /// program all the time.
-fn rest(worked: watch::Receiver<u64>, own: Own) {
-    match Loaded::now() {
+fn start_memory_trimming(worked: watch::Receiver<u64>, own: AgentState) {
+    match LoadedFiles::now() {
         Ok(loaded) => {
             let pass = move || if own.manages() { Ok(0) } else { loaded.give_back() };
-            tokio::spawn(pages::rest(Pace::default(), worked, pass));
+            tokio::spawn(trim_memory::trim_when_idle(TrimSchedule::default(), worked, pass));
         }
         Err(error) => tracing::info!(%error, "memory can't be trimmed; the pages of the program stay resident"),
     }
@@ -322,13 +323,13 @@ async fn serve_socket(
     if let Some(parent) = path.parent() {
         let _ = std::fs::create_dir_all(parent); // the bind below reports the error
     }
-    let socket = unix::Socket::bind(path).await?;
-    tokio::spawn(unix::serve_unix(socket, router, Limits::default(), ended(stopped)));
+    let socket = unix::LocalSocket::bind(path).await?;
+    tokio::spawn(unix::serve_unix(socket, router, Limits::default(), wait_for_stop(stopped)));
     Ok(())
 }
 
 /// The file in which a panicking daemon writes the reason.
-pub fn last_words(dir: &std::path::Path) -> std::path::PathBuf {
+pub fn panic_file(dir: &std::path::Path) -> std::path::PathBuf {
     dir.join(crate::agent::LAST_WORDS)
 }
 
@@ -343,7 +344,7 @@ async fn start_gossip(
     config: &NodeConfig,
     keys: &KeyBook,
     report: Report,
-    timing: gossip::Timing,
+    timing: gossip::GossipTiming,
 ) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), DaemonError> {
     let keys = keys.clone();
     let gossip_config = gossip::Config {
@@ -365,10 +366,10 @@ async fn fan_out(
     mut events: mpsc::UnboundedReceiver<MemberEvent>,
     gossip: Gossip,
     agent: mpsc::UnboundedSender<MemberEvent>,
-    mut ears: mpsc::Receiver<Ear>,
+    mut ears: mpsc::Receiver<MemberEventSender>,
     fatal: mpsc::Sender<DaemonError>,
 ) {
-    let mut manager: Option<Ear> = None;
+    let mut manager: Option<MemberEventSender> = None;
     loop {
         let event = tokio::select! {
             Some(event) = events.recv() => event,
@@ -414,18 +415,18 @@ fn keep_own_binary(layout: &Layout) {
     });
 }
 
-async fn ended(mut stopped: watch::Receiver<bool>) {
+async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 /// While the manager service runs, gossip trusts the keys of the applied inventory.
-async fn follow_keys(manage: Manage, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
+async fn follow_keys(manage: ManagerLifecycle, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
     let mut parts = manage.follow();
     loop {
         let part = parts.borrow_and_update().clone();
         let follow = async {
             if let Some(shared) = part {
-                believe(shared.raft.state(), &keys, &gossip).await;
+                trust_inventory_keys(shared.raft.state(), &keys, &gossip).await;
             }
             std::future::pending::<()>().await;
         };
@@ -437,7 +438,7 @@ async fn follow_keys(manage: Manage, keys: KeyBook, gossip: Gossip, mut stopped:
     }
 }
 
-async fn believe(mut state: watch::Receiver<Arc<Inventory>>, keys: &KeyBook, gossip: &Gossip) {
+async fn trust_inventory_keys(mut state: watch::Receiver<Arc<Inventory>>, keys: &KeyBook, gossip: &Gossip) {
     loop {
         let inventory = state.borrow_and_update().clone();
         let set = keys.set(inventory.nodes.values().map(|n| (n.name(), n.spec.public_key.as_str())));

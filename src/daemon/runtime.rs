@@ -22,7 +22,7 @@ const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 /// its next start, because manager requests are processed on [`Threads`]. A directory that can't be
 /// read counts as a manager's; running the daemon then reports the error.
 pub fn runtime(dir: &Path) -> io::Result<Runtime> {
-    let worker = matches!(DataDir::peek(dir), Ok(Some(identity)) if identity.raft.is_none());
+    let worker = matches!(DataDir::read_identity_unlocked(dir), Ok(Some(identity)) if identity.raft.is_none());
     if worker {
         let mut builder = Builder::new_current_thread();
         return builder

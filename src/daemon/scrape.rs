@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 const CONNECTIONS_MAX: usize = 16;
 
 /// Produces the text for each request.
-pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Runs until `ended` completes.
-pub async fn serve(listener: TcpListener, text: Text, ended: impl Future<Output = ()>) {
+pub async fn serve(listener: TcpListener, text: MetricsText, ended: impl Future<Output = ()>) {
     let metrics = move || {
         let text = text.clone();
         async move { agent::exposition(text()) }

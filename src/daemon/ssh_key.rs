@@ -2,9 +2,9 @@
 //! manager can work without it if the operator's own keys give access, so nothing waits for the
 //! key.
 
-use crate::manager::{Shared, api};
+use crate::manager::{ManagerContext, api};
 use remoor_cluster::rpc::client::{ApiError, Client};
-use remoor_cluster::rpc::join::Peer;
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::tls::ClientTls;
 use remoor_exec::ssh::ClusterKey;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const TRIES: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Reads the key, or starts a task that fetches it if it is missing or unreadable.
-pub fn take(shared: &Arc<Shared>, managers: Vec<Peer>, tls: ClientTls, stopped: watch::Receiver<bool>) {
+pub fn take(shared: &Arc<ManagerContext>, managers: Vec<PeerInfo>, tls: ClientTls, stopped: watch::Receiver<bool>) {
     match ClusterKey::load(&shared.ssh_key_file) {
         Ok(Some(key)) => {
             know(shared, key);
@@ -37,13 +37,13 @@ pub fn take(shared: &Arc<Shared>, managers: Vec<Peer>, tls: ClientTls, stopped: 
     });
 }
 
-fn know(shared: &Shared, key: ClusterKey) {
+fn know(shared: &ManagerContext, key: ClusterKey) {
     // The key is set only once, and only here.
     let _set = shared.ssh_key.set(key);
 }
 
 /// Runs until a manager has sent the key, or all of them have answered that there is none.
-async fn fetch(shared: &Shared, mut others: Vec<Peer>, tls: &ClientTls) {
+async fn fetch(shared: &ManagerContext, mut others: Vec<PeerInfo>, tls: &ClientTls) {
     for n in 0..TRIES {
         let mut unheard = Vec::new();
         for manager in others {
@@ -75,7 +75,7 @@ async fn fetch(shared: &Shared, mut others: Vec<Peer>, tls: &ClientTls) {
 }
 
 /// None: that manager has none, or its version does not support the key.
-async fn ask(manager: &Peer, tls: &ClientTls) -> Result<Option<ClusterKey>, String> {
+async fn ask(manager: &PeerInfo, tls: &ClientTls) -> Result<Option<ClusterKey>, String> {
     let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id));
     match client.get::<api::SshKeyReply>("/manager/v1/ssh-key").await {
         Ok(reply) => ClusterKey::parse(reply.key.reveal()).map(Some).map_err(|e| e.to_string()),

@@ -16,7 +16,7 @@ const WITHIN: Duration = Duration::from_secs(15);
 
 /// Why a manager service stops permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum PermanentEnd {
     /// Its Raft id is retired.
     Retired,
     /// Its data directory is a copy or an older one, according to another manager.
@@ -27,18 +27,18 @@ pub enum End {
 /// share one state.
 #[derive(Clone)]
 pub struct Retirement {
-    heard: Arc<watch::Sender<Option<End>>>,
+    end: Arc<watch::Sender<Option<PermanentEnd>>>,
     epoch: Arc<watch::Sender<Epoch>>,
 }
 
 impl Retirement {
     pub fn new() -> Self {
-        Self { heard: Arc::new(watch::channel(None).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
+        Self { end: Arc::new(watch::channel(None).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
     }
 
     /// Records the reason; only the first one counts.
-    pub fn heard(&self, end: End, from: &str) {
-        self.heard.send_if_modified(|heard| {
+    pub fn report_end(&self, end: PermanentEnd, from: &str) {
+        self.end.send_if_modified(|heard| {
             let first = heard.is_none();
             if first {
                 tracing::info!(%from, ?end, "another node reports that this manager must stop");
@@ -49,9 +49,9 @@ impl Retirement {
     }
 
     /// Evaluates another manager's error answer to a message of this one.
-    pub fn hear(&self, error: &ApiError, from: &str) {
+    pub fn evaluate_error(&self, error: &ApiError, from: &str) {
         if let Some(end) = end_of(error) {
-            self.heard(end, from);
+            self.report_end(end, from);
         }
         if let ApiError::Status { code, details, .. } = error
             && code == Code::WrongEpoch.as_str()
@@ -65,8 +65,8 @@ impl Retirement {
         }
     }
 
-    pub fn follow(&self) -> watch::Receiver<Option<End>> {
-        self.heard.subscribe()
+    pub fn follow(&self) -> watch::Receiver<Option<PermanentEnd>> {
+        self.end.subscribe()
     }
 
     /// The newest epoch that another manager has reported.
@@ -76,12 +76,12 @@ impl Retirement {
 }
 
 /// The permanent end that an error answer reports to its receiver.
-pub fn end_of(error: &ApiError) -> Option<End> {
+pub fn end_of(error: &ApiError) -> Option<PermanentEnd> {
     match error {
-        ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(End::Retired),
+        ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(PermanentEnd::Retired),
         ApiError::Status { code, message, details, .. } if code == Code::StaleDirectory.as_str() => {
             let since = details["since"].as_str().unwrap_or("an earlier start");
-            Some(End::Stale(format!("{message} (seen {since})")))
+            Some(PermanentEnd::Stale(format!("{message} (seen {since})")))
         }
         _ => None,
     }
@@ -102,7 +102,7 @@ impl Transport for TlsTransport {
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
         let (peers, retired) = (self.peers.clone(), self.retired.clone());
         Box::pin(async move {
-            let client = peers.member(target, &addr).within(WITHIN);
+            let client = peers.member(target, &addr).with_timeout(WITHIN);
             let sent = match kind {
                 // A snapshot is received outside Raft's own thread.
                 "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
@@ -110,7 +110,7 @@ impl Transport for TlsTransport {
             };
             // Only a node that is proved to be that member may report this.
             if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {
-                retired.hear(error, &client.addr());
+                retired.evaluate_error(error, &client.addr());
             }
             sent.map_err(|error| match error {
                 ApiError::Status { message, .. } => TransportError::Refused(message),
@@ -121,9 +121,9 @@ impl Transport for TlsTransport {
 }
 
 /// The transport of a node that is alone while `init` writes the first entries.
-pub struct Nobody;
+pub struct NoTransport;
 
-impl Transport for Nobody {
+impl Transport for NoTransport {
     fn send(
         &self,
         _: RaftId,
@@ -138,7 +138,7 @@ impl Transport for Nobody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manager::Whereabouts;
+    use crate::manager::ManagerAddresses;
     use axum::{Router, extract::Path, routing::post};
     use remoor_cluster::rpc::ca::{ClusterCa, Validity};
     use remoor_cluster::rpc::identity::{NodeKey, TlsIdentity};
@@ -173,11 +173,11 @@ mod tests {
 
         send("pre-vote").await.expect_err("refused");
         assert_eq!(*retired.follow().borrow(), None, "by a node that may be anybody");
-        peers.redirect(Whereabouts { ids: [(RaftId(3), NodeId(7))].into(), ..Whereabouts::default() });
+        peers.redirect(ManagerAddresses { ids: [(RaftId(3), NodeId(7))].into(), ..ManagerAddresses::default() });
         send("vote").await.expect_err("refused");
         assert_eq!(*retired.follow().borrow(), None, "for another reason");
         send("pre-vote").await.expect_err("refused");
-        assert_eq!(*retired.follow().borrow(), Some(End::Retired));
+        assert_eq!(*retired.follow().borrow(), Some(PermanentEnd::Retired));
         server.abort();
     }
 }

@@ -1,7 +1,7 @@
 //! The variables that the playbooks, templates and checks of one node see.
 
 use remoor_config::Fleet;
-use remoor_model::{Fault, Known};
+use remoor_model::{ClusterContext, Fault};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 ///
 /// A known address overrides `ansible_host` in `node.addr`, because a node may return with another
 /// address (docs/design/scenarios.md, A10). Fails if the host has no group, or two.
-pub fn context(fleet: &Fleet, host: &str, known: &Known) -> Result<Map<String, Value>, Fault> {
+pub fn context(fleet: &Fleet, host: &str, known: &ClusterContext) -> Result<Map<String, Value>, Fault> {
     let addresses = &known.addresses;
     let group = fleet.host_group(host)?;
     let (mut vars, _) = fleet.vars(host)?;

@@ -14,7 +14,7 @@ services:
 ";
 
 /// The warnings of a fleet whose playbooks have these tasks, one per line.
-fn told(up: &str, down: &str) -> Vec<String> {
+fn warnings(up: &str, down: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let play = |tasks: &str| format!("- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}");
     for (name, text) in [
@@ -32,7 +32,7 @@ fn told(up: &str, down: &str) -> Vec<String> {
     lint(&Fleet::load(dir.path()).unwrap()).iter().map(|fault| fault.to_string()).collect()
 }
 
-fn made(path: &str) -> String {
+fn created_warning(path: &str) -> String {
     format!("    - copy: {{content: x, dest: '{path}'}}\n")
 }
 
@@ -75,7 +75,7 @@ fn what_a_cleanup_forgets_is_named_with_its_place() {
           hint: stop and disable it there
         up.yml:16:1: warning: /etc/cron.d/app-cron is made here, and down.yml does not mention it
           hint: remove it there; to keep it, list it in `state` of its service in remoor.yml"#]]
-    .assert_eq(&told(up, down).join("\n"));
+    .assert_eq(&warnings(up, down).join("\n"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
         up.yml:9:1: warning: the user deploy is made here, and down.yml does not mention it
         up.yml:10:1: warning: the group operators is made here, and down.yml does not mention it
         up.yml:11:1: warning: the cron entry nightly job is made here, and down.yml does not mention it"#]]
-    .assert_eq(&told(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
+    .assert_eq(&warnings(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
 }
 
 /// Each of these cleanups removes the thing, or may remove it.
@@ -110,7 +110,7 @@ fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
 fn what_a_cleanup_names_in_any_words_is_mentioned() {
     let unit = "    - systemd: {name: app.service, state: started}\n";
     let port = "    - command: iptables -A INPUT -p tcp --dport 8080 -j ACCEPT\n      changed_when: false\n";
-    let conf = &made("/etc/app/x.conf");
+    let conf = &created_warning("/etc/app/x.conf");
     let unpacked = "    - unarchive: {src: /x.tgz, dest: /opt/app, remote_src: true}\n";
     let mounted = "    - mount: {path: /mnt/data, src: /dev/sdb1, fstype: ext4, state: mounted}\n";
     let user = "    - user: {name: deploy}\n";
@@ -130,7 +130,10 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
             conf,
             "    - command: ls /etc\n      register: found\n    - file: {path: '{{ item }}', state: absent}\n      loop: '{{ found.stdout_lines }}'\n",
         ),
-        (&made("/etc/a"), "    - file: {path: '{{ item }}', state: absent}\n      with_items: '{{ gone }}'\n"),
+        (
+            &created_warning("/etc/a"),
+            "    - file: {path: '{{ item }}', state: absent}\n      with_items: '{{ gone }}'\n",
+        ),
         (unit, "    - service: {name: app, state: stopped}\n"),
         (unit, "    - systemd: {name: '{{ item }}', enabled: false}\n      loop: [app, other]\n"),
         (unit, "    - shell: for u in app other; do systemctl stop $u; done\n"),
@@ -159,10 +162,10 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
         (port, "    - command: iptables -D INPUT -p tcp --dport 8080 -j ACCEPT\n"),
         (port, "    - command: iptables -F INPUT\n"),
     ] {
-        let all = told(up, down);
+        let all = warnings(up, down);
         assert!(all.iter().all(|told| !told.contains("does not mention")), "{up}{down}{all:?}");
         // A cleanup of something else does not count.
-        let all = told(up, ANY);
+        let all = warnings(up, ANY);
         assert!(all.iter().any(|told| told.contains("does not mention")), "{up}{all:?}");
     }
 }
@@ -170,23 +173,23 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
 #[test]
 fn what_stays_by_intent_and_what_only_the_node_can_tell_is_left_out() {
     for up in [
-        made("/var/lib/app/id"),
-        made("/srv/one/x.db"),
-        made("/run/app.pid"),
-        made("/etc/t").replace("\n", "\n      when: ansible_facts.os_family == 'RedHat'\n"),
-        made("/etc/t").replace("\n", "\n      when: site == 'two'\n"),
-        made("{{ lookup('env', 'X') }}"),
-        made("/etc/t") + "    - file: {path: /etc/t, state: absent}\n",
+        created_warning("/var/lib/app/id"),
+        created_warning("/srv/one/x.db"),
+        created_warning("/run/app.pid"),
+        created_warning("/etc/t").replace("\n", "\n      when: ansible_facts.os_family == 'RedHat'\n"),
+        created_warning("/etc/t").replace("\n", "\n      when: site == 'two'\n"),
+        created_warning("{{ lookup('env', 'X') }}"),
+        created_warning("/etc/t") + "    - file: {path: /etc/t, state: absent}\n",
         "    - file: {path: /etc/dir, state: directory}\n".to_owned(),
         "    - lineinfile: {path: /etc/hosts, line: x}\n".to_owned(),
         "    - service: {name: cron, state: restarted}\n".to_owned(),
         "    - shell: iptables -L -n | grep 8080\n      changed_when: false\n".to_owned(),
     ] {
-        let told = told(&up, ANY);
+        let told = warnings(&up, ANY);
         assert!(told.iter().all(|told| !told.contains("does not mention")), "{up}{told:?}");
     }
     // A cleanup without any effect is intended.
-    assert_eq!(told(&made("/etc/t"), "    - debug: {msg: nothing}\n").join(""), "");
+    assert_eq!(warnings(&created_warning("/etc/t"), "    - debug: {msg: nothing}\n").join(""), "");
 }
 
 /// For each shipped service: its cleanup mentions everything that its provisioning creates.

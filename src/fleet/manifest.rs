@@ -2,13 +2,13 @@
 
 use remoor_check::{self as check, Check, DigestOptions};
 use remoor_config::Fleet;
-use remoor_model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, OnFail, ServiceManifest, ServiceName};
+use remoor_model::{CheckText, Fault, GenerationSeq, NodeManifest, Normalizer, OnFail, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Files whose content the manager can render itself, by absolute path; `expected[path]` in check
 /// files.
-pub type Expected = BTreeMap<String, remoor_playbook::Rendered>;
+pub type Expected = BTreeMap<String, remoor_playbook::RenderedFile>;
 
 /// Returns the manifest of `host`, or every fault of its check files.
 pub fn manifest(
@@ -17,7 +17,7 @@ pub fn manifest(
     generation: GenerationSeq,
     context: &Map<String, Value>,
     expected: &Expected,
-) -> Result<Manifest, Vec<Fault>> {
+) -> Result<NodeManifest, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let names = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
     let mut faults = Vec::new();
@@ -33,7 +33,7 @@ pub fn manifest(
         };
         // Each pattern was validated at its place; here it is checked that all of them can be
         // combined.
-        let normalize = joined(&service.normalize, digest.normalize);
+        let normalize = merge_unique(&service.normalize, digest.normalize);
         if let Err(error) = Normalizer::new(&normalize) {
             faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));
         }
@@ -45,9 +45,9 @@ pub fn manifest(
         };
         services.push(ServiceManifest {
             name: name.clone(),
-            files: paths(&joined(&service.files, digest.include)),
-            exclude: paths(&joined(&service.exclude, digest.exclude)),
-            secret: paths(&joined(&service.secret, digest.secret)),
+            files: paths(&merge_unique(&service.files, digest.include)),
+            exclude: paths(&merge_unique(&service.exclude, digest.exclude)),
+            secret: paths(&merge_unique(&service.secret, digest.secret)),
             normalize,
             units: service.units.clone(),
             state: paths(&service.state),
@@ -55,7 +55,7 @@ pub fn manifest(
             checks,
         });
     }
-    if faults.is_empty() { Ok(Manifest { node: host.into(), group, generation, services }) } else { Err(faults) }
+    if faults.is_empty() { Ok(NodeManifest { node: host.into(), group, generation, services }) } else { Err(faults) }
 }
 
 fn checks_of(
@@ -75,8 +75,8 @@ fn checks_of(
         };
         match one_file(file, text, service, group, context, expected) {
             Ok(Ok(found)) => {
-                if fleet.config.services.get(service).is_some_and(|s| s.summary.watched) {
-                    faults.extend(found.checks.iter().filter_map(|check| in_vain(file, check)));
+                if fleet.config.services.get(service).is_some_and(|s| s.summary.monitor_only) {
+                    faults.extend(found.checks.iter().filter_map(|check| resetup_of_monitor_only(file, check)));
                 }
                 // What a check must not reveal of a file, the digest and a diff must not reveal
                 // either.
@@ -96,14 +96,14 @@ fn checks_of(
 }
 
 /// An error for a check that requests a re-setup of a monitor-only service.
-fn in_vain(file: &str, check: &Check) -> Option<Fault> {
+fn resetup_of_monitor_only(file: &str, check: &Check) -> Option<Fault> {
     let message = || format!("`{}` asks for a re-setup of {}, which is not provisioned", check.label(), check.service);
     let fault = (check.meta.on_fail == OnFail::Resetup).then(|| Fault::error(file, check.line, 1, message()))?;
     Some(fault.hint("write `meta: {remoor: {on-fail: alert}}`, or leave `provisioned: false` out of remoor.yml"))
 }
 
 /// The entries of `remoor.yml` and those added by check files, each once.
-fn joined(own: &[String], more: Vec<String>) -> Vec<String> {
+fn merge_unique(own: &[String], more: Vec<String>) -> Vec<String> {
     let mut out = own.to_vec();
     for path in more {
         if !out.contains(&path) {
@@ -115,18 +115,18 @@ fn joined(own: &[String], more: Vec<String>) -> Vec<String> {
 
 /// The check files of all services, by name.
 pub(super) fn check_files(fleet: &Fleet) -> impl Iterator<Item = &str> {
-    fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
+    fleet.files.paths_below("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
 }
 
 /// A check file that applies, for one node.
-pub(super) struct Found {
+pub(super) struct ApplicableCheckFile {
     pub text: String,
     pub checks: Vec<Check>,
     pub digest: DigestOptions,
 }
 
 /// Why a check file does not apply.
-pub(super) enum NotHere {
+pub(super) enum NotApplicable {
     OtherService,
     /// `role` is the node's cluster role.
     OtherRole {
@@ -142,21 +142,21 @@ pub(super) fn one_file(
     group: &str,
     context: &Map<String, Value>,
     expected: &Expected,
-) -> Result<Result<Found, NotHere>, Vec<Fault>> {
+) -> Result<Result<ApplicableCheckFile, NotApplicable>, Vec<Fault>> {
     let (header, goss) = check::header(file, text)?;
     if header.service != *service {
-        return Ok(Err(NotHere::OtherService));
+        return Ok(Err(NotApplicable::OtherService));
     }
     let role = context.get("node").and_then(|n| n.get("role")).and_then(Value::as_str).unwrap_or("worker");
     let view = check_context(&header.vars, context, expected);
     match check::applies(file, &header, group, role, &view)? {
         check::Applies::Yes => {}
-        check::Applies::OtherRole => return Ok(Err(NotHere::OtherRole { role: role.to_owned() })),
-        check::Applies::WhenFalse => return Ok(Err(NotHere::WhenFalse)),
+        check::Applies::OtherRole => return Ok(Err(NotApplicable::OtherRole { role: role.to_owned() })),
+        check::Applies::WhenFalse => return Ok(Err(NotApplicable::WhenFalse)),
     }
     let text = check::render(file, &header, &goss, &view)?;
     let checks = check::parse(file, service, &text)?;
-    Ok(Ok(Found { text, checks, digest: header.digest }))
+    Ok(Ok(ApplicableCheckFile { text, checks, digest: header.digest }))
 }
 
 /// The variables of check templates: `node`, `peers`, `vars` (of the file, overridden by the

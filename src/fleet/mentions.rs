@@ -4,7 +4,7 @@
 //! Generous on purpose: a script that could remove a thing counts as removing it, because a false
 //! warning is worse than a missing one.
 
-use remoor_playbook::{Plan, Seen};
+use remoor_playbook::{Plan, PredictedTask};
 use serde_json::{Map, Value};
 
 /// Command words that may remove more than they name.
@@ -31,7 +31,7 @@ pub(super) struct Mentions {
 }
 
 impl Mentions {
-    pub fn of(plan: &Plan, facts: &Map<String, Value>) -> Self {
+    pub fn from_plan(plan: &Plan, facts: &Map<String, Value>) -> Self {
         let mut out = Self::default();
         plan.seen(facts).iter().for_each(|task| out.task(task));
         for blob in plan.blobs.values() {
@@ -44,7 +44,7 @@ impl Mentions {
         out
     }
 
-    fn task(&mut self, task: &Seen) {
+    fn task(&mut self, task: &PredictedTask) {
         let state = |args: &Map<String, Value>| args.get("state").and_then(Value::as_str).map(str::to_owned);
         let absent =
             |args: &Map<String, Value>| state(args).is_some_and(|state| ["absent", "removed"].contains(&&*state));
@@ -128,14 +128,14 @@ impl Mentions {
 
     /// The same for a unit, with or without `.service`.
     pub fn unit(&self, unit: &str) -> bool {
-        let bare = plain(unit);
+        let bare = strip_service_suffix(unit);
         let whole = if bare == unit && !is_unit(unit) { format!("{bare}.service") } else { unit.to_owned() };
         let names = |word: &str| match word.split_once(['*', '?', '[']) {
             Some((begin, _)) => begin.len() > 2 && bare.starts_with(begin),
             None => last(word) == whole || word == bare,
         };
         self.any_unit
-            || self.units.iter().any(|name| plain(name) == bare || names(name))
+            || self.units.iter().any(|name| strip_service_suffix(name) == bare || names(name))
             || self.removed.iter().chain(&self.options).any(|path| last(path) == whole)
             || self.scripts.iter().flat_map(|script| tokens(script)).any(names)
             || self.packages.iter().any(|package| bare.starts_with(package.as_str()))
@@ -159,7 +159,7 @@ pub(super) fn covers(dir: &str, path: &str) -> bool {
 }
 
 /// A unit's name without `.service`.
-pub(super) fn plain(unit: &str) -> &str {
+pub(super) fn strip_service_suffix(unit: &str) -> &str {
     unit.strip_suffix(".service").unwrap_or(unit)
 }
 

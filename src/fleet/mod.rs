@@ -5,26 +5,26 @@
 //! manager and every examination use the same functions. Pure, except `Book`, which reads
 //! generations from the blob store.
 
-mod book;
+mod check_list;
+mod cleanup_coverage;
 mod context;
-mod inverse;
-mod listed;
+mod fleet_cache;
 mod manifest;
 mod mentions;
 mod paths;
 mod plans;
+mod rendered_content;
 mod summary;
-mod wanted;
 
-pub use book::{Book, BookError};
+pub use check_list::list_check_files;
 pub use context::context;
-pub use listed::listed;
+pub use fleet_cache::{FleetCache, FleetCacheError};
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
-pub use plans::{Scope, Work, compile, expected_files, tags_of, work};
-pub use remoor_model::Known;
+pub use plans::{PhaseWork, PlanScope, compile, expected_files, tags_of, work};
+pub use remoor_model::ClusterContext;
+pub use rendered_content::RenderedContent;
 pub use summary::{lint, summary};
-pub use wanted::Wanted;
 
 #[cfg(test)]
 mod tests;

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn one(path: &str) -> Result<String, String> {
+    fn render_one(path: &str) -> Result<String, String> {
         let context = json!({"base": "/srv/w1", "site": "a", "n": 1, "glob": "/x/*", "rel": "x", "up": "/a/.."});
         let context = context.as_object().cloned().unwrap();
         paths("w1", &[path.to_owned()], &context).map(|mut all| all.remove(0)).map_err(|fault| fault.message)
@@ -69,7 +69,7 @@ mod tests {
             ("{{base}}/{{ site }}/", "/srv/w1/a/"),
             ("/etc/{a,b}", "/etc/{a,b}"),
         ] {
-            assert_eq!(one(path).unwrap(), wanted);
+            assert_eq!(render_one(path).unwrap(), wanted);
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
             ("{{ up }}/x", "/a/../x"),
             ("{{ base /x", "without"),
         ] {
-            let why = one(path).unwrap_err();
+            let why = render_one(path).unwrap_err();
             assert!(why.contains(word) && why.contains("w1"), "{path}: {why}");
         }
     }

@@ -1,15 +1,15 @@
 //! The compiled cleanup and provisioning plans of one node.
 
 use super::manifest::{Expected, manifest};
-use super::{Known, context};
+use super::{ClusterContext, context};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
-use remoor_model::{Fault, GenerationSeq, GroupName, Phase, ServiceName, Vars};
+use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
 use remoor_playbook::{self as playbook, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
 /// The part of a group's playbooks that is run.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct PlanScope {
     /// Empty: all services.
     pub services: Vec<ServiceName>,
     /// Variables with the highest precedence: the job's own, and `remoor_job`, `remoor_attempt`,
@@ -24,7 +24,7 @@ pub fn compile(
     host: &str,
     context: &Map<String, Value>,
     phase: Phase,
-    scope: &Scope,
+    scope: &PlanScope,
 ) -> Result<Plan, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let config = fleet.config.groups.get(&group);
@@ -53,7 +53,7 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
 
 /// One phase of an attempt, ready to run.
 #[derive(Debug)]
-pub enum Work {
+pub enum PhaseWork {
     Plan {
         plan: Plan,
         /// Paths that the plan must not delete.
@@ -68,20 +68,26 @@ pub enum Work {
 /// What `phase` of an attempt on `host` runs. An attempt calls this before it removes anything, and
 /// again when it runs the phase. Fails if the phase can't be run, if it is a provisioning without
 /// any effect, or if a template in it can never be rendered.
-pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scope) -> Result<Work, Vec<Fault>> {
+pub fn work(
+    fleet: &Fleet,
+    host: &str,
+    known: &ClusterContext,
+    phase: Phase,
+    scope: &PlanScope,
+) -> Result<PhaseWork, Vec<Fault>> {
     let one = |fault| vec![fault];
     let group = fleet.host_group(host).map_err(one)?;
     if let Some(config) = fleet.config.groups.get(&group).filter(|g| g.provisioner == Provisioner::Ansible) {
         let playbook = if phase == Phase::Cleanup { &config.cleanup } else { &config.provision };
         let playbook = playbook.clone().ok_or_else(|| vec![no_playbook(fleet, &group, phase)])?;
-        return Ok(Work::Ansible { playbook, tags: tags_of(fleet, &scope.services) });
+        return Ok(PhaseWork::Ansible { playbook, tags: tags_of(fleet, &scope.services) });
     }
     let context = context(fleet, host, known).map_err(one)?;
     let plan = compile(fleet, host, &context, phase, scope)?;
     if phase == Phase::Provision && !plan.does_something() {
-        return Err(vec![idle(fleet, &group, host, &scope.services)]);
+        return Err(vec![nothing_provisioned(fleet, &group, host, &scope.services)]);
     }
-    let (files, mut faults) = look(fleet, &plan, &context, &Map::new());
+    let (files, mut faults) = review_plan(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
     // The cleanup belongs to what is installed now, and it can't be corrected any more: it is
     // tried, and fails where it must.
@@ -90,11 +96,11 @@ pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scop
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &files)?;
     let mut secret: Vec<String> = manifest.services.into_iter().flat_map(|service| service.secret).collect();
-    secret.extend(playbook::hidden(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
+    secret.extend(playbook::no_log_files(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
     // A path that is invalid for this host belongs to a service of another group.
     let state = fleet.config.services.values();
     let state = state.filter_map(|service| super::paths(host, &service.state, &context).ok());
-    Ok(Work::Plan { plan, protect: state.flatten().collect(), secret })
+    Ok(PhaseWork::Plan { plan, protect: state.flatten().collect(), secret })
 }
 
 fn no_playbook(fleet: &Fleet, group: &GroupName, phase: Phase) -> Fault {
@@ -104,7 +110,7 @@ fn no_playbook(fleet: &Fleet, group: &GroupName, phase: Phase) -> Fault {
 
 /// An error: the provisioning has no task for `host`, so after a cleanup the services would stay
 /// down.
-fn idle(fleet: &Fleet, group: &GroupName, host: &str, services: &[ServiceName]) -> Fault {
+fn nothing_provisioned(fleet: &Fleet, group: &GroupName, host: &str, services: &[ServiceName]) -> Fault {
     let playbook = fleet.config.groups.get(group).and_then(|g| g.provision.as_deref()).unwrap_or_default();
     let tags = tags_of(fleet, services).join(", ");
     let (place, with) = match services {
@@ -134,12 +140,12 @@ pub(super) fn left_down(
         return Vec::new();
     }
     if !provision.does_something() {
-        return vec![idle(fleet, &group, host, &[])];
+        return vec![nothing_provisioned(fleet, &group, host, &[])];
     }
     let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
     let mut out = Vec::new();
     for service in services {
-        let scope = Scope { services: vec![service], extra: Map::new() };
+        let scope = PlanScope { services: vec![service], extra: Map::new() };
         let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
         let tags = tags_of(fleet, &scope.services);
         // Most services are found by their tags in the existing plan; only the others are compiled
@@ -147,7 +153,7 @@ pub(super) fn left_down(
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
             // For a whole group this may be intended; a scoped attempt is rejected before it
             // begins.
-            out.push(Fault { warning: true, ..idle(fleet, &group, host, &scope.services) });
+            out.push(Fault { warning: true, ..nothing_provisioned(fleet, &group, host, &scope.services) });
         }
     }
     out
@@ -162,19 +168,19 @@ pub fn expected_files(
     host: &str,
     context: &Map<String, Value>,
     facts: &Map<String, Value>,
-    vars: &Vars,
+    vars: &JobVars,
 ) -> Result<Expected, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
     if !fleet.config.groups.get(&group).is_some_and(native) {
         return Ok(Expected::new());
     }
-    let scope = Scope { extra: vars.clone().into_iter().collect(), ..Scope::default() };
-    Ok(playbook::rendered(&compile(fleet, host, context, Phase::Provision, &scope)?, facts))
+    let scope = PlanScope { extra: vars.clone().into_iter().collect(), ..PlanScope::default() };
+    Ok(playbook::predict_files(&compile(fleet, host, context, Phase::Provision, &scope)?, facts))
 }
 
 /// The files that a plan creates, and the findings of lint about its templates.
-pub(super) fn look(
+pub(super) fn review_plan(
     fleet: &Fleet,
     plan: &Plan,
     context: &Map<String, Value>,

@@ -1,9 +1,9 @@
 //! The parts of a generation that decisions need, and all faults of a fleet in one pass.
 
-use super::inverse::left_behind;
+use super::cleanup_coverage::left_behind;
 use super::manifest::check_files;
-use super::plans::{left_down, look};
-use super::{Expected, Known, Scope, compile, context, manifest};
+use super::plans::{left_down, review_plan};
+use super::{ClusterContext, Expected, PlanScope, compile, context, manifest};
 use remoor_config::Fleet;
 use remoor_model::{
     Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// file and line.
 pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
-    faults.extend(strangers(fleet));
+    faults.extend(unknown_services_and_roles(fleet));
     faults.extend(dependencies(fleet).1);
     for host in fleet.inventory.hosts.keys() {
-        faults.extend(faults_of(fleet, host, &Known::default()));
+        faults.extend(faults_of(fleet, host, &ClusterContext::default()));
     }
     let promoted = as_managers(fleet, &faults);
     faults.into_iter().chain(promoted).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn faults_of(fleet: &Fleet, host: &str, known: &Known) -> Vec<Fault> {
-    match desired(fleet, host, known) {
+fn faults_of(fleet: &Fleet, host: &str, known: &ClusterContext) -> Vec<Fault> {
+    match summarize_host(fleet, host, known) {
         Ok((_, warnings)) => warnings,
         Err(faults) => faults,
     }
@@ -37,7 +37,7 @@ fn as_managers(fleet: &Fleet, known: &BTreeSet<Fault>) -> Vec<Fault> {
     let mut hosts = BTreeMap::<_, usize>::new();
     let place = |fault: &Fault| (fault.file.clone(), fault.line, fault.column);
     for host in fleet.inventory.hosts.keys() {
-        let manager = Known { managers: BTreeSet::from([host.clone()]), ..Known::default() };
+        let manager = ClusterContext { managers: BTreeSet::from([host.clone()]), ..ClusterContext::default() };
         let more: Vec<Fault> = faults_of(fleet, host, &manager).into_iter().filter(|f| !known.contains(f)).collect();
         let places: BTreeSet<_> = more.iter().map(place).collect();
         places.into_iter().for_each(|place| *hosts.entry(place).or_default() += 1);
@@ -52,14 +52,14 @@ fn as_managers(fleet: &Fleet, known: &BTreeSet<Fault>) -> Vec<Fault> {
 }
 
 /// The summary that is written to the Raft log.
-pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>> {
+pub fn summary(fleet: &Fleet, known: &ClusterContext) -> Result<FleetSummary, Vec<Fault>> {
     let mut faults: Vec<Fault> = fleet.validate().into_iter().filter(|f| !f.warning).collect();
-    faults.extend(strangers(fleet).into_iter().filter(|fault| !fault.warning));
+    faults.extend(unknown_services_and_roles(fleet).into_iter().filter(|fault| !fault.warning));
     let (services, circles) = dependencies(fleet);
     faults.extend(circles);
     let mut hosts = BTreeMap::new();
     for host in fleet.inventory.hosts.keys() {
-        match desired(fleet, host, known) {
+        match summarize_host(fleet, host, known) {
             Ok((summary, _)) => {
                 hosts.insert(host.as_str().into(), summary);
             }
@@ -80,7 +80,7 @@ pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>>
 }
 
 /// With the warnings about its templates.
-fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
+fn summarize_host(fleet: &Fleet, host: &str, known: &ClusterContext) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let context = context(fleet, host, known).map_err(|f| vec![f])?;
     let mut faults = Vec::new();
@@ -96,10 +96,10 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
         // A monitor-only group has no playbooks; `validate` warns about it.
         let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
-            match compile(fleet, host, &context, phase, &Scope::default()) {
+            match compile(fleet, host, &context, phase, &PlanScope::default()) {
                 Ok(plan) => {
                     whole.extend(plan.sha256().0);
-                    let (files, more) = look(fleet, &plan, &context, &serde_json::Map::new());
+                    let (files, more) = review_plan(fleet, &plan, &context, &serde_json::Map::new());
                     faults.extend(more);
                     if phase == Phase::Provision {
                         expected = files;
@@ -121,7 +121,7 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &expected)?;
     whole.extend(serde_json::to_vec(&manifest).unwrap_or_default());
-    Ok((HostSummary { group, desired: Sha256::of(&whole) }, faults))
+    Ok((HostSummary { group, desired: Sha256::digest(&whole) }, faults))
 }
 
 /// The services with the dependencies added by check files. A resulting cycle is a fault.
@@ -161,7 +161,7 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
 
 /// Check files for services or roles that `remoor.yml` does not contain: they would silently check
 /// nothing. If a file also has a known role, it may be shared with other fleets.
-fn strangers(fleet: &Fleet) -> Vec<Fault> {
+fn unknown_services_and_roles(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in check_files(fleet) {
         let Some(Ok((header, _))) = fleet.files.text(file).map(|text| remoor_check::header(file, text)) else {

@@ -1,10 +1,12 @@
 //! Small complete fleets: what check files add to the manifest and the summary, and what lint
 //! reports about templates.
 
-use super::{Known, Scope, Work, context, expected_files, lint, listed, manifest, summary, work};
+use super::{
+    ClusterContext, PhaseWork, PlanScope, context, expected_files, lint, list_check_files, manifest, summary, work,
+};
 use expect_test::expect;
 use remoor_config::Fleet;
-use remoor_model::{CheckFile, GenerationSeq, Manifest, Phase, Sha256, Vars};
+use remoor_model::{CheckFile, GenerationSeq, JobVars, NodeManifest, Phase, Sha256};
 use serde_json::{Map, json};
 use std::fs;
 
@@ -42,13 +44,13 @@ fn fleet(more: &[(&str, &str)]) -> Fleet {
     Fleet::load(dir.path()).unwrap()
 }
 
-fn linted(more: &[(&str, &str)]) -> String {
+fn lint_output(more: &[(&str, &str)]) -> String {
     lint(&fleet(more)).iter().map(|fault| format!("{fault}\n")).collect()
 }
 
-fn manifest_of(fleet: &Fleet) -> Manifest {
-    let context = context(fleet, "w1", &Known::default()).unwrap();
-    let expected = expected_files(fleet, "w1", &context, &Map::new(), &Vars::new()).unwrap();
+fn manifest_of(fleet: &Fleet) -> NodeManifest {
+    let context = context(fleet, "w1", &ClusterContext::default()).unwrap();
+    let expected = expected_files(fleet, "w1", &context, &Map::new(), &JobVars::new()).unwrap();
     manifest(fleet, "w1", GenerationSeq(1), &context, &expected).unwrap()
 }
 
@@ -57,18 +59,22 @@ fn manifest_of(fleet: &Fleet) -> Manifest {
 #[test]
 fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
     let fleet = fleet(&[("playbooks/provision.yml", &PROVISION.replace("tasks:", "vars: {port: 81}\n  tasks:"))]);
-    let of_job = Known { vars: Vars::from([("port".to_owned(), json!(8080))]), ..Known::default() };
-    let scope = Scope { extra: of_job.vars.clone().into_iter().collect(), ..Scope::default() };
-    for (known, scope, text) in [(Known::default(), Scope::default(), "port=81\n"), (of_job, scope, "port=8080\n")] {
+    let of_job =
+        ClusterContext { vars: JobVars::from([("port".to_owned(), json!(8080))]), ..ClusterContext::default() };
+    let scope = PlanScope { extra: of_job.vars.clone().into_iter().collect(), ..PlanScope::default() };
+    for (known, scope, text) in
+        [(ClusterContext::default(), PlanScope::default(), "port=81\n"), (of_job, scope, "port=8080\n")]
+    {
         let context = context(&fleet, "w1", &known).unwrap();
         let expected = expected_files(&fleet, "w1", &context, &Map::new(), &known.vars).unwrap();
-        assert_eq!(expected["/etc/app.conf"].sha256, Sha256::of(text.as_bytes()), "{text}");
-        let Ok(Work::Plan { plan, .. }) = work(&fleet, "w1", &known, Phase::Provision, &scope) else {
+        assert_eq!(expected["/etc/app.conf"].sha256, Sha256::digest(text.as_bytes()), "{text}");
+        let Ok(PhaseWork::Plan { plan, .. }) = work(&fleet, "w1", &known, Phase::Provision, &scope) else {
             panic!("a plan")
         };
-        assert_eq!(remoor_playbook::rendered(&plan, &Map::new()), expected);
+        assert_eq!(remoor_playbook::predict_files(&plan, &Map::new()), expected);
     }
-    let inventory = Known { vars: Vars::from([("port".to_owned(), json!(1))]), ..Known::default() };
+    let inventory =
+        ClusterContext { vars: JobVars::from([("port".to_owned(), json!(1))]), ..ClusterContext::default() };
     assert_eq!(context(&fleet, "w1", &inventory).unwrap()["port"], 1, "over the inventory's");
 }
 
@@ -88,7 +94,7 @@ fn each_check_file_is_listed_with_what_chose_it_or_did_not() {
         ("checks/stranger.yml", "remoor: {service: ftp}\nport: {tcp:4: {listening: true}}\n"),
         ("checks/when.yml", "remoor: {service: db, when: vars.port != 80}\nport: {tcp:5: {listening: true}}\n"),
     ];
-    let listed = listed(&fleet(&files), "w1", &Known::default(), &Map::new()).unwrap();
+    let listed = list_check_files(&fleet(&files), "w1", &ClusterContext::default(), &Map::new()).unwrap();
     let told = |file: &CheckFile| {
         let checks: Vec<&str> = file.checks.iter().map(|c| c.check.as_str()).collect();
         format!("{} {} {} {}\n", file.file, file.applies, checks.join(" "), file.why)
@@ -123,19 +129,19 @@ port:
           hint: its services: app, db, idle
         remoor.yml:8:3: warning: no group has the service `idle`
     "#]]
-    .assert_eq(&linted(&[
+    .assert_eq(&lint_output(&[
         ("remoor.yml", &config),
         ("checks/db.yml", checks),
         ("checks/ftp.yml", "remoor: {service: ftp}\nport: {tcp:4: {listening: true}}\n"),
     ]));
     // For a provisioned service the check may request a re-setup.
-    assert_eq!(linted(&[("checks/db.yml", checks)]), "");
+    assert_eq!(lint_output(&[("checks/db.yml", checks)]), "");
 }
 
 #[test]
 fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() {
     let bogus = "remoor: {service: app, roles: [manager]}\nport: {tcp:1: {bogus: true}}\n";
-    let told = linted(&[("checks/app.yml", bogus)]);
+    let told = lint_output(&[("checks/app.yml", bogus)]);
     assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
     assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
     // One of two hosts may be a manager, and it may be the affected one.
@@ -144,7 +150,7 @@ fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() 
     let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]));
     assert!(faults.len() == 1 && faults[0].warning && faults[0].file == "checks/app.yml", "{faults:?}");
 
-    let of = |roles: &str| linted(&[("checks/app.yml", &format!("remoor: {{service: app, roles: [{roles}]}}\n"))]);
+    let of = |roles: &str| lint_output(&[("checks/app.yml", &format!("remoor: {{service: app, roles: [{roles}]}}\n"))]);
     assert_eq!(of("web") + &of("worker, manager"), "");
     expect![[r#"
         checks/app.yml:1:1: `roles`: remoor.yml has no group managr
@@ -195,7 +201,8 @@ file:
         globs.filter(|glob| glob.is_match(path)).count()
     };
     assert_eq!(["key[1]", "key1", "plain"].map(|name| secrets(&format!("/etc/app.d/{name}"))), [1, 0, 0]);
-    let Ok(Work::Plan { secret, .. }) = work(&fleet, "w1", &Known::default(), Phase::Provision, &Scope::default())
+    let Ok(PhaseWork::Plan { secret, .. }) =
+        work(&fleet, "w1", &ClusterContext::default(), Phase::Provision, &PlanScope::default())
     else {
         panic!("a plan")
     };
@@ -209,12 +216,12 @@ fn patterns_that_can_not_be_used_together_are_a_fault() {
     expect_test::expect![[r#"
         remoor.yml: `normalize` of the service `app`: more than 32 patterns
     "#]]
-    .assert_eq(&linted(&[("checks/app.yml", &header)]));
+    .assert_eq(&lint_output(&[("checks/app.yml", &header)]));
 }
 
 #[test]
 fn a_check_file_adds_to_the_dependencies() {
-    let summary_of = |fleet: &Fleet| summary(fleet, &Known::default()).unwrap();
+    let summary_of = |fleet: &Fleet| summary(fleet, &ClusterContext::default()).unwrap();
     let plain = summary_of(&fleet(&[]));
     assert!(plain.services.values().all(|s| s.depends_on.is_empty()));
     let more = summary_of(&fleet(&[("checks/app.yml", "remoor: {service: app, depends-on: [db]}\n")]));
@@ -224,7 +231,7 @@ fn a_check_file_adds_to_the_dependencies() {
           hint: its services: app, db
         checks/db.yml:1:1: `depends-on`: app depends on db already
     "#]]
-    .assert_eq(&linted(&[
+    .assert_eq(&lint_output(&[
         ("checks/app.yml", "remoor: {service: app, depends-on: [db, dp]}\n"),
         ("checks/db.yml", "remoor: {service: db, depends-on: [app]}\n"),
     ]));
@@ -232,7 +239,7 @@ fn a_check_file_adds_to_the_dependencies() {
 
 #[test]
 fn an_undefined_name_in_a_tera_file_is_a_fault_with_its_place() {
-    let template = |text: &str| linted(&[("templates/app.conf.tera", text)]);
+    let template = |text: &str| lint_output(&[("templates/app.conf.tera", text)]);
     assert_eq!(template("port={{ port }} {{ nowhere | default(value=1) }}\n"), "");
     // A fact is known only on the node.
     assert_eq!(template("host={{ ansible_hostname }}\n"), "");
@@ -248,13 +255,13 @@ fn a_template_that_a_later_task_edits_is_recorded_only() {
     let edited = format!("{PROVISION}    - lineinfile: {{path: /etc/app.conf, line: more=1}}\n");
     let more = [("playbooks/provision.yml", edited.as_str())];
     let fleet = fleet(&more);
-    let context = context(&fleet, "w1", &Known::default()).unwrap();
-    assert!(expected_files(&fleet, "w1", &context, &Map::new(), &Vars::new()).unwrap().is_empty());
+    let context = context(&fleet, "w1", &ClusterContext::default()).unwrap();
+    assert!(expected_files(&fleet, "w1", &context, &Map::new(), &JobVars::new()).unwrap().is_empty());
     expect_test::expect![[r#"
         playbooks/provision.yml:4:1: warning: /etc/app.conf is edited here after a template made it, so what it is to be is not known beforehand
           hint: put the line into the template; as it is, drift of the file is reported, not repaired
     "#]]
-    .assert_eq(&linted(&more));
+    .assert_eq(&lint_output(&more));
 }
 
 /// The manager renders with the facts of a run the same content as the run, even if the plan omits
@@ -273,13 +280,14 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
         ("templates/app.conf.tera", "host={{ ansible_hostname }} port={{ port }}\n"),
         ("templates/b.j2", "{{ ansible_facts.kernel }} {{ ansible_date_time.epoch }}\n"),
     ]);
-    let context = context(&fleet, "w1", &Known::default()).unwrap();
-    let files =
-        |facts: &Map<String, serde_json::Value>| expected_files(&fleet, "w1", &context, facts, &Vars::new()).unwrap();
+    let context = context(&fleet, "w1", &ClusterContext::default()).unwrap();
+    let files = |facts: &Map<String, serde_json::Value>| {
+        expected_files(&fleet, "w1", &context, facts, &JobVars::new()).unwrap()
+    };
     assert!(files(&Map::new()).is_empty(), "without facts nothing is known");
-    let plan = super::compile(&fleet, "w1", &context, Phase::Provision, &Scope::default()).unwrap();
-    let options = remoor_playbook::RunOptions { journal: dir.path().join("journal"), ..Default::default() };
-    let end = remoor_playbook::run(&plan, &options, &remoor_playbook::Cancel::new(), &mut |_| {});
+    let plan = super::compile(&fleet, "w1", &context, Phase::Provision, &PlanScope::default()).unwrap();
+    let options = remoor_playbook::PlaybookRunOptions { journal: dir.path().join("journal"), ..Default::default() };
+    let end = remoor_playbook::run(&plan, &options, &remoor_playbook::CancelToken::new(), &mut |_| {});
     assert_eq!(end.failure, None);
     assert!(end.facts.contains_key("ansible_hostname") && !end.facts.contains_key("ansible_env"));
     assert!(end.facts["ansible_facts"].get("env").is_none() && !end.facts.contains_key("ansible_memtotal_mb"));
@@ -295,11 +303,11 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
 
 /// The phases of an attempt on w1 for these services, checked before it begins: the first one that
 /// can't be run.
-fn refused(fleet: &Fleet, services: &[&str]) -> Option<(Phase, String)> {
+fn first_rejected_phase(fleet: &Fleet, services: &[&str]) -> Option<(Phase, String)> {
     let services = services.iter().map(|name| (*name).into()).collect();
-    let scope = Scope { services, extra: Map::new() };
+    let scope = PlanScope { services, extra: Map::new() };
     [Phase::Cleanup, Phase::Provision].into_iter().find_map(|phase| {
-        let faults = work(fleet, "w1", &Known::default(), phase, &scope).err()?;
+        let faults = work(fleet, "w1", &ClusterContext::default(), phase, &scope).err()?;
         Some((phase, faults.iter().map(|fault| format!("{fault}\n")).collect()))
     })
 }
@@ -312,9 +320,9 @@ fn what_would_be_taken_down_and_left_down_is_refused_before() {
         remoor.yml:4:30: the group `web` has a `cleanup` and no `provision` playbook: its hosts would be cleaned up and not set up again
           hint: add `provision: playbooks/...yml` to the group web, or remove `cleanup`
     "#]]
-    .assert_eq(&linted(&alone));
-    assert!(summary(&fleet(&alone), &Known::default()).is_err());
-    let (phase, why) = refused(&fleet(&alone), &[]).unwrap();
+    .assert_eq(&lint_output(&alone));
+    assert!(summary(&fleet(&alone), &ClusterContext::default()).is_err());
+    let (phase, why) = first_rejected_phase(&fleet(&alone), &[]).unwrap();
     assert!(phase == Phase::Provision && why.contains("group web names no provision playbook"), "{why}");
 
     let idle = "- hosts: all\n  tasks: [{debug: {msg: hello}}]\n  handlers: [{name: h, command: x}]\n";
@@ -323,9 +331,9 @@ fn what_would_be_taken_down_and_left_down_is_refused_before() {
         remoor.yml:4:30: provisioning by playbooks/provision.yml would set nothing up: no task of it is for w1
           hint: add the tasks that undo its cleanup, or take `cleanup` out of the group
     "#]]
-    .assert_eq(&linted(&idle));
-    assert_eq!(refused(&fleet(&idle), &[]).unwrap().0, Phase::Provision);
-    assert_eq!(refused(&fleet(&[]), &[]), None);
+    .assert_eq(&lint_output(&idle));
+    assert_eq!(first_rejected_phase(&fleet(&idle), &[]).unwrap().0, Phase::Provision);
+    assert_eq!(first_rejected_phase(&fleet(&[]), &[]), None);
 }
 
 #[test]
@@ -338,7 +346,7 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
         fleet(&[("remoor.yml", &config), ("playbooks/cleanup.yml", &down), ("playbooks/provision.yml", provision)])
     };
     let typo = with(&up("contiv-network"));
-    let (phase, why) = refused(&typo, &["app"]).unwrap();
+    let (phase, why) = first_rejected_phase(&typo, &["app"]).unwrap();
     assert_eq!(phase, Phase::Provision);
     expect_test::expect![[r#"
         remoor.yml:6:3: provisioning by playbooks/provision.yml would set nothing up: no task of it is for w1 with the tags contiv_network
@@ -348,18 +356,18 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
     .assert_eq(&format!("{why}\n"));
     let told = lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>();
     assert_eq!(told.replacen("warning: ", "", 1), why, "lint warns of the same");
-    assert_eq!(refused(&typo, &[]), None, "the whole group is set up all the same");
+    assert_eq!(first_rejected_phase(&typo, &[]), None, "the whole group is set up all the same");
     // Without cleanup and provisioning nothing is lost, but the attempt would have no effect.
-    assert!(refused(&typo, &["db"]).is_some());
+    assert!(first_rejected_phase(&typo, &["db"]).is_some());
     assert!(!lint(&typo).iter().any(|fault| fault.message.contains("tags db")));
     for right in [up("contiv_network"), up("always"), up("[never, contiv_network]")] {
         let right = with(&right.replace("[[", "[").replace("]]", "]"));
-        assert_eq!(refused(&right, &["app"]), None);
+        assert_eq!(first_rejected_phase(&right, &["app"]), None);
         assert!(lint(&right).iter().all(|fault| fault.warning || !fault.message.contains("contiv_network")));
     }
     // The tag `always` alone does not set anything up.
     let said = up("contiv-network") + "    - debug: {msg: hello}\n      tags: [always]\n";
-    assert!(refused(&with(&said), &["app"]).is_some());
+    assert!(first_rejected_phase(&with(&said), &["app"]).is_some());
 }
 
 #[test]
@@ -367,8 +375,8 @@ fn a_template_that_can_never_be_rendered_is_refused_before() {
     let told = |name: &str, text: &str| {
         let provision = PROVISION.replace("app.conf.tera", name.rsplit('/').next().unwrap());
         let more = [("playbooks/provision.yml", provision.as_str()), (name, text)];
-        let refused = refused(&fleet(&more), &[]);
-        let told = linted(&more);
+        let refused = first_rejected_phase(&fleet(&more), &[]);
+        let told = lint_output(&more);
         // Only what lint reports as a fault is rejected.
         let fault = told.lines().next().is_some_and(|line| !line.contains(" warning: "));
         assert_eq!(refused.is_some(), fault, "{text}: {told} {refused:?}");
@@ -407,9 +415,9 @@ fn texts_of_playbooks_that_can_never_be_rendered_are_refused_before() {
     let told = |tasks: &str| {
         let provision = format!("{PROVISION}{tasks}");
         let more = [("playbooks/provision.yml", provision.as_str())];
-        let told = linted(&more);
+        let told = lint_output(&more);
         let fault = told.lines().next().is_some_and(|line| !line.contains(" warning: "));
-        assert_eq!(refused(&fleet(&more), &[]).is_some(), fault, "{told}");
+        assert_eq!(first_rejected_phase(&fleet(&more), &[]).is_some(), fault, "{told}");
         told
     };
     for good in [
@@ -452,7 +460,7 @@ fn texts_of_playbooks_that_can_never_be_rendered_are_refused_before() {
 #[test]
 fn what_a_run_may_render_is_never_refused() {
     let may = |files: &[(&str, &str)], what: &str| {
-        let refused = refused(&fleet(files), &[]);
+        let refused = first_rejected_phase(&fleet(files), &[]);
         assert!(refused.is_none(), "{what}: {refused:?}");
     };
     let provision = PROVISION.replace("app.conf.tera", "a.j2");
@@ -489,8 +497,8 @@ fn what_may_be_set_in_a_run_is_not_taken_for_what_it_was() {
         - {set_fact: {found: true}, loop: '{{ r.stdout_lines }}'}\n    \
         - {copy: {content: a, dest: /etc/app.if}, when: found}\n    - {copy: {content: b, dest: /etc/app.not}, when: not found}\n";
     let fleet = fleet(&[("playbooks/provision.yml", &format!("{PROVISION}{tasks}"))]);
-    let context = context(&fleet, "w1", &Known::default()).unwrap();
-    let files = expected_files(&fleet, "w1", &context, &Map::new(), &Vars::new()).unwrap();
+    let context = context(&fleet, "w1", &ClusterContext::default()).unwrap();
+    let files = expected_files(&fleet, "w1", &context, &Map::new(), &JobVars::new()).unwrap();
     assert_eq!(
         files.keys().filter(|path| path.starts_with("/etc/app.")).map(String::as_str).collect::<Vec<_>>(),
         ["/etc/app.conf"]
@@ -507,8 +515,8 @@ file:
 ";
     let provision = format!("{PROVISION}    - {{copy: {{content: x, dest: '/etc/hidden[1]'}}, no_log: true}}\n");
     let fleet = fleet(&[("remoor.yml", &config), ("checks/app.yml", checks), ("playbooks/provision.yml", &provision)]);
-    let done = work(&fleet, "w1", &Known::default(), Phase::Provision, &Scope::default()).unwrap();
-    let Work::Plan { secret, .. } = done else { panic!("{done:?}") };
+    let done = work(&fleet, "w1", &ClusterContext::default(), Phase::Provision, &PlanScope::default()).unwrap();
+    let PhaseWork::Plan { secret, .. } = done else { panic!("{done:?}") };
     let secrets = remoor_playbook::Secrets::new(&secret);
     let told = ["/etc/app.key", "/etc/app.d/key", "/etc/token", "/etc/hidden[1]", "/etc/open", "/etc/app.conf"];
     let hidden: Vec<&str> = told.into_iter().filter(|path| secrets.names(path.as_ref())).collect();

@@ -12,14 +12,15 @@
 //! The caller decides what is run and when. Cleanup check and verification are the same as for
 //! native playbooks.
 
+mod callback_events;
 mod files;
-mod left;
-mod told;
+mod leftover_processes;
 
-use files::{Prepared, prepare};
+use callback_events::CallbackReader;
+use files::{PreparedRun, prepare};
 use remoor_config::Fleet;
 use remoor_model::{Node, NodeName};
-use remoor_playbook::Cancel;
+use remoor_playbook::CancelToken;
 use remoor_playbook::process::{self, Finished, Job, SpawnError};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -29,7 +30,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use told::Told;
 
 const PROGRAM: &str = "ansible-playbook";
 /// The oldest ansible-core that remoor is tested with.
@@ -48,7 +48,7 @@ pub struct Play {
     /// Variables with the highest precedence, for example `remoor_job`.
     pub extra: Map<String, Value>,
     /// The managers' knowledge of each node, by name.
-    pub known: BTreeMap<String, Known>,
+    pub known: BTreeMap<String, AnsibleNode>,
     pub keys: Keys,
     /// Marks the processes that the run starts on the node, see
     /// [`Fence::mark`](remoor_model::Fence::mark).
@@ -66,7 +66,7 @@ pub struct Keys {
 
 /// The managers' knowledge of a node in addition to the inventory.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct AnsibleNode {
     /// The entered address, unless the inventory has an `ansible_host` for the node.
     pub addr: Option<String>,
     pub host_keys: Vec<String>,
@@ -74,13 +74,13 @@ pub struct Known {
     pub vars: Map<String, Value>,
 }
 
-impl Known {
-    pub fn of(node: &Node, fleet: &Fleet) -> Self {
+impl AnsibleNode {
+    pub fn from_node(node: &Node, fleet: &Fleet) -> Self {
         let role = if node.role == remoor_model::ClusterRole::Manager { "manager" } else { "worker" };
         let vars = json!({
             "remoor_node_id": node.id.0,
             "remoor_role": role,
-            "remoor_lifecycle": node.lifecycle.word(),
+            "remoor_lifecycle": node.lifecycle.as_str(),
         });
         Self {
             addr: node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none()),
@@ -110,7 +110,7 @@ pub enum PlayError {
 pub fn sweep(runs: &Path) {
     let dir = folder(runs);
     for run in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-        left::end(&files::word(&run.path()));
+        leftover_processes::end(&files::run_id(&run.path()));
     }
     if dir.exists()
         && let Err(error) = std::fs::remove_dir_all(&dir)
@@ -132,11 +132,11 @@ fn private(runs: &Path) -> io::Result<TempDir> {
 
 /// Checks that `play` could be run here: ansible-playbook is installed and not too old. With
 /// `syntax` it also checks the playbook before any task. Contacts no node. Blocks.
-pub fn ready(play: &Play, syntax: bool, runs: &Path, cancel: &Cancel) -> Result<(), PlayError> {
+pub fn check_ready(play: &Play, syntax: bool, runs: &Path, cancel: &CancelToken) -> Result<(), PlayError> {
     ready_with(PROGRAM, play, syntax, runs, cancel)
 }
 
-fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &Cancel) -> Result<(), PlayError> {
+fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &CancelToken) -> Result<(), PlayError> {
     let argv = vec![program.to_owned(), "--version".to_owned()];
     let job = Job { argv, timeout: Some(LOOK_TIMEOUT), ..Job::default() };
     let done = process::run(&job, cancel, &mut |_| {}).map_err(|error| of_spawn(program, &error))?;
@@ -146,14 +146,14 @@ fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &Ca
     }
     known_playbook(play)?;
     let dir = private(runs)?;
-    let Prepared { mut job, hide } = prepare(program, play, dir.path())?;
+    let PreparedRun { mut job, hide } = prepare(program, play, dir.path())?;
     job.argv.insert(1, "--syntax-check".to_owned());
     job.timeout = Some(LOOK_TIMEOUT);
-    let mut told = Told::new(files::word(dir.path()), play.host.clone(), dir.path().join("fleet"), hide);
+    let mut told = CallbackReader::new(files::run_id(dir.path()), play.host.clone(), dir.path().join("fleet"), hide);
     let done = process::run(&job, cancel, &mut |line| drop(told.line(line)));
     let done = done.map_err(|error| of_spawn(program, &error))?;
-    if stopped(&done) {
-        left::end(&files::word(dir.path()));
+    if was_stopped(&done) {
+        leftover_processes::end(&files::run_id(dir.path()));
         return Err(PlayError::Plan(format!("{}: the syntax check of ansible-playbook did not finish", play.playbook)));
     }
     match done.rc {
@@ -193,7 +193,7 @@ fn version(line: &str) -> Option<(u32, u32)> {
 
 /// Runs the playbook to its end. `emit` receives events in the form of a native run. On timeout and
 /// cancel, everything that the run started on this manager is ended. Blocks.
-pub fn play(play: &Play, runs: &Path, cancel: &Cancel, emit: &mut dyn FnMut(Value)) -> Result<(), PlayError> {
+pub fn play(play: &Play, runs: &Path, cancel: &CancelToken, emit: &mut dyn FnMut(Value)) -> Result<(), PlayError> {
     play_with(PROGRAM, play, runs, cancel, emit)
 }
 
@@ -201,56 +201,56 @@ fn play_with(
     program: &str,
     play: &Play,
     runs: &Path,
-    cancel: &Cancel,
+    cancel: &CancelToken,
     emit: &mut dyn FnMut(Value),
 ) -> Result<(), PlayError> {
     known_playbook(play)?;
     let dir = private(runs)?;
-    let Prepared { job, hide } = prepare(program, play, dir.path())?;
-    let mut told = Told::new(files::word(dir.path()), play.host.clone(), dir.path().join("fleet"), hide);
+    let PreparedRun { job, hide } = prepare(program, play, dir.path())?;
+    let mut told = CallbackReader::new(files::run_id(dir.path()), play.host.clone(), dir.path().join("fleet"), hide);
     let done = process::run(&job, cancel, &mut |line| told.line(line).into_iter().for_each(&mut *emit));
     let done = done.map_err(|error| of_spawn(program, &error))?;
-    if stopped(&done) {
-        left::end(&files::word(dir.path()));
+    if was_stopped(&done) {
+        leftover_processes::end(&files::run_id(dir.path()));
     }
     told.recap().into_iter().for_each(&mut *emit);
     judge(play, &done, &told)
 }
 
 /// Turns the end of ansible-playbook into a result.
-fn judge(play: &Play, done: &Finished, told: &Told) -> Result<(), PlayError> {
+fn judge(play: &Play, done: &Finished, told: &CallbackReader) -> Result<(), PlayError> {
     let name = &play.playbook;
     let failed = |why: String| Err(PlayError::Failed { why, rc: done.rc, tail: told.tail() });
     if done.timed_out {
         return failed(format!(
             "ansible-playbook took longer than {} s and was ended{}",
             play.timeout.as_secs(),
-            told.at()
+            told.task_suffix()
         ));
     }
     if done.cancelled {
-        return failed(format!("ansible-playbook was cancelled{}", told.at()));
+        return failed(format!("ansible-playbook was cancelled{}", told.task_suffix()));
     }
     match (done.rc, told.failure()) {
-        (Some(0), _) if told.reached_nobody() => {
+        (Some(0), _) if told.matched_no_host() => {
             failed(format!("{name} has no play for {}: nothing was run", play.host))
         }
         (Some(0), _) => Ok(()),
         (_, Some(failure)) => {
             let tail = if failure.tail.is_empty() { told.tail() } else { failure.tail.clone() };
-            Err(PlayError::Failed { why: failure.words(&play.host), rc: failure.rc.or(done.rc), tail })
+            Err(PlayError::Failed { why: failure.describe(&play.host), rc: failure.rc.or(done.rc), tail })
         }
         // Exit codes for errors of Ansible itself: unknown ones, in its input, in its options.
-        (Some(1 | 4 | 5), None) if !told.begun() => {
+        (Some(1 | 4 | 5), None) if !told.has_begun() => {
             Err(PlayError::Plan(format!("{name}: ansible-playbook rejects it, nothing was run: {}", told.complaint())))
         }
         (Some(rc), None) => failed(format!("{name}: ansible-playbook ended with {rc}: {}", told.complaint())),
-        (None, None) => failed(format!("{name}: ansible-playbook was killed{}", told.at())),
+        (None, None) => failed(format!("{name}: ansible-playbook was killed{}", told.task_suffix())),
     }
 }
 
 /// Whether the run was ended early, so that processes which it started may still run.
-fn stopped(done: &Finished) -> bool {
+fn was_stopped(done: &Finished) -> bool {
     done.timed_out || done.cancelled || done.rc.is_none()
 }
 
@@ -272,12 +272,12 @@ fn of_spawn(program: &str, error: &SpawnError) -> PlayError {
 }
 
 /// The managers' knowledge of all nodes, by name.
-pub fn known<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>, fleet: &Fleet) -> BTreeMap<String, Known> {
-    nodes.map(|node| (NodeName::to_string(node.name()), Known::of(node, fleet))).collect()
+pub fn ansible_nodes<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>, fleet: &Fleet) -> BTreeMap<String, AnsibleNode> {
+    nodes.map(|node| (NodeName::to_string(node.name()), AnsibleNode::from_node(node, fleet))).collect()
 }
 
 /// Cancels the run when the task that waits for it is dropped.
-pub struct EndOnDrop(pub Cancel);
+pub struct EndOnDrop(pub CancelToken);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {

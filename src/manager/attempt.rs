@@ -1,22 +1,22 @@
 //! Running attempts: one task each, with one SSH session from the fence to the verification.
 
 use super::ansible::{self, EndOnDrop, Play, PlayError};
-use super::cleaned::{Down, taken_down};
-use super::examine::{self, Prepared, Sent};
-use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
+use super::attempt_error::{chain, plan, session_lost, ssh, step, too_long, unexpected_reply};
+use super::cleanup_verification::{CleanupExpectation, taken_down};
+use super::examine::{self, PreparedExam, Sent};
 use super::shared::known_in;
-use super::{Shared, wall};
-use crate::fleet::{self, Scope, Wanted};
+use super::{ManagerContext, wall};
+use crate::fleet::{self, PlanScope, RenderedContent};
 use remoor_cluster::rpc::view::StreamItem;
 use remoor_config::Fleet;
-use remoor_engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
+use remoor_engine::{EngineEvent, PhaseResult, Verified, observed_fingerprint, reported_fingerprint};
 use remoor_exec::ssh::Session;
-use remoor_exec::wire::{self, Order, Reply, RunOrder};
+use remoor_exec::wire::{self, ExecutorOrder, Reply, RunOrder};
 use remoor_model::{
     AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase, Record, ServiceName,
     Sha256,
 };
-use remoor_playbook::{Cancel, Secrets};
+use remoor_playbook::{CancelToken, Secrets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// A fence order waits at most this long for a `remoor play` that holds the node.
-const PLAY_PATIENCE: Duration = Duration::from_secs(100);
+const PLAY_WAIT_MAX: Duration = Duration::from_secs(100);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ const SLACK: Duration = Duration::from_secs(20);
 
 /// The way in which an attempt ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Ending {
+enum AttemptEnd {
     Not,
     AfterTask,
     Now,
@@ -42,20 +42,20 @@ enum Ending {
 
 struct Running {
     phases: mpsc::UnboundedSender<Phase>,
-    ending: watch::Sender<Ending>,
+    ending: watch::Sender<AttemptEnd>,
     task: JoinHandle<()>,
 }
 
 pub struct Attempts {
-    shared: Arc<Shared>,
-    events: mpsc::UnboundedSender<Event>,
+    shared: Arc<ManagerContext>,
+    events: mpsc::UnboundedSender<EngineEvent>,
     running: BTreeMap<AttemptId, Running>,
     /// Attempts that were told to end. Their tasks may still run.
-    ending: BTreeMap<AttemptId, (watch::Sender<Ending>, JoinHandle<()>)>,
+    ending: BTreeMap<AttemptId, (watch::Sender<AttemptEnd>, JoinHandle<()>)>,
 }
 
 impl Attempts {
-    pub fn new(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub fn new(shared: Arc<ManagerContext>, events: mpsc::UnboundedSender<EngineEvent>) -> Self {
         ansible::sweep(&shared.runs);
         Self { shared, events, running: BTreeMap::new(), ending: BTreeMap::new() }
     }
@@ -64,7 +64,7 @@ impl Attempts {
     pub fn run(&mut self, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
         let running = self.running.entry(attempt).or_insert_with(|| {
             let (phases, rx) = mpsc::unbounded_channel();
-            let (ending, told) = watch::channel(Ending::Not);
+            let (ending, told) = watch::channel(AttemptEnd::Not);
             let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
             let (secret, frozen) = (Vec::new(), None);
             let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts, secret, frozen };
@@ -80,7 +80,7 @@ impl Attempts {
             self.ending.insert(attempt, (running.ending, running.task));
         }
         let Some((ending, _)) = self.ending.get(&attempt) else { return };
-        let wanted = if now { Ending::Now } else { Ending::AfterTask };
+        let wanted = if now { AttemptEnd::Now } else { AttemptEnd::AfterTask };
         ending.send_modify(|ending| *ending = wanted.max(*ending));
     }
 
@@ -93,12 +93,12 @@ impl Attempts {
 }
 
 struct Work {
-    shared: Arc<Shared>,
-    events: mpsc::UnboundedSender<Event>,
+    shared: Arc<ManagerContext>,
+    events: mpsc::UnboundedSender<EngineEvent>,
     job: JobId,
     attempt: AttemptId,
     node: NodeId,
-    ending: watch::Receiver<Ending>,
+    ending: watch::Receiver<AttemptEnd>,
     session: Option<Session>,
     /// Facts of the node as gathered by this attempt's provisioning.
     facts: examine::Facts,
@@ -106,25 +106,25 @@ struct Work {
     secret: Vec<String>,
     /// Addresses and roles that the provisioning rendered with, and the hash of the desired state.
     /// The verification uses the same values: an address change meanwhile is left to a later job.
-    frozen: Option<(fleet::Known, Sha256)>,
+    frozen: Option<(fleet::ClusterContext, Sha256)>,
 }
 
 /// The work of one phase of an attempt, and the input it was compiled from.
 struct Made {
     fleet: Arc<Fleet>,
     host: String,
-    scope: Scope,
-    known: fleet::Known,
+    scope: PlanScope,
+    known: fleet::ClusterContext,
     /// Hash of the desired state, from the same inventory as `known`.
     desired: Sha256,
-    work: fleet::Work,
+    work: fleet::PhaseWork,
 }
 
 impl Work {
     async fn serve(mut self, mut phases: mpsc::UnboundedReceiver<Phase>) {
         while let Some(phase) = phases.recv().await {
             let begun = std::time::Instant::now();
-            let ending = *self.ending.borrow() != Ending::Not;
+            let ending = *self.ending.borrow() != AttemptEnd::Not;
             let done = match ending {
                 true => Err(step(phase, None, "cancelled before it began".to_owned(), Vec::new())),
                 false => self.phase(phase).await,
@@ -134,13 +134,13 @@ impl Work {
                 Err(failure) => PhaseResult::Failed(*failure),
             };
             tracing::info!(job = %self.job, attempt = %self.attempt, %phase, ms = begun.elapsed().as_millis() as u64, "phase ended");
-            let event = Event::Ran { job: self.job, attempt: self.attempt, phase, result: Box::new(result) };
+            let event = EngineEvent::Ran { job: self.job, attempt: self.attempt, phase, result: Box::new(result) };
             if self.events.send(event).is_err() {
                 break;
             }
         }
         if let Some(mut session) = self.session.take() {
-            let close = Order::Close { fence: self.fence_token(), done: self.done() };
+            let close = ExecutorOrder::Close { fence: self.fence_token(), done: self.is_done() };
             let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // on an error the executor ends with the session anyway
             session.close().await;
         }
@@ -163,14 +163,14 @@ impl Work {
                 self.fence(phase, &job).await
             }
             Phase::Cleanup => self.run(phase, &job, &before, limit).await,
-            Phase::Cleaned => self.cleaned(phase, &job, &before).await,
+            Phase::Cleaned => self.verify_cleanup(phase, &job, &before).await,
             Phase::Provision => self.run(phase, &job, &current, limit).await,
             Phase::Verify => self.verify(phase, &job, current).await,
             Phase::Undo => self.undo(phase, &job).await,
         }
     }
 
-    fn done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.shared.inventory().job(self.job).is_some_and(|j| j.state == remoor_model::JobState::Done)
     }
 
@@ -182,11 +182,11 @@ impl Work {
         let target = examine::target(&self.shared, self.node).await.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.shared.remote.open(&target).await.map_err(|e| ssh(phase, e))?;
         self.session = Some(session);
-        let order = Order::Fence {
+        let order = ExecutorOrder::Fence {
             fence: self.fence_token(),
             node: target.node.clone(),
             job: job.id,
-            timeout_ms: PLAY_PATIENCE.as_millis() as u64,
+            timeout_ms: PLAY_WAIT_MAX.as_millis() as u64,
         };
         match self.ask(phase, order, &mut |_| {}, FENCE_TIMEOUT).await? {
             Reply::Fenced { ended } => {
@@ -198,7 +198,7 @@ impl Work {
             Reply::Refused { why, .. } => {
                 Err(step(phase, None, format!("the node refused the fence: {why}"), Vec::new()))
             }
-            other => Err(unexpected(phase, &other)),
+            other => Err(unexpected_reply(phase, &other)),
         }
     }
 
@@ -214,26 +214,26 @@ impl Work {
             self.frozen = Some((made.known, made.desired));
         }
         let (compiled, protect) = match made.work {
-            fleet::Work::Plan { plan, protect, secret } => {
+            fleet::PhaseWork::Plan { plan, protect, secret } => {
                 self.secret.extend(secret);
                 (plan, protect)
             }
             // Ansible gets the current inventory. What it creates is recorded, not rendered.
-            fleet::Work::Ansible { playbook, tags } => {
+            fleet::PhaseWork::Ansible { playbook, tags } => {
                 let play = self.play((made.fleet, made.host, made.scope), playbook, tags, limit);
                 return self.ansible(phase, play).await;
             }
         };
         let bytes = rmp_serde::to_vec_named(&compiled).map_err(|e| plan(phase, &e.to_string()))?;
-        let half = if phase == Phase::Cleanup { wire::Phase::Cleanup } else { wire::Phase::Provision };
+        let half = if phase == Phase::Cleanup { wire::RunPhase::Cleanup } else { wire::RunPhase::Provision };
         let tags = job.services.iter().map(ToString::to_string).collect();
         let timeout_ms = limit.as_millis() as u64;
         self.secret.sort();
         self.secret.dedup();
         let (fence, secret) = (self.fence_token(), self.secret.clone());
         let secrets = Secrets::new(&secret);
-        let order = Order::Run(RunOrder { fence, phase: half, plan: bytes, protect, secret, tags, timeout_ms });
-        let mut log = super::blobs::RunLog::open(&self.shared, self.attempt);
+        let order = ExecutorOrder::Run(RunOrder { fence, phase: half, plan: bytes, protect, secret, tags, timeout_ms });
+        let mut log = super::blobs::AttemptLog::open(&self.shared, self.attempt);
         let (shared, job_id, attempt) = (self.shared.clone(), self.job.0, self.attempt.0);
         let mut tail: Vec<String> = Vec::new();
         let mut on_event = |reply: Reply| {
@@ -247,7 +247,7 @@ impl Work {
                         tail.remove(0);
                     }
                 }
-                let item = StreamItem::Task { job: job_id, attempt, phase: phase.word().to_owned(), event };
+                let item = StreamItem::Task { job: job_id, attempt, phase: phase.as_str().to_owned(), event };
                 log.line(&item);
                 shared.emit(item);
             }
@@ -275,21 +275,21 @@ impl Work {
                 }
             },
             Reply::Refused { why, .. } => Err(step(phase, None, format!("the node refused: {why}"), Vec::new())),
-            other => Err(unexpected(phase, &other)),
+            other => Err(unexpected_reply(phase, &other)),
         }
     }
 
     /// Render input of the installed configuration: the cleanup removes that configuration.
-    async fn known_before(&self) -> fleet::Known {
-        let recorded = self.recorded(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
-        recorded.unwrap_or_else(|| self.shared.known())
+    async fn known_before(&self) -> fleet::ClusterContext {
+        let recorded = self.load_record(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
+        recorded.unwrap_or_else(|| self.shared.render_context())
     }
 
     /// The record of the node from before this attempt; None if there is none.
-    async fn recorded(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
+    async fn load_record(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
-        examine::recorded(&self.shared, node).await.map_err(|why| {
+        examine::load_record(&self.shared, node).await.map_err(|why| {
             let next = "the job continues once a manager that holds it answers";
             step(phase, None, format!("the record of the node can't be read: {why}; {next}"), Vec::new())
         })
@@ -302,17 +302,17 @@ impl Work {
         let node = inventory.nodes.get(&self.node).cloned().ok_or("the node is gone")?;
         let host = node.name().to_string();
         let same = inventory.generations.get(&generation.seq).unwrap_or(generation);
-        let desired = same.desired(node.name()).unwrap_or_default();
+        let desired = same.desired_hash(node.name()).unwrap_or_default();
         let known = known_in(phase, job, self.known_before().await, &inventory);
         let mut extra: serde_json::Map<_, _> = known.vars.clone().into_iter().collect();
         let own = serde_json::json!({
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,
-            "remoor_phase": phase.word(),
+            "remoor_phase": phase.as_str(),
             "remoor_services": job.services,
         });
         extra.extend(own.as_object().cloned().unwrap_or_default());
-        let scope = Scope { services: job.services.clone(), extra };
+        let scope = PlanScope { services: job.services.clone(), extra };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
@@ -333,7 +333,7 @@ impl Work {
         current: &Arc<Generation>,
     ) -> Result<(), Box<Failure>> {
         if !job.decommission {
-            self.recorded(Phase::Fence).await?;
+            self.load_record(Phase::Fence).await?;
         }
         let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
         for (phase, generation) in phases.into_iter().take(if job.decommission { 1 } else { 2 }) {
@@ -343,8 +343,8 @@ impl Work {
             };
             let made = made.map_err(why)?;
             match made.work {
-                fleet::Work::Plan { secret, .. } => self.secret.extend(secret),
-                fleet::Work::Ansible { playbook, tags } => {
+                fleet::PhaseWork::Plan { secret, .. } => self.secret.extend(secret),
+                fleet::PhaseWork::Ansible { playbook, tags } => {
                     let play = self.play((made.fleet, made.host, made.scope), playbook, tags, Duration::ZERO);
                     // As with a native plan: an installed generation's cleanup can't be corrected.
                     self.ready(play, phase == Phase::Provision).await.map_err(why)?;
@@ -356,12 +356,12 @@ impl Work {
 
     fn play(
         &self,
-        (fleet, host, scope): (Arc<Fleet>, String, Scope),
+        (fleet, host, scope): (Arc<Fleet>, String, PlanScope),
         playbook: String,
         tags: Vec<String>,
         timeout: Duration,
     ) -> Play {
-        let known = ansible::known(self.shared.inventory().nodes.values(), &fleet);
+        let known = ansible::ansible_nodes(self.shared.inventory().nodes.values(), &fleet);
         let mark = self.fence_token().mark(&host.as_str().into());
         let keys = self.shared.play_keys();
         Play { fleet, host, playbook, tags, extra: scope.extra, known, keys, mark, timeout }
@@ -369,37 +369,37 @@ impl Work {
 
     /// Checks that this manager's Ansible could run `play`; the error says what is wrong.
     async fn ready(&self, play: Play, syntax: bool) -> Result<(), String> {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let _guard = EndOnDrop(cancel.clone());
         let runs = self.shared.runs.clone();
-        let asked = tokio::task::spawn_blocking(move || ansible::ready(&play, syntax, &runs, &cancel)).await;
+        let asked = tokio::task::spawn_blocking(move || ansible::check_ready(&play, syntax, &runs, &cancel)).await;
         asked.map_err(|_| "a task of this manager ended early".to_owned())?.map_err(|error| chain(&error))
     }
 
     /// Runs Ansible while the executor's session holds the fence; ends it if the session is lost.
     async fn ansible(&mut self, phase: Phase, play: Play) -> Result<PhaseResult, Box<Failure>> {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let guard = EndOnDrop(cancel.clone());
         let (shared, job, attempt) = (self.shared.clone(), self.job.0, self.attempt);
         let runs = shared.runs.clone();
         let mut run = tokio::task::spawn_blocking(move || {
-            let mut log = super::blobs::RunLog::open(&shared, attempt);
+            let mut log = super::blobs::AttemptLog::open(&shared, attempt);
             ansible::play(&play, &runs, &cancel, &mut |event| {
-                let item = StreamItem::Task { job, attempt: attempt.0, phase: phase.word().to_owned(), event };
+                let item = StreamItem::Task { job, attempt: attempt.0, phase: phase.as_str().to_owned(), event };
                 log.line(&item);
                 shared.emit(item);
             })
         });
         let mut ending = self.ending.clone();
-        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let session = self.session.as_mut().ok_or_else(|| session_lost(phase))?;
         let ended = tokio::select! {
             ended = &mut run => ended,
             // Ansible cannot be stopped between two tasks, so it is ended at once.
-            true = async { ending.wait_for(|ending| *ending != Ending::Not).await.is_ok() } => {
+            true = async { ending.wait_for(|ending| *ending != AttemptEnd::Not).await.is_ok() } => {
                 guard.0.cancel();
                 run.await
             }
-            error = session.lost() => {
+            error = session.wait_for_loss() => {
                 guard.0.cancel();
                 // The attempt ends after its process group; TERM, grace and KILL bound this.
                 let _ = run.await;
@@ -414,7 +414,7 @@ impl Work {
         }
     }
 
-    async fn cleaned(
+    async fn verify_cleanup(
         &mut self,
         phase: Phase,
         job: &Job,
@@ -422,24 +422,25 @@ impl Work {
     ) -> Result<PhaseResult, Box<Failure>> {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
-        let Down { units, files, keep } = taken_down(prepared.manifest.services, &job.services, &before.summary);
-        let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
+        let CleanupExpectation { units, files, keep } =
+            taken_down(prepared.manifest.services, &job.services, &before.summary);
+        let order = ExecutorOrder::Cleaned { fence: self.fence_token(), units, files, keep };
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
             Reply::Cleaned { leftovers } => {
                 let message = format!("cleanup reported success but left: {}", leftovers.join(", "));
                 Err(step(phase, None, message, leftovers))
             }
-            other => Err(unexpected(phase, &other)),
+            other => Err(unexpected_reply(phase, &other)),
         }
     }
 
     /// Restores the copies that the undone attempt had made. No retry: people decide on a failure.
     async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
         let attempt = job.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
-        match self.ask(phase, Order::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
+        match self.ask(phase, ExecutorOrder::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
             Reply::Undone { restored } => {
-                let mut log = super::blobs::RunLog::open(&self.shared, self.attempt);
+                let mut log = super::blobs::AttemptLog::open(&self.shared, self.attempt);
                 let count = match restored.len() {
                     0 => "nothing differed from the copies".to_owned(),
                     1 => "1 path was put back".to_owned(),
@@ -447,7 +448,7 @@ impl Work {
                 };
                 for line in restored.iter().map(|path| format!("put back {path}")).chain([count]) {
                     let event = serde_json::json!({"event": "output", "i": 0, "line": line});
-                    let phase = phase.word().to_owned();
+                    let phase = phase.as_str().to_owned();
                     let item = StreamItem::Task { job: self.job.0, attempt: self.attempt.0, phase, event };
                     log.line(&item);
                     self.shared.emit(item);
@@ -455,7 +456,7 @@ impl Work {
                 Ok(PhaseResult::Ok)
             }
             Reply::Error { message } | Reply::Refused { why: message, .. } => Err(plan(phase, &message)),
-            other => Err(unexpected(phase, &other)),
+            other => Err(unexpected_reply(phase, &other)),
         }
     }
 
@@ -463,12 +464,12 @@ impl Work {
     async fn ask(
         &mut self,
         phase: Phase,
-        order: Order,
+        order: ExecutorOrder,
         on_event: &mut (dyn FnMut(Reply) + Send),
         at_most: Duration,
     ) -> Result<Reply, Box<Failure>> {
         let mut ending = self.ending.clone();
-        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let session = self.session.as_mut().ok_or_else(|| session_lost(phase))?;
         let canceller = session.canceller();
         let answered = session.order(order, on_event, at_most);
         tokio::pin!(answered);
@@ -476,7 +477,7 @@ impl Work {
             tokio::select! {
                 reply = &mut answered => return reply.map_err(|e| ssh(phase, e)),
                 Ok(()) = ending.changed() => {
-                    let now = *ending.borrow_and_update() == Ending::Now;
+                    let now = *ending.borrow_and_update() == AttemptEnd::Now;
                     canceller.cancel(now).await;
                 }
             }
@@ -485,29 +486,29 @@ impl Work {
 
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
         let frozen = self.frozen.clone();
-        let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
-        let before = self.recorded(phase).await?;
+        let known = frozen.as_ref().map_or_else(|| self.shared.render_context(), |(known, _)| known.clone());
+        let before = self.load_record(phase).await?;
         // A job for some services gathers only some of the facts; the others come from the record.
         let part = before.as_ref().filter(|_| !job.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
         facts.extend(self.facts.clone());
         let seen = Some((facts.clone(), known));
         let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
-        let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
-        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let prepared: PreparedExam = prepared.map_err(|e| plan(phase, &e.to_string()))?;
+        let session = self.session.as_mut().ok_or_else(|| session_lost(phase))?;
         let evidence = examine::evidence(&self.shared, session, self.node, &prepared, Sent::Whole)
             .await
             .map_err(|e| ssh(phase, e))?;
         let (services, generation) = (job.services.clone(), current.clone());
         // This compiles expressions and hashes contents, which would block the async threads.
         let compared = tokio::task::spawn_blocking(move || {
-            let wanted = prepared.wanted();
-            let watches = |name: &ServiceName| generation.summary.watches(name);
+            let wanted = prepared.expected_content();
+            let watches = |name: &ServiceName| generation.summary.is_monitor_only(name);
             let set_up = |name: &ServiceName| (services.is_empty() || services.contains(name)) && !watches(name);
             let wrong = wrong_files(&wanted, &evidence.exam.digest, set_up);
             let record = examine::record(&wanted, &facts, prepared.known.clone(), &evidence.exam.digest);
             let record = match services.is_empty() {
-                true => record.but_watched(watches, before.as_ref()),
+                true => record.except_monitored(watches, before.as_ref()),
                 false => record.of_part(&services, before.as_ref()),
             };
             (evidence, wrong, record.root, rmp_serde::to_vec_named(&record))
@@ -520,17 +521,22 @@ impl Work {
         })?;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
-        let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
+        let desired = frozen.map(|(_, made)| made).or_else(|| current.desired_hash(node.name())).unwrap_or_default();
         let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
-        let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
-        let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
+        let told =
+            self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| reported_fingerprint(&r));
+        let marks = observed_fingerprint(&evidence.exam, told.as_ref().or(node.last_identity.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
     }
 }
 
 /// Paths that the manager rendered and whose content on the node differs, for the services that
 /// were set up. Other services may have drifted meanwhile, which is not a fault of the playbook.
-fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, set_up: impl Fn(&ServiceName) -> bool) -> Vec<String> {
+fn wrong_files(
+    wanted: &RenderedContent<'_>,
+    digest: &NodeDigest,
+    set_up: impl Fn(&ServiceName) -> bool,
+) -> Vec<String> {
     let of_job = digest.services.iter().filter(|(name, _)| set_up(name));
     let entries = of_job.flat_map(|(name, s)| s.entries.iter().map(move |e| (name, e))).filter(|(_, e)| !e.secret);
     entries.filter(|(name, e)| wanted.agrees(name, e) == Some(false)).map(|(_, e)| e.path.clone()).collect()
@@ -540,8 +546,8 @@ fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, set_up: impl Fn(&Servic
 mod tests {
     use super::*;
     use crate::fleet::Expected;
-    use remoor_model::{FileEntry, FileKind, Manifest, ServiceDigest, Sha256};
-    use remoor_playbook::Rendered;
+    use remoor_model::{FileEntry, FileKind, NodeManifest, ServiceDigest, Sha256};
+    use remoor_playbook::RenderedFile;
 
     fn entry(path: &str, text: &str, secret: bool) -> FileEntry {
         FileEntry {
@@ -550,19 +556,26 @@ mod tests {
             mode: 0o644,
             owner: "root".to_owned(),
             group: "root".to_owned(),
-            sha256: Some(Sha256::of(text.as_bytes())),
+            sha256: Some(Sha256::digest(text.as_bytes())),
             target: None,
             secret,
         }
     }
 
-    fn rendered(text: &str) -> Rendered {
+    fn rendered_file(text: &str) -> RenderedFile {
         let content = text.as_bytes().to_vec();
-        Rendered { sha256: Sha256::of(&content), mode: None, owner: None, group: None, content, source: "t".to_owned() }
+        RenderedFile {
+            sha256: Sha256::digest(&content),
+            mode: None,
+            owner: None,
+            group: None,
+            content,
+            source: "t".to_owned(),
+        }
     }
 
     #[test]
-    fn rendered_and_recorded_must_agree_in_what_was_set_up() {
+    fn rendered_files_must_match_for_services_that_were_set_up() {
         let app =
             vec![entry("/app", "as rendered", false), entry("/key", "keyed hash", true), entry("/made", "x", false)];
         let mut digest = NodeDigest::default();
@@ -570,14 +583,14 @@ mod tests {
         let db = ServiceDigest { entries: vec![entry("/db", "edited", false)], ..ServiceDigest::default() };
         digest.services.insert("db".into(), db);
         let files = [("/app", "as rendered"), ("/key", "secret"), ("/db", "as rendered")];
-        let files: Expected = files.iter().map(|(path, text)| ((*path).to_owned(), rendered(text))).collect();
-        let manifest = Manifest::default();
-        let wanted = Wanted::new(&files, &manifest);
+        let files: Expected = files.iter().map(|(path, text)| ((*path).to_owned(), rendered_file(text))).collect();
+        let manifest = NodeManifest::default();
+        let wanted = RenderedContent::new(&files, &manifest);
         assert_eq!(wrong_files(&wanted, &digest, |_| true), ["/db"]);
         assert_eq!(wrong_files(&wanted, &digest, |name| name.as_str() == "db"), ["/db"]);
         assert!(wrong_files(&wanted, &digest, |name| name.as_str() == "app").is_empty());
         // A file that differs counts as recorded, not as rendered; a secret can't be compared.
-        let record = examine::record(&wanted, &examine::Facts::new(), fleet::Known::default(), &digest);
+        let record = examine::record(&wanted, &examine::Facts::new(), fleet::ClusterContext::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
         assert_eq!(origins, ["/app", "/key"]);
         // Drift of services outside the run is not its fault, and it would not have repaired it.

@@ -25,7 +25,7 @@ pub struct CaPair {
 }
 
 impl CaPair {
-    pub fn of(ca: &ClusterCa) -> Self {
+    pub fn from_ca(ca: &ClusterCa) -> Self {
         Self { cert_pem: ca.cert_pem().to_owned(), key_pem: ca.key_pem() }
     }
 
@@ -85,14 +85,14 @@ impl Authorities {
     /// `id` None: the first CA.
     pub fn by_id(&self, id: Option<Sha256>) -> Option<Arc<ClusterCa>> {
         match id {
-            Some(id) if id != ca_id(self.first.cert_pem()) => self.later().get(&id).cloned(),
+            Some(id) if id != ca_id(self.first.cert_pem()) => self.later_cas().get(&id).cloned(),
             _ => Some(self.first.clone()),
         }
     }
 
     /// All CAs, the first one first.
     pub fn all(&self) -> Vec<Arc<ClusterCa>> {
-        std::iter::once(self.first.clone()).chain(self.later().values().cloned()).collect()
+        std::iter::once(self.first.clone()).chain(self.later_cas().values().cloned()).collect()
     }
 
     /// Stores a CA on disk, then uses it. Blocks.
@@ -100,14 +100,14 @@ impl Authorities {
         let id = ca_id(ca.cert_pem());
         if self.by_id(Some(id)).is_none() {
             ca.save_as(&self.dir, &id.to_string())?;
-            self.later().insert(id, Arc::new(ca));
+            self.later_cas().insert(id, Arc::new(ca));
         }
         Ok(())
     }
 
     /// The CAs whose keys a manager needs in this state: those that are trusted, and those from
     /// which gossip keys in force are derived.
-    pub fn needed(inventory: &Inventory) -> BTreeSet<Sha256> {
+    pub fn required_ids(inventory: &Inventory) -> BTreeSet<Sha256> {
         let based = [inventory.gossip.base, inventory.gossip.next.as_ref().and_then(|next| next.base)];
         inventory.roots().into_iter().map(ca_id).chain(based.into_iter().flatten()).collect()
     }
@@ -115,9 +115,9 @@ impl Authorities {
     /// Deletes what is no longer needed: keys of former CAs from which no gossip key in force is
     /// derived, and, if there are too many, keys that no entry names. Blocks.
     pub fn tidy(&self, inventory: &Inventory) {
-        let needed = Self::needed(inventory);
+        let needed = Self::required_ids(inventory);
         let former: BTreeSet<Sha256> = inventory.authority.former.iter().map(|f| ca_id(&f.ca_pem)).collect();
-        let mut later = self.later();
+        let mut later = self.later_cas();
         let unneeded: Vec<Sha256> = later.keys().filter(|id| !needed.contains(id)).copied().collect();
         let unnamed = unneeded.iter().filter(|id| !former.contains(id)).count();
         for id in unneeded.into_iter().filter(|id| former.contains(id) || unnamed > UNNAMED_MAX) {
@@ -131,7 +131,7 @@ impl Authorities {
         }
     }
 
-    fn later(&self) -> MutexGuard<'_, BTreeMap<Sha256, Arc<ClusterCa>>> {
+    fn later_cas(&self) -> MutexGuard<'_, BTreeMap<Sha256, Arc<ClusterCa>>> {
         self.later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,10 +139,10 @@ impl Authorities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{Command, Entry, Wall};
+    use remoor_model::{Command, InventoryEntry, Wall};
 
     #[test]
-    fn the_first_stays_and_what_was_replaced_goes_once_nothing_is_derived_from_it() {
+    fn first_ca_stays_and_replaced_ca_is_deleted_once_no_key_is_derived_from_it() {
         let dir = tempfile::tempdir().unwrap();
         let ca = || ClusterCa::create_next(&"c1".into()).unwrap();
         let first = ClusterCa::create(&"c1".into()).unwrap();
@@ -150,7 +150,7 @@ mod tests {
         let held = Authorities::take(dir.path(), vec![first]).unwrap();
         let mut apply = |command: Command| {
             let index = inventory.applied + 1;
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             assert_eq!(applied.refusal(), None);
             inventory.clone()
         };

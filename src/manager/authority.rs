@@ -2,13 +2,13 @@
 //! the entry that names it is proposed; its certificate is in that entry. The leader starts the
 //! next step when all nodes have confirmed the current one.
 
-use super::{Authorities, CaPair, Shared, api, wall};
+use super::{Authorities, CaPair, ManagerContext, api, wall};
 use futures_util::future::join_all;
 use remoor_cluster::rpc::ca::{ClusterCa, Validity};
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::identity::{IdentityError, TlsIdentity};
 use remoor_cluster::rpc::node::ASK_PATH;
-use remoor_model::{Command, Entry, Inventory, Node, NodeId, ca_id};
+use remoor_model::{Command, Inventory, InventoryEntry, Node, NodeId, ca_id};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const STEP_MIN_MS: u64 = 5_000;
 /// Interval at which nodes that have not confirmed are asked to call, the maximum number at a time,
 /// and the time limit of such a call.
-const SPUR_EVERY: Duration = Duration::from_secs(5);
-const SPUR_MAX: usize = 50;
-const SPUR_WITHIN: Duration = Duration::from_secs(3);
+const REQUEST_CALL_EVERY: Duration = Duration::from_secs(5);
+const REQUEST_CALL_MAX: usize = 50;
+const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for another manager to store a key or to hand out its keys.
 const HAND_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two attempts to fetch a key: a manager service that has just started does not know
@@ -32,14 +32,14 @@ const FETCH_AGAIN: Duration = Duration::from_secs(3);
 
 /// Nodes that have not confirmed the current step.
 #[derive(Debug, Default)]
-pub struct Missing<'a> {
+pub struct UnconfirmedNodes<'a> {
     pub here: Vec<&'a Node>,
     pub away: Vec<&'a Node>,
     /// Managers among `away`. The rotation can't end without them.
     pub managers: Vec<&'a Node>,
 }
 
-impl<'a> Missing<'a> {
+impl<'a> UnconfirmedNodes<'a> {
     /// Absent nodes: those that the rotation waits for, and those that an operator excluded by
     /// `without`. An excluded node that is back is waited for again.
     pub fn split(&self, without: &BTreeSet<NodeId>) -> (Vec<&'a Node>, Vec<&'a Node>) {
@@ -47,12 +47,12 @@ impl<'a> Missing<'a> {
     }
 }
 
-pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> Missing<'a> {
+pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> UnconfirmedNodes<'a> {
     let changed = inventory.authority.changed;
-    let mut missing = Missing::default();
+    let mut missing = UnconfirmedNodes::default();
     for node in inventory.nodes.values().filter(|n| !shared.ca_confirmed.holds(n.id, changed)) {
         // A node that waits for a new certificate gossips, but may request nothing else.
-        let lapsed = inventory.lapsed.contains_key(&node.id);
+        let lapsed = inventory.expired_certificates.contains_key(&node.id);
         if *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed {
             missing.here.push(node);
         } else {
@@ -70,7 +70,11 @@ const OPERATOR_DAYS: u32 = 365;
 
 /// New credentials of an operator, from the CA that issues. None: this manager does not have its
 /// key yet.
-pub fn operator(shared: &Shared, inventory: &Inventory, name: &str) -> Result<Option<TlsIdentity>, IdentityError> {
+pub fn operator(
+    shared: &ManagerContext,
+    inventory: &Inventory,
+    name: &str,
+) -> Result<Option<TlsIdentity>, IdentityError> {
     let Some(ca) = shared.cas.of(inventory.issuer()) else { return Ok(None) };
     let issued = ca.issue_operator(name, Validity::days_from_now(OPERATOR_DAYS))?;
     let cert_pem = issued.cert_pem.clone() + &inventory.cross_chain();
@@ -90,13 +94,13 @@ pub enum MakeError {
 
 /// Makes a new CA and copies its key to a majority of the managers, this one included. Returns the
 /// entry that starts the rotation, and the managers that do not have the key yet.
-pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeError> {
+pub async fn make(shared: &Arc<ManagerContext>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
     let present = shared.cas.of(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
     let failed = |e: IdentityError| MakeError::Failed(e.to_string());
     let next = ClusterCa::create_next(present.cluster()).map_err(failed)?;
-    let (pair, ca_pem) = (CaPair::of(&next), next.cert_pem().to_owned());
-    let cross_pem = present.cross(&next).map_err(failed)?;
+    let (pair, ca_pem) = (CaPair::from_ca(&next), next.cert_pem().to_owned());
+    let cross_pem = present.cross_sign(&next).map_err(failed)?;
     let cas = shared.cas.clone();
     let of = inventory.clone();
     let keep = move || {
@@ -109,7 +113,7 @@ pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeEr
 
     let others: Vec<&Node> = inventory.managers().filter(|n| n.id != shared.id).collect();
     let hand = |node: &Node| {
-        let client = shared.peers.node(node.id, &node.spec.api).within(HAND_WITHIN);
+        let client = shared.peers.node(node.id, &node.spec.api).with_timeout(HAND_WITHIN);
         let (pair, name) = (pair.clone(), node.name().to_string());
         async move { (name, client.post::<()>(CA_KEYS_PATH, &pair).await) }
     };
@@ -127,13 +131,13 @@ pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeEr
 pub const CA_KEYS_PATH: &str = "/manager/v1/ca";
 
 /// Whether this manager has all CA keys that the state requires of a manager.
-pub fn complete(shared: &Shared, inventory: &Inventory) -> bool {
-    Authorities::needed(inventory).into_iter().all(|id| shared.cas.by_id(Some(id)).is_some())
+pub fn complete(shared: &ManagerContext, inventory: &Inventory) -> bool {
+    Authorities::required_ids(inventory).into_iter().all(|id| shared.cas.by_id(Some(id)).is_some())
 }
 
 /// Runs on every manager as long as its service runs: fetches missing keys and removes keys that
 /// are no longer needed.
-pub async fn follow(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+pub async fn follow(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut tidied = 0;
     let mut again = Instant::now();
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {
@@ -153,17 +157,17 @@ pub async fn follow(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Accepts only a key that belongs to a certificate named by the state.
-async fn fetch(shared: &Arc<Shared>, inventory: &Inventory) {
+async fn fetch(shared: &Arc<ManagerContext>, inventory: &Inventory) {
     for node in inventory.managers().filter(|n| n.id != shared.id) {
-        let client = shared.peers.node(node.id, &node.spec.api).within(HAND_WITHIN);
-        let reply: api::CaReply = match client.get(CA_KEYS_PATH).await {
+        let client = shared.peers.node(node.id, &node.spec.api).with_timeout(HAND_WITHIN);
+        let reply: api::CaKeysReply = match client.get(CA_KEYS_PATH).await {
             Ok(reply) => reply,
             Err(error) => {
                 tracing::debug!(from = %node.name(), %error, "the key of the new CA could not be fetched");
                 continue;
             }
         };
-        let needed = Authorities::needed(inventory);
+        let needed = Authorities::required_ids(inventory);
         for pair in reply.cas.into_iter().filter(|pair| needed.contains(&ca_id(&pair.cert_pem))) {
             let cas = shared.cas.clone();
             let kept = tokio::task::spawn_blocking(move || pair.open().and_then(|ca| cas.keep(ca))).await;
@@ -178,7 +182,7 @@ async fn fetch(shared: &Arc<Shared>, inventory: &Inventory) {
 }
 
 /// Runs as long as the manager service runs, and acts only on the leader.
-pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     let mut spurred = Instant::now();
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {
@@ -186,23 +190,25 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         let changed = inventory.authority.changed;
         if since.0 != changed {
             since = (changed, wall());
-            spurred = Instant::now() - SPUR_EVERY;
+            spurred = Instant::now() - REQUEST_CALL_EVERY;
         }
         let Some(next) = &inventory.authority.next else { continue };
-        let missing = missing(&shared, &inventory);
+        let missing = unconfirmed_nodes(&shared, &inventory);
         shared.ca_confirmed.look(&shared, changed, &missing.here);
         if !shared.raft.status().borrow().is_leader {
             continue;
         }
-        if spurred.elapsed() >= SPUR_EVERY {
+        if spurred.elapsed() >= REQUEST_CALL_EVERY {
             spurred = Instant::now();
-            missing.here.iter().take(SPUR_MAX).for_each(|node| spur(&shared, node));
+            missing.here.iter().take(REQUEST_CALL_MAX).for_each(|node| request_call(&shared, node));
         }
-        if wall().since(since.1) < STEP_MIN_MS || !missing.here.is_empty() || !missing.split(&next.without).0.is_empty()
+        if wall().ms_since(since.1) < STEP_MIN_MS
+            || !missing.here.is_empty()
+            || !missing.split(&next.without).0.is_empty()
         {
             continue;
         }
-        let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::CaStep { changed } };
+        let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command: Command::CaStep { changed } };
         if let Err(error) = shared.raft.propose(entry).await {
             tracing::debug!(%error, "the next step of the CA rotation was not applied; retrying");
         }
@@ -210,7 +216,7 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Asks a node to call. If the message is lost, the node calls by itself later.
-fn spur(shared: &Shared, node: &Node) {
-    let client = shared.peers.node(node.id, &node.spec.api).within(SPUR_WITHIN);
+fn request_call(shared: &ManagerContext, node: &Node) {
+    let client = shared.peers.node(node.id, &node.spec.api).with_timeout(REQUEST_CALL_TIMEOUT);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });
 }

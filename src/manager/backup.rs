@@ -6,7 +6,7 @@
 
 mod keeper;
 
-pub use keeper::{BACKUP, Backups, Keeper, Plan};
+pub use keeper::{BACKUP, BackupSchedule, Backups, Keeper};
 
 use remoor_host::disk::{DiskError, sync_dir};
 use remoor_model::{ClusterId, Epoch, Inventory, NodeId, NodeName, Sha256, Wall};
@@ -137,7 +137,7 @@ impl Backup {
                 return Err(BackupError::TooLarge);
             }
         }
-        let sum = Sha256::of(&bytes[begun..]);
+        let sum = Sha256::digest(&bytes[begun..]);
         bytes[begun - SUM..begun].copy_from_slice(&sum.0);
         Ok(bytes)
     }
@@ -178,7 +178,7 @@ impl Backup {
         // Report the first error only; the next attempt removes a leftover of this name.
         let _ = std::fs::remove_file(&unfinished);
         written?;
-        Ok((self.head, Sha256::of(&bytes), bytes.len() as u64))
+        Ok((self.head, Sha256::digest(&bytes), bytes.len() as u64))
     }
 
     /// Reads a backup and checks all of it. The error says what is wrong. Blocks.
@@ -221,7 +221,7 @@ fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
         other => return Err(Fault::Newer(other)),
     }
     let (sum, rest) = rest.split_at_checked(SUM).ok_or("it is truncated")?;
-    if Sha256::of(rest).0 != sum {
+    if Sha256::digest(rest).0 != sum {
         return Err("its checksum differs: it was changed or truncated".into());
     }
     let (length, rest) = rest.split_first_chunk::<LENGTH>().ok_or("it is truncated")?;
@@ -238,8 +238,8 @@ fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
     let mut blobs = BTreeMap::new();
     for (sha, length) in &head.blobs {
         let blob = next(*length)?;
-        if Sha256::of(blob) != *sha {
-            return Err(Fault::Bad(format!("the content of blob {} does not match its hash", sha.short())));
+        if Sha256::digest(blob) != *sha {
+            return Err(Fault::Bad(format!("the content of blob {} does not match its hash", sha.short_hex())));
         }
         blobs.insert(*sha, blob.to_vec());
     }
@@ -268,16 +268,16 @@ mod tests {
         let maker = Maker { node: NodeId(1), name: "w1".into(), made: Wall(7), term: 3 };
         let files = [("node.key", "secret"), ("ca/ca.key", "more"), ("ssh.key", "")];
         let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
-        Backup::new(maker, sample::fleet(1, 2), [(Sha256::of(&blob), blob)].into(), files.into())
+        Backup::new(maker, sample::fleet(1, 2), [(Sha256::digest(&blob), blob)].into(), files.into())
     }
 
     #[test]
-    fn what_is_written_is_read_back_and_every_changed_byte_is_noticed() {
+    fn a_written_backup_is_read_back_and_every_changed_byte_is_detected() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("b");
         let (head, sha, length) = backup().write(&path).expect("written");
         let bytes = std::fs::read(&path).expect("read");
-        assert_eq!((Sha256::of(&bytes), bytes.len() as u64), (sha, length));
+        assert_eq!((Sha256::digest(&bytes), bytes.len() as u64), (sha, length));
         assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "no other file is left");
         let read = Backup::read(&path).expect("read");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_put_there_is_not_written_into() {
+    fn an_existing_unfinished_file_or_link_is_not_written_into() {
         let dir = tempfile::tempdir().expect("a folder");
         let (path, victim) = (dir.path().join("b"), dir.path().join("victim"));
         std::fs::write(&victim, "theirs").expect("written");

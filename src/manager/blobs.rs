@@ -1,10 +1,10 @@
 //! Content-addressed blobs of the managers: generations and digests. An entry may name a blob only
 //! once a majority has it.
 
-use super::Shared;
-use super::failed::chain;
+use super::ManagerContext;
+use super::attempt_error::chain;
 use remoor_cluster::rpc::wire::{Code, Failure};
-use remoor_model::{AttemptId, RaftId, Sha256, counted};
+use remoor_model::{AttemptId, RaftId, Sha256, count_noun};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum BlobError {
     Own(#[source] remoor_host::disk::DiskError),
     #[error("a task of this manager ended early")]
     Task,
-    #[error("only {have} of {} have the blob, and {need} are needed", counted(*of, "manager"))]
+    #[error("only {have} of {} have the blob, and {need} are needed", count_noun(*of, "manager"))]
     NoMajority { have: usize, of: usize, need: usize },
 }
 
@@ -38,14 +38,14 @@ impl BlobError {
 }
 
 /// Stores the blob on this manager and on enough others for a majority of the voters.
-pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobError> {
+pub async fn store(shared: &Arc<ManagerContext>, bytes: Vec<u8>) -> Result<Sha256, BlobError> {
     let (own_store, own_copy) = (shared.blobs.clone(), bytes.clone());
     let stored = tokio::task::spawn_blocking(move || own_store.put(&own_copy)).await;
     let sha = stored.map_err(|_| BlobError::Task)?.map_err(BlobError::Own)?;
     let voters = shared.raft.status().borrow().voters.clone();
     let need = voters.len() / 2 + 1;
     let mut have = 1;
-    let others = voters.into_iter().filter(|(id, _)| Some(*id) != own(shared)).collect::<Vec<_>>();
+    let others = voters.into_iter().filter(|(id, _)| Some(*id) != own_raft_id(shared)).collect::<Vec<_>>();
     let of = others.len() + 1;
     let mut sends = tokio::task::JoinSet::new();
     for (_, addr) in others {
@@ -68,7 +68,7 @@ pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobE
 
 /// Fetches a blob that this manager lacks or that is damaged. If no manager answers, the blob stays
 /// missing and its reader reports that.
-pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
+pub async fn ensure(shared: &Arc<ManagerContext>, sha: &Sha256) {
     let (store, wanted) = (shared.blobs.clone(), *sha);
     match tokio::task::spawn_blocking(move || store.get(&wanted)).await {
         Ok(Ok(Some(_))) => return,
@@ -77,12 +77,12 @@ pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
     }
     let voters = shared.raft.status().borrow().voters.clone();
     for (id, addr) in voters {
-        if Some(id) == own(shared) {
+        if Some(id) == own_raft_id(shared) {
             continue;
         }
         let path = format!("/blob/{sha}");
         let Ok(bytes) = shared.peers.get_bytes(&addr, &path, TIMEOUT).await else { continue };
-        if Sha256::of(&bytes) != *sha {
+        if Sha256::digest(&bytes) != *sha {
             continue;
         }
         let store = shared.blobs.clone();
@@ -92,24 +92,24 @@ pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
     }
 }
 
-fn own(shared: &Shared) -> Option<RaftId> {
+fn own_raft_id(shared: &ManagerContext) -> Option<RaftId> {
     Some(shared.raft.status().borrow().id)
 }
 
 /// The output of an attempt, as JSON lines on this manager.
-pub struct RunLog {
+pub struct AttemptLog {
     file: Option<std::fs::File>,
     written: u64,
 }
 
-impl RunLog {
-    pub fn path(shared: &Shared, attempt: AttemptId) -> std::path::PathBuf {
+impl AttemptLog {
+    pub fn path(shared: &ManagerContext, attempt: AttemptId) -> std::path::PathBuf {
         shared.runs.join(format!("{attempt}.jsonl"))
     }
 
     /// Opens the attempt's log for appending. If it can't be opened, this is logged and the attempt
     /// continues without a log.
-    pub fn open(shared: &Shared, attempt: AttemptId) -> Self {
+    pub fn open(shared: &ManagerContext, attempt: AttemptId) -> Self {
         let path = Self::path(shared, attempt);
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
         let file = file

@@ -4,7 +4,7 @@
 //! Nothing is stored. After a start a manager knows its own certificate, and learns each other one
 //! with the next call of that node.
 
-use super::{Notices, Shared};
+use super::{ManagerContext, Notices};
 use remoor_cluster::rpc::identity;
 use remoor_model::{Inventory, NodeId, Wall};
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ impl Certificates {
     }
 
     /// Warnings about certificates that expire soon: one line for each node of the inventory.
-    pub fn ending(&self, inventory: &Inventory, now: Wall) -> Vec<(NodeId, String)> {
+    pub fn expiry_warnings(&self, inventory: &Inventory, now: Wall) -> Vec<(NodeId, String)> {
         let seen = self.inner();
         let of_node = |(id, not_after): (&NodeId, &Wall)| {
-            let text = identity::ending(inventory.node(*id)?.name(), *not_after, now)?;
+            let text = identity::expiry_notice(inventory.node(*id)?.name(), *not_after, now)?;
             Some((*id, text))
         };
         seen.iter().filter_map(of_node).collect()
@@ -40,7 +40,7 @@ impl Certificates {
     /// Sends notices about certificates that expire soon: the manager's own, and on the leader also
     /// the others. To be called once a day.
     pub fn tell(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
-        for (id, text) in self.ending(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
+        for (id, text) in self.expiry_warnings(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
             let name = inventory.node(id).map(|node| node.name().to_string());
             notices.tell(&format!("{CERTIFICATE} {id}"), name.as_deref(), &text);
         }
@@ -51,32 +51,32 @@ impl Certificates {
     }
 }
 
-impl Shared {
+impl ManagerContext {
     /// The daily call of [`Certificates::tell`].
-    pub fn tell_of_certificates(&self, now: Wall) {
-        self.certificates.tell(&self.inventory(), self.id, self.shown().is_some(), &self.notices, now);
+    pub fn send_certificate_notices(&self, now: Wall) {
+        self.certificates.tell(&self.inventory(), self.id, self.engine_snapshot().is_some(), &self.notices, now);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{ClusterRole, Command, Entry, NodeSpec};
+    use remoor_model::{ClusterRole, Command, InventoryEntry, NodeSpec};
 
     const DAY_MS: u64 = 24 * 3_600_000;
 
     #[test]
-    fn a_manager_tells_of_its_own_and_the_leader_of_all_that_it_saw() {
+    fn a_manager_warns_about_its_own_certificate_and_the_leader_about_all() {
         let mut inventory = Inventory::default();
         for (index, name) in (1..).zip(["m1", "m2", "w1"]) {
             let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
             let command = Command::Accept { spec, role: ClusterRole::Manager };
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             assert_eq!(applied.refusal(), None);
         }
         let (certificates, now) = (Certificates::default(), Wall(1_000 * DAY_MS));
         for (node, days) in [(1, 12), (2, 5), (3, 80), (9, 3)] {
-            certificates.seen(NodeId(node), now.after(days * DAY_MS));
+            certificates.seen(NodeId(node), now.plus_ms(days * DAY_MS));
         }
         let told = |own, leads| {
             let notices = Notices::default();
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(told(1, false), ["certificate of m1 ends in 12 days"]);
         assert_eq!(told(1, true), ["certificate of m1 ends in 12 days", "certificate of m2 ends in 5 days"]);
         assert_eq!(told(3, false), [""; 0]);
-        certificates.seen(NodeId(2), now.after(90 * DAY_MS));
-        assert_eq!(certificates.ending(&inventory, now).len(), 1, "m2 has a new one");
+        certificates.seen(NodeId(2), now.plus_ms(90 * DAY_MS));
+        assert_eq!(certificates.expiry_warnings(&inventory, now).len(), 1, "m2 has a new one");
     }
 }

@@ -2,12 +2,12 @@
 //! this manager expects.
 
 use super::shared::known_of;
-use super::{Shared, outline};
-use crate::fleet::{self, Expected, Wanted};
+use super::{ManagerContext, digest_summary};
+use crate::fleet::{self, Expected, RenderedContent};
 use remoor_engine::{Evidence, ExamOutcome};
-use remoor_exec::ssh::{Session, SshError, Target};
+use remoor_exec::ssh::{LoginTarget, Session, SshError};
 use remoor_model::{
-    CheckFile, Generation, GenerationSeq, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256,
+    CheckFile, Generation, GenerationSeq, Lifecycle, Node, NodeDigest, NodeId, NodeManifest, Record, Sha256,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub enum PrepareError {
     #[error("no fleet was applied yet; next: remoor apply DIR")]
     NoGeneration,
     #[error("{0}")]
-    Book(#[source] fleet::BookError),
+    Book(#[source] fleet::FleetCacheError),
     #[error("the fleet can't be rendered for this node: {0}")]
     Faults(String),
     #[error("no manager that answers has blob {0} with the recorded digest")]
@@ -35,27 +35,27 @@ pub enum PrepareError {
 }
 
 /// Everything that is needed to examine one node.
-pub struct Prepared {
-    pub target: Target,
-    pub manifest: Manifest,
+pub struct PreparedExam {
+    pub target: LoginTarget,
+    pub manifest: NodeManifest,
     pub rendered: Expected,
     /// The input that `rendered` was rendered with.
-    pub known: fleet::Known,
+    pub known: fleet::ClusterContext,
     /// The record of the node's baseline.
     pub record: Option<Record>,
     pub timeout: Duration,
 }
 
-impl Prepared {
-    pub fn wanted(&self) -> Wanted<'_> {
-        Wanted::new(&self.rendered, &self.manifest)
+impl PreparedExam {
+    pub fn expected_content(&self) -> RenderedContent<'_> {
+        RenderedContent::new(&self.rendered, &self.manifest)
     }
 }
 
 /// Examines the node against the generation last applied to it, not against the current one, unless
 /// it has been reinstalled since. If none was applied, uses the current one. A decommissioned node
 /// gets an empty manifest (SCENARIOS A21).
-pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
+pub async fn examine(shared: &Arc<ManagerContext>, id: NodeId) -> ExamOutcome {
     let mut prepared = match prepare(shared, id, None).await {
         Ok(prepared) => prepared,
         Err(error) => return ExamOutcome::Failed(error.to_string()),
@@ -93,15 +93,15 @@ pub enum Sent {
 
 /// Examines the node in an open session and adds what the result is to be compared with.
 pub async fn evidence(
-    shared: &Arc<Shared>,
+    shared: &Arc<ManagerContext>,
     session: &mut Session,
     id: NodeId,
-    prepared: &Prepared,
+    prepared: &PreparedExam,
     sent: Sent,
 ) -> Result<Evidence, SshError> {
     let known = prepared.record.as_ref().filter(|_| sent == Sent::Differences).map(Record::digest);
-    let look = outline::Look { manifest: &prepared.manifest, key: shared.digest_key(id) };
-    let exam = look.ask(&mut outline::Patient { session, at_most: prepared.timeout }, known).await?;
+    let look = digest_summary::ExamRequest { manifest: &prepared.manifest, key: shared.digest_key(id) };
+    let exam = look.ask(&mut digest_summary::TimedSession { session, at_most: prepared.timeout }, known).await?;
     let recorded = prepared.record.as_ref().and_then(|r| r.rendered.clone());
     let rendered = recorded.unwrap_or_else(|| prepared.rendered.keys().cloned().collect());
     Ok(Evidence { exam, expected: prepared.record.as_ref().map(Record::digest), rendered })
@@ -109,7 +109,12 @@ pub async fn evidence(
 
 /// The new record of a node. A path counts as rendered only if the rendered content and the content
 /// found agree.
-pub fn record(wanted: &Wanted<'_>, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
+pub fn record(
+    wanted: &RenderedContent<'_>,
+    facts: &Facts,
+    known: fleet::ClusterContext,
+    digest: &NodeDigest,
+) -> Record {
     let entries = digest.services.iter().flat_map(|(name, s)| s.entries.iter().map(move |entry| (name, entry)));
     // The hash of a secret file is keyed, so its content can't be compared: it counts as rendered.
     let agree = entries.filter(|(name, e)| wanted.agrees(name, e).is_some_and(|same| e.secret || same));
@@ -125,21 +130,21 @@ pub fn record(wanted: &Wanted<'_>, facts: &Facts, known: fleet::Known, digest: &
 /// Prepares an examination. `generation`: None for the last applied one. Fetches blobs that this
 /// manager lacks from the others.
 pub async fn prepare(
-    shared: &Arc<Shared>,
+    shared: &Arc<ManagerContext>,
     id: NodeId,
     generation: Option<Arc<Generation>>,
-) -> Result<Prepared, PrepareError> {
+) -> Result<PreparedExam, PrepareError> {
     prepare_with(shared, id, generation, None).await
 }
 
 /// As [`prepare`]. `seen`: what to render with; None for the facts, addresses and roles of the last
 /// provisioning.
 pub async fn prepare_with(
-    shared: &Arc<Shared>,
+    shared: &Arc<ManagerContext>,
     id: NodeId,
     generation: Option<Arc<Generation>>,
-    seen: Option<(Facts, fleet::Known)>,
-) -> Result<Prepared, PrepareError> {
+    seen: Option<(Facts, fleet::ClusterContext)>,
+) -> Result<PreparedExam, PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
     let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
@@ -148,7 +153,7 @@ pub async fn prepare_with(
     let current = current.unwrap_or_else(|| generation.clone());
     super::blobs::ensure(shared, &generation.blob).await;
     super::blobs::ensure(shared, &current.blob).await;
-    let record = recorded(shared, &node).await?;
+    let record = load_record(shared, &node).await?;
     let (shared, timeout) = (shared.clone(), inventory.limits().exam_timeout_ms);
     let work = move || {
         let target = target_of(&shared, &node, &current)?;
@@ -158,19 +163,19 @@ pub async fn prepare_with(
             (facts, record.and_then(|r| r.known.clone()).unwrap_or_else(|| known_of(&inventory)))
         };
         let (facts, known) = seen.unwrap_or_else(recorded);
-        let (manifest, rendered) = look(&shared, &node, &generation, &known, &facts)?;
-        Ok(Prepared { target, manifest, rendered, known, record, timeout: Duration::from_millis(timeout) })
+        let (manifest, rendered) = build_manifest(&shared, &node, &generation, &known, &facts)?;
+        Ok(PreparedExam { target, manifest, rendered, known, record, timeout: Duration::from_millis(timeout) })
     };
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
 
-fn look(
-    shared: &Shared,
+fn build_manifest(
+    shared: &ManagerContext,
     node: &Node,
     generation: &Generation,
-    known: &fleet::Known,
+    known: &fleet::ClusterContext,
     facts: &Facts,
-) -> Result<(Manifest, Expected), PrepareError> {
+) -> Result<(NodeManifest, Expected), PrepareError> {
     let host = node.name().as_str();
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
     let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
@@ -182,7 +187,7 @@ fn look(
 /// The manifest for a node's agent, of the generation last applied to it. A node that is, or is
 /// being, decommissioned gets an empty manifest: nothing of the configuration is sent to it
 /// (SCENARIOS A21).
-pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, PrepareError> {
+pub async fn manifest_for(shared: &Arc<ManagerContext>, id: NodeId) -> Result<NodeManifest, PrepareError> {
     let mut manifest = prepare(shared, id, None).await?.manifest;
     if matches!(lifecycle(shared, id), Some(Lifecycle::Decommissioning | Lifecycle::Decommissioned)) {
         manifest.services.clear();
@@ -192,20 +197,23 @@ pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, 
 
 /// The check files of the generation last applied to the node (of the current one if none was), and
 /// for each whether it applies to the node. Contacts no node.
-pub async fn check_files(shared: &Arc<Shared>, id: NodeId) -> Result<(GenerationSeq, Vec<CheckFile>), PrepareError> {
+pub async fn check_files(
+    shared: &Arc<ManagerContext>,
+    id: NodeId,
+) -> Result<(GenerationSeq, Vec<CheckFile>), PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
     let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation));
     let generation = applied.or(inventory.generations.get(&inventory.current)).cloned();
     let generation = generation.ok_or(PrepareError::NoGeneration)?;
     super::blobs::ensure(shared, &generation.blob).await;
-    let record = recorded(shared, &node).await.ok().flatten();
+    let record = load_record(shared, &node).await.ok().flatten();
     let shared = shared.clone();
     let work = move || {
         let fleet = shared.book.fleet(&generation).map_err(PrepareError::Book)?;
         let known = record.as_ref().and_then(|r| r.known.clone()).unwrap_or_else(|| known_of(&inventory));
         let facts = record.map(|r| r.facts).unwrap_or_default();
-        let files = fleet::listed(&fleet, node.name().as_str(), &known, &facts).map_err(faults)?;
+        let files = fleet::list_check_files(&fleet, node.name().as_str(), &known, &facts).map_err(faults)?;
         Ok((generation.seq, files))
     };
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
@@ -215,11 +223,11 @@ fn faults(faults: Vec<remoor_model::Fault>) -> PrepareError {
     PrepareError::Faults(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-fn lifecycle(shared: &Shared, id: NodeId) -> Option<Lifecycle> {
+fn lifecycle(shared: &ManagerContext, id: NodeId) -> Option<Lifecycle> {
     shared.inventory().node(id).map(|n| n.lifecycle)
 }
 
-pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareError> {
+pub async fn target(shared: &Arc<ManagerContext>, id: NodeId) -> Result<LoginTarget, PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
     let current = inventory.generations.get(&inventory.current).cloned().ok_or(PrepareError::NoGeneration)?;
@@ -231,11 +239,11 @@ pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareE
 
 /// The SSH target: the inventory's `ansible_*` and `ssh:` settings, with the recorded host keys
 /// only. Without an `ansible_host`, the address entered for the node is used.
-fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Target, PrepareError> {
+fn target_of(shared: &ManagerContext, node: &Node, generation: &Generation) -> Result<LoginTarget, PrepareError> {
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
     let entered = node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none());
-    Ok(Target {
+    Ok(LoginTarget {
         last_keys: shared.last_keys(ssh.identity.is_some()),
         node: node.name().clone(),
         host: entered.unwrap_or(ssh.host),
@@ -253,7 +261,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
 
 /// The record of a node; None if there is none yet. A record that can't be read is an error:
 /// without it, whatever is found on the node would be taken for the desired state.
-pub async fn recorded(shared: &Arc<Shared>, node: &Node) -> Result<Option<Record>, PrepareError> {
+pub async fn load_record(shared: &Arc<ManagerContext>, node: &Node) -> Result<Option<Record>, PrepareError> {
     let Some(baseline) = &node.baseline else { return Ok(None) };
     super::blobs::ensure(shared, &baseline.blob).await;
     read(baseline.blob, shared.blobs.get(&baseline.blob).ok().flatten()).map(Some)
@@ -281,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_can_not_be_read_is_not_taken_for_none() {
+    fn an_unreadable_record_is_not_treated_as_missing() {
         let record = Record::default();
         let stored = rmp_serde::to_vec_named(&record).expect("stored");
         assert_eq!(read(Sha256::default(), Some(stored.clone())).expect("read"), record);

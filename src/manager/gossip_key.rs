@@ -2,9 +2,9 @@
 //! confirmed, and when the leader starts the next step. A new key is derived from the CA's key,
 //! which every manager has and no worker.
 
-use super::{Authorities, Shared, wall};
+use super::{Authorities, ManagerContext, wall};
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
-use remoor_model::{Command, Entry, GossipKeys, Instance, Inventory, Node, NodeId, Sha256};
+use remoor_model::{Command, GossipKeys, Instance, Inventory, InventoryEntry, Node, NodeId, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,20 +25,20 @@ const CONFIRM: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub struct Confirmed {
     said: Mutex<BTreeMap<NodeId, u64>>,
-    waits: Mutex<BTreeMap<NodeId, Wait>>,
+    waits: Mutex<BTreeMap<NodeId, ConfirmationWait>>,
 }
 
 /// The leader waits for a node to confirm the step that began with entry `changed`. The wait
 /// belongs to one start of the node's agent.
 #[derive(Debug)]
-struct Wait {
+struct ConfirmationWait {
     changed: u64,
     start: Option<Instance>,
     since: Instant,
 }
 
 impl Confirmed {
-    pub fn hear(&self, node: NodeId, changed: u64) {
+    pub fn record(&self, node: NodeId, changed: u64) {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
     }
 
@@ -55,7 +55,7 @@ impl Confirmed {
         *waits = here
             .map(|(node, start)| {
                 let same = before.remove(&node).filter(|wait| wait.changed == changed && wait.start == start);
-                (node, same.unwrap_or(Wait { changed, start, since: now }))
+                (node, same.unwrap_or(ConfirmationWait { changed, start, since: now }))
             })
             .collect();
     }
@@ -68,10 +68,10 @@ impl Confirmed {
 
     /// Updates the waits of this manager. `here` are the reachable nodes that have not confirmed
     /// the current step.
-    pub(super) fn look(&self, shared: &Shared, changed: u64, here: &[&Node]) {
+    pub(super) fn look(&self, shared: &ManagerContext, changed: u64, here: &[&Node]) {
         // A leadership survives a lease that expires for a moment, and so must the waits of its
         // nodes.
-        let here = if shared.shown().is_some() { here } else { &[] };
+        let here = if shared.engine_snapshot().is_some() { here } else { &[] };
         let start = |node: &Node| shared.report_of(node.name()).map(|report| report.instance);
         self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());
     }
@@ -85,7 +85,7 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
         || IdentityError::Malformed { what: "gossip key", reason: "this manager does not have it yet".into() };
     let derived = |base: Option<Sha256>, serial: u64| {
         let ca = cas.by_id(base).ok_or_else(unknown)?;
-        ca.derived(&format!("remoor gossip key {serial}")).map(GossipKey)
+        ca.derive_secret(&format!("remoor gossip key {serial}")).map(GossipKey)
     };
     let (first, other) = keys.held();
     let on_its_way = keys.next.as_ref();
@@ -102,17 +102,17 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
 
 /// Nodes that have not confirmed the step: first the reachable ones, then those that are absent and
 /// not waited for.
-pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
+pub fn unconfirmed_nodes<'a>(shared: &ManagerContext, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
     let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.key_confirmed.holds(n.id, changed));
     // A node that waits for a new certificate gossips, but may request nothing else.
-    let lapsed = |node: &Node| inventory.lapsed.contains_key(&node.id);
+    let lapsed = |node: &Node| inventory.expired_certificates.contains_key(&node.id);
     let here = |node: &Node| *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed(node);
     open.partition(|node| here(node))
 }
 
 /// Runs as long as the manager service runs, and acts only on the leader.
-pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+pub async fn lead(shared: Arc<ManagerContext>, mut stopped: watch::Receiver<bool>) {
     let mut since = (0, wall());
     while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {
         let inventory = shared.inventory();
@@ -123,14 +123,14 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         if inventory.gossip.next.is_none() {
             continue;
         }
-        let (here, _) = missing(&shared, &inventory);
+        let (here, _) = unconfirmed_nodes(&shared, &inventory);
         shared.key_confirmed.look(&shared, changed, &here);
         let leads = shared.raft.status().borrow().is_leader;
-        let over = wall().since(since.1) >= STEP_MIN_MS;
+        let over = wall().ms_since(since.1) >= STEP_MIN_MS;
         if !leads || !over || !here.is_empty() {
             continue;
         }
-        let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::GossipStep { changed } };
+        let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command: Command::GossipStep { changed } };
         if let Err(error) = shared.raft.propose(entry).await {
             tracing::debug!(%error, "the next step of the gossip key rotation was not applied; retrying");
         }
@@ -144,7 +144,7 @@ mod tests {
     use remoor_model::{KeyStep, NextKey, ca_id};
 
     #[test]
-    fn a_node_has_its_time_from_when_the_step_its_own_start_and_the_leadership_began() {
+    fn the_wait_for_a_node_starts_with_step_agent_start_and_leadership() {
         let (confirmed, began) = (Confirmed::default(), Instant::now());
         let at = |s: u64| began + Duration::from_secs(s);
         let start = |n: u8| Some(Instance(n.to_string()));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_manager_gives_out_the_same_keys_and_the_first_one_while_it_counts() {
+    fn every_manager_returns_the_same_keys_and_the_first_one_while_it_is_valid() {
         let (dir, ca) = (tempfile::tempdir().unwrap(), ClusterCa::create(&"c1".into()).unwrap());
         let other = ClusterCa::from_pem(ca.cert_pem(), &ca.key_pem()).unwrap();
         let taken = |name: &str, ca: ClusterCa| Authorities::take(&dir.path().join(name), vec![ca]).unwrap();

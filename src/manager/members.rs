@@ -1,12 +1,12 @@
 //! Drives the role manager: Raft's membership becomes its input, its steps become calls.
 
 use super::api::managers_of;
-use super::{Shared, wall};
+use super::{ManagerContext, wall};
 use remoor_cluster::raft::{CLAIM, RaftStatus};
 use remoor_cluster::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
-use remoor_engine::{Membership, RoleStep, Roles, Whose};
+use remoor_engine::{Membership, RoleManager, RoleStep, RoleSubject};
 use remoor_model::{
-    Applied, ClusterRole, Command, Entry, Inventory, Node, NodeId, NodeName, Now, RaftId, Report, majority,
+    Applied, ClusterRole, Command, Inventory, InventoryEntry, Node, NodeId, NodeName, Now, RaftId, Report, majority,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,31 +46,31 @@ pub fn membership(status: &RaftStatus) -> Membership {
 type Outcome = Result<(), String>;
 
 pub struct Members {
-    shared: Arc<Shared>,
+    shared: Arc<ManagerContext>,
     /// The leadership is being handed over for another reason than roles.
     busy: Arc<AtomicBool>,
-    roles: Roles,
+    roles: RoleManager,
     /// Results of the running step.
     ended: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
 }
 
 impl Members {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, busy: Arc::default(), roles: Roles::default(), ended: mpsc::unbounded_channel() }
+    pub fn new(shared: Arc<ManagerContext>) -> Self {
+        Self { shared, busy: Arc::default(), roles: RoleManager::default(), ended: mpsc::unbounded_channel() }
     }
 
     /// Forgets the steps of an earlier leadership and ignores late answers to them.
     pub fn forget(&mut self) {
-        self.roles = Roles::default();
+        self.roles = RoleManager::default();
         self.ended = mpsc::unbounded_channel();
-        self.shared.show_waits(BTreeMap::new());
+        self.shared.set_role_waits(BTreeMap::new());
     }
 
     /// Checks the membership and starts at most one step. `present` are the members that gossip
     /// has.
     pub fn tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
         while let Ok(outcome) = self.ended.1.try_recv() {
-            self.roles.ended(now, outcome);
+            self.roles.finish_step(now, outcome);
         }
         let status = self.shared.raft.status().borrow().clone();
         if !status.is_leader || self.busy.load(Ordering::SeqCst) {
@@ -80,8 +80,9 @@ impl Members {
         let up: BTreeSet<NodeId> = present.keys().filter_map(|name| inventory.names.get(name)).copied().collect();
         let seen = membership(&status);
         let step = self.roles.step(now, &inventory, &seen, &up);
-        let waits = inventory.nodes.keys().filter_map(|id| Some((*id, self.roles.waits(Whose::Node(*id))?.to_owned())));
-        self.shared.show_waits(waits.collect());
+        let waits =
+            inventory.nodes.keys().filter_map(|id| Some((*id, self.roles.waits(RoleSubject::Node(*id))?.to_owned())));
+        self.shared.set_role_waits(waits.collect());
         let Some(step) = step else { return };
         let (shared, ended) = (self.shared.clone(), self.ended.0.clone());
         tokio::spawn(async move {
@@ -121,7 +122,7 @@ impl Members {
     }
 }
 
-async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step: &RoleStep) -> Outcome {
+async fn perform(shared: &ManagerContext, inventory: &Inventory, seen: &Membership, step: &RoleStep) -> Outcome {
     let raft = &shared.raft;
     let changed = match step {
         RoleStep::Grant { node } => return propose(shared, Command::Grant { node: *node, founder: false }).await,
@@ -157,7 +158,7 @@ async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step
             if membership(&raft.status().borrow()).list() != seen.list() {
                 return Err("the membership has changed meanwhile".to_owned());
             }
-            let wanted = shared.inventory().holds(*about).is_some_and(|n| n.role == ClusterRole::Manager);
+            let wanted = shared.inventory().raft_id_holder(*about).is_some_and(|n| n.role == ClusterRole::Manager);
             if !seen.joint && wanted != voters.contains(about) {
                 return Err("the role of the node has changed meanwhile".to_owned());
             }
@@ -171,15 +172,15 @@ async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step
 
 /// Tells a removed node to ask what became of it. If the message is lost, the node finds out later
 /// by its own requests.
-pub fn tell_removed(shared: &Shared, node: Option<&Node>) {
+pub fn tell_removed(shared: &ManagerContext, node: Option<&Node>) {
     let Some(node) = node else { return };
-    let client = shared.peers.node(node.id, &node.spec.api).within(ANSWER_WITHIN);
+    let client = shared.peers.node(node.id, &node.spec.api).with_timeout(ANSWER_WITHIN);
     tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });
 }
 
 /// Checks that the node is still to be a manager with this Raft id. The promotion may have been
 /// cancelled, or another id granted, while the node was asked.
-fn still_to_manage(shared: &Shared, node: NodeId, raft: RaftId) -> Result<(), String> {
+fn still_to_manage(shared: &ManagerContext, node: NodeId, raft: RaftId) -> Result<(), String> {
     let inventory = shared.inventory();
     let stands = |n: &Node| n.role == ClusterRole::Manager && n.raft == Some(raft);
     inventory.node(node).filter(|n| stands(n)).map(drop).ok_or_else(|| "the promotion was cancelled".to_owned())
@@ -188,11 +189,11 @@ fn still_to_manage(shared: &Shared, node: NodeId, raft: RaftId) -> Result<(), St
 /// Checks right before a change of voters that a majority of the current and of the next voters
 /// answers. A change can't be taken back once it has begun; without both majorities nothing is
 /// committed until one returns. A voter that was heard a moment ago may be down by now.
-async fn answer_now(shared: &Shared, next: &BTreeSet<RaftId>) -> Result<(), String> {
+async fn answer_now(shared: &ManagerContext, next: &BTreeSet<RaftId>) -> Result<(), String> {
     let status = shared.raft.status().borrow().clone();
     let known = status.voters.iter().chain(&status.learners).filter(|(id, _)| **id != status.id);
     let asked = known.filter(|(id, _)| status.voters.contains_key(*id) || next.contains(*id)).map(|(id, addr)| {
-        let client = shared.peers.member(*id, addr).within(ANSWER_WITHIN);
+        let client = shared.peers.member(*id, addr).with_timeout(ANSWER_WITHIN);
         let claim = shared.raft.claim(*id);
         async move { client.post_bytes(&format!("/raft/{CLAIM}"), claim.ok()?.into()).await.ok().map(|_| *id) }
     });
@@ -207,8 +208,8 @@ async fn answer_now(shared: &Shared, next: &BTreeSet<RaftId>) -> Result<(), Stri
     Ok(())
 }
 
-async fn propose(shared: &Shared, command: Command) -> Result<(), String> {
-    let entry = Entry { at: wall(), by: shared.me.to_string(), command };
+async fn propose(shared: &ManagerContext, command: Command) -> Result<(), String> {
+    let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refusal.to_string()),
         Ok(_) => Ok(()),
@@ -218,10 +219,16 @@ async fn propose(shared: &Shared, command: Command) -> Result<(), String> {
 
 /// Calls the node at the address that Raft will use. A wrong address, or one where another node
 /// answers, thus never enters the membership (SCENARIOS E14).
-async fn manage(shared: &Shared, inventory: &Inventory, node: NodeId, raft: RaftId, addr: &str) -> Result<(), String> {
+async fn manage(
+    shared: &ManagerContext,
+    inventory: &Inventory,
+    node: NodeId,
+    raft: RaftId,
+    addr: &str,
+) -> Result<(), String> {
     let managers = managers_of(inventory).into_iter().filter(|peer| peer.id != node).collect();
     let request = ManageRequest { cluster: shared.cluster.clone(), epoch: inventory.epoch, node, raft, managers };
-    let client = shared.peers.node(node, addr).within(MANAGE_WITHIN);
+    let client = shared.peers.node(node, addr).with_timeout(MANAGE_WITHIN);
     let reply: ManageReply = client.post(MANAGE_PATH, &request).await.map_err(|e| format!("{addr}: {e}"))?;
     match reply.raft == raft {
         true => Ok(()),

@@ -1,8 +1,8 @@
 //! Metrics of a manager for Prometheus: gauges of the applied state, made on each request, and
 //! counters of what was applied while this process ran.
 
-use crate::telemetry::{Kind, Registry};
-use remoor_model::{Happening, Inventory, JobState, Node, Outcome, Verdict};
+use crate::telemetry::{MetricKind, Registry};
+use remoor_model::{AttemptOutcome, Inventory, JobState, JournalEvent, Node, Verdict};
 
 const VERDICTS: &str = "remoor_verdicts_total";
 const ATTEMPTS: &str = "remoor_attempts_total";
@@ -11,7 +11,7 @@ const HELD: &str = "remoor_jobs_held_total";
 const REFUSED: &str = "remoor_entries_refused_total";
 
 /// Values of this manager, for [`text`].
-pub struct Own {
+pub struct ManagerMetrics {
     pub leads: bool,
     /// Milliseconds since a majority last agreed; None if that was not since this process started.
     pub age_ms: Option<u64>,
@@ -27,41 +27,41 @@ pub fn counters() -> Registry {
         (HELD, "jobs that gave up and wait for an operator"),
         (REFUSED, "entries that the state machine refused, by reason"),
     ] {
-        registry.describe(name, Kind::Counter, help);
+        registry.describe(name, MetricKind::Counter, help);
     }
     registry
 }
 
 /// Counts an applied journal item.
-pub fn count(counters: &Registry, what: &Happening) {
+pub fn count(counters: &Registry, what: &JournalEvent) {
     match what {
-        Happening::Concluded { finding } => counters.add(VERDICTS, &[("verdict", finding.verdict.word())], 1),
-        Happening::AttemptClosed { outcome, .. } => counters.add(ATTEMPTS, &[("outcome", outcome_word(outcome))], 1),
-        Happening::Away { .. } => counters.add(ABSENCES, &[], 1),
-        Happening::JobHeld { .. } => counters.add(HELD, &[], 1),
+        JournalEvent::Concluded { finding } => counters.add(VERDICTS, &[("verdict", finding.verdict.as_str())], 1),
+        JournalEvent::AttemptClosed { outcome, .. } => counters.add(ATTEMPTS, &[("outcome", outcome_word(outcome))], 1),
+        JournalEvent::Away { .. } => counters.add(ABSENCES, &[], 1),
+        JournalEvent::JobHeld { .. } => counters.add(HELD, &[], 1),
         _ => {}
     }
 }
 
 /// Counts an entry that was committed and refused, by the code of the refusal.
-pub fn refused(counters: &Registry, code: &str) {
+pub fn count_refusal(counters: &Registry, code: &str) {
     counters.add(REFUSED, &[("code", code)], 1);
 }
 
-fn outcome_word(outcome: &Outcome) -> &'static str {
+fn outcome_word(outcome: &AttemptOutcome) -> &'static str {
     match outcome {
-        Outcome::Done => "done",
-        Outcome::Failed(failure) => failure.class.word(),
-        Outcome::Superseded(_) => "superseded",
-        Outcome::Cancelled(_) => "cancelled",
+        AttemptOutcome::Done => "done",
+        AttemptOutcome::Failed(failure) => failure.class.as_str(),
+        AttemptOutcome::Superseded(_) => "superseded",
+        AttemptOutcome::Cancelled(_) => "cancelled",
     }
 }
 
 /// The metrics as Prometheus text: the state as gauges, then the counters.
-pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
+pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) -> String {
     let gauges = Registry::new();
     let gauge = |name: &'static str, help: &'static str, rows: Vec<(Vec<(&str, &str)>, f64)>| {
-        gauges.describe(name, Kind::Gauge, help);
+        gauges.describe(name, MetricKind::Gauge, help);
         rows.into_iter().for_each(|(labels, value)| gauges.set(name, &labels, value));
     };
     let one = |value: f64| vec![(Vec::new(), value)];
@@ -89,15 +89,17 @@ pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
     let verdict = |n: &Node, is: fn(&Verdict) -> bool| yes(n.finding.as_ref().is_some_and(|f| is(&f.verdict)));
     type Of<'a> = &'a dyn Fn(&Node) -> f64;
     let nodes: [(&'static str, &'static str, Of); 8] = [
-        ("remoor_node_away", "1 while the node is away", &|n| yes(n.away())),
+        ("remoor_node_away", "1 while the node is away", &|n| yes(n.is_away())),
         ("remoor_node_absences", "absences so far", &|n| n.absences.0 as f64),
         ("remoor_node_agent_faults", "crashes of the agent", &|n| n.agent_faults as f64),
-        ("remoor_node_drifted", "1 while the last verdict is drifted or conflict", &|n| verdict(n, Verdict::drifted)),
+        ("remoor_node_drifted", "1 while the last verdict is drifted or conflict", &|n| {
+            verdict(n, Verdict::is_drifted)
+        }),
         ("remoor_node_unknown", "1 while the last verdict is unknown", &|n| {
             verdict(n, |v| matches!(v, Verdict::Unknown(_)))
         }),
         ("remoor_node_outdated", "1 while the desired configuration differs from the applied one", &|n| {
-            yes(inventory.outdated(n))
+            yes(inventory.is_outdated(n))
         }),
         ("remoor_node_checks_failing", "checks that failed when it was last examined", &|n| {
             n.finding.as_ref().map_or(0.0, |f| f64::from(f.checks.1))
@@ -119,23 +121,23 @@ mod tests {
     use remoor_model::*;
 
     #[test]
-    fn the_state_is_shown_as_gauges_and_what_happened_is_counted() {
+    fn state_is_exported_as_gauges_and_events_are_counted() {
         let mut inventory = Inventory::default();
         let accept =
             Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker };
         let counters = counters();
         for (index, command) in
-            (1..).zip([accept, Command::Resume, Command::DropWant { node: NodeId(1), why: "x".into() }])
+            (1..).zip([accept, Command::Resume, Command::DropRequest { node: NodeId(1), why: "x".into() }])
         {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             if let Some(refusal) = applied.refusal() {
-                refused(&counters, &refusal.code);
+                count_refusal(&counters, &refusal.code);
             }
         }
-        count(&counters, &Happening::JobHeld { job: JobId(4), why: "three failures".to_owned() });
-        let closed = Outcome::Superseded("another leads".to_owned());
-        count(&counters, &Happening::AttemptClosed { job: JobId(4), attempt: AttemptId(4), outcome: closed });
-        let text = text(&inventory, &Own { leads: true, age_ms: Some(1_500) }, &counters);
+        count(&counters, &JournalEvent::JobHeld { job: JobId(4), why: "three failures".to_owned() });
+        let closed = AttemptOutcome::Superseded("another leads".to_owned());
+        count(&counters, &JournalEvent::AttemptClosed { job: JobId(4), attempt: AttemptId(4), outcome: closed });
+        let text = text(&inventory, &ManagerMetrics { leads: true, age_ms: Some(1_500) }, &counters);
         for line in [
             "remoor_leader 1",
             "remoor_quorum_age_seconds 1.5",

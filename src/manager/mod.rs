@@ -4,49 +4,49 @@
 //! Every manager runs this loop; only the leader has an engine. Every decision is in the log, so a
 //! new leader starts from the applied state and the current gossip members alone.
 
+mod addresses;
 mod ansible;
 mod attempt;
+mod attempt_error;
 mod authorities;
 pub mod authority;
 pub mod backup;
 mod blobs;
 mod certificates;
-mod cleaned;
-mod errand;
+mod cleanup_verification;
+mod digest_summary;
+mod examination_limits;
 mod examine;
-mod failed;
 pub mod gossip_key;
-mod looks;
 pub mod members;
+mod messages;
 mod metrics;
 mod notify;
-mod outline;
 mod peers;
 mod perform;
-mod places;
+mod raft_id_status;
 mod reach;
 mod recorder;
+mod remote_examination;
 mod shared;
-mod sponsors;
-mod standing;
 mod sweep;
+mod trusted_peers;
 mod view;
-mod words;
 
 pub mod api;
 
 pub use authorities::{Authorities, CaPair};
 pub use notify::Notices;
-pub use peers::{Peers, Whereabouts};
-pub use shared::{Shared, Startup, Timing};
-pub use sponsors::Sponsors;
-pub use standing::Standing;
+pub use peers::{ManagerAddresses, Peers};
+pub use raft_id_status::RaftIdStatus;
+pub use shared::{ManagerContext, ManagerTiming, Startup};
+pub use trusted_peers::Sponsors;
 
 use perform::Performer;
 use remoor_cluster::gossip::MemberEvent;
 use remoor_cluster::raft::{News, RaftStatus};
 use remoor_cluster::rpc::view::StreamItem;
-use remoor_engine::{Event, Manager};
+use remoor_engine::{EngineEvent, ManagerEngine};
 use remoor_model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,32 +62,32 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The loop of one manager. It ends at `shutdown`.
 pub struct ManagerTask {
-    shared: Arc<Shared>,
-    engine: Option<Manager>,
+    shared: Arc<ManagerContext>,
+    engine: Option<ManagerEngine>,
     /// The leadership that `engine` was created for.
-    tenure: Tenure,
+    tenure: Leadership,
     performer: Performer,
-    results: mpsc::UnboundedReceiver<Event>,
+    results: mpsc::UnboundedReceiver<EngineEvent>,
     /// The members that gossip has now. Followers keep this list too: a new leader starts from it.
     members: BTreeMap<NodeName, Report>,
-    scout: reach::Scout,
+    scout: reach::PingMonitor,
     /// The generation whose `notify:` settings are in force.
     notified_by: GenerationSeq,
     sweep: sweep::Sweep,
 }
 
 impl ManagerTask {
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<ManagerContext>) -> Self {
         let (tx, results) = mpsc::unbounded_channel();
         let performer = Performer::new(shared.clone(), tx);
         Self {
             shared,
             engine: None,
-            tenure: Tenure::default(),
+            tenure: Leadership::default(),
             performer,
             results,
             members: BTreeMap::new(),
-            scout: reach::Scout::default(),
+            scout: reach::PingMonitor::default(),
             notified_by: GenerationSeq(0),
             sweep: sweep::Sweep::default(),
         }
@@ -111,7 +111,7 @@ impl ManagerTask {
             tokio::select! {
                 _ = shutdown.changed() => break,
                 Ok(()) = status.changed() => {
-                    places::follow(&self.shared);
+                    addresses::follow(&self.shared);
                     self.leadership().await;
                     self.roles();
                 }
@@ -122,14 +122,14 @@ impl ManagerTask {
                     while let Ok(more) = applied.try_recv() {
                         self.publish(more);
                     }
-                    places::follow(&self.shared);
-                    self.feed(Event::Changed);
+                    addresses::follow(&self.shared);
+                    self.feed(EngineEvent::Changed);
                 }
                 Some(event) = self.results.recv() => self.feed(event),
                 _ = tick.tick() => {
                     self.leadership().await;
                     self.follow_fleet().await;
-                    self.feed(Event::Tick);
+                    self.feed(EngineEvent::Tick);
                     self.roles();
                     self.sweep.tick(&self.shared);
                     self.scout.tick(&self.shared, &self.members, self.engine.is_some());
@@ -174,25 +174,25 @@ impl ManagerTask {
             self.engine = None;
             self.performer.stop_all();
             self.performer.forget_roles();
-            self.shared.show(None);
+            self.shared.set_snapshot(None);
         }
         if status.is_leader && self.engine.is_none() {
             if self.shared.raft.linearizable().await.is_err() {
                 return;
             }
             tracing::info!(node = %self.shared.me, "leadership began");
-            self.tenure = Tenure { term: status.term, lapsed: None };
-            self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
+            self.tenure = Leadership { term: status.term, lapsed: None };
+            self.engine = Some(ManagerEngine::new(self.shared.me.clone(), self.now()));
             self.shared.begin_record(wall());
             self.performer.forget_roles();
             for (name, report) in self.members.clone() {
-                self.sighted(&name);
-                self.alive(&name, report);
+                self.feed_sighted(&name);
+                self.feed_alive(&name, report);
             }
-            for (node, line) in self.shared.reaches.all_missed() {
-                self.feed(Event::Reach { node, by: self.shared.id, line });
+            for (node, line) in self.shared.reaches.all_unreachable() {
+                self.feed(EngineEvent::Reach { node, by: self.shared.id, line });
             }
-            self.feed(Event::Tick);
+            self.feed(EngineEvent::Tick);
         }
     }
 
@@ -201,19 +201,19 @@ impl ManagerTask {
             MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 self.members.insert(name.clone(), report.clone());
                 // Trust an address only if the node's own signature covers it.
-                self.shared.seen_at(&name, signed.then_some(addr));
-                places::follow(&self.shared);
-                self.sighted(&name);
-                self.shared.reported(&name, Some(report.clone()));
-                self.alive(&name, report);
+                self.shared.set_signed_address(&name, signed.then_some(addr));
+                addresses::follow(&self.shared);
+                self.feed_sighted(&name);
+                self.shared.set_report(&name, Some(report.clone()));
+                self.feed_alive(&name, report);
             }
             MemberEvent::Gone { name, .. } => {
                 self.members.remove(&name);
-                self.shared.seen_at(&name, None);
-                self.shared.reported(&name, None);
+                self.shared.set_signed_address(&name, None);
+                self.shared.set_report(&name, None);
                 let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
                 if let Some(node) = node {
-                    self.feed(Event::Gone { node });
+                    self.feed(EngineEvent::Gone { node });
                 }
             }
             MemberEvent::Conflict { name, existing, other } => {
@@ -245,28 +245,28 @@ impl ManagerTask {
         }
     }
 
-    fn sighted(&mut self, name: &NodeName) {
+    fn feed_sighted(&mut self, name: &NodeName) {
         let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
-        if let (Some(node), Some(addr)) = (node, self.shared.signed_at(name)) {
-            self.feed(Event::Sighted { node, gossip: addr.to_string() });
+        if let (Some(node), Some(addr)) = (node, self.shared.signed_address(name)) {
+            self.feed(EngineEvent::Sighted { node, gossip: addr.to_string() });
         }
     }
 
-    fn alive(&mut self, name: &NodeName, report: Report) {
+    fn feed_alive(&mut self, name: &NodeName, report: Report) {
         let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
         if let Some(node) = node {
-            self.feed(Event::Alive { node, report });
+            self.feed(EngineEvent::Alive { node, report });
         }
     }
 
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: EngineEvent) {
         for ((node, by), line) in self.shared.reaches.take() {
-            self.step(Event::Reach { node, by, line });
+            self.step(EngineEvent::Reach { node, by, line });
         }
         self.step(event);
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: EngineEvent) {
         let (now, wall) = (self.now(), wall());
         let inventory = self.shared.inventory();
         let Some(engine) = &mut self.engine else { return };
@@ -275,7 +275,7 @@ impl ManagerTask {
         if let Some(step) = recorder::step(wall, &inventory, told, &actions) {
             self.shared.record(step);
         }
-        self.shared.show(Some(view::snapshot(engine, now, wall, &inventory)));
+        self.shared.set_snapshot(Some(view::snapshot(engine, now, wall, &inventory)));
         for action in actions {
             self.performer.perform(action);
         }
@@ -284,8 +284,8 @@ impl ManagerTask {
     fn publish(&self, news: News<Inventory>) {
         match news {
             News::Applied(entry) => match entry.applied.refusal() {
-                None => self.shared.happened(entry.index),
-                Some(refusal) => metrics::refused(&self.shared.applied, &refusal.code),
+                None => self.shared.publish_history(entry.index),
+                Some(refusal) => metrics::count_refusal(&self.shared.applied, &refusal.code),
             },
             News::Resync { index } => {
                 tracing::info!(index, "a snapshot replaced entries; watchers are notified");
@@ -304,13 +304,13 @@ impl ManagerTask {
 /// proposes is committed. If another manager leads by then, the fence of its attempts ends what
 /// still runs here.
 #[derive(Debug, Default)]
-struct Tenure {
+struct Leadership {
     term: u64,
     /// When a majority was first found not to answer; None while it answers.
     lapsed: Option<Instant>,
 }
 
-impl Tenure {
+impl Leadership {
     /// Whether this leadership continues, given the Raft status at `now`.
     fn lasts(&mut self, status: &RaftStatus, now: Instant) -> bool {
         if status.term != self.term || status.leader != Some(status.id) || !status.running {
@@ -336,17 +336,17 @@ mod tests {
     use remoor_model::RaftId;
 
     #[test]
-    fn a_leadership_outlives_a_moment_without_answers_and_no_other_leader() {
+    fn a_leadership_survives_a_short_lapse_but_not_another_leader() {
         let (now, me) = (Instant::now(), RaftId(1));
         let leads =
             RaftStatus { id: me, term: 4, leader: Some(me), is_leader: true, running: true, ..Default::default() };
         let lapsed = RaftStatus { is_leader: false, ..leads.clone() };
-        let mut tenure = Tenure { term: 4, lapsed: None };
+        let mut tenure = Leadership { term: 4, lapsed: None };
         assert!(tenure.lasts(&leads, now) && tenure.lasts(&lapsed, now));
         assert!(tenure.lasts(&lapsed, now + LAPSE_MAX / 2), "no other leader is known");
         assert!(tenure.lasts(&leads, now + LAPSE_MAX), "a majority answers again");
         assert!(tenure.lasts(&lapsed, now + 2 * LAPSE_MAX) && !tenure.lasts(&lapsed, now + 3 * LAPSE_MAX));
-        let mut tenure = Tenure { term: 4, lapsed: None };
+        let mut tenure = Leadership { term: 4, lapsed: None };
         assert!(!tenure.lasts(&RaftStatus { leader: Some(RaftId(2)), ..lapsed.clone() }, now));
         assert!(!tenure.lasts(&RaftStatus { leader: None, ..lapsed }, now));
         assert!(!tenure.lasts(&RaftStatus { term: 5, ..leads }, now), "a new term began between two checks");

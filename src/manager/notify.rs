@@ -22,7 +22,7 @@ const DELIVERIES_MAX: usize = 8;
 const QUEUE_MAX: usize = 256;
 
 #[derive(Debug, Clone)]
-struct Told {
+struct SentNotice {
     last: Instant,
     times: u64,
 }
@@ -42,7 +42,7 @@ struct Recent {
 
 #[derive(Debug, Default)]
 struct Inner {
-    told: BTreeMap<String, Told>,
+    sent: BTreeMap<String, SentNotice>,
     /// One for each node and kind, the latest last.
     recent: VecDeque<Recent>,
     fleet: Option<Arc<FleetConfig>>,
@@ -95,15 +95,15 @@ impl Notices {
     /// first space of `key` is the kind: `verdict`, `held`; anything else is an alert.
     pub fn tell(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
-        if inner.told.len() >= KEYS_MAX {
-            inner.told.retain(|_, told| told.last.elapsed() < QUIET);
-            if inner.told.len() >= KEYS_MAX {
-                inner.told.clear();
+        if inner.sent.len() >= KEYS_MAX {
+            inner.sent.retain(|_, told| told.last.elapsed() < QUIET);
+            if inner.sent.len() >= KEYS_MAX {
+                inner.sent.clear();
             }
         }
         let kind = key.split(' ').next();
         let about = node.map_or_else(|| key.to_owned(), |node| format!("{} {node}", kind.unwrap_or(key)));
-        if let Some(told) = inner.told.get_mut(key) {
+        if let Some(told) = inner.sent.get_mut(key) {
             told.times += 1;
             if told.last.elapsed() < QUIET {
                 if let Some(recent) = inner.recent.iter_mut().find(|r| r.about == about) {
@@ -113,7 +113,7 @@ impl Notices {
             }
             told.last = Instant::now();
         } else {
-            inner.told.insert(key.to_owned(), Told { last: Instant::now(), times: 1 });
+            inner.sent.insert(key.to_owned(), SentNotice { last: Instant::now(), times: 1 });
         }
         tracing::warn!(node = node.unwrap_or("-"), "{text}");
         inner.remember(about, text);
@@ -124,7 +124,7 @@ impl Notices {
         };
         for rule in inner.fleet.iter().flat_map(|f| &f.notify).filter(|rule| rule.on.contains(&about)) {
             let (to, node) = (rule.to.clone(), node.unwrap_or("").to_owned());
-            let text = worded(rule, &node, text);
+            let text = render_text(rule, &node, text);
             self.post.deliver(to, node, text);
         }
     }
@@ -133,7 +133,7 @@ impl Notices {
     /// passed. One line for each node and kind; if there were several, with their count and the
     /// time of the first.
     pub fn recent_but(&self, kinds: &[&str]) -> Vec<String> {
-        let lasts = |r: &&Recent| !r.passed(Instant::now());
+        let lasts = |r: &&Recent| !r.has_passed(Instant::now());
         self.inner().recent.iter().filter(|r| !r.is_of(kinds)).filter(lasts).map(Recent::line).collect()
     }
 
@@ -146,7 +146,7 @@ impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
         // A problem that had passed and comes again is counted from the start.
-        let known = known.filter(|r| !r.passed(Instant::now()));
+        let known = known.filter(|r| !r.has_passed(Instant::now()));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
         self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });
         if self.recent.len() > RECENT_MAX {
@@ -160,7 +160,7 @@ impl Recent {
         self.about.split(' ').next().is_some_and(|kind| kinds.contains(&kind))
     }
 
-    fn passed(&self, now: Instant) -> bool {
+    fn has_passed(&self, now: Instant) -> bool {
         self.is_of(&PASSING) && now.saturating_duration_since(self.seen) >= PASSED
     }
 
@@ -174,7 +174,7 @@ impl Recent {
 
 /// The rule's own Tera template, filled with `node` and `text`. The plain text if there is no
 /// template or it fails.
-fn worded(rule: &Notify, node: &str, text: &str) -> String {
+fn render_text(rule: &Notify, node: &str, text: &str) -> String {
     let Some(template) = &rule.text else { return text.to_owned() };
     let mut context = tera::Context::new();
     context.insert("node", node);
@@ -258,7 +258,7 @@ mod tests {
         notices.tell("conflict w4 a", None, "two nodes call themselves w4");
         let later = Instant::now() + PASSED;
         let passed: Vec<String> =
-            notices.inner().recent.iter().filter(|r| r.passed(later)).map(|r| r.about.clone()).collect();
+            notices.inner().recent.iter().filter(|r| r.has_passed(later)).map(|r| r.about.clone()).collect();
         assert_eq!(passed, ["conflict w3 a", "conflict w4 a"], "a problem that lasts is reported again");
         let told = notices.recent_but(&[]);
         assert_eq!(told.len(), 5, "{told:?}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     /// Waits until `ready` returns a value.
-    async fn soon<T>(mut ready: impl FnMut() -> Option<T>) -> T {
+    async fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
         for _ in 0..3_000 {
             if let Some(found) = ready() {
                 return found;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_webhook_gets_what_its_rule_is_about_in_its_own_words() {
+    async fn a_webhook_gets_only_matching_notices_with_its_own_text() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let notices = notices(NotifyTo::Webhook(url), NotifyOn::Held, Some("{{ node }} wants you: {{ text }}"));
@@ -309,30 +309,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_gets_the_text_and_the_node_and_its_end_is_waited_for() {
+    async fn a_command_gets_text_and_node_and_its_exit_status_is_checked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("told");
         let script = format!("{{ echo \"$REMOOR_NODE\"; cat; }} > {0}.new && mv {0}.new {0}", path.display());
         let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
         let notices = notices(NotifyTo::Command(argv), NotifyOn::Alert, None);
         notices.tell("absent", Some("w2"), "w2 is away");
-        assert_eq!(soon(|| std::fs::read_to_string(&path).ok()).await, "w2\nw2 is away\n");
+        assert_eq!(wait_for(|| std::fs::read_to_string(&path).ok()).await, "w2\nw2 is away\n");
         assert_eq!(run(&["false".to_owned()], "w2", ""), Err("false: exit status: 1".to_owned()));
     }
 
     #[test]
-    fn a_command_that_reads_nothing_is_no_trouble_however_long_the_text() {
+    fn a_command_that_does_not_read_its_input_succeeds() {
         assert_eq!(run(&["true".to_owned()], "w1", &"x".repeat(1 << 20)), Ok(()));
     }
 
     #[tokio::test]
-    async fn more_than_can_wait_is_not_kept() {
+    async fn deliveries_beyond_the_queue_limit_are_dropped() {
         let post = Post { queue: Arc::new(Semaphore::new(1)), under_way: Arc::new(Semaphore::new(0)) };
         for _ in 0..3 {
             post.deliver(NotifyTo::Command(vec!["true".to_owned()]), "w1".to_owned(), "text".to_owned());
         }
         assert_eq!(post.queue.available_permits(), 0);
         post.under_way.add_permits(1);
-        soon(|| (post.queue.available_permits() == 1).then_some(())).await;
+        wait_for(|| (post.queue.available_permits() == 1).then_some(())).await;
     }
 }

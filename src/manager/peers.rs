@@ -15,7 +15,7 @@ const CLIENTS_MAX: usize = 64;
 /// Current API addresses of the managers as `host:port`, and the node whose certificate must answer
 /// at each. Gossip does not prove which node listens at an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct ManagerAddresses {
     /// Addresses that are no longer in use, and where the manager is now.
     pub moved: BTreeMap<String, (String, NodeId)>,
     /// The node at each address of Raft's membership.
@@ -27,7 +27,7 @@ pub struct Whereabouts {
     pub ids: BTreeMap<RaftId, NodeId>,
 }
 
-impl Whereabouts {
+impl ManagerAddresses {
     /// The address to use for the manager that is or was at `addr`, and the node that must answer.
     /// None: any node of the cluster, since no node is known there yet.
     pub fn of(&self, addr: &str) -> (String, Option<NodeId>) {
@@ -38,7 +38,7 @@ impl Whereabouts {
     }
 
     /// The address to use for the member `id`, which the caller has at `addr`.
-    pub fn of_member(&self, id: RaftId, addr: &str) -> (String, Option<NodeId>) {
+    pub fn for_member(&self, id: RaftId, addr: &str) -> (String, Option<NodeId>) {
         let meant = self.ids.get(&id).copied();
         let at = self.members.get(&id).map_or(addr, String::as_str);
         match self.moved.get(at) {
@@ -52,7 +52,7 @@ impl Whereabouts {
 pub struct Peers {
     tls: ClientTls,
     clients: Mutex<BTreeMap<(String, Option<NodeId>), Client>>,
-    whereabouts: Mutex<Whereabouts>,
+    whereabouts: Mutex<ManagerAddresses>,
 }
 
 impl Peers {
@@ -61,7 +61,7 @@ impl Peers {
     }
 
     /// Replaces all known addresses.
-    pub fn redirect(&self, now: Whereabouts) {
+    pub fn redirect(&self, now: ManagerAddresses) {
         let mut known = self.whereabouts();
         for (from, (to, node)) in now.moved.iter().filter(|(from, to)| known.moved.get(*from) != Some(*to)) {
             tracing::info!(%from, %to, %node, "a manager moved");
@@ -72,19 +72,19 @@ impl Peers {
     /// The client for the manager at `addr` (`host:port`), or at its new address if it moved.
     pub fn client(&self, addr: &str) -> Client {
         let place = self.whereabouts().of(addr);
-        self.pooled(place)
+        self.pooled_client(place)
     }
 
     /// The client for a Raft member, last known at `addr`. Once its node is known, only that node
     /// may answer.
     pub fn member(&self, id: RaftId, addr: &str) -> Client {
-        let place = self.whereabouts().of_member(id, addr);
-        self.pooled(place)
+        let place = self.whereabouts().for_member(id, addr);
+        self.pooled_client(place)
     }
 
     /// The client for exactly this node at exactly this address, without regard to known addresses.
     pub fn node(&self, id: NodeId, addr: &str) -> Client {
-        self.pooled((addr.to_owned(), Some(id)))
+        self.pooled_client((addr.to_owned(), Some(id)))
     }
 
     /// Whether the node that must answer for this member is known.
@@ -92,7 +92,7 @@ impl Peers {
         self.whereabouts().ids.contains_key(&id)
     }
 
-    fn pooled(&self, place: (String, Option<NodeId>)) -> Client {
+    fn pooled_client(&self, place: (String, Option<NodeId>)) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(|p| p.into_inner());
         if clients.len() >= CLIENTS_MAX && !clients.contains_key(&place) {
             clients.pop_first();
@@ -101,12 +101,12 @@ impl Peers {
         clients.entry(place).or_insert_with(|| Client::tls(to, &self.tls, node)).clone()
     }
 
-    fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
+    fn whereabouts(&self) -> MutexGuard<'_, ManagerAddresses> {
         self.whereabouts.lock().unwrap_or_else(|p| p.into_inner())
     }
 
     pub async fn get_bytes(&self, addr: &str, path: &str, within: Duration) -> Result<Vec<u8>, ApiError> {
-        self.client(addr).within(within).get_bytes(path).await.map(|b| b.to_vec())
+        self.client(addr).with_timeout(within).get_bytes(path).await.map(|b| b.to_vec())
     }
 
     pub async fn post_bytes(
@@ -116,7 +116,7 @@ impl Peers {
         body: Vec<u8>,
         within: Duration,
     ) -> Result<Vec<u8>, ApiError> {
-        self.client(addr).within(within).post_bytes(path, body.into()).await.map(|b| b.to_vec())
+        self.client(addr).with_timeout(within).post_bytes(path, body.into()).await.map(|b| b.to_vec())
     }
 }
 
@@ -149,8 +149,10 @@ mod tests {
         let peers = Peers::new(ClientTls::member(&identity(&ca, 1)).unwrap());
         let within = Duration::from_secs(60);
         let before = "old.test:7947";
-        let moved =
-            |node| Whereabouts { moved: [(before.to_owned(), (there.clone(), node))].into(), ..Whereabouts::default() };
+        let moved = |node| ManagerAddresses {
+            moved: [(before.to_owned(), (there.clone(), node))].into(),
+            ..ManagerAddresses::default()
+        };
 
         peers.redirect(moved(NodeId(3)));
         let refused = peers.get_bytes(before, "/x", within).await;
@@ -162,7 +164,11 @@ mod tests {
         assert_eq!(peers.get_bytes(before, "/x", within).await.unwrap(), b"7");
 
         let ids = [(RaftId(12), NodeId(2)), (RaftId(13), NodeId(3))].into();
-        peers.redirect(Whereabouts { ids, entered: [(there.clone(), NodeId(3))].into(), ..Whereabouts::default() });
+        peers.redirect(ManagerAddresses {
+            ids,
+            entered: [(there.clone(), NodeId(3))].into(),
+            ..ManagerAddresses::default()
+        });
         let other = peers.get_bytes(&there, "/x", within).await;
         assert!(matches!(other, Err(ApiError::Identity { .. })), "{other:?}");
         let other = peers.member(RaftId(13), &there).get_bytes("/x").await;

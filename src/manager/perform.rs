@@ -2,11 +2,11 @@
 //! event.
 
 use super::attempt::Attempts;
-use super::looks::Looks;
-use super::{errand, examine, members, places, reach, wall};
-use remoor_engine::{About, Action, Event};
+use super::examination_limits::ExaminationLimits;
+use super::{addresses, examine, members, reach, remote_examination, wall};
+use remoor_engine::{About, Action, EngineEvent};
 use remoor_exec::ssh;
-use remoor_model::{Applied, Command, Entry, NodeId, NodeName, Now, Report};
+use remoor_model::{Applied, Command, InventoryEntry, NodeId, NodeName, Now, Report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use tokio::sync::mpsc;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Performer {
-    shared: Arc<super::Shared>,
-    events: mpsc::UnboundedSender<Event>,
+    shared: Arc<super::ManagerContext>,
+    events: mpsc::UnboundedSender<EngineEvent>,
     attempts: Attempts,
-    looks: Looks,
+    looks: ExaminationLimits,
     members: members::Members,
 }
 
 impl Performer {
-    pub fn new(shared: Arc<super::Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub fn new(shared: Arc<super::ManagerContext>, events: mpsc::UnboundedSender<EngineEvent>) -> Self {
         let attempts = Attempts::new(shared.clone(), events.clone());
         let members = members::Members::new(shared.clone());
-        Self { shared, events, attempts, looks: Looks::default(), members }
+        Self { shared, events, attempts, looks: ExaminationLimits::default(), members }
     }
 
     pub fn perform(&mut self, action: Action) {
@@ -40,10 +40,12 @@ impl Performer {
                     let _place = looks.examination().await;
                     let outcome = match from {
                         None => examine::examine(&shared, node).await,
-                        Some(manager) => errand::ask(&shared, manager, node, shared.inventory().applied).await,
+                        Some(manager) => {
+                            remote_examination::ask(&shared, manager, node, shared.inventory().applied).await
+                        }
                     };
                     let outcome = Box::new(outcome);
-                    let _ = events.send(Event::Examined { node, ticket, outcome });
+                    let _ = events.send(EngineEvent::Examined { node, ticket, outcome });
                 });
             }
             Action::Run { job, attempt, phase, node } => self.attempts.run(job, attempt, phase, node),
@@ -51,8 +53,8 @@ impl Performer {
             Action::Render { generation, moved } => {
                 let (shared, events) = (self.shared.clone(), self.events.clone());
                 tokio::spawn(async move {
-                    if let Some(result) = places::render(&shared, generation).await {
-                        let _ = events.send(Event::Rendered { generation, moved, result });
+                    if let Some(result) = addresses::render(&shared, generation).await {
+                        let _ = events.send(EngineEvent::Rendered { generation, moved, result });
                     }
                 });
             }
@@ -83,7 +85,7 @@ impl Performer {
     fn propose(&self, about: About, command: Command) {
         let (shared, events) = (self.shared.clone(), self.events.clone());
         tokio::spawn(async move {
-            let entry = Entry { at: wall(), by: shared.me.to_string(), command };
+            let entry = InventoryEntry { at: wall(), by: shared.me.to_string(), command };
             let applied = match shared.raft.propose(entry).await {
                 Ok((_, applied)) => Some(applied),
                 Err(error) => {
@@ -94,7 +96,7 @@ impl Performer {
             if let Some(Applied::Refused(refusal)) = &applied {
                 tracing::debug!(%refusal, "a proposal was refused");
             }
-            let _ = events.send(Event::Proposed { about, applied });
+            let _ = events.send(EngineEvent::Proposed { about, applied });
         });
     }
 
@@ -103,7 +105,7 @@ impl Performer {
             let (shared, events) = (self.shared.clone(), self.events.clone());
             tokio::spawn(async move {
                 if let Some(line) = reach::ask(&shared, by, node).await {
-                    let _ = events.send(Event::Reach { node, by, line });
+                    let _ = events.send(EngineEvent::Reach { node, by, line });
                 }
             });
         }
@@ -121,12 +123,12 @@ impl Performer {
                     return;
                 }
             };
-            if target.takes_another_way() {
+            if target.uses_another_route() {
                 return; // the host that answers at this address may be another one
             }
             let probe = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await;
             let answers = matches!(probe, ssh::Probe::Answers { .. });
-            let _ = events.send(Event::Probed { node, answers });
+            let _ = events.send(EngineEvent::Probed { node, answers });
         });
     }
 }

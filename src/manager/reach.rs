@@ -8,8 +8,8 @@
 //!  Action::Reach ─> GET /manager/v1/reach of each manager ───────────────────┘
 //! ```
 
-use super::{Shared, examine, wall};
-use remoor_engine::Line;
+use super::{ManagerContext, examine, wall};
+use remoor_engine::Reachability;
 use remoor_exec::ssh::{self, Probe};
 use remoor_model::{NodeId, NodeName, Report};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,100 +18,107 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// Maximum number of probes at the same time.
-const LOOKS_MAX: usize = 16;
+const PROBES_MAX: usize = 16;
 /// Maximum number of examinations for other managers at the same time: as many as one manager asks
 /// for.
-const ERRANDS_MAX: usize = 16;
+const REMOTE_EXAMINATIONS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(8);
 /// A result is reused for this long.
-const SAME: Duration = Duration::from_secs(2);
+const REUSE_FOR: Duration = Duration::from_secs(2);
 /// A result is passed to a new engine for this long.
-const KNOWN: Duration = Duration::from_secs(60);
+const VALID_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of reports from other managers that wait for the engine.
-const HEARD_MAX: usize = 4_096;
+const REPORTS_MAX: usize = 4_096;
 
 /// Results of this manager, and reports that the engine has not received yet.
-pub struct Reaches {
-    own: Mutex<BTreeMap<NodeId, (Line, Instant)>>,
+pub struct ReachabilityReports {
+    own: Mutex<BTreeMap<NodeId, (Reachability, Instant)>>,
     /// By node and manager.
-    heard: Mutex<BTreeMap<(NodeId, NodeId), Line>>,
+    reports: Mutex<BTreeMap<(NodeId, NodeId), Reachability>>,
     places: Semaphore,
     /// Examinations for other managers have slots of their own, so that probes don't delay them.
-    pub(super) errands: Semaphore,
+    pub(super) remote_examinations: Semaphore,
 }
 
-impl Default for Reaches {
+impl Default for ReachabilityReports {
     fn default() -> Self {
         Self {
             own: Mutex::default(),
-            heard: Mutex::default(),
-            places: Semaphore::new(LOOKS_MAX),
-            errands: Semaphore::new(ERRANDS_MAX),
+            reports: Mutex::default(),
+            places: Semaphore::new(PROBES_MAX),
+            remote_examinations: Semaphore::new(REMOTE_EXAMINATIONS_MAX),
         }
     }
 }
 
-impl Reaches {
-    fn own(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Line, Instant)>> {
+impl ReachabilityReports {
+    fn own_results(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Reachability, Instant)>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores a result. `found`: Err says why the node is not reached. The first of several
     /// failures sets `since`.
-    fn keep(&self, node: NodeId, found: Result<(), String>) -> Line {
-        let mut own = self.own();
+    fn keep(&self, node: NodeId, found: Result<(), String>) -> Reachability {
+        let mut own = self.own_results();
         let line = match (found, own.get(&node)) {
-            (Ok(()), _) => Line::Open,
-            (Err(why), Some((Line::Dead { since, .. }, _))) => Line::Dead { why, since: *since },
-            (Err(why), _) => Line::Dead { why, since: wall() },
+            (Ok(()), _) => Reachability::Reachable,
+            (Err(why), Some((Reachability::Unreachable { since, .. }, _))) => {
+                Reachability::Unreachable { why, since: *since }
+            }
+            (Err(why), _) => Reachability::Unreachable { why, since: wall() },
         };
         own.insert(node, (line.clone(), Instant::now()));
         line
     }
 
     /// Why this manager does not reach the node, if it found so recently.
-    pub fn missed(&self, node: NodeId) -> Option<String> {
-        match self.own().get(&node) {
-            Some((Line::Dead { why, .. }, at)) if at.elapsed() < KNOWN => Some(why.clone()),
+    pub fn unreachable_reason(&self, node: NodeId) -> Option<String> {
+        match self.own_results().get(&node) {
+            Some((Reachability::Unreachable { why, .. }, at)) if at.elapsed() < VALID_FOR => Some(why.clone()),
             _ => None,
         }
     }
 
     /// The nodes that this manager recently found unreachable.
-    pub fn all_missed(&self) -> Vec<(NodeId, Line)> {
-        let own = self.own();
-        let late = own.iter().filter(|(_, (line, at))| *line != Line::Open && at.elapsed() < KNOWN);
+    pub fn all_unreachable(&self) -> Vec<(NodeId, Reachability)> {
+        let own = self.own_results();
+        let late = own.iter().filter(|(_, (line, at))| *line != Reachability::Reachable && at.elapsed() < VALID_FOR);
         late.map(|(node, (line, _))| (*node, line.clone())).collect()
     }
 
     /// Stores a report for the engine. If too many wait, the report is dropped; it will be sent
     /// again.
-    pub fn hear(&self, node: NodeId, by: NodeId, line: Line) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.len() < HEARD_MAX || heard.contains_key(&(node, by)) {
+    pub fn add_report(&self, node: NodeId, by: NodeId, line: Reachability) {
+        let mut heard = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.len() < REPORTS_MAX || heard.contains_key(&(node, by)) {
             heard.insert((node, by), line);
         }
     }
 
-    pub fn take(&self) -> BTreeMap<(NodeId, NodeId), Line> {
-        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take(&self) -> BTreeMap<(NodeId, NodeId), Reachability> {
+        std::mem::take(&mut *self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Checks whether this manager reaches the node's SSH port.
-pub async fn own(shared: &Arc<Shared>, node: NodeId) -> Line {
+pub async fn own(shared: &Arc<ManagerContext>, node: NodeId) -> Reachability {
     let _place = shared.reaches.places.acquire().await;
-    let known = shared.reaches.own().get(&node).filter(|(_, at)| at.elapsed() < SAME).map(|(line, _)| line.clone());
+    let known = shared
+        .reaches
+        .own_results()
+        .get(&node)
+        .filter(|(_, at)| at.elapsed() < REUSE_FOR)
+        .map(|(line, _)| line.clone());
     match known {
         Some(line) => line,
         None => shared.reaches.keep(node, find(shared, node).await),
     }
 }
 
-async fn find(shared: &Arc<Shared>, node: NodeId) -> Result<(), String> {
+async fn find(shared: &Arc<ManagerContext>, node: NodeId) -> Result<(), String> {
     let target = examine::target(shared, node).await.map_err(|e| e.to_string())?;
-    if target.takes_another_way() {
+    if target.uses_another_route() {
         return Ok(()); // only a login can tell
     }
     match ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await {
@@ -123,45 +130,46 @@ async fn find(shared: &Arc<Shared>, node: NodeId) -> Result<(), String> {
 }
 
 /// Asks a manager, possibly this one, whether it reaches the node; None: it gave no answer.
-pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId) -> Option<Line> {
+pub async fn ask(shared: &Arc<ManagerContext>, manager: NodeId, node: NodeId) -> Option<Reachability> {
     if manager == shared.id {
         return Some(own(shared, node).await);
     }
     let addr = address(shared, manager)?;
-    let answer = shared.peers.client(&addr).within(ASK_TIMEOUT).get(&format!("/manager/v1/reach/{node}")).await;
+    let answer = shared.peers.client(&addr).with_timeout(ASK_TIMEOUT).get(&format!("/manager/v1/reach/{node}")).await;
     answer
         .map_err(|error| tracing::debug!(%manager, %error, "a manager does not answer whether it reaches the node"))
         .ok()
 }
 
 /// Asks all voters at once, and passes the answers to the engine too.
-pub async fn ask_all(shared: &Arc<Shared>, node: NodeId) -> BTreeMap<NodeId, Line> {
+pub async fn ask_all(shared: &Arc<ManagerContext>, node: NodeId) -> BTreeMap<NodeId, Reachability> {
     let voters: Vec<_> = shared.raft.status().borrow().voters.keys().copied().collect();
     let inventory = shared.inventory();
     let managers = inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains(&id)) && n.id != node);
     let asked = managers.map(|n| async move { Some((n.id, ask(shared, n.id, node).await?)) });
-    let lines: BTreeMap<NodeId, Line> = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
-    lines.iter().for_each(|(by, line)| shared.reaches.hear(node, *by, line.clone()));
+    let lines: BTreeMap<NodeId, Reachability> =
+        futures_util::future::join_all(asked).await.into_iter().flatten().collect();
+    lines.iter().for_each(|(by, line)| shared.reaches.add_report(node, *by, line.clone()));
     lines
 }
 
 /// API address of a manager that is a voter.
-pub(super) fn address(shared: &Shared, manager: NodeId) -> Option<String> {
+pub(super) fn address(shared: &ManagerContext, manager: NodeId) -> Option<String> {
     let raft = shared.inventory().node(manager)?.raft?;
     shared.raft.status().borrow().voters.get(&raft).cloned()
 }
 
 /// Notices which members leave this manager's pings unanswered.
 #[derive(Default)]
-pub struct Scout {
+pub struct PingMonitor {
     counted: BTreeMap<NodeName, u64>,
     missed: BTreeSet<NodeName>,
     looked: BTreeMap<NodeName, Instant>,
 }
 
-impl Scout {
+impl PingMonitor {
     /// Probes the members that missed pings since the last call, each at most once per `every`.
-    pub fn tick(&mut self, shared: &Arc<Shared>, members: &BTreeMap<NodeName, Report>, leads: bool) {
+    pub fn tick(&mut self, shared: &Arc<ManagerContext>, members: &BTreeMap<NodeName, Report>, leads: bool) {
         let count = |name: &NodeName| (*name != shared.me).then(|| shared.unanswered(name));
         let every = Duration::from_millis(shared.inventory().limits().probe_ms);
         for name in self.due(members, count, every) {
@@ -170,8 +178,8 @@ impl Scout {
             tokio::spawn(async move {
                 let line = own(&shared, node).await;
                 match line {
-                    line if leads => shared.reaches.hear(node, shared.id, line),
-                    Line::Open => {}
+                    line if leads => shared.reaches.add_report(node, shared.id, line),
+                    Reachability::Reachable => {}
                     line => tell_leader(&shared, node, line).await,
                 }
             });
@@ -202,12 +210,12 @@ impl Scout {
     }
 }
 
-async fn tell_leader(shared: &Arc<Shared>, node: NodeId, line: Line) {
+async fn tell_leader(shared: &Arc<ManagerContext>, node: NodeId, line: Reachability) {
     let status = shared.raft.status().borrow().clone();
     let leader = status.leader.filter(|id| *id != status.id).and_then(|id| status.voters.get(&id).cloned());
     let Some(addr) = leader else { return };
     let path = format!("/manager/v1/reach/{node}");
-    let told: Result<(), _> = shared.peers.client(&addr).within(ASK_TIMEOUT).post(&path, &line).await;
+    let told: Result<(), _> = shared.peers.client(&addr).with_timeout(ASK_TIMEOUT).post(&path, &line).await;
     if let Err(error) = told {
         tracing::debug!(%node, %error, "the leader could not be told that the node is unreachable"); // it is probed again
     }
@@ -219,36 +227,43 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn since_when_a_node_is_missed_is_the_first_failure_of_the_row() {
-        let reaches = Reaches::default();
+    fn unreachable_since_is_the_time_of_the_first_failure() {
+        let reaches = ReachabilityReports::default();
         let node = NodeId(4);
-        let Line::Dead { since: first, .. } = reaches.keep(node, Err("timed out".to_owned())) else { panic!("dead") };
+        let Reachability::Unreachable { since: first, .. } = reaches.keep(node, Err("timed out".to_owned())) else {
+            panic!("dead")
+        };
         std::thread::sleep(Duration::from_millis(5));
         let again = reaches.keep(node, Err("refused".to_owned()));
-        assert_eq!(again, Line::Dead { why: "refused".to_owned(), since: first });
-        assert_eq!((reaches.missed(node).as_deref(), reaches.all_missed().len()), (Some("refused"), 1));
-        assert_eq!(reaches.keep(node, Ok(())), Line::Open);
-        assert!(reaches.missed(node).is_none() && reaches.all_missed().is_empty());
+        assert_eq!(again, Reachability::Unreachable { why: "refused".to_owned(), since: first });
+        assert_eq!(
+            (reaches.unreachable_reason(node).as_deref(), reaches.all_unreachable().len()),
+            (Some("refused"), 1)
+        );
+        assert_eq!(reaches.keep(node, Ok(())), Reachability::Reachable);
+        assert!(reaches.unreachable_reason(node).is_none() && reaches.all_unreachable().is_empty());
         std::thread::sleep(Duration::from_millis(5));
-        let Line::Dead { since, .. } = reaches.keep(node, Err("timed out".to_owned())) else { panic!("dead") };
+        let Reachability::Unreachable { since, .. } = reaches.keep(node, Err("timed out".to_owned())) else {
+            panic!("dead")
+        };
         assert!(since > first);
     }
 
     #[test]
-    fn the_engine_is_told_the_last_word_of_each_manager_and_not_more_than_it_can_hear() {
-        let reaches = Reaches::default();
-        reaches.hear(NodeId(4), NodeId(1), Line::Dead { why: String::new(), since: wall() });
-        reaches.hear(NodeId(4), NodeId(1), Line::Open);
-        assert_eq!(reaches.take(), [((NodeId(4), NodeId(1)), Line::Open)].into());
-        for n in 0..2 * HEARD_MAX as u64 {
-            reaches.hear(NodeId(n), NodeId(1), Line::Open);
+    fn only_the_latest_report_of_each_manager_is_kept_up_to_a_limit() {
+        let reaches = ReachabilityReports::default();
+        reaches.add_report(NodeId(4), NodeId(1), Reachability::Unreachable { why: String::new(), since: wall() });
+        reaches.add_report(NodeId(4), NodeId(1), Reachability::Reachable);
+        assert_eq!(reaches.take(), [((NodeId(4), NodeId(1)), Reachability::Reachable)].into());
+        for n in 0..2 * REPORTS_MAX as u64 {
+            reaches.add_report(NodeId(n), NodeId(1), Reachability::Reachable);
         }
-        assert_eq!(reaches.take().len(), HEARD_MAX);
+        assert_eq!(reaches.take().len(), REPORTS_MAX);
         assert!(reaches.take().is_empty());
     }
 
     #[test]
-    fn only_who_left_pings_unanswered_is_looked_for_and_not_again_at_once() {
+    fn only_members_with_missed_pings_are_probed_and_not_too_often() {
         let members: BTreeMap<NodeName, Report> =
             ["m1", "w1", "w2"].map(|name| (NodeName::from(name), Report::default())).into();
         let pings = Cell::new(3);
@@ -257,7 +272,7 @@ mod tests {
             "w1" => Some(pings.get()),
             _ => Some(0),
         };
-        let mut scout = Scout::default();
+        let mut scout = PingMonitor::default();
         let every = Duration::from_secs(3_600);
         assert!(scout.due(&members, count, every).is_empty(), "the first count is the baseline");
         pings.set(4);

@@ -1,7 +1,7 @@
 //! The leader's flight recorder: the last engine steps that had an effect, in memory. It is not
 //! replicated, and no decision depends on it.
 
-use remoor_engine::{About, Action, Event, ExamOutcome, PhaseResult, Rule, explain};
+use remoor_engine::{About, Action, EngineEvent, ExamOutcome, PhaseResult, Rule, explain};
 use remoor_model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differences};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ const CHECKS_MAX: usize = 100;
 
 /// One step: the event that the engine received and the actions that it returned.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct RecordedStep {
     pub at: Wall,
-    pub event: Event,
+    pub event: EngineEvent,
     pub actions: Vec<Action>,
     /// The rules that led to a verdict among the actions, if it rests on an examination.
     pub rules: Vec<Rule>,
@@ -28,28 +28,28 @@ pub struct Step {
 
 #[derive(Debug, Default)]
 pub struct Recorder {
-    since: Option<Wall>,
-    steps: VecDeque<Arc<Step>>,
+    leading_since: Option<Wall>,
+    steps: VecDeque<Arc<RecordedStep>>,
     dropped: u64,
 }
 
 impl Recorder {
     /// Starts a new record. A new leadership does not know the events of earlier ones.
     pub fn begin(&mut self, at: Wall) {
-        *self = Self { since: Some(at), ..Self::default() };
+        *self = Self { leading_since: Some(at), ..Self::default() };
     }
 
     /// When this manager began to lead; None if it never has since its start.
-    pub fn since(&self) -> Option<Wall> {
-        self.since
+    pub fn leading_since(&self) -> Option<Wall> {
+        self.leading_since
     }
 
     /// Number of steps that were dropped.
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped_count(&self) -> u64 {
         self.dropped
     }
 
-    pub fn add(&mut self, step: Step) {
+    pub fn add(&mut self, step: RecordedStep) {
         if self.steps.len() >= STEPS_MAX {
             self.steps.pop_front();
             self.dropped += 1;
@@ -58,21 +58,21 @@ impl Recorder {
     }
 
     /// The steps about `node`, oldest first.
-    pub fn of(&self, node: NodeId) -> Vec<Arc<Step>> {
+    pub fn of(&self, node: NodeId) -> Vec<Arc<RecordedStep>> {
         self.steps.iter().filter(|s| s.nodes.contains(&node)).cloned().collect()
     }
 }
 
 /// Returns a copy of the event for the record, with its evidence reduced to what differs.
-pub fn keep(event: &Event) -> Event {
+pub fn keep(event: &EngineEvent) -> EngineEvent {
     let mut event = event.clone();
     match &mut event {
-        Event::Examined { outcome, .. } => {
+        EngineEvent::Examined { outcome, .. } => {
             if let ExamOutcome::Found(evidence) = outcome.as_mut() {
                 trim(evidence);
             }
         }
-        Event::Ran { result, .. } => {
+        EngineEvent::Ran { result, .. } => {
             if let PhaseResult::Verified(verified) = result.as_mut() {
                 trim(&mut verified.evidence);
             }
@@ -103,10 +103,10 @@ fn trim(evidence: &mut remoor_engine::Evidence) {
 }
 
 /// The step to record; None if the event is not news and caused no action.
-pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -> Option<Step> {
+pub fn step(at: Wall, inventory: &Inventory, event: EngineEvent, actions: &[Action]) -> Option<RecordedStep> {
     let idle = match &event {
-        Event::Tick | Event::Changed | Event::Sighted { .. } => true,
-        Event::Proposed { applied, .. } => !matches!(applied, None | Some(Applied::Refused(_))),
+        EngineEvent::Tick | EngineEvent::Changed | EngineEvent::Sighted { .. } => true,
+        EngineEvent::Proposed { applied, .. } => !matches!(applied, None | Some(Applied::Refused(_))),
         _ => false,
     };
     if idle && actions.is_empty() {
@@ -114,23 +114,23 @@ pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -
     }
     let about: Vec<Option<NodeId>> = actions.iter().map(|a| node_of(inventory, a)).collect();
     let told = match &event {
-        Event::Alive { node, .. }
-        | Event::Sighted { node, .. }
-        | Event::Gone { node }
-        | Event::Probed { node, .. }
-        | Event::Reach { node, .. }
-        | Event::Examined { node, .. } => Some(*node),
-        Event::Ran { job, .. } => inventory.job(*job).map(|j| j.node),
-        Event::Proposed { about: About::Node(node), .. } => Some(*node),
-        Event::Proposed { .. } | Event::Rendered { .. } | Event::Changed | Event::Tick => None,
+        EngineEvent::Alive { node, .. }
+        | EngineEvent::Sighted { node, .. }
+        | EngineEvent::Gone { node }
+        | EngineEvent::Probed { node, .. }
+        | EngineEvent::Reach { node, .. }
+        | EngineEvent::Examined { node, .. } => Some(*node),
+        EngineEvent::Ran { job, .. } => inventory.job(*job).map(|j| j.node),
+        EngineEvent::Proposed { about: About::Node(node), .. } => Some(*node),
+        EngineEvent::Proposed { .. } | EngineEvent::Rendered { .. } | EngineEvent::Changed | EngineEvent::Tick => None,
     };
     let nodes = about.iter().flatten().copied().chain(told).collect();
     let rules = rules(inventory, &event, actions);
-    Some(Step { at, event, actions: actions.to_vec(), rules, nodes, about })
+    Some(RecordedStep { at, event, actions: actions.to_vec(), rules, nodes, about })
 }
 
-fn rules(inventory: &Inventory, event: &Event, actions: &[Action]) -> Vec<Rule> {
-    let Event::Examined { node, outcome, .. } = event else { return Vec::new() };
+fn rules(inventory: &Inventory, event: &EngineEvent, actions: &[Action]) -> Vec<Rule> {
+    let EngineEvent::Examined { node, outcome, .. } = event else { return Vec::new() };
     let exam = match outcome.as_ref() {
         ExamOutcome::Found(evidence) => Some(&evidence.exam),
         _ => None,
@@ -166,40 +166,43 @@ fn node_of(inventory: &Inventory, action: &Action) -> Option<NodeId> {
 mod tests {
     use super::*;
 
-    fn gone(node: u64) -> Event {
-        Event::Gone { node: NodeId(node) }
+    fn gone_event(node: u64) -> EngineEvent {
+        EngineEvent::Gone { node: NodeId(node) }
     }
 
     #[test]
-    fn what_did_nothing_is_not_kept_and_the_rest_is_bounded() {
+    fn steps_without_effect_are_not_recorded_and_the_record_is_bounded() {
         let inventory = Inventory::default();
-        assert_eq!(step(Wall(1), &inventory, Event::Tick, &[]), None);
-        assert_eq!(step(Wall(1), &inventory, Event::Changed, &[]), None);
+        assert_eq!(step(Wall(1), &inventory, EngineEvent::Tick, &[]), None);
+        assert_eq!(step(Wall(1), &inventory, EngineEvent::Changed, &[]), None);
         let mut recorder = Recorder::default();
-        assert_eq!(recorder.since(), None);
+        assert_eq!(recorder.leading_since(), None);
         recorder.begin(Wall(5));
         let probe = [Action::Probe { node: NodeId(2) }];
-        recorder.add(step(Wall(6), &inventory, Event::Tick, &probe).expect("it did something"));
+        recorder.add(step(Wall(6), &inventory, EngineEvent::Tick, &probe).expect("it did something"));
         for n in 0..STEPS_MAX as u64 {
-            recorder.add(step(Wall(7 + n), &inventory, gone(1), &[]).expect("news"));
+            recorder.add(step(Wall(7 + n), &inventory, gone_event(1), &[]).expect("news"));
         }
-        assert_eq!((recorder.dropped(), recorder.of(NodeId(1)).len()), (1, STEPS_MAX));
+        assert_eq!((recorder.dropped_count(), recorder.of(NodeId(1)).len()), (1, STEPS_MAX));
         assert!(recorder.of(NodeId(2)).is_empty(), "the oldest is dropped first");
         recorder.begin(Wall(9));
-        assert_eq!((recorder.since(), recorder.dropped(), recorder.of(NodeId(1)).len()), (Some(Wall(9)), 0, 0));
+        assert_eq!(
+            (recorder.leading_since(), recorder.dropped_count(), recorder.of(NodeId(1)).len()),
+            (Some(Wall(9)), 0, 0)
+        );
     }
 
     #[test]
     fn a_step_is_about_the_nodes_of_its_event_and_of_its_actions() {
         let inventory = Inventory::default();
         let actions = [Action::Probe { node: NodeId(2) }, Action::HandOver { why: "x".to_owned(), to: None }];
-        let step = step(Wall(1), &inventory, gone(1), &actions).expect("news");
+        let step = step(Wall(1), &inventory, gone_event(1), &actions).expect("news");
         assert_eq!(step.nodes, BTreeSet::from([NodeId(1), NodeId(2)]));
         assert_eq!(step.about, [Some(NodeId(2)), None]);
     }
 
     #[test]
-    fn of_a_digest_only_what_differs_is_kept() {
+    fn only_differing_digest_entries_are_kept() {
         use remoor_model::{FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
         let entry = |path: &str, byte: u8| FileEntry {
             path: path.to_owned(),
@@ -225,8 +228,8 @@ mod tests {
             rendered: ["/a".to_owned(), "/b".to_owned()].into(),
         };
         let outcome = Box::new(ExamOutcome::Found(evidence));
-        let event = Event::Examined { node: NodeId(1), ticket: remoor_engine::Ticket(1), outcome };
-        let Event::Examined { outcome, .. } = keep(&event) else { panic!("another event") };
+        let event = EngineEvent::Examined { node: NodeId(1), ticket: remoor_engine::ExaminationTicket(1), outcome };
+        let EngineEvent::Examined { outcome, .. } = keep(&event) else { panic!("another event") };
         let ExamOutcome::Found(kept) = *outcome else { panic!("another outcome") };
         let paths =
             |d: &NodeDigest| d.services.values().flat_map(|s| &s.entries).map(|e| e.path.clone()).collect::<Vec<_>>();

@@ -2,16 +2,18 @@
 
 use super::ansible::Keys;
 use super::notify::Notices;
-use super::recorder::{Recorder, Step};
-use super::sponsors::Sponsors;
-use super::view::Snapshot;
-use crate::fleet::Book;
+use super::recorder::{RecordedStep, Recorder};
+use super::trusted_peers::Sponsors;
+use super::view::EngineSnapshot;
+use crate::fleet::FleetCache;
 use crate::telemetry::{self, Registry};
 use remoor_cluster::raft::Raft;
 use remoor_cluster::rpc::view::StreamItem;
 use remoor_exec::ssh::{self, ClusterKey, Remote};
 use remoor_host::disk::BlobStore;
-use remoor_model::{ClusterId, ClusterRole, Inventory, Job, Known, NodeId, NodeName, Phase, Report, Vars, Wall};
+use remoor_model::{
+    ClusterContext, ClusterId, ClusterRole, Inventory, Job, JobVars, NodeId, NodeName, Phase, Report, Wall,
+};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,12 +26,12 @@ use tokio::sync::{broadcast, watch};
 const STREAM_DEPTH: usize = 4_096;
 
 #[derive(Debug, Clone)]
-pub struct Timing {
+pub struct ManagerTiming {
     /// Interval at which the engine derives its work again, in milliseconds.
     pub tick_ms: u64,
 }
 
-impl Default for Timing {
+impl Default for ManagerTiming {
     fn default() -> Self {
         Self { tick_ms: 1_000 }
     }
@@ -53,18 +55,18 @@ pub struct Startup {
     /// the key of another.
     pub secret: [u8; 32],
     pub cas: Arc<super::Authorities>,
-    pub timing: Timing,
+    pub timing: ManagerTiming,
     /// Counters of this process.
     pub counts: Registry,
 }
 
-pub struct Shared {
+pub struct ManagerContext {
     pub me: NodeName,
     pub id: NodeId,
     pub cluster: ClusterId,
     pub raft: Raft<Inventory>,
     pub blobs: Arc<BlobStore>,
-    pub book: Book,
+    pub book: FleetCache,
     pub remote: Remote,
     pub peers: Arc<super::Peers>,
     pub notices: Notices,
@@ -74,13 +76,13 @@ pub struct Shared {
     pub ssh_key: OnceLock<ClusterKey>,
     pub runs: PathBuf,
     pub sponsors: Sponsors,
-    pub timing: Timing,
+    pub timing: ManagerTiming,
     pub started: Instant,
     pub counts: Registry,
     /// Counters of entries that were applied while this process ran.
     pub applied: Registry,
     /// Which nodes this manager reaches over SSH, and what other managers reported.
-    pub reaches: super::reach::Reaches,
+    pub reaches: super::reach::ReachabilityReports,
     pub certificates: super::certificates::Certificates,
     pub backups: super::backup::Backups,
     /// Which step of the gossip key rotation each node has confirmed.
@@ -90,10 +92,10 @@ pub struct Shared {
     /// The CAs that issue certificates.
     pub cas: Arc<super::Authorities>,
     secret: [u8; 32],
-    shown: watch::Sender<Option<Arc<Snapshot>>>,
+    snapshot: watch::Sender<Option<Arc<EngineSnapshot>>>,
     stream: broadcast::Sender<StreamItem>,
     /// Gossip addresses of members, each signed by the member itself.
-    signed: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    signed_addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
     /// Every `ansible_host` of the applied fleet's inventory.
     ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
     reports: Mutex<BTreeMap<NodeName, Report>>,
@@ -101,17 +103,17 @@ pub struct Shared {
     /// For each node, what its role change waits for. Filled only while this manager leads.
     role_waits: Mutex<BTreeMap<NodeId, String>>,
     /// When a leader was last heard from.
-    led: Mutex<Option<Instant>>,
+    leader_heard_at: Mutex<Option<Instant>>,
 }
 
-impl Shared {
+impl ManagerContext {
     pub fn new(s: Startup) -> Self {
         Self {
             me: s.me,
             id: s.id,
             cluster: s.cluster,
             raft: s.raft,
-            book: Book::new(s.blobs.clone()),
+            book: FleetCache::new(s.blobs.clone()),
             blobs: s.blobs,
             remote: s.remote,
             peers: s.peers,
@@ -124,25 +126,25 @@ impl Shared {
             started: Instant::now(),
             counts: s.counts,
             applied: super::metrics::counters(),
-            reaches: super::reach::Reaches::default(),
+            reaches: super::reach::ReachabilityReports::default(),
             certificates: super::certificates::Certificates::default(),
             backups: super::backup::Backups::default(),
             key_confirmed: super::gossip_key::Confirmed::default(),
             ca_confirmed: super::gossip_key::Confirmed::default(),
             cas: s.cas,
             secret: s.secret,
-            shown: watch::channel(None).0,
+            snapshot: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
-            signed: Mutex::default(),
+            signed_addresses: Mutex::default(),
             ansible_hosts: Mutex::default(),
             reports: Mutex::default(),
             recorder: Mutex::default(),
             role_waits: Mutex::default(),
-            led: Mutex::default(),
+            leader_heard_at: Mutex::default(),
         }
     }
 
-    pub(super) fn show_waits(&self, waits: BTreeMap<NodeId, String>) {
+    pub(super) fn set_role_waits(&self, waits: BTreeMap<NodeId, String>) {
         *self.role_waits.lock().unwrap_or_else(|p| p.into_inner()) = waits;
     }
 
@@ -152,15 +154,15 @@ impl Shared {
     }
 
     /// Notes that entries or a heartbeat of a leader arrived.
-    pub fn hear_leader(&self) {
-        *self.led.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
+    pub fn note_leader_heard(&self) {
+        *self.leader_heard_at.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
     }
 
     /// Milliseconds since a majority last agreed, as far as this manager knows: since a quorum
     /// acknowledged this leader, or since a leader was last heard from. None if neither has
     /// happened since this process started.
     pub fn age_ms(&self) -> Option<u64> {
-        let led = || *self.led.lock().unwrap_or_else(|p| p.into_inner());
+        let led = || *self.leader_heard_at.lock().unwrap_or_else(|p| p.into_inner());
         let acked = self.raft.status().borrow().quorum_acked_ms;
         acked.or_else(|| Some(u64::try_from(led()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
@@ -171,12 +173,12 @@ impl Shared {
     }
 
     /// The engine's view of the nodes; None if this manager does not lead.
-    pub fn shown(&self) -> Option<Arc<Snapshot>> {
-        self.shown.borrow().clone()
+    pub fn engine_snapshot(&self) -> Option<Arc<EngineSnapshot>> {
+        self.snapshot.borrow().clone()
     }
 
-    pub(super) fn show(&self, snapshot: Option<Snapshot>) {
-        self.shown.send_replace(snapshot.map(Arc::new));
+    pub(super) fn set_snapshot(&self, snapshot: Option<EngineSnapshot>) {
+        self.snapshot.send_replace(snapshot.map(Arc::new));
     }
 
     /// Key for hashing the secret files of a node.
@@ -196,7 +198,7 @@ impl Shared {
     /// Private keys that ssh offers after those of the operator's configuration.
     pub(super) fn last_keys(&self, identity_given: bool) -> Vec<PathBuf> {
         let file = self.ssh_key.get().map(|_| self.ssh_key_file.clone());
-        file.map(|file| ssh::offered_last(file, identity_given)).unwrap_or_default()
+        file.map(|file| ssh::last_offered_keys(file, identity_given)).unwrap_or_default()
     }
 
     /// The same keys for Ansible's ssh.
@@ -213,7 +215,7 @@ impl Shared {
     }
 
     /// Streams the journal items that the entry at `index` created.
-    pub(super) fn happened(&self, index: u64) {
+    pub(super) fn publish_history(&self, index: u64) {
         let (inventory, leads) = (self.inventory(), self.raft.status().borrow().leads());
         let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
         for item in made.collect::<Vec<_>>().into_iter().rev() {
@@ -237,8 +239,8 @@ impl Shared {
 
     /// Stores the signed gossip address of a member. None: the member is gone, or its address is
     /// not signed.
-    pub(super) fn seen_at(&self, name: &NodeName, addr: Option<SocketAddr>) {
-        let mut signed = self.signed.lock().unwrap_or_else(|p| p.into_inner());
+    pub(super) fn set_signed_address(&self, name: &NodeName, addr: Option<SocketAddr>) {
+        let mut signed = self.signed_addresses.lock().unwrap_or_else(|p| p.into_inner());
         match addr {
             Some(addr) => signed.insert(name.clone(), addr),
             None => signed.remove(name),
@@ -246,8 +248,8 @@ impl Shared {
     }
 
     /// The gossip address of a member as signed by the member itself.
-    pub(super) fn signed_at(&self, name: &NodeName) -> Option<SocketAddr> {
-        self.signed.lock().unwrap_or_else(|p| p.into_inner()).get(name).copied()
+    pub(super) fn signed_address(&self, name: &NodeName) -> Option<SocketAddr> {
+        self.signed_addresses.lock().unwrap_or_else(|p| p.into_inner()).get(name).copied()
     }
 
     /// Stores the `ansible_host` of each node in the applied fleet.
@@ -266,19 +268,19 @@ impl Shared {
         self.recorder.lock().unwrap_or_else(|p| p.into_inner()).begin(at);
     }
 
-    pub(super) fn record(&self, step: Step) {
+    pub(super) fn record(&self, step: RecordedStep) {
         self.recorder.lock().unwrap_or_else(|p| p.into_inner()).add(step);
     }
 
     /// When this leadership began, how many steps were dropped, and the steps about `node`, oldest
     /// first.
-    pub(super) fn recorded(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<Step>>) {
+    pub(super) fn recorded_steps(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<RecordedStep>>) {
         let recorder = self.recorder.lock().unwrap_or_else(|p| p.into_inner());
-        (recorder.since(), recorder.dropped(), recorder.of(node))
+        (recorder.leading_since(), recorder.dropped_count(), recorder.of(node))
     }
 
     /// Stores the latest gossip report of a member; None: it is gone.
-    pub(super) fn reported(&self, name: &NodeName, report: Option<Report>) {
+    pub(super) fn set_report(&self, name: &NodeName, report: Option<Report>) {
         let mut reports = self.reports.lock().unwrap_or_else(|p| p.into_inner());
         match report {
             Some(report) => reports.insert(name.clone(), report),
@@ -292,7 +294,7 @@ impl Shared {
     }
 
     /// The render input of a fleet in addition to its own files.
-    pub fn known(&self) -> Known {
+    pub fn render_context(&self) -> ClusterContext {
         known_of(&self.inventory())
     }
 
@@ -303,16 +305,16 @@ impl Shared {
 }
 
 /// The render input of a fleet in this state: addresses and managers, without job variables.
-pub fn known_of(inventory: &Inventory) -> Known {
+pub fn known_of(inventory: &Inventory) -> ClusterContext {
     let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
     let managers = managers.map(|n| n.name().to_string()).collect();
-    Known { addresses: inventory.addresses(), managers, vars: Vars::new() }
+    ClusterContext { addresses: inventory.addresses(), managers, vars: JobVars::new() }
 }
 
 /// The render input of `phase` of `job`. `before` is the input of the installed configuration. The
 /// job's own variables take precedence. A job for some services also keeps the earlier variables,
 /// so that its services agree with those that it leaves alone.
-pub fn known_in(phase: Phase, job: &Job, before: Known, inventory: &Inventory) -> Known {
+pub fn known_in(phase: Phase, job: &Job, before: ClusterContext, inventory: &Inventory) -> ClusterContext {
     // Some services of a node use the same addresses and variables as its other services.
     let as_before = phase == Phase::Cleanup || !job.services.is_empty();
     let mut known = if as_before { before } else { known_of(inventory) };
@@ -325,12 +327,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn vars(pairs: &[(&str, i32)]) -> Vars {
+    fn vars(pairs: &[(&str, i32)]) -> JobVars {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
     }
 
     #[test]
-    fn a_jobs_variables_end_with_it_but_for_the_services_that_the_next_one_leaves_alone() {
+    fn job_variables_end_with_the_job_except_for_untouched_services() {
         let job = |services: &[&str], own: &[(&str, i32)]| -> Job {
             let job = json!({
                 "id": 7, "node": 1, "opened": 1, "occasion": "live", "reasons": [], "services": services, "generation": 1,
@@ -339,7 +341,7 @@ mod tests {
             });
             serde_json::from_value(job).expect("a job")
         };
-        let before = Known { vars: vars(&[("a", 1), ("b", 1)]), ..Known::default() };
+        let before = ClusterContext { vars: vars(&[("a", 1), ("b", 1)]), ..ClusterContext::default() };
         let with = |phase: Phase, job: Job| known_in(phase, &job, before.clone(), &Inventory::default()).vars;
         assert_eq!(with(Phase::Provision, job(&[], &[("a", 2)])), vars(&[("a", 2)]));
         assert_eq!(with(Phase::Provision, job(&[], &[])), vars(&[]));

@@ -1,7 +1,7 @@
 //! Removes what this manager no longer needs: blobs without a reference, and the output of attempts
 //! that no job has.
 
-use super::Shared;
+use super::ManagerContext;
 use remoor_host::disk::DiskError;
 use remoor_model::{Inventory, Sha256};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ impl Default for Sweep {
 impl Sweep {
     /// Starts a sweep in the background if one is due and this manager has a leader, or is the
     /// leader.
-    pub fn tick(&mut self, shared: &Arc<Shared>) {
+    pub fn tick(&mut self, shared: &Arc<ManagerContext>) {
         if self.0.elapsed() < EVERY || shared.raft.status().borrow().leader.is_none() {
             return;
         }
@@ -35,7 +35,7 @@ impl Sweep {
         let (shared, inventory) = (shared.clone(), shared.inventory());
         tokio::task::spawn_blocking(move || {
             let before = SystemTime::now() - AGE_MIN;
-            let blobs = shared.blobs.keep(&named(&inventory), before);
+            let blobs = shared.blobs.keep(&referenced_blobs(&inventory), before);
             let logs = logs(&shared.runs, &inventory, before);
             match (blobs, logs) {
                 (Ok(0), Ok(0)) => {}
@@ -47,7 +47,7 @@ impl Sweep {
 }
 
 /// Every blob that the applied state refers to.
-pub(super) fn named(inventory: &Inventory) -> BTreeSet<Sha256> {
+pub(super) fn referenced_blobs(inventory: &Inventory) -> BTreeSet<Sha256> {
     let generations = inventory.generations.values().map(|g| g.blob);
     let baselines = inventory.baselines().map(|b| b.blob);
     generations.chain(baselines).collect()
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_logs_of_forgotten_attempts_go() {
+    fn only_old_logs_of_unknown_attempts_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["7.jsonl", "notes.txt"] {
             std::fs::write(dir.path().join(name), "{}\n").unwrap();

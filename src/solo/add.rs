@@ -42,7 +42,7 @@ pub enum AdditionError {
 pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<Addition>, AdditionError> {
     let mut out = Vec::new();
     for id in ids {
-        let attributes = check::observe(kind, id).map_err(of)?;
+        let attributes = check::observe(kind, id).map_err(addition_error)?;
         out.push(Addition { kind: kind.to_owned(), id: id.clone(), attributes });
     }
     Ok(out)
@@ -50,7 +50,7 @@ pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<Addition>, AdditionErro
 
 /// The checks as the text of a new file.
 pub fn addition_text(more: &[Addition]) -> Result<String, AdditionError> {
-    amended("the new checks", String::new(), more)
+    with_additions("the new checks", String::new(), more)
 }
 
 /// Adds all checks to the file, or none; creates the file if it does not exist. Waits for another
@@ -82,7 +82,7 @@ pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
                 .text
         }
     };
-    let new = amended(&shown, old, more)?;
+    let new = with_additions(&shown, old, more)?;
     match replace(&real, dir, &new, before.as_ref()) {
         Ok(true) => sync_dir(dir).map_err(AdditionError::Write),
         Ok(false) => Err(refused("it belongs to another owner or group, which only root can preserve".to_owned())),
@@ -125,11 +125,11 @@ fn replace(path: &Path, dir: &Path, text: &str, before: Option<&Metadata>) -> io
     file.persist(path).map(|_| true).map_err(|e| e.error)
 }
 
-fn amended(file: &str, text: String, more: &[Addition]) -> Result<String, AdditionError> {
+fn with_additions(file: &str, text: String, more: &[Addition]) -> Result<String, AdditionError> {
     more.iter().try_fold(text, |text, one| check::add(file, &text, one)).map_err(AdditionError::Refused)
 }
 
-fn of(error: ObserveError) -> AdditionError {
+fn addition_error(error: ObserveError) -> AdditionError {
     match error {
         ObserveError::Wrong(why) => AdditionError::NoSuch(why),
         ObserveError::NoAnswer { check, property, why } => AdditionError::NoAnswer { check, property, why },

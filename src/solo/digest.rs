@@ -7,10 +7,10 @@
 mod compare;
 mod key;
 
-pub use compare::{Attribute, Comparison, PathChange, What, compare};
+pub use compare::{Attribute, DigestComparison, PathChange, PathChangeKind, compare};
 
-use super::bounded::{Versioned, bounded, regular};
-use remoor_host::files::{self, Tree, TreeError};
+use super::bounded_read::{Versioned, read_bounded, regular};
+use remoor_host::files::{self, TreeError, TreeRequest};
 use remoor_model::{FileEntry, FileKind, ServiceDigest, Sha256};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const FILE_MAX: u64 = 256 << 20;
 
 /// The paths and options of a digest.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct DigestRequest {
     /// Each path is included with everything below it; empty: the current directory.
     pub paths: Vec<PathBuf>,
     /// Globs of excluded paths.
@@ -40,7 +40,7 @@ pub struct Request {
 /// A stored digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Taken {
+pub struct StoredDigest {
     pub version: u32,
     /// Root hash of all entries.
     pub root: Sha256,
@@ -79,30 +79,30 @@ pub enum DigestError {
     Outside(String, String),
 }
 
-impl Taken {
+impl StoredDigest {
     /// Reads every file of `request`. Blocks. Unreadable files are listed.
-    pub fn of(request: &Request) -> Result<Self, DigestError> {
+    pub fn compute(request: &DigestRequest) -> Result<Self, DigestError> {
         let here = [PathBuf::from(".")];
         let paths = if request.paths.is_empty() { &here[..] } else { &request.paths };
         let paths = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let key = request.key.as_deref().map(key::read_or_make).transpose()?;
         let (exclude, normalize) = (request.exclude.clone(), request.normalize.clone());
-        let tree = Tree { paths: paths.iter().map(PathBuf::from).collect(), exclude, normalize, key };
-        let ServiceDigest { root, entries, unreadable, unreadable_more } = files::tree(&tree)?;
+        let tree = TreeRequest { paths: paths.iter().map(PathBuf::from).collect(), exclude, normalize, key };
+        let ServiceDigest { root, entries, unreadable, unreadable_more } = files::tree_digest(&tree)?;
         let (version, key) = (VERSION, key.as_ref().map(key::name));
-        let Tree { exclude, normalize, .. } = tree;
+        let TreeRequest { exclude, normalize, .. } = tree;
         let seal = Sha256::default();
         let mut taken =
             Self { version, root, paths, exclude, normalize, key, entries, unreadable, unreadable_more, seal };
-        taken.seal = taken.sealed();
+        taken.seal = taken.compute_seal();
         Ok(taken)
     }
 
     /// Computes the seal. The root covers the entries, except which of them are secret.
-    fn sealed(&self) -> Sha256 {
+    fn compute_seal(&self) -> Sha256 {
         let secret: Vec<&str> = self.entries.iter().filter(|e| e.secret).map(|e| e.path.as_str()).collect();
         let what = (self.version, self.root, &self.paths, &self.exclude, &self.normalize, &self.key);
-        Sha256::of(json!([what, self.unreadable, self.unreadable_more, secret]).to_string().as_bytes())
+        Sha256::digest(json!([what, self.unreadable, self.unreadable_more, secret]).to_string().as_bytes())
     }
 
     /// Reads the digest in `path` (`-`: standard input). Fails if its root does not match its
@@ -110,9 +110,9 @@ impl Taken {
     pub fn read(path: &Path) -> Result<Self, DigestError> {
         let failed = |error| DigestError::Read(path.to_owned(), error);
         let bytes = if path == Path::new("-") {
-            bounded(io::stdin().lock(), FILE_MAX)
+            read_bounded(io::stdin().lock(), FILE_MAX)
         } else {
-            regular(path, OFlags::empty()).and_then(|file| bounded(file, FILE_MAX))
+            regular(path, OFlags::empty()).and_then(|file| read_bounded(file, FILE_MAX))
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
         let bytes = bytes.map_err(failed)?;
@@ -121,7 +121,7 @@ impl Taken {
             invalid(format!("line {}, column {} does not match the output of -o json", e.line(), e.column()))
         };
         let versioned: Versioned = serde_json::from_slice(&bytes).map_err(strange)?;
-        if let Some(why) = versioned.other(VERSION) {
+        if let Some(why) = versioned.version_mismatch(VERSION) {
             return Err(invalid(format!("{why}: create it again")));
         }
         let taken: Self = serde_json::from_slice(&bytes).map_err(strange)?;
@@ -131,7 +131,7 @@ impl Taken {
         if ServiceDigest::root_of(&taken.entries) != taken.root {
             return Err(invalid("its root does not match its entries, so it was modified".to_owned()));
         }
-        if taken.sealed() != taken.seal {
+        if taken.compute_seal() != taken.seal {
             return Err(invalid("its seal does not match its content, so it was modified".to_owned()));
         }
         Ok(taken)
@@ -139,7 +139,7 @@ impl Taken {
 
     /// The request for a later digest of the same paths, or only of `paths`, which must be among
     /// them.
-    pub fn again(&self, paths: &[PathBuf], key: Option<PathBuf>) -> Result<Request, DigestError> {
+    pub fn repeat_request(&self, paths: &[PathBuf], key: Option<PathBuf>) -> Result<DigestRequest, DigestError> {
         // A new key would make the comparison impossible.
         if let Some(path) = key.as_ref().filter(|path| !path.exists()) {
             let why = "it does not exist, and only the key of the earlier digest can be used".to_owned();
@@ -154,13 +154,13 @@ impl Taken {
             inner.push(PathBuf::from(path));
         }
         let paths = if inner.is_empty() { self.paths.iter().map(PathBuf::from).collect() } else { inner };
-        Ok(Request { paths, exclude: self.exclude.clone(), normalize: self.normalize.clone(), key })
+        Ok(DigestRequest { paths, exclude: self.exclude.clone(), normalize: self.normalize.clone(), key })
     }
 
     /// The paths that could not be read, one line each.
     pub fn unclear(&self) -> Vec<String> {
         let (unreadable, unreadable_more) = (self.unreadable.clone(), self.unreadable_more);
-        ServiceDigest { unreadable, unreadable_more, ..ServiceDigest::default() }.unclear().collect()
+        ServiceDigest { unreadable, unreadable_more, ..ServiceDigest::default() }.describe_unreadable().collect()
     }
 
     /// Requested paths where nothing exists.

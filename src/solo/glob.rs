@@ -26,7 +26,7 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
         let mut next = Vec::new();
         for dir in found {
             if name.contains(['*', '?', '[']) {
-                next.extend(matching(&dir, &name)?);
+                next.extend(matching_names(&dir, &name)?);
             } else {
                 let path = dir.join(&name);
                 match path.symlink_metadata() {
@@ -46,7 +46,7 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
 }
 
 /// One element of a pattern.
-enum Sign {
+enum PatternElement {
     /// `*`
     Any,
     /// One character in one of the ranges; with `true`, in none of them.
@@ -55,16 +55,16 @@ enum Sign {
 
 /// Parses a pattern like Go: `!` is not special, `[^a]` excludes `a`, and `\` escapes the next
 /// character. None: the pattern is invalid.
-fn signs(pattern: &str) -> Option<Vec<Sign>> {
+fn signs(pattern: &str) -> Option<Vec<PatternElement>> {
     let mut chars = pattern.chars().peekable();
     let mut out = Vec::new();
     while let Some(c) = chars.next() {
         let sign = match c {
-            '*' => Sign::Any,
-            '?' => Sign::One(true, Vec::new()),
+            '*' => PatternElement::Any,
+            '?' => PatternElement::One(true, Vec::new()),
             '\\' => {
                 let c = chars.next()?;
-                Sign::One(false, vec![(c, c)])
+                PatternElement::One(false, vec![(c, c)])
             }
             '[' => {
                 let not = chars.next_if_eq(&'^').is_some();
@@ -74,9 +74,9 @@ fn signs(pattern: &str) -> Option<Vec<Sign>> {
                     let to = if chars.next_if_eq(&'-').is_some() { member(&mut chars)? } else { from };
                     ranges.push((from, to));
                 }
-                Sign::One(not, ranges)
+                PatternElement::One(not, ranges)
             }
-            c => Sign::One(false, vec![(c, c)]),
+            c => PatternElement::One(false, vec![(c, c)]),
         };
         out.push(sign);
     }
@@ -93,17 +93,17 @@ fn member(chars: &mut Peekable<Chars<'_>>) -> Option<char> {
 }
 
 /// Matches `*` with as few characters as possible, and one more whenever the rest does not match.
-fn fits(signs: &[Sign], name: &str) -> bool {
+fn fits(signs: &[PatternElement], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let (mut sign, mut at, mut star) = (0, 0, None);
     loop {
         match signs.get(sign) {
-            Some(Sign::Any) => {
+            Some(PatternElement::Any) => {
                 star = Some((sign + 1, at));
                 sign += 1;
                 continue;
             }
-            Some(Sign::One(not, ranges)) => {
+            Some(PatternElement::One(not, ranges)) => {
                 let of = |c: &char| ranges.iter().any(|(from, to)| (from..=to).contains(&c)) != *not;
                 if name.get(at).is_some_and(of) {
                     (sign, at) = (sign + 1, at + 1);
@@ -123,7 +123,7 @@ fn fits(signs: &[Sign], name: &str) -> bool {
     }
 }
 
-fn matching(dir: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
+fn matching_names(dir: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
     let signs = signs(name).ok_or_else(|| format!("`{name}` is not a valid pattern"))?;
     let told = |e: std::io::Error| format!("{}: {e}", dir.display());
     let entries = match fs::read_dir(dir) {

@@ -3,10 +3,10 @@
 //! `--changed-only` stores. This module does not depend on the manager.
 
 mod add;
-mod bounded;
+mod bounded_read;
 pub mod digest;
 mod glob;
-mod last;
+mod last_run;
 mod machine;
 pub mod play;
 mod report;
@@ -15,10 +15,10 @@ mod source;
 mod suite;
 
 pub use add::{AdditionError, add_to, addition_text, observe};
-pub use last::{Changes, LastRun, state_home};
+pub use last_run::{Changes, LastRun, state_home};
 pub use remoor_check::{Addition, end_programs};
 pub use report::{Form, goss_json, in_form};
-pub use run::{RunOptions, SuiteRun, run};
+pub use run::{SuiteRun, SuiteRunOptions, run};
 pub use suite::{Suite, SuiteOptions, load};
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Runs a suite once, or repeatedly until it passes. Blocks; prints nothing itself.
 
 use super::suite::Suite;
-use remoor_check::{self as check, Outcome};
+use remoor_check::{self as check, AssertionOutcome};
 use remoor_model::{CheckState, Severity, Wall};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How a suite is run.
 #[derive(Debug, Clone)]
-pub struct RunOptions {
+pub struct SuiteRunOptions {
     /// Maximum number of parallel checks.
     pub parallelism: usize,
     /// Time from the first start in which the run is repeated while it does not pass. None: run
@@ -21,7 +21,7 @@ pub struct RunOptions {
 /// The result of the last attempt.
 #[derive(Debug)]
 pub struct SuiteRun {
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<AssertionOutcome>,
     pub started: SystemTime,
     pub took: Duration,
     pub tries: u32,
@@ -37,7 +37,7 @@ impl SuiteRun {
     }
 
     /// The assertions to report.
-    pub fn told(&self) -> impl Iterator<Item = &Outcome> + Clone {
+    pub fn told(&self) -> impl Iterator<Item = &AssertionOutcome> + Clone {
         self.told.iter().filter_map(|at| self.outcomes.get(*at))
     }
 
@@ -51,14 +51,16 @@ impl SuiteRun {
 }
 
 /// `tell` receives a line for each attempt that is repeated.
-pub fn run(suite: &Suite, options: &RunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
+pub fn run(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     let deadline = options.retry_for.map(|time| Instant::now() + time);
     let mut tries = 0;
     loop {
         tries += 1;
         let (started, clock) = (SystemTime::now(), Instant::now());
-        let options_now =
-            check::RunOptions { parallelism: options.parallelism, ..check::RunOptions::at(wall(started)) };
+        let options_now = check::CheckRunOptions {
+            parallelism: options.parallelism,
+            ..check::CheckRunOptions::with_defaults(wall(started))
+        };
         let outcomes = check::run_in_full(&suite.checks, &options_now);
         let told = (0..outcomes.len()).collect();
         let run = SuiteRun { outcomes, started, took: clock.elapsed(), tries, told };

@@ -1,6 +1,6 @@
 //! Reads the texts of check files, of limited length, from paths, directories and standard input.
 
-use super::bounded::{bounded, regular};
+use super::bounded_read::{read_bounded, regular};
 use remoor_model::Fault;
 use rustix::fs::OFlags;
 use std::fs;
@@ -13,7 +13,7 @@ const ENDINGS: [&str; 3] = ["yml", "yaml", "json"];
 
 /// One text and its origin.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct CheckSource {
     /// The name in messages.
     pub name: String,
     /// Directory to which the file's own `gossfile` entries are relative.
@@ -45,15 +45,15 @@ pub(super) fn files(named: &Path) -> Result<Vec<PathBuf>, Fault> {
 }
 
 /// Reads a file, or standard input for `-`.
-pub(super) fn read(path: &Path) -> Result<Source, Fault> {
+pub(super) fn read(path: &Path) -> Result<CheckSource, Fault> {
     if path == Path::new("-") {
         let text = utf8(std::io::stdin().lock(), TEXT_MAX).map_err(|why| Fault::error("standard input", 0, 0, why))?;
-        return Ok(Source { name: "standard input".to_owned(), dir: PathBuf::from("."), path: None, text });
+        return Ok(CheckSource { name: "standard input".to_owned(), dir: PathBuf::from("."), path: None, text });
     }
     let name = path.display().to_string();
     let text = text(path, TEXT_MAX).map_err(|why| Fault::error(&name, 0, 0, why))?;
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(Source { dir: dir.to_owned(), path: Some(path.to_owned()), name, text })
+    Ok(CheckSource { dir: dir.to_owned(), path: Some(path.to_owned()), name, text })
 }
 
 /// The text of a regular file of at most `max` bytes. Never blocks on a pipe.
@@ -66,6 +66,6 @@ pub(super) fn text(path: &Path, max: u64) -> Result<String, String> {
 }
 
 fn utf8(from: impl Read, max: u64) -> Result<String, String> {
-    let bytes = bounded(from, max).map_err(|e| e.to_string())?;
+    let bytes = read_bounded(from, max).map_err(|e| e.to_string())?;
     String::from_utf8(bytes).map_err(|e| format!("it is not UTF-8 text (byte {})", e.utf8_error().valid_up_to()))
 }

@@ -6,9 +6,9 @@
 //! is a Go template. An included file is rendered like the file that includes it, unless it begins
 //! with its own block.
 
-use super::source::{self, Source};
+use super::source::{self, CheckSource};
 use super::{glob, machine};
-use remoor_check::{self as check, Applies, Check, Header, Include, Outside, Template};
+use remoor_check::{self as check, Applies, Check, GossfileEntry, Header, Outside, Template};
 use remoor_model::{Fault, ServiceName, Sha256};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ pub struct SuiteOptions {
 pub struct Suite {
     pub checks: Vec<Check>,
     /// Files that do not apply to this machine.
-    pub passed_over: Vec<String>,
+    pub skipped_files: Vec<String>,
     /// Identifies the same suite again: a hash of the named paths, the tags and the variables.
     pub name: Sha256,
 }
@@ -91,13 +91,13 @@ pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
             if passed_over.is_empty() { "there is no check in it" } else { "no check of it applies to this machine" };
         return Err(vec![Fault::error(&names.join(", "), 0, 0, why)]);
     }
-    Ok(Suite { checks, passed_over, name })
+    Ok(Suite { checks, skipped_files: passed_over, name })
 }
 
 fn name(options: &SuiteOptions, vars: &Map<String, Value>) -> Sha256 {
     let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let paths: Vec<String> = options.files.iter().map(|path| format!("{:?}", whole(path))).collect();
-    Sha256::of(json!([paths, options.only, vars]).to_string().as_bytes())
+    Sha256::digest(json!([paths, options.only, vars]).to_string().as_bytes())
 }
 
 /// A group member counts only with its group, and a group needs its members. So selecting one of
@@ -160,7 +160,7 @@ struct Loader {
 
 /// How a file is rendered; included files inherit this.
 #[derive(Clone)]
-struct Way {
+struct FileRendering {
     service: ServiceName,
     /// None: a Go template.
     header: Option<Header>,
@@ -168,14 +168,22 @@ struct Way {
 
 impl Loader {
     /// `above` is the rendering of the including file. `stack` contains the files that led here.
-    fn file(&mut self, source: Source, above: Option<&Way>, stack: &mut Vec<PathBuf>) -> Result<(), Vec<Fault>> {
+    fn file(
+        &mut self,
+        source: CheckSource,
+        above: Option<&FileRendering>,
+        stack: &mut Vec<PathBuf>,
+    ) -> Result<(), Vec<Fault>> {
         let file = source.name.as_str();
         self.files += 1;
         let (header, text) = check::header(file, &source.text)?;
         let own_checks = header.has_checks;
         let way = match above {
             Some(above) if !check::has_header(&source.text) => above.clone(),
-            _ => Way { service: header.service.clone(), header: check::has_header(&source.text).then_some(header) },
+            _ => FileRendering {
+                service: header.service.clone(),
+                header: check::has_header(&source.text).then_some(header),
+            },
         };
         if let Some(header) = &way.header {
             let anywhere = Header { roles: Vec::new(), ..header.clone() };
@@ -186,7 +194,7 @@ impl Loader {
         }
         let rendered = match &way.header {
             Some(header) if header.template != Template::Go => {
-                check::render(file, header, &text, &self.context).map_err(alone)?
+                check::render(file, header, &text, &self.context).map_err(hint_standalone)?
             }
             plain => {
                 let vars = match plain {
@@ -224,9 +232,9 @@ impl Loader {
 
     fn include(
         &mut self,
-        by: &Source,
-        include: &Include,
-        way: &Way,
+        by: &CheckSource,
+        include: &GossfileEntry,
+        way: &FileRendering,
         stack: &mut Vec<PathBuf>,
     ) -> Result<(), Vec<Fault>> {
         let fault = |message: String| vec![Fault::error(&by.name, include.line, include.column, message)];
@@ -263,12 +271,12 @@ impl Loader {
 }
 
 /// Identifies a file, however its path is written.
-fn identity(source: &Source) -> PathBuf {
+fn identity(source: &CheckSource) -> PathBuf {
     source.path.as_ref().map_or_else(PathBuf::new, |path| path.canonicalize().unwrap_or_else(|_| path.clone()))
 }
 
 /// Adds a hint to faults about undefined variables, which may be defined only in a fleet.
-fn alone(faults: Vec<Fault>) -> Vec<Fault> {
+fn hint_standalone(faults: Vec<Fault>) -> Vec<Fault> {
     let told = |fault: Fault| match fault.message.contains("is not defined") {
         true => fault.hint("without a cluster `node` has name and hostname only; `vars` come from --vars"),
         false => fault,

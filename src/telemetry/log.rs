@@ -1,7 +1,7 @@
 //! Sets up logging to stderr, for people or as JSON. Floods of memberlist and openraft messages are
 //! limited, and memberlist's suspicions are counted.
 
-use super::registry::{Kind, Registry};
+use super::registry::{MetricKind, Registry};
 use super::throttle::{Throttle, WINDOW_MS};
 use std::io::IsTerminal;
 use std::ops::RangeInclusive;
@@ -104,16 +104,16 @@ fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    registry.describe(SUPPRESSED, Kind::Counter, "Log lines held back, by target.");
+    registry.describe(SUPPRESSED, MetricKind::Counter, "Log lines held back, by target.");
     registry.describe(
         SUSPICIONS,
-        Kind::Counter,
+        MetricKind::Counter,
         "Times this node got no answer from a peer and suspected it as failed.",
     );
     registry.add(SUSPICIONS, &[], 0);
     registry.describe(
         UNANSWERED,
-        Kind::Counter,
+        MetricKind::Counter,
         "Pings that a peer did not answer in time, after which other peers are asked.",
     );
     let filter = filter.and(floods);
@@ -195,12 +195,12 @@ struct Suspicions(Registry);
 
 /// The fields of such a line that are needed.
 #[derive(Default)]
-struct Line {
+struct SuspicionFields {
     message: String,
     remote: String,
 }
 
-impl tracing::field::Visit for Line {
+impl tracing::field::Visit for SuspicionFields {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -212,7 +212,7 @@ impl tracing::field::Visit for Line {
 
 impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Suspicions {
     fn on_event(&self, event: &Event<'_>, _cx: Context<'_, S>) {
-        let mut line = Line::default();
+        let mut line = SuspicionFields::default();
         event.record(&mut line);
         if line.message.contains("no acks received") {
             self.0.add(SUSPICIONS, &[], 1);

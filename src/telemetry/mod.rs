@@ -11,4 +11,4 @@ mod throttle;
 
 pub use log::{TelemetryError, init, unanswered};
 pub use panic::{PANIC_EXIT, exit_on_panic};
-pub use registry::{Kind, Registry};
+pub use registry::{MetricKind, Registry};

@@ -11,7 +11,7 @@ const NAMES_MAX: usize = 512;
 const DROPPED: &str = "remoor_metrics_dropped_total";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -22,7 +22,7 @@ type Labels = Vec<(String, String)>;
 
 #[derive(Debug)]
 struct Family {
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
     series: BTreeMap<Labels, f64>,
 }
@@ -42,7 +42,7 @@ impl Registry {
         let registry = Self::default();
         registry.describe(
             DROPPED,
-            Kind::Counter,
+            MetricKind::Counter,
             "Values not recorded: too many series, or a name that is not described.",
         );
         registry.add(DROPPED, &[], 0);
@@ -50,7 +50,7 @@ impl Registry {
     }
 
     /// Describes a metric before its first use. A second description changes nothing.
-    pub fn describe(&self, name: &'static str, kind: Kind, help: &'static str) {
+    pub fn describe(&self, name: &'static str, kind: MetricKind, help: &'static str) {
         let mut families = self.lock();
         if !good_name(name) || families.len() >= NAMES_MAX && !families.contains_key(name) {
             count_dropped(&mut families);
@@ -61,17 +61,17 @@ impl Registry {
 
     /// Increases a counter; on a gauge the call is dropped and counted.
     pub fn add(&self, name: &str, labels: &[(&str, &str)], by: u64) {
-        self.change(name, labels, Kind::Counter, |value| *value += by as f64);
+        self.change(name, labels, MetricKind::Counter, |value| *value += by as f64);
     }
 
     /// Sets a gauge; on a counter the call is dropped and counted.
     pub fn set(&self, name: &str, labels: &[(&str, &str)], to: f64) {
-        self.change(name, labels, Kind::Gauge, |value| *value = to);
+        self.change(name, labels, MetricKind::Gauge, |value| *value = to);
     }
 
     /// Removes one series, for example of a removed node.
     pub fn remove(&self, name: &str, labels: &[(&str, &str)]) {
-        if let (Some(labels), Some(family)) = (own(labels), self.lock().get_mut(name)) {
+        if let (Some(labels), Some(family)) = (sorted_labels(labels), self.lock().get_mut(name)) {
             family.series.remove(&labels);
         }
     }
@@ -86,7 +86,7 @@ impl Registry {
 
     /// The value of one series.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        self.lock().get(name)?.series.get(&own(labels)?).copied()
+        self.lock().get(name)?.series.get(&sorted_labels(labels)?).copied()
     }
 
     /// All metrics in the text exposition format 0.0.4, sorted by name and labels.
@@ -97,8 +97,8 @@ impl Registry {
                 continue;
             }
             let kind = match family.kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
             };
             let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
             // Writing to a String can't fail.
@@ -110,10 +110,10 @@ impl Registry {
         out
     }
 
-    fn change(&self, name: &str, labels: &[(&str, &str)], kind: Kind, change: impl FnOnce(&mut f64)) {
+    fn change(&self, name: &str, labels: &[(&str, &str)], kind: MetricKind, change: impl FnOnce(&mut f64)) {
         let mut families = self.lock();
         let family = families.get_mut(name).filter(|family| family.kind == kind);
-        if let (Some(family), Some(labels)) = (family, own(labels))
+        if let (Some(family), Some(labels)) = (family, sorted_labels(labels))
             && (family.series.len() < SERIES_MAX || family.series.contains_key(&labels))
         {
             change(family.series.entry(labels).or_insert(0.0));
@@ -134,7 +134,7 @@ fn count_dropped(families: &mut BTreeMap<&'static str, Family>) {
 }
 
 /// Sorted by label name, so that the order in the call does not create a second series.
-fn own(labels: &[(&str, &str)]) -> Option<Labels> {
+fn sorted_labels(labels: &[(&str, &str)]) -> Option<Labels> {
     let mut labels: Labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     labels.sort();
     let distinct = labels.windows(2).all(|pair| pair[0].0 != pair[1].0);
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn renders_sorted_escaped_text() {
         let registry = Registry::new();
-        registry.describe("remoor_verdicts_total", Kind::Counter, "Verdicts by cause.");
-        registry.describe("remoor_peers", Kind::Gauge, "Live peers.\nWithout this node.");
-        registry.describe("remoor_unused", Kind::Gauge, "Never set, so not shown.");
+        registry.describe("remoor_verdicts_total", MetricKind::Counter, "Verdicts by cause.");
+        registry.describe("remoor_peers", MetricKind::Gauge, "Live peers.\nWithout this node.");
+        registry.describe("remoor_unused", MetricKind::Gauge, "Never set, so not shown.");
         registry.set("remoor_peers", &[], 4.0);
         registry.set("remoor_peers", &[], 3.5);
         registry.add("remoor_verdicts_total", &[("node", "w2"), ("cause", "reboot")], 1);
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn what_can_not_be_recorded_is_counted() {
         let registry = Registry::new();
-        registry.describe("ok_total", Kind::Counter, "");
-        registry.describe("not ok", Kind::Counter, "");
+        registry.describe("ok_total", MetricKind::Counter, "");
+        registry.describe("not ok", MetricKind::Counter, "");
         registry.add("unknown_total", &[], 1);
         registry.set("ok_total", &[], 1.0);
         registry.add("ok_total", &[("bad-label", "x")], 1);
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn series_are_bounded_and_can_be_forgotten() {
         let registry = Registry::new();
-        registry.describe("x_total", Kind::Counter, "");
+        registry.describe("x_total", MetricKind::Counter, "");
         for n in 0..SERIES_MAX + 3 {
             registry.add("x_total", &[("n", &n.to_string())], 1);
         }

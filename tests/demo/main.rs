@@ -32,11 +32,11 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         None | Some("--keep") => play(),
-        Some("down") => down(),
+        Some("down") => remove_hosts(),
         Some("cut" | "heal") => ground::order(&words.join(" ")),
         Some(guard::WORD) => guard::watch(&name()),
-        Some(ground::WORD) => ground::lie(),
-        Some(ground::HOST_WORD) => ground::live(&words[1..]),
+        Some(ground::WORD) => ground::run_base(),
+        Some(ground::HOST_WORD) => ground::run_host(&words[1..]),
         Some(other) => {
             bail!("unknown argument {other:?}; use none, --keep, down, or for loopback hosts cut HOST or heal HOST")
         }
@@ -64,8 +64,8 @@ fn as_root(words: &[&str]) -> anyhow::Error {
     anyhow::Error::from(Command::new("sudo").arg("-n").arg(own).args(words).exec()).context("starting sudo")
 }
 
-fn down() -> Result<()> {
-    ground::down()?;
+fn remove_hosts() -> Result<()> {
+    ground::remove_hosts()?;
     match is_root() {
         true => Lab::remove(&name()),
         false if may_sudo() => Err(as_root(&["down"])),
@@ -88,21 +88,21 @@ fn play() -> Result<()> {
     let mut story = Story::begin(&format!("remoor demo: {first_line}"));
     let mut world: Box<dyn World> = if is_root() {
         story.stage("Five hosts, each with its own systemd, sshd, disk and address");
-        Box::new(Real::up(&name())?)
+        Box::new(Real::start(&name())?)
     } else {
         story.stage("Five hosts, each with its own sshd, directory tree and address");
-        Box::new(Loopback::up()?)
+        Box::new(Loopback::start()?)
     };
-    world.introduce()?.iter().for_each(|line| story.say(line));
-    if let Err(error) = tell(&mut story, &mut *world) {
+    world.introduce()?.iter().for_each(|line| story.print(line));
+    if let Err(error) = play_story(&mut story, &mut *world) {
         return Err(match world.save_logs() {
             Ok(dir) => error.context(format!("the daemons' logs are in {}", dir.display())),
             Err(_) => error,
         });
     }
     if keep {
-        story.say(&world.keep()?);
-        story.say("remove everything:  cargo run --example demo -- down");
+        story.print(&world.keep()?);
+        story.print("remove everything:  cargo run --example demo -- down");
     } else {
         story.stage("Remove everything");
         world.end()?;
@@ -111,7 +111,7 @@ fn play() -> Result<()> {
     Ok(())
 }
 
-fn tell(story: &mut Story, world: &mut dyn World) -> Result<()> {
+fn play_story(story: &mut Story, world: &mut dyn World) -> Result<()> {
     story.stage("remoor on all of them: init on m1, the others join by token");
     world.form()?;
     show(story, world, "m1", &["nodes"])?;
@@ -134,7 +134,7 @@ fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
     world.wait_isolated("w1")?;
     let script = world.mischief(0);
     world.console("w1", &script)?;
-    story.say(&format!("on w1, cut off: {script}"));
+    story.print(&format!("on w1, cut off: {script}"));
 
     story.stage("Reconnect w1: remoor finds the cause and the drift, and sets w1 up again");
     world.heal("w1")?;
@@ -145,10 +145,10 @@ fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
     })?;
     show(story, world, "m1", &["history", "w1"])?;
     show(story, world, "m1", &["why", "w1"])?;
-    story.say("runs on w1, from its own log:");
+    story.print("runs on w1, from its own log:");
     for run in world.runs("w1")?.iter().rev().take(2).rev() {
         if let [time, phase, job, attempt, service] = run.split(' ').collect::<Vec<_>>()[..] {
-            story.say(&format!("  {time} {phase} job {job} attempt {attempt} {service}"));
+            story.print(&format!("  {time} {phase} job {job} attempt {attempt} {service}"));
         }
     }
     Ok(())
@@ -173,18 +173,18 @@ fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
     verdict(world, "w2", absence)?;
     show(story, world, "m1", &["history", "w2", "--limit", "3"])?;
     let after = world.nginx_pid("w2")?;
-    story.say(&format!("nginx on w2: process {before} before, {after} after"));
+    story.print(&format!("nginx on w2: process {before} before, {after} after"));
     Ok(())
 }
 
 /// Prints the command as an operator types it, and its output. Exit code 1 is an answer too.
 fn show(story: &Story, world: &dyn World, host: &str, argv: &[&str]) -> Result<()> {
-    story.say(&format!("{host}$ remoor {}", argv.join(" ")));
+    story.print(&format!("{host}$ remoor {}", argv.join(" ")));
     let output = ask(world, host, argv)?;
     // Prose is wrapped as a terminal does; a diff is not.
     let text = output.text();
-    story.say(&if matches!(argv[0], "history" | "why") { fold(&text, WIDTH) } else { text });
-    story.say(String::from_utf8_lossy(&output.stderr).trim_end());
+    story.print(&if matches!(argv[0], "history" | "why") { fold(&text, WIDTH) } else { text });
+    story.print(String::from_utf8_lossy(&output.stderr).trim_end());
     if output.code > 1 {
         bail!("remoor {} ended with {}", argv.join(" "), output.code);
     }

@@ -17,9 +17,9 @@ pub struct Real {
 }
 
 impl Real {
-    pub fn up(name: &str) -> Result<Real> {
+    pub fn start(name: &str) -> Result<Real> {
         let guard = Guard::post()?;
-        Ok(Real { lab: Some(five::up(name)?), cluster: None, guard })
+        Ok(Real { lab: Some(five::start(name)?), cluster: None, guard })
     }
 
     fn lab(&self) -> Result<&Lab> {
@@ -34,7 +34,7 @@ impl Real {
 impl World for Real {
     fn form(&mut self) -> Result<()> {
         let lab = self.lab.take().context("remoor is put on the hosts once")?;
-        self.cluster = Some(Cluster::up(lab)?);
+        self.cluster = Some(Cluster::create(lab)?);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ impl Story {
     }
 
     /// Prints indented lines of the current stage.
-    pub fn say(&self, text: &str) {
+    pub fn print(&self, text: &str) {
         for line in text.lines() {
             println!("    {line}");
         }

@@ -58,7 +58,7 @@ pub fn ask(world: &dyn World, host: &str, argv: &[&str]) -> Result<Output> {
 
 /// The status according to m1.
 pub fn status(world: &dyn World) -> Result<Value> {
-    let output = world.remoor("m1", &["status", "-o", "json"])?.checked("remoor status")?;
+    let output = world.remoor("m1", &["status", "-o", "json"])?.require_success("remoor status")?;
     serde_json::from_str(&output.text()).context("the output of status")
 }
 
@@ -86,7 +86,7 @@ pub fn verdict(world: &dyn World, node: &str, no: u64) -> Result<()> {
 /// Sets all five up, and waits until each is as desired.
 pub fn commission(world: &dyn World) -> Result<()> {
     for host in crate::lab::five::HOSTS {
-        ask(world, "m1", &["commission", host, "--detach"])?.checked("remoor commission")?;
+        ask(world, "m1", &["commission", host, "--detach"])?.require_success("remoor commission")?;
     }
     wait(world, "all to be commissioned", |status| {
         let mut nodes = status["nodes"].as_array()?.iter();

@@ -2,7 +2,7 @@
 //! rebuilt from a survivor or restored from a backup. Workers join the new cluster, and former
 //! managers archive their logs. Needs neither the lab nor root.
 
-use crate::local::{Daemon, done, net, remoor, three_managers, until};
+use crate::local::{Daemon, net, remoor, run_successfully, three_managers, until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ pub struct Cluster {
 impl Cluster {
     /// m1 to m3 are voters. w1 and w2 have contacted a manager. There is one generation, and one
     /// maintenance in the history.
-    pub fn up() -> Self {
+    pub fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
         let managers: Vec<Daemon> = three_managers(dir.path(), host).into();
@@ -28,7 +28,7 @@ impl Cluster {
         for (name, last) in [("w1", 4), ("w2", 5)] {
             let (mut join, own) = (remoor(), host(last).to_string());
             join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &own, "--dir"]);
-            done(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
+            run_successfully(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
             workers.push(Daemon::start(&dir.path().join(name)));
         }
         let cluster = Self { dir, host: Box::new(host), managers, workers };
@@ -36,12 +36,12 @@ impl Cluster {
         for worker in &cluster.workers {
             until("a worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
         }
-        let fleet = cluster.at("fleet");
+        let fleet = cluster.path("fleet");
         fs::create_dir(&fleet).expect("made");
         fs::write(fleet.join("hosts"), "[web]\nw1\nw2\n").expect("written");
         fs::write(fleet.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
-        good(&cluster.managers[0].ask(&["apply", fleet.to_str().expect("UTF-8")]));
-        good(&cluster.managers[0].ask(&["maintenance", "w1", "--for", "1h"]));
+        assert_success(&cluster.managers[0].ask(&["apply", fleet.to_str().expect("UTF-8")]));
+        assert_success(&cluster.managers[0].ask(&["maintenance", "w1", "--for", "1h"]));
         let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
         for manager in &cluster.managers {
             until("all have the entry", || {
@@ -55,12 +55,12 @@ impl Cluster {
         cluster
     }
 
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     pub fn manager(&self, at: usize) -> PathBuf {
-        self.at(&format!("m{}", at + 1))
+        self.path(&format!("m{}", at + 1))
     }
 
     pub fn votes(&self, at: usize, wanted: usize) {
@@ -84,13 +84,13 @@ pub fn text(out: &Output) -> String {
 }
 
 #[track_caller]
-pub fn good(out: &Output) -> String {
+pub fn assert_success(out: &Output) -> String {
     assert_eq!(out.status.code(), Some(0), "{}", text(out));
     text(out)
 }
 
 #[track_caller]
-pub fn refused(out: &Output, words: &[&str]) {
+pub fn assert_rejected(out: &Output, words: &[&str]) {
     let said = text(out);
     assert_eq!(out.status.code(), Some(4), "{said}");
     assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
@@ -113,16 +113,16 @@ pub fn state_of(status: &Value, name: &str) -> String {
 
 /// ForceNewCluster: two of three managers are lost permanently.
 #[test]
-fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
-    let mut cluster = Cluster::up();
+fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
+    let mut cluster = Cluster::start();
     // While a majority is alive, recovery is rejected and changes nothing
     // (docs/design/scenarios.md, E18).
     let before = identity(&cluster.manager(0));
-    refused(&recover(&cluster.manager(0), &["--yes"]), &["remoor runs on"]);
+    assert_rejected(&recover(&cluster.manager(0), &["--yes"]), &["remoor runs on"]);
     cluster.managers[0].kill();
     until("the others have a leader", || (cluster.managers[1].json("status")["as_of"]["stale"] == false).then_some(()));
-    refused(&recover(&cluster.manager(0), &["--yes"]), &["follows a live leader", "are a majority"]);
-    refused(&recover(&cluster.manager(0), &["--dry-run"]), &["follows a live leader"]);
+    assert_rejected(&recover(&cluster.manager(0), &["--yes"]), &["follows a live leader", "are a majority"]);
+    assert_rejected(&recover(&cluster.manager(0), &["--dry-run"]), &["follows a live leader"]);
     assert_eq!(identity(&cluster.manager(0)), before);
     let manager = cluster.manager(0);
     cluster.managers[0] = Daemon::start(&manager);
@@ -145,11 +145,11 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
     assert_eq!(cluster.managers[0].ask(&["pause", "w1"]).status.code(), Some(3), "no orders");
     cluster.managers[0].kill();
 
-    let dry = good(&recover(&cluster.manager(0), &["--dry-run"]));
+    let dry = assert_success(&recover(&cluster.manager(0), &["--dry-run"]));
     assert!(dry.contains("m2") && dry.contains("does not answer") && dry.contains("nothing was changed"), "{dry}");
-    refused(&recover(&cluster.manager(0), &[]), &["was not confirmed", "--yes"]);
+    assert_rejected(&recover(&cluster.manager(0), &[]), &["was not confirmed", "--yes"]);
     assert_eq!(identity(&cluster.manager(0)), before);
-    let told = good(&recover(&cluster.manager(0), &["--yes"]));
+    let told = assert_success(&recover(&cluster.manager(0), &["--yes"]));
     assert!(told.contains("only manager"), "{told}");
     let after = identity(&cluster.manager(0));
     assert!(after["epoch"].as_u64() > before["epoch"].as_u64() && after["raft"].as_u64() > before["raft"].as_u64());
@@ -168,17 +168,17 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
     // this.
     let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
     let lost = identity(&cluster.manager(1));
-    refused(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);
+    assert_rejected(&recover(&cluster.manager(1), &shut_out), &["rebuilt without this manager"]);
     assert_eq!(identity(&cluster.manager(1)), lost);
     // Workers move to the new epoch without joining again.
     for (at, name) in ["w1", "w2"].into_iter().enumerate() {
         until("a worker is in the new epoch", || {
             (cluster.workers[at].json("status")["node"]["epoch"] == after["epoch"]).then_some(())
         });
-        until("the order is stored", || (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(()));
-        assert!(parked(&cluster.at(name)).is_empty());
+        until("the order is stored", || (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(()));
+        assert!(parked(&cluster.path(name)).is_empty());
     }
-    good(&cluster.managers[0].ask(&["pause", "w1"]));
+    assert_success(&cluster.managers[0].ask(&["pause", "w1"]));
 
     // Both lost managers come back, a majority of the previous epoch. They learn of the new epoch,
     // archive their logs and form no quorum.
@@ -199,10 +199,10 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
         assert!(!home.join("raft").exists() && !home.join("ca").exists());
     }
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "lost", "it is not taken back automatically");
-    good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
+    assert_success(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
     let again = identity(&cluster.manager(1));
     assert!(again["raft"].as_u64() > after["raft"].as_u64(), "{again}");
-    good(&cluster.managers[0].ask(&["demote", "m3"]));
+    assert_success(&cluster.managers[0].ask(&["demote", "m3"]));
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m3"), "worker");
     let history = until("m2 has all of it", || {
         let out = cluster.managers[1].ask(&["history"]);
@@ -213,8 +213,8 @@ fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
 
 /// Only the Raft directory is restored, from an older copy.
 #[test]
-fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on() {
-    let mut cluster = Cluster::up();
+fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue() {
+    let mut cluster = Cluster::start();
     let leader = until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         leader[1..].parse::<usize>().ok().map(|n| n - 1)
@@ -222,9 +222,9 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
     let victim = (leader + 1) % 3;
     let home = cluster.manager(victim);
     cluster.managers[victim].kill();
-    done(std::process::Command::new("cp").arg("-a").arg(home.join("raft")).arg(home.join("older")));
+    run_successfully(std::process::Command::new("cp").arg("-a").arg(home.join("raft")).arg(home.join("older")));
     cluster.managers[victim] = Daemon::start(&home);
-    good(&cluster.managers[leader].ask(&["maintenance", "w2", "--for", "1h"]));
+    assert_success(&cluster.managers[leader].ask(&["maintenance", "w2", "--for", "1h"]));
     let wanted = cluster.managers[leader].json("raft-members")["last_applied"].as_u64().expect("an index");
     until("the applied entry is recorded", || {
         let high = fs::read(home.join("raft.high")).ok()?;
@@ -242,11 +242,14 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
     let ended = until("the start is rejected", || cluster.managers[victim].child.try_wait().expect("a status"));
     let said = fs::read_to_string(home.join("log")).expect("a log");
     assert!(!ended.success() && said.contains("was put back from an older copy"), "{said}");
-    good(&cluster.managers[leader].ask(&["pause", "w2"]));
+    assert_success(&cluster.managers[leader].ask(&["pause", "w2"]));
     // The cluster is not rebuilt from it either, unless the operator asks for that explicitly.
     let all_but = ["--dry-run", "--even-if-majority-alive", "--even-if-behind"];
-    refused(&recover(&home, &all_but), &["it was restored from an older copy", "--even-if-rolled-back discards"]);
-    good(&recover(&home, &[&all_but[..], &["--even-if-rolled-back"]].concat()));
+    assert_rejected(
+        &recover(&home, &all_but),
+        &["it was restored from an older copy", "--even-if-rolled-back discards"],
+    );
+    assert_success(&recover(&home, &[&all_but[..], &["--even-if-rolled-back"]].concat()));
     fs::rename(home.join("raft"), home.join("older")).expect("moved");
     fs::rename(home.join("newer"), home.join("raft")).expect("moved");
     cluster.managers[victim] = Daemon::start(&home);
@@ -255,14 +258,14 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
 
 /// WipedState: all managers are lost, and a backup exists.
 #[test]
-fn a_backup_becomes_the_cluster_again_at_another_address() {
-    let mut cluster = Cluster::up();
-    let file = cluster.at("b");
+fn a_backup_is_restored_as_the_cluster_at_another_address() {
+    let mut cluster = Cluster::start();
+    let file = cluster.path("b");
     let path = file.to_str().expect("UTF-8");
-    let told = good(&cluster.managers[1].ask(&["backup", path]));
+    let told = assert_success(&cluster.managers[1].ask(&["backup", path]));
     assert!(told.contains("read back and verified") && told.contains("contains the keys"), "{told}");
-    refused(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
-    let whole = good(&done(remoor().args(["backup", "--verify", path])));
+    assert_rejected(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
+    let whole = assert_success(&run_successfully(remoor().args(["backup", "--verify", path])));
     assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
     assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
 
@@ -276,9 +279,9 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     let (by, other) = (format!("m{}", other + 1), &cluster.managers[other]);
     let plan = |folder: &Path| {
         fs::create_dir(folder).expect("made");
-        good(&other.ask(&["backup", folder.to_str().expect("UTF-8"), "--every", "6h", "--keep", "2"]));
+        assert_success(&other.ask(&["backup", folder.to_str().expect("UTF-8"), "--every", "6h", "--keep", "2"]));
     };
-    let folder = cluster.at("backups");
+    let folder = cluster.path("backups");
     plan(&folder);
     until("the first backup is made", || {
         let backup = other.json("status")["backup"].clone();
@@ -289,7 +292,7 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     let line = format!("backup of {by}: verified");
     assert!(shown.contains(&line) && shown.contains("one every 6 h"), "{shown}");
     // A backup that can't be written causes a warning.
-    let gone = cluster.at("gone");
+    let gone = cluster.path("gone");
     plan(&gone);
     fs::remove_dir(&gone).expect("removed");
     let failed = format!("warning: {by}: the scheduled backup failed: ");
@@ -298,8 +301,8 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     // A node that is in no backup.
     let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
     join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
-    done(join.arg(cluster.at("w3")).arg("--token-file").arg(cluster.at("worker")));
-    let later = Daemon::start(&cluster.at("w3"));
+    run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
+    let later = Daemon::start(&cluster.path("w3"));
     until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
 
     // All managers are lost. An incomplete backup is rejected, and so is a directory that belongs
@@ -311,7 +314,7 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 2] ^= 4;
     let newer = [&b"remoor backup 9"[..], &bytes[15..]].concat();
-    let bad = cluster.at("bad");
+    let bad = cluster.path("bad");
     for (content, said) in [
         (&flipped[..], "its checksum differs"),
         (&bytes[..bytes.len() - 7], "its checksum differs"),
@@ -320,23 +323,23 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     ] {
         fs::write(&bad, content).expect("written");
         let mut restore = remoor();
-        restore.arg("restore").arg(&bad).arg("--dir").arg(cluster.at("new"));
-        refused(&restore.output().expect("remoor runs"), &[said]);
-        refused(&remoor().args(["backup", "--verify"]).arg(&bad).output().expect("remoor runs"), &[said]);
+        restore.arg("restore").arg(&bad).arg("--dir").arg(cluster.path("new"));
+        assert_rejected(&restore.output().expect("remoor runs"), &[said]);
+        assert_rejected(&remoor().args(["backup", "--verify"]).arg(&bad).output().expect("remoor runs"), &[said]);
     }
-    assert!(!cluster.at("new").join("identity.json").exists());
+    assert!(!cluster.path("new").join("identity.json").exists());
     let mut restore = remoor();
-    restore.args(["restore", path, "--dir"]).arg(cluster.at("w1"));
-    refused(&restore.output().expect("remoor runs"), &["remoor runs on"]);
+    restore.args(["restore", path, "--dir"]).arg(cluster.path("w1"));
+    assert_rejected(&restore.output().expect("remoor runs"), &["remoor runs on"]);
     restore = remoor();
     restore.args(["restore", path, "--dir"]).arg(cluster.manager(0));
-    refused(&restore.output().expect("remoor runs"), &["already belongs to node"]);
+    assert_rejected(&restore.output().expect("remoor runs"), &["already belongs to node"]);
 
     let elsewhere = (cluster.host)(9);
-    let new = cluster.at("new");
+    let new = cluster.path("new");
     let mut restore = remoor();
     restore.args(["restore", path, "--set-addr", &format!("m2={elsewhere}"), "--dir"]).arg(&new);
-    let told = good(&done(&mut restore));
+    let told = assert_success(&run_successfully(&mut restore));
     assert!(told.contains("lost managers: m1, m3") && told.contains(&format!("{elsewhere}:7947")), "{told}");
     let epoch = identity(&new)["epoch"].clone();
     let manager = Daemon::start(&new);
@@ -359,7 +362,7 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
         (said.contains("REMOVED") && said.contains("restored from before")).then_some(())
     });
     // A worker of the backup becomes a manager: keys, CA and log are unchanged.
-    good(&manager.ask(&["promote", "w2", "--timeout", "4m"]));
+    assert_success(&manager.ask(&["promote", "w2", "--timeout", "4m"]));
     // A former manager comes back with its complete log and archives it.
     let home = cluster.manager(0);
     cluster.managers[0] = Daemon::start(&home);

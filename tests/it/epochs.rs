@@ -2,8 +2,8 @@
 //! not part of the rebuild decides nothing after it meets any node of the newer epoch. If two
 //! daemons run as one node, the older one stops. Needs neither the lab nor root.
 
-use crate::disaster::{Cluster, good, identity, parked, recover, refused, state_of, text};
-use crate::local::{Daemon, done, remoor, until};
+use crate::disaster::{Cluster, assert_rejected, assert_success, identity, parked, recover, state_of, text};
+use crate::local::{Daemon, remoor, run_successfully, until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn log(dir: &Path) -> String {
 
 /// Waits until the manager has archived its log because it belongs to an epoch before that of
 /// `after`.
-fn gave_way(home: &Path, after: &Value) {
+fn wait_until_archived(home: &Path, after: &Value) {
     until("the log is archived", || {
         let (now, kept) = (identity(home), parked(home));
         let said = log(home).contains("wrong-epoch");
@@ -22,7 +22,7 @@ fn gave_way(home: &Path, after: &Value) {
     });
 }
 
-fn leads(manager: &Daemon) -> Value {
+fn wait_for_leadership(manager: &Daemon) -> Value {
     until("the manager leads alone", || {
         let out = manager.ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
@@ -32,20 +32,20 @@ fn leads(manager: &Daemon) -> Value {
 /// docs/design/scenarios.md, E19: the lost managers come back as a majority while the new manager
 /// is down. A worker is enough to stop them.
 #[test]
-fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() {
-    let mut cluster = Cluster::up();
+fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
+    let mut cluster = Cluster::start();
     for lost in 0..3 {
         cluster.managers[lost].kill();
     }
     let first = cluster.manager(0);
-    good(&recover(&first, &["--yes"]));
+    assert_success(&recover(&first, &["--yes"]));
     let after = identity(&first);
     cluster.managers[0] = Daemon::start(&first);
-    leads(&cluster.managers[0]);
+    wait_for_leadership(&cluster.managers[0]);
     for name in ["w1", "w2"] {
-        certified(&cluster.at(name), name, after["epoch"].as_u64().expect("an epoch"), 1);
+        wait_for_certificate(&cluster.path(name), name, after["epoch"].as_u64().expect("an epoch"), 1);
     }
-    good(&cluster.managers[0].ask(&["pause", "w1"]));
+    assert_success(&cluster.managers[0].ask(&["pause", "w1"]));
     cluster.managers[0].kill();
 
     for lost in [1, 2] {
@@ -60,12 +60,12 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
             assert_ne!(out.status.code(), Some(0), "m{} decided in the old epoch: {}", lost + 1, text(&out));
             identity(&home)["raft"].is_null().then_some(())
         });
-        gave_way(&home, &after);
+        wait_until_archived(&home, &after);
     }
 
     cluster.managers[0] = Daemon::start(&first);
-    leads(&cluster.managers[0]);
-    good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
+    wait_for_leadership(&cluster.managers[0]);
+    assert_success(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "voter");
 }
 
@@ -74,28 +74,28 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
 /// certificates make it stop although the second manager is down. A node that joined later makes it
 /// stop as well.
 #[test]
-fn workers_come_over_to_a_manager_whom_nobody_named() {
-    let mut cluster = Cluster::up();
+fn workers_find_the_new_manager_by_its_certificate() {
+    let mut cluster = Cluster::start();
     for lost in 0..3 {
         cluster.managers[lost].kill();
     }
     let (first, second) = (cluster.manager(0), cluster.manager(1));
-    good(&recover(&first, &["--yes"]));
+    assert_success(&recover(&first, &["--yes"]));
     cluster.managers[0] = Daemon::start(&first);
-    leads(&cluster.managers[0]);
+    wait_for_leadership(&cluster.managers[0]);
     let of = |home: &Path| identity(home)["epoch"].as_u64().expect("an epoch");
     for name in ["w1", "w2"] {
-        certified(&cluster.at(name), name, of(&first), 1);
+        wait_for_certificate(&cluster.path(name), name, of(&first), 1);
     }
     cluster.managers[0].kill();
-    refused(&recover(&second, &["--yes"]), &["has a certificate of epoch", "--even-if-behind"]);
-    good(&recover(&second, &["--yes", "--even-if-behind"]));
+    assert_rejected(&recover(&second, &["--yes"]), &["has a certificate of epoch", "--even-if-behind"]);
+    assert_success(&recover(&second, &["--yes", "--even-if-behind"]));
     let after = identity(&second);
     assert!(of(&second) > of(&first));
     cluster.managers[1] = Daemon::start(&second);
-    leads(&cluster.managers[1]);
+    wait_for_leadership(&cluster.managers[1]);
     for name in ["w1", "w2"] {
-        certified(&cluster.at(name), name, of(&second), 2);
+        wait_for_certificate(&cluster.path(name), name, of(&second), 2);
     }
     for (at, name) in ["w1", "w2"].into_iter().enumerate() {
         until("the worker has heard from the new manager", || {
@@ -104,8 +104,8 @@ fn workers_come_over_to_a_manager_whom_nobody_named() {
     }
     let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
     join.args(["join", &format!("{}:7947", (cluster.host)(2)), "--name", "w3", "--advertise", &own, "--dir"]);
-    done(join.arg(cluster.at("w3")).arg("--token-file").arg(cluster.at("worker")));
-    let _later = Daemon::start(&cluster.at("w3"));
+    run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
+    let _later = Daemon::start(&cluster.path("w3"));
     until("m2 has w3", || {
         let status = cluster.managers[1].json("status");
         status["nodes"].as_array()?.iter().any(|n| n["name"] == "w3" && n["presence"] == "alive").then_some(())
@@ -114,12 +114,12 @@ fn workers_come_over_to_a_manager_whom_nobody_named() {
     cluster.workers.clear();
     // Only w3 is up, which the first manager does not know.
     cluster.managers[0] = Daemon::start(&first);
-    gave_way(&first, &after);
+    wait_until_archived(&first, &after);
 }
 
 /// Waits until the node has a certificate of this epoch, at least the `nth` one since the epoch
 /// began.
-fn certified(home: &Path, name: &str, epoch: u64, nth: usize) {
+fn wait_for_certificate(home: &Path, name: &str, epoch: u64, nth: usize) {
     until("the node has a certificate of the new epoch", || {
         let renewed = log(home).matches(&format!("the certificate of {name} was renewed")).count();
         (identity(home)["epoch"] == epoch && renewed >= nth).then_some(())
@@ -128,49 +128,49 @@ fn certified(home: &Path, name: &str, epoch: u64, nth: usize) {
 
 /// The survivor starts with another address, which only gossip announces.
 #[test]
-fn a_survivor_at_another_address_is_found_by_its_workers_and_by_those_that_were_lost() {
-    let mut cluster = Cluster::up();
+fn a_survivor_at_a_new_address_is_found_by_workers_and_by_lost_managers() {
+    let mut cluster = Cluster::start();
     for lost in 0..3 {
         cluster.managers[lost].kill();
     }
     let (first, elsewhere) = (cluster.manager(0), (cluster.host)(9));
-    let told = good(&recover(&first, &["--yes", "--set-addr", &format!("m1={elsewhere}")]));
+    let told = assert_success(&recover(&first, &["--yes", "--set-addr", &format!("m1={elsewhere}")]));
     assert!(told.contains("only manager"), "{told}");
     let after = identity(&first);
     cluster.managers[0] = Daemon::start(&first);
-    let status = leads(&cluster.managers[0]);
+    let status = wait_for_leadership(&cluster.managers[0]);
     let api = status["nodes"].as_array().and_then(|nodes| nodes.iter().find(|n| n["name"] == "m1")?["api"].as_str());
     assert_eq!(api, Some(format!("{elsewhere}:7947").as_str()));
     for name in ["w1", "w2"] {
         until("a worker is in the new epoch", || {
-            (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())
+            (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(())
         });
     }
     let home = cluster.manager(1);
     cluster.managers[1] = Daemon::start(&home);
-    gave_way(&home, &after);
-    good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
+    wait_until_archived(&home, &after);
+    assert_success(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
 }
 
 /// A backup is restored while all managers are alive, which requires an explicit option. The
 /// restored cluster continues because its epoch is newer. The other managers stop deciding, and the
 /// daemon whose node was restored elsewhere stops.
 #[test]
-fn a_restore_beside_living_managers_leaves_one_cluster() {
-    let mut cluster = Cluster::up();
-    let file = cluster.at("b");
-    good(&cluster.managers[0].ask(&["backup", file.to_str().expect("UTF-8")]));
-    let (elsewhere, new) = ((cluster.host)(9), cluster.at("new"));
+fn a_restore_while_managers_are_alive_leaves_one_cluster() {
+    let mut cluster = Cluster::start();
+    let file = cluster.path("b");
+    assert_success(&cluster.managers[0].ask(&["backup", file.to_str().expect("UTF-8")]));
+    let (elsewhere, new) = ((cluster.host)(9), cluster.path("new"));
     let mut restore = remoor();
     restore.arg("restore").arg(&file).args(["--set-addr", &format!("m1={elsewhere}"), "--dir"]).arg(&new);
-    refused(&restore.output().expect("remoor runs"), &["follows a live leader", "--even-if-majority-alive"]);
+    assert_rejected(&restore.output().expect("remoor runs"), &["follows a live leader", "--even-if-majority-alive"]);
     assert!(!new.join("node.key").exists() && !new.join("identity.json").exists(), "nothing is left");
-    good(&done(restore.arg("--even-if-majority-alive")));
+    assert_success(&run_successfully(restore.arg("--even-if-majority-alive")));
     let after = identity(&new);
     let restored = Daemon::start(&new);
-    leads(&restored);
+    wait_for_leadership(&restored);
     for at in 0..3 {
-        gave_way(&cluster.manager(at), &after);
+        wait_until_archived(&cluster.manager(at), &after);
         let out = cluster.managers[at].ask(&["pause", "w1"]);
         assert_ne!(out.status.code(), Some(0), "m{} decides: {}", at + 1, text(&out));
     }
@@ -179,7 +179,7 @@ fn a_restore_beside_living_managers_leaves_one_cluster() {
     assert!(!ended.success() && said.contains(&format!("another daemon of this node, at {elsewhere}:7946")), "{said}");
     for name in ["w1", "w2"] {
         until("a worker is in the new epoch", || {
-            (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())
+            (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(())
         });
     }
     until("all nodes are alive", || {
@@ -187,6 +187,6 @@ fn a_restore_beside_living_managers_leaves_one_cluster() {
         let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
         (alive == 5).then_some(())
     });
-    good(&restored.ask(&["pause", "w1"]));
-    good(&restored.ask(&["promote", "m2", "--timeout", "4m"]));
+    assert_success(&restored.ask(&["pause", "w1"]));
+    assert_success(&restored.ask(&["promote", "m2", "--timeout", "4m"]));
 }

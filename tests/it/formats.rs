@@ -4,7 +4,7 @@
 pub mod types;
 
 use crate::lab::tool::run;
-use crate::local::{Daemon, LONG, done, net, remoor, until};
+use crate::local::{Daemon, LONG, net, remoor, run_successfully, until};
 use remoor_host::disk::DATA_FORMAT;
 use serde_json::Value;
 use std::fs;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// As the last program of that format left it; the node is at this address now.
-fn unpacked(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
+fn unpack_data_dir(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
     let file = format!("{}/tests/fixtures/data-format-{format}.tar.gz", env!("CARGO_MANIFEST_DIR"));
-    done(Command::new("tar").arg("-C").arg(dir).args(["--no-same-owner", "-xzf", &file]));
+    run_successfully(Command::new("tar").arg("-C").arg(dir).args(["--no-same-owner", "-xzf", &file]));
     let home = dir.join("m1");
     edit(&home.join("node.json"), "advertise", at.to_string().into());
     home
@@ -27,10 +27,10 @@ fn edit(path: &Path, key: &str, value: Value) {
 }
 
 #[test]
-fn a_directory_of_every_format_so_far_is_opened_and_has_what_was_decided_in_it() {
+fn a_data_directory_of_every_former_format_opens_with_its_contents() {
     for format in 1..=DATA_FORMAT {
         let dir = tempfile::tempdir().expect("a folder");
-        let home = unpacked(dir.path(), format, net()(1));
+        let home = unpack_data_dir(dir.path(), format, net()(1));
         assert!(!home.join("raft/life").exists(), "of a program that did not count its starts");
         let manager = Daemon::start(&home);
         let status = until("it leads", || {
@@ -56,12 +56,12 @@ fn a_directory_of_every_format_so_far_is_opened_and_has_what_was_decided_in_it()
 }
 
 #[test]
-fn a_directory_of_a_later_format_is_refused_and_left_as_it_was() {
+fn a_data_directory_of_a_newer_format_is_rejected_and_left_unchanged() {
     let dir = tempfile::tempdir().expect("a folder");
-    let home = unpacked(dir.path(), DATA_FORMAT, net()(1));
+    let home = unpack_data_dir(dir.path(), DATA_FORMAT, net()(1));
     edit(&home.join("identity.json"), "version", (DATA_FORMAT + 1).into());
     let files = || {
-        let all = done(Command::new("find").arg(&home).args([
+        let all = run_successfully(Command::new("find").arg(&home).args([
             "-type",
             "f",
             "!",

@@ -104,7 +104,7 @@ impl Drop for Kept<'_> {
 fn replay(name: &str) {
     let (_, run) = targets::ALL.into_iter().find(|(target, _)| *target == name).expect("a target");
     let (inputs, mut rng) = (inputs(name), Rng(1));
-    let many = if crate::lab::tool::long() { 10 * CHANGED } else { CHANGED };
+    let many = if crate::lab::tool::has_production_durations() { 10 * CHANGED } else { CHANGED };
     for input in &inputs {
         let _kept = Kept(name, input);
         run(input);

@@ -4,7 +4,7 @@
 
 mod ca;
 
-use crate::local::{Daemon, done, net, one_manager, remoor, until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, until};
 use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::dial_back;
@@ -60,14 +60,14 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    fn joining(&self, folder: &str, name: &str, last: u8) -> Command {
+    fn join_command(&self, folder: &str, name: &str, last: u8) -> Command {
         let (mut join, at) = (remoor(), (self.at)(last).to_string());
         join.args(["join", &self.api(1), "--name", name, "--advertise", &at, "--dir"]).arg(self.folder(folder));
         join
     }
 
     fn worker(&self, name: &str, last: u8) -> Daemon {
-        done(self.joining(name, name, last).arg("--token-file").arg(self.folder("worker")));
+        run_successfully(self.join_command(name, name, last).arg("--token-file").arg(self.folder("worker")));
         Daemon::start(&self.folder(name))
     }
 
@@ -89,7 +89,7 @@ impl Cluster {
         wait(Client::tls(self.api(1), &tls, None).get("/agent/v1/peers"))
     }
 
-    fn waiting(&self) -> Vec<Value> {
+    fn pending_machines(&self) -> Vec<Value> {
         self.m1.json("nodes")["pending"].as_array().cloned().unwrap_or_default()
     }
 
@@ -104,7 +104,7 @@ impl Cluster {
     }
 }
 
-fn said(out: &Output) -> String {
+fn output_text(out: &Output) -> String {
     String::from_utf8_lossy(&[out.stdout.as_slice(), out.stderr.as_slice()].concat()).into_owned()
 }
 
@@ -135,15 +135,17 @@ impl Drop for Waiting {
 fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
     let cluster = Cluster::new(true);
     let w1 = cluster.worker("w1", 2);
-    done(cluster.joining("m2", "m2", 3).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    run_successfully(
+        cluster.join_command("m2", "m2", 3).arg("--manager").arg("--token-file").arg(cluster.folder("manager")),
+    );
     let (joined_w1, joined_m2) = (cluster.credentials("w1"), cluster.credentials("m2"));
     let m2 = Daemon::start(&cluster.folder("m2"));
     let first = certificate_not_after(&joined_w1.cert_pem).expect("a certificate");
-    assert!(first.since(now()) <= (LIFE_S + 1) * 1000, "it is brief");
+    assert!(first.ms_since(now()) <= (LIFE_S + 1) * 1000, "it is brief");
 
     // m2 issues its own certificates, and its own node.json has the default period.
     until("the manager m2 has renewed its certificate", || {
-        (cluster.ends("m2").since(now()) > 80 * 24 * 3_600_000).then_some(())
+        (cluster.ends("m2").ms_since(now()) > 80 * 24 * 3_600_000).then_some(())
     });
     until("w1 has renewed its certificate twice, and the first has expired", || {
         (cluster.ends("w1").0 > first.0 + LIFE_S * 1000 && now() > first).then_some(())
@@ -178,17 +180,17 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
 
 /// docs/design/scenarios.md, E24.
 #[test]
-fn a_node_that_was_off_until_its_certificate_ran_out_is_accepted_again_as_who_it_was() {
+fn a_node_whose_certificate_expired_while_it_was_off_rejoins_with_the_same_identity() {
     let cluster = Cluster::new(true);
     let mut w1 = cluster.worker("w1", 2);
     until("w1 is alive", || (cluster.m1.json("status")["nodes"][1]["presence"] == "alive").then_some(()));
     w1.kill();
     let (before, ends) = (cluster.credentials("w1"), cluster.ends("w1"));
-    until("the certificate has expired", || (now() > ends.after(1_500)).then_some(()));
+    until("the certificate has expired", || (now() > ends.plus_ms(1_500)).then_some(()));
     assert_eq!(cluster.peers_as("w1").expect_err("refused").code(), Some("credential-expired"));
     let _w1 = Daemon::start(&cluster.folder("w1"));
 
-    let waits = until("the machine waits", || cluster.waiting().into_iter().next());
+    let waits = until("the machine waits", || cluster.pending_machines().into_iter().next());
     assert_eq!(
         (&waits["name"], &waits["why"], &waits["state"]),
         (&"w1".into(), &"certificate".into(), &"waiting".into())
@@ -197,38 +199,42 @@ fn a_node_that_was_off_until_its_certificate_ran_out_is_accepted_again_as_who_it
     assert_eq!(waits["fingerprint"], fingerprint(&key));
     assert_eq!(cluster.ends("w1"), ends, "nothing without a yes");
     let out = cluster.m1.ask(&["accept", "w1", "--deny"]);
-    assert_eq!(out.status.code(), Some(4), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(4), "{}", output_text(&out));
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
-    assert_eq!(out.status.code(), Some(4), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(4), "{}", output_text(&out));
 
     let out = cluster.m1.ask(&["accept", "w1"]);
-    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     until("the node has a new certificate", || (cluster.ends("w1") > ends).then_some(()));
     let after = cluster.credentials("w1");
     assert_eq!((after.node, after.key_pem), (before.node, before.key_pem));
-    until("no machine waits any more", || cluster.waiting().is_empty().then_some(()));
+    until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
     assert_eq!(cluster.names(), ["m1", "w1"]);
     until("it is the same node as before", || cluster.peers_as("w1").ok());
 }
 
 #[test]
-fn a_replaced_token_lets_nobody_in_and_is_told_apart_from_a_wrong_one() {
+fn a_replaced_token_is_rejected_and_distinguished_from_a_wrong_one() {
     let cluster = Cluster::new(false);
     let join = |name: &str, last: u8, token: &str| {
         let file = cluster.folder("given");
         fs::write(&file, token).expect("written");
-        cluster.joining(name, name, last).arg("--token-file").arg(&file).output().expect("remoor runs")
+        cluster.join_command(name, name, last).arg("--token-file").arg(&file).output().expect("remoor runs")
     };
     let rotate = |args: &[&str]| -> String {
         let out = cluster.m1.ask(&[&["token", "rotate", "-q"], args].concat());
-        assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+        assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
         String::from_utf8(out.stdout).expect("UTF-8").trim().to_owned()
     };
     let first = fs::read_to_string(cluster.folder("worker")).expect("a token");
     let second = rotate(&["--role", "worker"]);
     let out = join("w1", 2, &first);
-    assert!(out.status.code() == Some(4) && said(&out).contains("was replaced"), "{}", said(&out));
-    assert!(said(&out).contains("next: a new one, on a manager: remoor token rotate --role worker"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains("was replaced"), "{}", output_text(&out));
+    assert!(
+        output_text(&out).contains("next: a new one, on a manager: remoor token rotate --role worker"),
+        "{}",
+        output_text(&out)
+    );
     assert_eq!(join("w1", 2, &second).status.code(), Some(0));
 
     let third = rotate(&["--role", "worker", "--keep-old", "1h"]);
@@ -236,20 +242,20 @@ fn a_replaced_token_lets_nobody_in_and_is_told_apart_from_a_wrong_one() {
     assert_eq!(join("w3", 4, &third).status.code(), Some(0));
     let public = cluster.public_token();
     let out = join("w4", 5, &format!("{public}-{}", "ab".repeat(16)));
-    let text = said(&out);
+    let text = output_text(&out);
     assert!(out.status.code() == Some(4) && text.contains("not valid here") && text.contains("next: "), "{text}");
     let out = join("w4", 5, &fs::read_to_string(cluster.folder("manager")).expect("a token"));
     assert!(
-        out.status.code() == Some(4) && said(&out).contains("for managers"),
+        out.status.code() == Some(4) && output_text(&out).contains("for managers"),
         "the other role's stands: {}",
-        said(&out)
+        output_text(&out)
     );
     assert_eq!(cluster.names(), ["m1", "w1", "w2", "w3"]);
 
     // The list shows when tokens were replaced. Neither list nor history shows a secret.
-    let list = said(&cluster.m1.ask(&["token", "list"]));
+    let list = output_text(&cluster.m1.ask(&["token", "list"]));
     assert!(list.contains("worker") && list.contains("root@m1") || list.contains("uid "), "{list}");
-    let history = said(&cluster.m1.ask(&["history"]));
+    let history = output_text(&cluster.m1.ask(&["history"]));
     assert!(history.contains("the worker token was rotated"), "{history}");
     for token in [&first, &second, &third] {
         let secret = token.trim().rsplit('-').next().expect("a secret");
@@ -260,57 +266,57 @@ fn a_replaced_token_lets_nobody_in_and_is_told_apart_from_a_wrong_one() {
 }
 
 #[test]
-fn a_machine_without_a_secret_waits_for_a_yes_or_a_no() {
+fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     let cluster = Cluster::new(false);
     let public = cluster.public_token();
     let token = ["--token", public.as_str()];
     let waits = |name: &str| {
         until("the machine waits", || {
-            cluster.waiting().into_iter().find(|p| p["name"] == name && p["state"] == "waiting")
+            cluster.pending_machines().into_iter().find(|p| p["name"] == name && p["state"] == "waiting")
         })
     };
 
     // Nobody approves it in time. It prints the fingerprint to compare and is not a node.
-    let out = cluster.joining("w1", "w1", 2).args(token).args(["--wait", "1s"]).output().expect("remoor runs");
-    let text = said(&out);
+    let out = cluster.join_command("w1", "w1", 2).args(token).args(["--wait", "1s"]).output().expect("remoor runs");
+    let text = output_text(&out);
     let shown = waits("w1")["fingerprint"].as_str().expect("a fingerprint").to_owned();
     assert!(out.status.code() == Some(3) && text.contains(&shown) && text.contains("remoor accept w1"), "{text}");
     assert!(shown.starts_with("SHA256:") && !cluster.folder("w1/identity.json").exists());
 
     // It can join after the approval that was given meanwhile, in the approved role.
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains(&shown), "{}", said(&out));
-    let again = Waiting::start(cluster.joining("w1", "w1", 2).args(token));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains(&shown), "{}", output_text(&out));
+    let again = Waiting::start(cluster.join_command("w1", "w1", 2).args(token));
     // Another machine with the same name is rejected and changes nothing.
-    let out = cluster.joining("thief", "w1", 9).args(token).output().expect("remoor runs");
-    assert!(out.status.code() == Some(4) && said(&out).contains("another key"), "{}", said(&out));
+    let out = cluster.join_command("thief", "w1", 9).args(token).output().expect("remoor runs");
+    assert!(out.status.code() == Some(4) && output_text(&out).contains("another key"), "{}", output_text(&out));
     assert_eq!(cluster.names(), ["m1"]);
     let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", &shown]);
-    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     let out = again.end();
-    assert!(out.status.success() && said(&out).contains("w1 joined"), "{}", said(&out));
+    assert!(out.status.success() && output_text(&out).contains("w1 joined"), "{}", output_text(&out));
     let w1 = Daemon::start(&cluster.folder("w1"));
     until("it is an ordinary node", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
-    assert_eq!(cluster.waiting(), Vec::<Value>::new(), "who has come waits no more");
+    assert_eq!(cluster.pending_machines(), Vec::<Value>::new(), "who has come waits no more");
 
     // A denial ends the wait at once.
-    let denied = Waiting::start(cluster.joining("w2", "w2", 3).args(token));
+    let denied = Waiting::start(cluster.join_command("w2", "w2", 3).args(token));
     waits("w2");
-    let table = said(&cluster.m1.ask(&["nodes"]));
+    let table = output_text(&cluster.m1.ask(&["nodes"]));
     assert!(table.lines().any(|l| l.starts_with("w2") && l.contains("waiting") && l.contains("SHA256:")), "{table}");
     let out = cluster.m1.ask(&["accept", "w2", "--deny"]);
-    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     let out = denied.end();
-    assert!(out.status.code() == Some(4) && said(&out).contains("denied"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains("denied"), "{}", output_text(&out));
     let out = cluster.m1.ask(&["accept", "w9"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("no machine waits"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains("no machine waits"), "{}", output_text(&out));
     assert_eq!(cluster.names(), ["m1", "w1"]);
 
     // It joins as a manager if the operator approves that role.
-    let third = Waiting::start(cluster.joining("m2", "m2", 4).args(token));
+    let third = Waiting::start(cluster.join_command("m2", "m2", 4).args(token));
     waits("m2");
     let out = cluster.m1.ask(&["accept", "m2", "--role", "manager"]);
-    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     assert!(third.end().status.success());
     let _m2 = Daemon::start(&cluster.folder("m2"));
     until("m2 is a voter", || {
@@ -320,7 +326,7 @@ fn a_machine_without_a_secret_waits_for_a_yes_or_a_no() {
 }
 
 #[test]
-fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
+fn wrong_clocks_and_copied_disks_are_rejected_without_changes() {
     let cluster = Cluster::new(false);
     let w1 = cluster.worker("w1", 2);
     until("w1 is alive", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
@@ -330,7 +336,7 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let own = cluster.api(3);
-    let answering = dial_back::answering(own.parse().expect("an address"), &own, key.signing_key());
+    let answering = dial_back::start_answering(own.parse().expect("an address"), &own, key.signing_key());
     let _answering = runtime.block_on(answering).expect("it listens");
     let machine_id = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
     let request = JoinRequest {
@@ -357,7 +363,7 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
         }
         other => panic!("{other:?}"),
     };
-    let before = (cluster.names(), cluster.waiting());
+    let before = (cluster.names(), cluster.pending_machines());
     let public = public.expect("a token");
     let strange = JoinRequest { cluster: Some("another".into()), ..request.clone() };
     assert_eq!(refused(&token, strange).0, "wrong-cluster", "a data directory of another cluster");
@@ -365,7 +371,7 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
         let behind = JoinRequest { now: Some(Wall(now().0 - 3_600_000)), ..request.clone() };
         let (code, message) = refused(by, behind);
         assert!(code == "clock-skew" && message.contains("behind") && message.contains("(-36"), "{message}");
-        let (code, message) = refused(by, JoinRequest { now: Some(now().after(120_000)), ..request.clone() });
+        let (code, message) = refused(by, JoinRequest { now: Some(now().plus_ms(120_000)), ..request.clone() });
         assert!(code == "clock-skew" && message.contains("ahead of") && message.contains("(+1"), "{message}");
         if !machine_id.is_empty() {
             let (code, message) = refused(by, JoinRequest { machine_id: machine_id.clone(), ..request.clone() });
@@ -374,14 +380,14 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
         let (code, message) = refused(by, JoinRequest { name: "w1".into(), ..request.clone() });
         assert!(code == "refused" && message.contains("another key"), "{message}");
     }
-    assert_eq!((cluster.names(), cluster.waiting()), before);
+    assert_eq!((cluster.names(), cluster.pending_machines()), before);
     let reply = wait(join::join(&cluster.api(1), &token, request)).expect("in time, and a machine of its own");
     assert!(reply.node > NodeId(0) && cluster.names() == ["m1", "w1", "w2"]);
 }
 
 /// docs/design/scenarios.md, E27.
 #[test]
-fn who_joins_through_a_node_that_is_no_manager_is_sent_to_one() {
+fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
     let cluster = Cluster::new(false);
     let w1 = cluster.worker("w1", 2);
     until("w1 has contacted its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
@@ -396,36 +402,38 @@ fn who_joins_through_a_node_that_is_no_manager_is_sent_to_one() {
     let through = |last, name: &str, own: u8| {
         let mut join = remoor();
         join.args(["join", &cluster.api(last), "--name", name, "--advertise", &(cluster.at)(own).to_string(), "--dir"]);
-        done(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
+        run_successfully(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
     };
     through(2, "w2", 3);
     // A node that was a manager until just now.
-    done(cluster.joining("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    run_successfully(
+        cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")),
+    );
     let _m2 = Daemon::start(&cluster.folder("m2"));
     let state = || cluster.m1.json("status")["nodes"][3]["manager"].clone();
     until("m2 is a voter", || (state() == "voter").then_some(()));
     let out = cluster.m1.ask(&["demote", "m2"]);
-    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     through(4, "w3", 5);
     assert_eq!(cluster.names(), ["m1", "w1", "w2", "m2", "w3"]);
 }
 
 /// docs/design/scenarios.md, E14.
 #[test]
-fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
+fn a_join_with_a_wrong_address_is_rejected_without_changes() {
     let cluster = Cluster::new(false);
     let _w1 = cluster.worker("w1", 2);
-    let before = (cluster.names(), cluster.waiting());
+    let before = (cluster.names(), cluster.pending_machines());
     let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
     // The node listens at one address and names another. Nothing listens at address 3, w1 at 2, the
     // leader at 1.
     for (last, code, why) in
         [(3, "unreachable", "can't be dialled back"), (2, "wrong-node", "is not w2"), (1, "wrong-node", "is not w2")]
     {
-        let mut join = cluster.joining("w2", "w2", last);
+        let mut join = cluster.join_command("w2", "w2", last);
         join.args(["--bind", &(cluster.at)(4).to_string()]).arg("--token-file").arg(cluster.folder("worker"));
         let out = join.output().expect("remoor runs");
-        let text = said(&out);
+        let text = output_text(&out);
         let wanted = text.contains(why) && text.contains(&cluster.api(last)) && text.contains("next: --advertise");
         assert!(out.status.code() == Some(4) && wanted, "{text}");
         assert!(!cluster.folder("w2/identity.json").exists());
@@ -441,13 +449,13 @@ fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
         let answer = wait(Client::tls(cluster.api(1), &tls, None).post::<Value>(join::JOIN_PATH, &request));
         assert_eq!(answer.expect_err("refused").code(), Some(code));
     }
-    assert_eq!((cluster.names(), cluster.waiting()), before);
+    assert_eq!((cluster.names(), cluster.pending_machines()), before);
 }
 
 /// docs/design/scenarios.md, E13: the node's key is used on another machine, for example after a
 /// disk copy.
 #[test]
-fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_comes_back_does() {
+fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_does() {
     let cluster = Cluster::new(false);
     let mut w1 = cluster.worker("w1", 2);
     let row = || cluster.m1.json("status")["nodes"][1].clone();
@@ -458,9 +466,9 @@ fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_c
         fs::copy(cluster.folder("w1/node.key"), cluster.folder(folder).join("node.key")).expect("copied");
     };
     copy("copy");
-    let out = cluster.joining("copy", "w1", 9).arg("--token-file").arg(cluster.folder("worker")).output();
+    let out = cluster.join_command("copy", "w1", 9).arg("--token-file").arg(cluster.folder("worker")).output();
     let (out, elsewhere) = (out.expect("remoor runs"), format!("w1 runs at {}:7946", (cluster.at)(2)));
-    let text = said(&out);
+    let text = output_text(&out);
     let wanted = [elsewhere.as_str(), "not joined a second time", "next: on a copy of w1's disk: rm node.key"];
     assert!(out.status.code() == Some(4) && wanted.iter().all(|part| text.contains(part)), "{text}");
     assert!(!cluster.folder("copy/identity.json").exists());
@@ -471,20 +479,20 @@ fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_c
     // Its own machine comes back, first at its old address and later at another.
     w1.kill();
     copy("again");
-    done(cluster.joining("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
+    run_successfully(cluster.join_command("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
     let mut again = Daemon::start(&cluster.folder("again"));
     until("w1 is alive again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
     again.kill();
     until("w1 is away", || (row()["presence"] == "away").then_some(()));
     copy("moved");
-    done(cluster.joining("moved", "w1", 8).arg("--token-file").arg(cluster.folder("worker")));
+    run_successfully(cluster.join_command("moved", "w1", 8).arg("--token-file").arg(cluster.folder("worker")));
     assert_eq!(row()["id"], before.0);
     let _moved = Daemon::start(&cluster.folder("moved"));
     until("w1 is alive at its new address", || (row()["presence"] == "alive").then_some(()));
 }
 
 #[test]
-fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_return() {
+fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_return() {
     let cluster = Cluster::new(false);
     let mut w1 = cluster.worker("w1", 2);
     let mut w2 = cluster.worker("w2", 3);
@@ -503,10 +511,10 @@ fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_re
     assert!(old == key("w1") && old == key("w2"));
 
     let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
-    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("in progress already"), "{}", said(&out));
-    let text = said(&cluster.m1.ask(&["key", "status"]));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains("in progress already"), "{}", output_text(&out));
+    let text = output_text(&cluster.m1.ask(&["key", "status"]));
     assert!(text.contains("all take it in") && text.contains("w2"), "{text}");
     until("the new key is the only one", || {
         let keys = {
@@ -543,7 +551,7 @@ fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_re
 }
 
 #[test]
-fn the_first_gossip_key_may_be_ones_own() {
+fn the_operator_may_supply_the_first_gossip_key() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("key");
@@ -558,14 +566,14 @@ fn the_first_gossip_key_may_be_ones_own() {
     for (text, mode, why) in [(key.as_str(), 0o644, "others may use it"), ("abc", 0o600, "not 64 hex digits")] {
         let out = init(text, mode);
         assert!(
-            out.status.code() == Some(2) && said(&out).contains(why) && !said(&out).contains(&key),
+            out.status.code() == Some(2) && output_text(&out).contains(why) && !output_text(&out).contains(&key),
             "{}",
-            said(&out)
+            output_text(&out)
         );
         assert!(!dir.path().join("m1/identity.json").exists());
     }
     let out = init(&format!("{key}\n"), 0o600);
-    assert!(out.status.success() && !said(&out).contains(&key), "{}", said(&out));
+    assert!(out.status.success() && !output_text(&out).contains(&key), "{}", output_text(&out));
     let credentials = Credentials::load(&dir.path().join("m1")).expect("read").expect("credentials");
     assert_eq!(credentials.gossip_key.to_hex().reveal(), key);
 }
@@ -575,7 +583,7 @@ fn the_first_gossip_key_may_be_ones_own() {
 fn a_certificate_is_renewed_for_its_own_node_and_key_only() {
     let cluster = Cluster::new(false);
     for (name, last) in [("w1", 2), ("w2", 3)] {
-        done(cluster.joining(name, name, last).arg("--token-file").arg(cluster.folder("worker")));
+        run_successfully(cluster.join_command(name, name, last).arg("--token-file").arg(cluster.folder("worker")));
     }
     let (w1, w2) = (cluster.credentials("w1"), cluster.credentials("w2"));
     let ask = |by: Option<&Credentials>, csr: String| {
@@ -597,5 +605,5 @@ fn a_certificate_is_renewed_for_its_own_node_and_key_only() {
     assert_eq!(code(ask(None, csr(&w1))).as_deref(), Some("unauthenticated"), "without a certificate");
     let reply = ask(Some(&w1), csr(&w1)).expect("its own");
     let cert = reply["cert_pem"].as_str().expect("a certificate");
-    assert!(certificate_not_after(cert).expect("a certificate").since(now()) > 89 * 24 * 3_600_000);
+    assert!(certificate_not_after(cert).expect("a certificate").ms_since(now()) > 89 * 24 * 3_600_000);
 }

@@ -118,7 +118,7 @@ impl Ground {
     }
 
     /// A complete run. Returns the number of its events and the time from the first to the last.
-    fn whole(&self) -> (usize, Duration) {
+    fn run_to_end(&self) -> (usize, Duration) {
         let deadline = Instant::now() + LONG;
         loop {
             let (mut child, lines) = self.begin();
@@ -140,7 +140,7 @@ impl Ground {
     }
 
     /// A run whose executor is killed at this moment. Returns false if the run ended before that.
-    fn killed(&self, at: &Moment) -> bool {
+    fn run_and_kill(&self, at: &Moment) -> bool {
         let (mut child, mut lines) = self.begin();
         let first = match at {
             Moment::Event(n) => *n,
@@ -168,14 +168,14 @@ impl Ground {
 
     fn tree(&self) -> BTreeMap<PathBuf, String> {
         let mut out = BTreeMap::new();
-        below(&self.path("t"), &self.path("t"), &mut out);
+        collect_tree(&self.path("t"), &self.path("t"), &mut out);
         out
     }
 
     /// Files that a run must not leave.
-    fn left(&self) -> Vec<PathBuf> {
+    fn leftover_files(&self) -> Vec<PathBuf> {
         let mut all = BTreeMap::new();
-        below(self.dir.path(), self.dir.path(), &mut all);
+        collect_tree(self.dir.path(), self.dir.path(), &mut all);
         let left = |path: &&PathBuf| {
             let text = path.to_string_lossy();
             text.contains(".remoor-")
@@ -195,14 +195,14 @@ enum Moment {
     After(Duration),
 }
 
-fn below(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>) {
+fn collect_tree(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>) {
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
         let meta = fs::symlink_metadata(&path).expect("a file");
         let what = if meta.is_symlink() {
             format!("-> {}", fs::read_link(&path).expect("a link").display())
         } else if meta.is_dir() {
-            below(top, &path, out);
+            collect_tree(top, &path, out);
             "/".to_owned()
         } else {
             let bytes = fs::read(&path).expect("a file");
@@ -250,23 +250,23 @@ fn moments(events: usize, took: Duration, seed: u64) -> Vec<Moment> {
 }
 
 #[test]
-fn a_run_that_is_killed_at_any_moment_and_begun_again_ends_in_the_same_tree() {
+fn a_run_that_is_killed_at_any_moment_and_restarted_ends_in_the_same_tree() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let unbroken = Ground::new();
-    let (events, took) = unbroken.whole();
+    let (events, took) = unbroken.run_to_end();
     let tree = unbroken.tree();
     assert!(tree.len() > 40 && tree.contains_key(Path::new("running/last")), "{tree:#?}");
-    assert_eq!(unbroken.left(), Vec::<PathBuf>::new());
+    assert_eq!(unbroken.leftover_files(), Vec::<PathBuf>::new());
     let mut hit = 0;
     let all = moments(events, took, seed);
     for (n, at) in all.iter().enumerate() {
         let ground = Ground::new();
-        hit += usize::from(ground.killed(at));
+        hit += usize::from(ground.run_and_kill(at));
         // From time to time it is killed a second time before it completes.
         if n % 4 == 0 {
-            ground.killed(&Moment::After(took.mul_f64((n % 11) as f64 / 11.0)));
+            ground.run_and_kill(&Moment::After(took.mul_f64((n % 11) as f64 / 11.0)));
         }
-        ground.whole();
+        ground.run_to_end();
         let told = format!("SEED={seed}, killed {at:?}");
         let now = ground.tree();
         let differs: Vec<_> = tree.keys().chain(now.keys()).filter(|path| tree.get(*path) != now.get(*path)).collect();
@@ -275,7 +275,7 @@ fn a_run_that_is_killed_at_any_moment_and_begun_again_ends_in_the_same_tree() {
             "{told}: {:#?}",
             differs.iter().map(|p| (p, tree.get(*p), now.get(*p))).collect::<Vec<_>>()
         );
-        assert_eq!(ground.left(), Vec::<PathBuf>::new(), "{told}");
+        assert_eq!(ground.leftover_files(), Vec::<PathBuf>::new(), "{told}");
     }
     assert!(hit > all.len() / 3, "only {hit} of {} runs were killed before they were over", all.len());
 }

@@ -23,13 +23,13 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(dir: &Path) -> Self {
-        Self::of(Path::new(PROGRAM), dir)
+        Self::start_program(Path::new(PROGRAM), dir)
     }
 
     /// Starts the daemon of `program`, which may be of another version.
-    pub fn of(program: &Path, dir: &Path) -> Self {
+    pub fn start_program(program: &Path, dir: &Path) -> Self {
         let log = fs::File::create(dir.join("log")).expect("a log");
-        let mut command = bare(program);
+        let mut command = program_command(program);
         command.args(["agent", "--dir"]).arg(dir).arg("--socket").arg(dir.join("s"));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a daemon");
         Self { dir: dir.to_owned(), child }
@@ -62,11 +62,11 @@ impl Drop for Daemon {
 }
 
 pub fn remoor() -> Command {
-    bare(Path::new(PROGRAM))
+    program_command(Path::new(PROGRAM))
 }
 
 /// `program` without the environment variables that remoor reads.
-pub fn bare(program: &Path) -> Command {
+pub fn program_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR", "REMOOR_TOKEN"] {
         command.env_remove(name);
@@ -74,7 +74,7 @@ pub fn bare(program: &Path) -> Command {
     command
 }
 
-pub fn done(command: &mut Command) -> Output {
+pub fn run_successfully(command: &mut Command) -> Output {
     let out = command.output().expect("remoor runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     out
@@ -107,14 +107,14 @@ pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
 
 fn one_manager_of(program: &Path, dir: &Path, at: Ipv4Addr) -> Daemon {
     let home = dir.join("m1");
-    let mut init = bare(program);
+    let mut init = program_command(program);
     init.args(["init", "--json", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
-    let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+    let told: Value = serde_json::from_slice(&run_successfully(&mut init).stdout).expect("JSON");
     for role in ["manager", "worker"] {
         let token = told[format!("{role}_token")].as_str().expect("a token");
         fs::write(dir.join(role), token).expect("written");
     }
-    let manager = Daemon::of(program, &home);
+    let manager = Daemon::start_program(program, &home);
     until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
     manager
 }
@@ -140,10 +140,10 @@ pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] 
 pub fn three_managers_of(program: &Path, dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
     let first = one_manager_of(program, dir, host(1));
     let joined = |name: &str, last: u8| {
-        let (mut join, at) = (bare(program), host(last).to_string());
+        let (mut join, at) = (program_command(program), host(last).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &at, "--dir"]);
-        done(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("manager")));
-        Daemon::of(program, &dir.join(name))
+        run_successfully(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("manager")));
+        Daemon::start_program(program, &dir.join(name))
     };
     let (second, third) = (joined("m2", 2), joined("m3", 3));
     [first, second, third]
@@ -173,7 +173,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
 
     let mut join = remoor();
     join.args(["join", &format!("{at_m1}:7947"), "--name", "w1", "--advertise", &at_w1.to_string(), "--dir"]).arg(&w1);
-    done(join.arg("--token-file").arg(dir.path().join("worker")));
+    run_successfully(join.arg("--token-file").arg(dir.path().join("worker")));
     let node = w1.join("node.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");
     let metrics: SocketAddr = (at_w1, 9947).into();
@@ -243,7 +243,7 @@ fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
     let manager = one_manager(dir.path(), host(1));
     let mut join = remoor();
     join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);
-    done(join.arg(&w1).arg("--token-file").arg(dir.path().join("worker")));
+    run_successfully(join.arg(&w1).arg("--token-file").arg(dir.path().join("worker")));
     let config = "version: 1\ninventory: inventory.yml\ngroups:\n  web: {services: []}\nlimits: {check-interval: 1s}\n";
     apply_small(&manager, dir.path(), config, "web: {hosts: {m1: {}, w1: {}}}\n");
     let worker = Daemon::start(&w1);
@@ -264,13 +264,13 @@ fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
 }
 
 #[test]
-fn managers_that_move_find_each_other_again() {
+fn managers_that_move_find_each_other() {
     let dir = tempfile::tempdir().expect("a folder");
     let host = net();
     let [m1, m2, m3] = three_managers(dir.path(), host);
 
     /// All three are voters, alive, and recorded at their current addresses.
-    fn whole(at: &Daemon, places: [Ipv4Addr; 3]) -> Option<()> {
+    fn all_at(at: &Daemon, places: [Ipv4Addr; 3]) -> Option<()> {
         let status = at.json("status");
         let nodes = status["nodes"].as_array()?;
         let there = |(name, ip): (&str, Ipv4Addr)| {
@@ -292,12 +292,12 @@ fn managers_that_move_find_each_other_again() {
         drop(daemon);
         Daemon::start(&dir)
     };
-    until("three managers", || whole(&m1, [host(1), host(2), host(3)]));
+    until("three managers", || all_at(&m1, [host(1), host(2), host(3)]));
     // First a follower moves, then the leader. Only gossip announces the new addresses.
     let m2 = moved(m2, host(12));
-    until("m2 at its new address", || whole(&m1, [host(1), host(12), host(3)]));
+    until("m2 at its new address", || all_at(&m1, [host(1), host(12), host(3)]));
     let m1 = moved(m1, host(11));
-    until("m1 at its new address", || whole(&m2, [host(11), host(12), host(3)]));
+    until("m1 at its new address", || all_at(&m2, [host(11), host(12), host(3)]));
     // The two moved managers are the majority now, so Raft has their new addresses.
     drop(m3);
     until("the two that moved to agree", || {
@@ -311,7 +311,7 @@ fn managers_that_move_find_each_other_again() {
 
 /// The manager and the directory give the same answer for one node, without a query to that node.
 #[test]
-fn what_a_node_is_asked_is_listed_with_and_without_a_manager() {
+fn the_checks_of_a_node_are_listed_with_and_without_a_manager() {
     let dir = tempfile::tempdir().expect("a folder");
     let (fleet, checks) = (dir.path().join("fleet"), dir.path().join("fleet/checks"));
     fs::create_dir_all(&checks).expect("made");
@@ -332,7 +332,7 @@ fn what_a_node_is_asked_is_listed_with_and_without_a_manager() {
         ("--render", "# checks/app.yml (app)\nport:\n  tcp:8081: {listening: true}\n", "api.yml"),
     ] {
         let asked = m1.ask(&["check", how, "m1"]);
-        let read = done(remoor().args(["check", how, "m1", "--fleet", directory]));
+        let read = run_successfully(remoor().args(["check", how, "m1", "--fleet", directory]));
         for out in [asked, read] {
             let text = told(&out);
             assert!(out.status.code() == Some(0) && text.contains(has) && !text.contains(hasnt), "{out:?}");
@@ -346,7 +346,7 @@ fn what_a_node_is_asked_is_listed_with_and_without_a_manager() {
 }
 
 #[test]
-fn variables_are_shown_with_their_origin_and_an_order_may_not_give_all() {
+fn variables_are_shown_with_their_origin_and_some_may_not_be_set_by_an_order() {
     let dir = tempfile::tempdir().expect("a folder");
     let m1 = one_manager(dir.path(), net()(1));
     let config = "version: 1\ninventory: inventory.yml\nvars: {colour: red, zone: 1}\ngroups:\n  web: {services: [], vars: {zone: 2}}\n";

@@ -8,8 +8,8 @@
 //! `REMOOR_LAB_REQUIRED` is set.
 
 use crate::lab::Lab;
-use crate::lab::five::built;
-use crate::lab::tool::{Output, command, find_program, must, run, wait_for};
+use crate::lab::five::built_program;
+use crate::lab::tool::{Output, command, find_program, run, run_tool, wait_for};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
@@ -37,14 +37,14 @@ impl Stage {
         for part in ["debug/examples", "tmp"] {
             fs::create_dir_all(dir.path().join(part))?;
         }
-        fs::copy(built("demo")?, dir.path().join("debug/examples/demo"))?;
-        fs::copy(built("remoor")?, dir.path().join("debug/remoor"))?;
-        if let Some(tools) = fetched() {
-            must(&["cp", "-a", tools.to_str().context("a path in UTF-8")?, &format!("{path}/tools")])?;
+        fs::copy(built_program("demo")?, dir.path().join("debug/examples/demo"))?;
+        fs::copy(built_program("remoor")?, dir.path().join("debug/remoor"))?;
+        if let Some(tools) = tools_dir() {
+            run_tool(&["cp", "-a", tools.to_str().context("a path in UTF-8")?, &format!("{path}/tools")])?;
         }
         if geteuid().is_root() {
-            must(&["chmod", "755", path])?;
-            must(&["chown", &UID.to_string(), &format!("{path}/tmp")])?;
+            run_tool(&["chmod", "755", path])?;
+            run_tool(&["chown", &UID.to_string(), &format!("{path}/tmp")])?;
             let own = format!("player:x:{UID}:{UID}::{path}/tmp:/bin/sh\n");
             fs::write(dir.path().join("passwd"), fs::read_to_string("/etc/passwd")? + &own)?;
         }
@@ -70,7 +70,7 @@ impl Stage {
 
     /// What still exists of a demo: processes that name the stage on their command lines, and
     /// files.
-    fn left(&self) -> Vec<String> {
+    fn leftovers(&self) -> Vec<String> {
         let stage = self.dir.path().display().to_string();
         let lines = fs::read_dir("/proc").into_iter().flatten().flatten();
         let lines = lines.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -83,15 +83,16 @@ impl Stage {
 }
 
 /// The directory where `tests/tools.sh` puts its downloads.
-fn fetched() -> Option<PathBuf> {
+fn tools_dir() -> Option<PathBuf> {
     let dir = std::env::current_exe().ok()?.ancestors().nth(3)?.join("tools");
     dir.is_dir().then_some(dir)
 }
 
 /// The reason why the demo can't run here.
 fn lacks() -> Option<String> {
-    let here =
-        |name: &str| fetched().is_some_and(|dir| dir.join("bin").join(name).is_file()) || find_program(name).is_some();
+    let here = |name: &str| {
+        tools_dir().is_some_and(|dir| dir.join("bin").join(name).is_file()) || find_program(name).is_some()
+    };
     let missing: Vec<&str> = ["ssh", "ssh-keygen", "sshd", "nginx", "etcd"].into_iter().filter(|p| !here(p)).collect();
     if !missing.is_empty() {
         return Some(format!("{} missing; tests/tools.sh test says which packages they are in", missing.join(", ")));
@@ -100,14 +101,14 @@ fn lacks() -> Option<String> {
         return None;
     }
     let private = run(command(&["unshare", "--mount", "setpriv", "--reuid", "1", "true"]), None, END);
-    match private.and_then(|output| output.checked("unshare --mount")) {
+    match private.and_then(|output| output.require_success("unshare --mount")) {
         Ok(_) => None,
         Err(why) => Some(format!("root can't become an ordinary user here: {why:#}")),
     }
 }
 
 #[test]
-fn the_fleet_of_the_loopback_hosts_has_no_fault() {
+fn the_fleet_of_the_loopback_hosts_is_valid() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/loopback");
     let fleet = remoor_config::Fleet::load(&dir).expect("the fleet loads");
     let faults: Vec<String> = remoor::fleet::lint(&fleet).iter().map(ToString::to_string).collect();
@@ -126,10 +127,10 @@ fn the_demo_without_root() -> Result<()> {
     let text = output.text();
     eprintln!("{text}");
     let parts = ["worker_connections", "-> resetup(nginx)", "changed  Stop nginx"];
-    told(&output, &text, "remoor demo: loopback hosts", 8, &parts)
+    check_story(&output, &text, "remoor demo: loopback hosts", 8, &parts)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    ensure!(stage.left().is_empty(), "the demo left: {:#?}", stage.left());
-    interrupted(&stage)
+    ensure!(stage.leftovers().is_empty(), "the demo left: {:#?}", stage.leftovers());
+    check_interrupt(&stage)
 }
 
 /// The demo's hosts, with names that differ from those of a demo that a developer keeps. They are
@@ -140,14 +141,14 @@ impl Kept {
     const NAME: &str = "kept";
 
     fn demo(word: &str) -> Result<Command> {
-        let mut command = Command::new(built("demo")?);
+        let mut command = Command::new(built_program("demo")?);
         command.arg(word).env("REMOOR_LAB_NAME", Self::NAME);
         Ok(command)
     }
 
     /// What exists of these hosts on this machine.
-    fn left() -> Result<Vec<String>> {
-        let spaces = must(&["ip", "netns", "list"])?;
+    fn leftovers() -> Result<Vec<String>> {
+        let spaces = run_tool(&["ip", "netns", "list"])?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let own = |line: &&str| line.contains(&format!(".{}.", Self::NAME)) || line.contains("/labs/kept/");
         Ok(spaces.lines().chain(mounts.lines()).filter(own).map(str::to_owned).collect())
@@ -174,16 +175,16 @@ fn the_demo_with_root() -> Result<()> {
     let text = output.text();
     eprintln!("{text}");
     let parts = ["vlan-if eth0", "-> resetup(contiv_network)", "changed  Stop netmaster and netplugin", "demo -- down"];
-    told(&output, &text, "remoor demo: systemd-nspawn hosts", 7, &parts)
+    check_story(&output, &text, "remoor demo: systemd-nspawn hosts", 7, &parts)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    ensure!(!Kept::left()?.is_empty(), "the hosts were not kept");
-    run(Kept::demo("down")?, None, END)?.checked("demo down")?;
-    ensure!(Kept::left()?.is_empty(), "the demo left: {:#?}", Kept::left()?);
+    ensure!(!Kept::leftovers()?.is_empty(), "the hosts were not kept");
+    run(Kept::demo("down")?, None, END)?.require_success("demo down")?;
+    ensure!(Kept::leftovers()?.is_empty(), "the demo left: {:#?}", Kept::leftovers()?);
     drop(kept);
     Ok(())
 }
 
-fn told(output: &Output, text: &str, first_line: &str, stages: usize, parts: &[&str]) -> Result<()> {
+fn check_story(output: &Output, text: &str, first_line: &str, stages: usize, parts: &[&str]) -> Result<()> {
     ensure!(output.ok(), "the demo ended with {}", output.code);
     let first = text.lines().next().unwrap_or_default();
     ensure!(first.starts_with(first_line), "the first line: {first}");
@@ -204,7 +205,7 @@ fn told(output: &Output, text: &str, first_line: &str, stages: usize, parts: &[&
     Ok(())
 }
 
-fn interrupted(stage: &Stage) -> Result<()> {
+fn check_interrupt(stage: &Stage) -> Result<()> {
     let mut child = stage.demo().stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("the demo's output")?).lines();
     let third = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[3]")));
@@ -212,6 +213,6 @@ fn interrupted(stage: &Stage) -> Result<()> {
     ensure!(Path::new("/proc").join(child.id().to_string()).exists(), "the demo is gone");
     kill_process(Pid::from_child(&child), Signal::INT)?;
     child.wait()?;
-    wait_for("the interrupted demo to be gone", END, || stage.left().is_empty().then_some(()))
-        .with_context(|| format!("left: {:#?}", stage.left()))
+    wait_for("the interrupted demo to be gone", END, || stage.leftovers().is_empty().then_some(()))
+        .with_context(|| format!("left: {:#?}", stage.leftovers()))
 }

@@ -2,7 +2,7 @@
 //! the loopback of this machine: who may order it, what a kill in the middle leaves, and that the
 //! agent is not affected. Needs neither the lab nor root.
 
-use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, until};
 use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
@@ -36,10 +36,10 @@ fn tls(dir: &Path) -> TlsIdentity {
 
 /// The view of a daemon's agent, whatever else the daemon is.
 fn agent(dir: &Path) -> Option<AgentView> {
-    wait(Client::unix(dir.join("s")).within(Duration::from_secs(5)).get("/v1/agent")).ok()
+    wait(Client::unix(dir.join("s")).with_timeout(Duration::from_secs(5)).get("/v1/agent")).ok()
 }
 
-fn removed(dir: &Path, id: &str) -> Vec<PathBuf> {
+fn archived_logs(dir: &Path, id: &str) -> Vec<PathBuf> {
     let names = fs::read_dir(dir).expect("listed").map(|e| e.expect("an entry").path());
     let start = format!("raft.removed-{id}-");
     names.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start))).collect()
@@ -85,7 +85,7 @@ impl Orders {
     }
 }
 
-fn joining(dir: &Path, name: &str, token: &str, to: Ipv4Addr, at: Ipv4Addr, home: &Path) -> Command {
+fn join_command(dir: &Path, name: &str, token: &str, to: Ipv4Addr, at: Ipv4Addr, home: &Path) -> Command {
     let mut join = remoor();
     join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &at.to_string(), "--dir"]).arg(home);
     if token == "manager" {
@@ -96,11 +96,11 @@ fn joining(dir: &Path, name: &str, token: &str, to: Ipv4Addr, at: Ipv4Addr, home
 }
 
 fn join(dir: &Path, name: &str, token: &str, to: Ipv4Addr, at: Ipv4Addr, home: &Path) {
-    done(&mut joining(dir, name, token, to, at, home));
+    run_successfully(&mut join_command(dir, name, token, to, at, home));
 }
 
 #[test]
-fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_aside() {
+fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let at = |name: &str| dir.path().join(name);
     let (m1, w1, w2) = (at("m1"), at("w1"), at("w2"));
@@ -134,7 +134,7 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
     }
     let answer = wait(client.get::<Value>("/v1/status")).expect_err("a worker knows nothing of the cluster");
     assert!(answer.code() == Some("not-leader") && answer.to_string().contains("is not a manager"), "{answer}");
-    assert!(!w1.join("raft").exists() && removed(&w1, "2").is_empty(), "a refusal changes nothing");
+    assert!(!w1.join("raft").exists() && archived_logs(&w1, "2").is_empty(), "a refusal changes nothing");
 
     // A Raft id that was skipped in the log and was never granted. The only message of this manager
     // is the query whether the id is valid.
@@ -142,7 +142,7 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
     let begun = Instant::now();
     until("w1 learns of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
     eprintln!("archived after {:?}", begun.elapsed());
-    let kept = removed(&w1, "2");
+    let kept = archived_logs(&w1, "2");
     assert!(kept.len() == 1 && kept[0].join("log.redb").exists(), "{kept:?}");
     assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
     let now = identity(&w1);
@@ -150,7 +150,7 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
     let log = fs::read_to_string(w1.join("log")).expect("a log");
     assert!(log.contains("is no longer a manager") && log.contains("or remoor promote w1"), "{log}");
     assert_eq!(orders.code(&manager, &good), "retired", "an order that comes late begins nothing");
-    assert_eq!(removed(&w1, "2").len(), 1);
+    assert_eq!(archived_logs(&w1, "2").len(), 1);
     let after = agent(&w1).expect("the agent continues");
     assert_eq!((&after.node.instance, after.node.manager), (&view.node.instance, false));
     assert_eq!(fs::metadata(w1.join("s")).expect("a socket").ino(), socket);
@@ -164,11 +164,11 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
     let _worker = Daemon::start(&w1);
     until("w1 is alive again", || agent(&w1));
     assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
-    assert!(removed(&w1, "2").iter().any(|kept| kept.join("ca/ca.key").exists()));
+    assert!(archived_logs(&w1, "2").iter().any(|kept| kept.join("ca/ca.key").exists()));
 }
 
 #[test]
-fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on() {
+fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let at = |name: &str| dir.path().join(name);
     let (m1, m4) = (at("m1"), at("m4"));
@@ -202,7 +202,7 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
         });
         fourth = Daemon::start(&m4);
         until("m4 is alive after the kill", || agent(&m4));
-        assert!(removed(&m4, "unknown").is_empty(), "the started work is continued");
+        assert!(archived_logs(&m4, "unknown").is_empty(), "the started work is continued");
     }
     let before = agent(&m4).expect("an agent").node.instance;
     let reply = |raft| until("the order is performed", || orders.give(&manager, &orders.request(raft)).ok());
@@ -218,7 +218,7 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
     // E13).
     fs::create_dir(at("again")).expect("made");
     fs::copy(m4.join("node.key"), at("again").join("node.key")).expect("copied");
-    let out = joining(dir.path(), "m4", "manager", host(1), host(5), &at("again")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "m4", "manager", host(1), host(5), &at("again")).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
     assert_eq!(voters(), 4);
@@ -227,9 +227,9 @@ fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on(
     let begun = Instant::now();
     let out = first.ask(&["demote", "m4"]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
-    until("the old log is archived", || removed(&m4, &granted.to_string()).pop());
+    until("the old log is archived", || archived_logs(&m4, &granted.to_string()).pop());
     eprintln!("archived after {:?}", begun.elapsed());
-    let kept = removed(&m4, &granted.to_string());
+    let kept = archived_logs(&m4, &granted.to_string());
     assert!(kept[0].join("log.redb").exists() && kept[0].join("ca").exists(), "{kept:?}");
     assert_eq!(agent(&m4).expect("an agent").node.instance, before);
     assert_eq!(orders.code(&manager, &orders.request(granted)), "retired", "an order that comes late begins nothing");

@@ -2,7 +2,7 @@
 //! demoted while they run, and the leader and dead managers are demoted. A manager that was demoted
 //! while it was down archives its log when it comes back. Needs neither the lab nor root.
 
-use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,7 +75,7 @@ impl Cluster {
         (out.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    fn ordered(&self, at: usize, args: &[&str]) -> String {
+    fn order_successfully(&self, at: usize, args: &[&str]) -> String {
         let (code, said) = self.order(at, args);
         assert_eq!(code, Some(0), "{args:?}: {said}");
         said
@@ -89,11 +89,11 @@ impl Cluster {
 
     /// Waits until node `at` is a worker and has archived the log that it had as the manager with
     /// this id.
-    fn parked(&self, at: usize, id: u64) {
+    fn wait_until_archived(&self, at: usize, id: u64) {
         let prefix = format!("raft.removed-{id}-");
         let aside = until("the node is a worker and its log is archived", || {
             let entries = fs::read_dir(self.folder(at)).ok()?.flatten();
-            let aside = entries.map(|e| e.path()).find(|p| named(p).starts_with(&prefix))?;
+            let aside = entries.map(|e| e.path()).find(|p| file_name(p).starts_with(&prefix))?;
             self.raft_id(at).is_none().then_some(aside)
         });
         assert!(aside.join("log.redb").exists(), "nothing is deleted");
@@ -105,27 +105,27 @@ impl Cluster {
     }
 }
 
-fn named(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn worker(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr) -> Daemon {
     let mut join = remoor();
     join.args(["join", &format!("{manager}:7947"), "--name", name, "--advertise", &at.to_string(), "--dir"]);
-    done(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("worker")));
+    run_successfully(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("worker")));
     Daemon::start(&dir.join(name))
 }
 
 /// One manager becomes three. The founder and leader leaves and returns with another id, and two
 /// managers leave at once.
 #[test]
-fn managers_come_and_go_and_nobody_is_missed() {
+fn managers_come_and_go_without_an_absence() {
     let cluster = Cluster::of_one();
     let (code, said) = cluster.order(0, &["demote", "m1"]);
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("the only manager"), "{said}");
 
-    cluster.ordered(0, &["promote", "w1", "w2"]);
+    cluster.order_successfully(0, &["promote", "w1", "w2"]);
     for at in 0..3 {
         cluster.votes(at, &["m1", "w1", "w2"]);
     }
@@ -134,11 +134,11 @@ fn managers_come_and_go_and_nobody_is_missed() {
     // DemotePromoteLeader: first the leadership is transferred, then the voter leaves, then its id
     // is retired. It returns with another id.
     assert_eq!(cluster.leader(1), 0);
-    cluster.ordered(1, &["demote", "m1"]);
+    cluster.order_successfully(1, &["demote", "m1"]);
     cluster.votes(1, &["w1", "w2"]);
-    cluster.parked(0, 1);
+    cluster.wait_until_archived(0, 1);
     assert_ne!(cluster.leader(1), 0);
-    cluster.ordered(2, &["promote", "m1"]);
+    cluster.order_successfully(2, &["promote", "m1"]);
     cluster.votes(0, &["m1", "w1", "w2"]);
     let again = cluster.raft_id(0).expect("an id");
     assert!(again > first, "{again} was granted after {first}");
@@ -148,10 +148,10 @@ fn managers_come_and_go_and_nobody_is_missed() {
     let (code, said) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
     assert_eq!(code, Some(4), "{said}");
     cluster.votes(0, &["m1", "w1", "w2"]);
-    cluster.ordered(0, &["demote", "w1", "w2"]);
+    cluster.order_successfully(0, &["demote", "w1", "w2"]);
     cluster.votes(0, &["m1"]);
-    cluster.parked(1, first);
-    cluster.ordered(0, &["maintenance", "w1", "--for", "1h"]);
+    cluster.wait_until_archived(1, first);
+    cluster.order_successfully(0, &["maintenance", "w1", "--for", "1h"]);
 
     let history = cluster.daemons[0].json("history").to_string();
     assert!(
@@ -163,19 +163,19 @@ fn managers_come_and_go_and_nobody_is_missed() {
 /// A single leader that is to be demoted keeps leading until its successor is back. It prints how
 /// to do that.
 #[test]
-fn the_only_manager_goes_when_its_successor_is_back() {
+fn the_only_manager_is_demoted_when_its_successor_is_back() {
     let mut cluster = Cluster::of_one();
     cluster.daemons[1].kill();
-    cluster.ordered(0, &["promote", "w1", "--no-wait"]);
-    cluster.ordered(0, &["demote", "m1", "--no-wait"]);
+    cluster.order_successfully(0, &["promote", "w1", "--no-wait"]);
+    cluster.order_successfully(0, &["demote", "m1", "--no-wait"]);
     until("the output says what it waits for", || {
         cluster.order(0, &["nodes"]).1.contains("it is the only voter").then_some(())
     });
-    cluster.ordered(0, &["maintenance", "w2", "--for", "1h"]);
+    cluster.order_successfully(0, &["maintenance", "w2", "--for", "1h"]);
     let folder = cluster.folder(1);
     cluster.daemons[1] = Daemon::start(&folder);
     cluster.votes(1, &["w1"]);
-    cluster.parked(0, 1);
+    cluster.wait_until_archived(0, 1);
     // A node that only knew the old manager learns of the new one from it.
     let folder = cluster.folder(2);
     cluster.daemons[2].kill();
@@ -193,7 +193,7 @@ fn the_only_manager_goes_when_its_successor_is_back() {
 /// when it comes back. If one of two managers is dead, neither is demoted: the manager reports what
 /// it waits for, and the order can be cancelled.
 #[test]
-fn a_dead_manager_is_sent_away_and_parks_its_log_when_it_comes_back() {
+fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let mut cluster = Cluster::of_three();
     let leader = cluster.leader(0);
     let [dead, other] = [(leader + 1) % 3, (leader + 2) % 3];
@@ -203,25 +203,25 @@ fn a_dead_manager_is_sent_away_and_parks_its_log_when_it_comes_back() {
     // The live one can't be demoted: one of two would remain.
     let lives = cluster.names[other];
     let same = cluster.raft_id(other);
-    cluster.ordered(leader, &["demote", lives, "--no-wait"]);
+    cluster.order_successfully(leader, &["demote", lives, "--no-wait"]);
     until("the output says what it waits for", || {
         let (_, said) = cluster.order(leader, &["nodes"]);
         said.contains("waiting for quorum").then_some(())
     });
-    cluster.ordered(leader, &["promote", lives]);
+    cluster.order_successfully(leader, &["promote", lives]);
     assert_eq!(cluster.raft_id(other), same, "docs/design/scenarios.md, E3");
 
-    cluster.ordered(leader, &["demote", gone]);
+    cluster.order_successfully(leader, &["demote", gone]);
     cluster.votes(leader, &[cluster.names[leader], lives]);
     let folder = cluster.folder(dead);
     cluster.daemons[dead] = Daemon::start(&folder);
-    cluster.parked(dead, id);
+    cluster.wait_until_archived(dead, id);
     cluster.votes(leader, &[cluster.names[leader], lives]);
 
     // The cluster does not depend on the former leader: an earlier decision is still there after
     // the leader was killed and came back.
-    cluster.ordered(other, &["maintenance", gone, "--for", "1h"]);
-    cluster.ordered(leader, &["promote", gone]);
+    cluster.order_successfully(other, &["maintenance", gone, "--for", "1h"]);
+    cluster.order_successfully(leader, &["promote", gone]);
     cluster.votes(dead, &["m1", "m2", "m3"]);
     assert!(cluster.raft_id(dead) > Some(id));
     cluster.daemons[leader].kill();

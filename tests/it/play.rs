@@ -54,7 +54,7 @@ impl Ground {
 }
 
 /// Reads lines of a child until one contains `mark`. Returns all of them.
-fn until(lines: &mut impl BufRead, mark: &str) -> String {
+fn read_until(lines: &mut impl BufRead, mark: &str) -> String {
     let mut all = String::new();
     let begun = Instant::now();
     while !all.contains(mark) {
@@ -72,7 +72,7 @@ fn signal(child: &Child, signal: Signal) {
 const COPY: &str = "    - {name: write, copy: {content: \"{{ text | default('a') }}\\n\", dest: '{{ dir }}/x'}}\n";
 
 #[test]
-fn done_is_0_and_the_recap_is_ansibles() {
+fn success_is_0_and_the_recap_equals_ansibles() {
     let tasks = "    - {name: twice, command: 'true', loop: [1, 2]}\n    - {command: 'true', when: false}\n    \
                  - {command: 'false', ignore_errors: yes}\n    - block: [{command: 'false'}]\n      rescue: [{debug: {msg: saved}}]\n";
     let ground = Ground::new(&format!("{COPY}{tasks}"));
@@ -90,7 +90,7 @@ fn done_is_0_and_the_recap_is_ansibles() {
 }
 
 #[test]
-fn what_does_not_compile_is_2_with_every_place_and_nothing_touched() {
+fn a_playbook_that_does_not_compile_is_2_with_every_place_and_without_changes() {
     let ground = Ground::new(&format!("{COPY}    - {{nonsense: {{}}}}\n    - {{copy: {{dest: /x, contnet: a}}}}\n"));
     ground.write("hosts", "web1\nweb2\n");
     let (code, text, talk) = ground.play(&["-i", "hosts"]);
@@ -146,7 +146,7 @@ fn a_task_that_fails_is_5_and_says_where() {
 }
 
 #[test]
-fn much_output_long_lines_and_bytes_that_are_no_text_pass_and_are_bounded() {
+fn large_output_long_lines_and_non_text_bytes_are_passed_on_with_a_limit() {
     let ground = Ground::new(
         "    - {shell: 'seq 200000; head -c 1000000 /dev/zero | tr \"\\0\" x; echo; head -c 3000 /dev/urandom'}\n",
     );
@@ -157,7 +157,7 @@ fn much_output_long_lines_and_bytes_that_are_no_text_pass_and_are_bounded() {
 }
 
 #[test]
-fn a_killed_executor_is_unknown_and_not_the_end_of_the_tool() {
+fn a_killed_executor_is_reported_as_unknown_and_does_not_end_the_tool() {
     let ground = Ground::new("    - {name: suicide, shell: 'echo begun; kill -9 $PPID'}\n");
     let (code, text, _) = ground.play(&["-v"]);
     assert_eq!(code, Some(5), "{text}");
@@ -170,7 +170,7 @@ fn a_killed_executor_is_unknown_and_not_the_end_of_the_tool() {
 }
 
 #[test]
-fn ctrl_c_finishes_the_task_and_twice_ends_it() {
+fn ctrl_c_lets_the_task_finish_and_a_second_ctrl_c_ends_it() {
     let ground = Ground::new(
         "    - {name: long, shell: 'echo begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; echo x >> {{ dir }}/done'}\n    \
          - {name: many, shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}\n",
@@ -178,16 +178,16 @@ fn ctrl_c_finishes_the_task_and_twice_ends_it() {
     for (twice, wanted) in [(false, "1"), (true, "2")] {
         let mut child = ground.command(&["-v"]).spawn().expect("remoor runs");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        until(&mut lines, "begun");
+        read_until(&mut lines, "begun");
         let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
         signal(&child, Signal::INT);
-        until(&mut talk, "those under way are finished");
+        read_until(&mut talk, "those under way are finished");
         if twice {
             signal(&child, Signal::INT);
         } else {
             fs::write(ground.path("go"), "").expect("go");
         }
-        let text = until(&mut lines, "PLAY RECAP");
+        let text = read_until(&mut lines, "PLAY RECAP");
         assert_eq!(child.wait().expect("an exit").code(), Some(130), "{wanted}: {text}");
         assert_eq!(ground.path("done").exists(), !twice, "{text}");
         let _ = fs::remove_file(ground.path("go"));
@@ -199,12 +199,12 @@ fn ctrl_c_finishes_the_task_and_twice_ends_it() {
 }
 
 #[test]
-fn a_node_that_is_held_is_4_and_says_by_whom() {
+fn a_locked_node_is_4_and_the_holder_is_named() {
     let ground =
         Ground::new("    - {name: long, shell: 'echo begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done'}\n");
     let mut first = ground.command(&["-v"]).spawn().expect("remoor runs");
     let mut lines = BufReader::new(first.stdout.take().expect("a pipe"));
-    until(&mut lines, "begun");
+    read_until(&mut lines, "begun");
     let (code, text, _) = ground.play(&[]);
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("refused: remoor play, process ") && text.contains("holds the node"), "{text}");
@@ -217,7 +217,7 @@ fn a_node_that_is_held_is_4_and_says_by_whom() {
 }
 
 /// Three hosts that are all this machine, each with its own state directory.
-fn three(ground: &Ground) {
+fn write_three_hosts(ground: &Ground) {
     let hosts: String =
         (1..=3).map(|i| format!("h{i} remoor_state_dir={} n={i}\n", ground.path(&format!("s{i}")).display())).collect();
     ground.write("hosts", &format!("{hosts}[odd]\nh1\nh3\n"));
@@ -225,7 +225,7 @@ fn three(ground: &Ground) {
 
 impl Ground {
     /// What the three hosts wrote into `log`, in order.
-    fn played(&self, playbook: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    fn play_and_read_log(&self, playbook: &str, args: &[&str]) -> (Option<i32>, String, String) {
         self.write("site.yml", playbook);
         let _ = fs::remove_file(self.path("log"));
         let dir = format!("dir={}", self.dir.path().display());
@@ -238,18 +238,18 @@ impl Ground {
 }
 
 #[test]
-fn hosts_begin_each_play_together_in_batches_and_those_that_failed_are_left_out() {
+fn hosts_begin_each_play_together_in_batches_without_failed_hosts() {
     let ground = Ground::new("");
-    three(&ground);
+    write_three_hosts(&ground);
     let log = "shell: 'echo {{ inventory_hostname }}.{{ x }} >> {{ dir }}/log'";
     let two = format!(
         "- {{name: one, hosts: all, serial: 1, vars: {{x: 1}}, tasks: [{{{log}}}, {{set_fact: {{kept: '{{{{ n }}}}'}}}}]}}\n\
          - {{name: two, hosts: odd, vars: {{x: '{{{{ kept }}}}'}}, tasks: [{{{log}}}]}}\n"
     );
-    let (code, log_text, text) = ground.played(&two, &["-f", "1"]);
+    let (code, log_text, text) = ground.play_and_read_log(&two, &["-f", "1"]);
     assert_eq!((code, log_text.as_str()), (Some(0), "h1.1 h2.1 h3.1 h1.1 h3.3 "), "{text}");
     assert!(text.contains("PLAY [one] on 3 hosts\n") && text.contains("PLAY [two] on 2 hosts\n"), "{text}");
-    let (code, log_text, _) = ground.played(&two, &["--limit", "odd:!h1"]);
+    let (code, log_text, _) = ground.play_and_read_log(&two, &["--limit", "odd:!h1"]);
     assert_eq!((code, log_text.as_str()), (Some(0), "h3.1 h3.3 "));
     let failing = |keys: &str| {
         format!(
@@ -257,23 +257,23 @@ fn hosts_begin_each_play_together_in_batches_and_those_that_failed_are_left_out(
              - {{hosts: all, vars: {{x: 2}}, tasks: [{{{log}}}]}}\n"
         )
     };
-    let (code, log_text, text) = ground.played(&failing("").replace("serial: 1", "serial: 2"), &["-f", "1"]);
+    let (code, log_text, text) = ground.play_and_read_log(&failing("").replace("serial: 1", "serial: 2"), &["-f", "1"]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 h2.1 h3.1 h2.2 h3.2 "), "{text}");
     // The hosts that continue do not find the failed hosts among the hosts of the play either.
     let names = failing("").replace("serial: 1", "serial: 2");
     let names =
         names.replace("{{ inventory_hostname }}", "{{ ansible_play_hosts | join }}/{{ ansible_play_batch | join }}");
-    let (_, log_text, text) = ground.played(&names, &["-f", "1"]);
+    let (_, log_text, text) = ground.play_and_read_log(&names, &["-f", "1"]);
     assert_eq!(log_text, "h1h2h3/h1h2.1 h2h3/h2.1 h2h3/h3.1 h2h3/h2h3.2 h2h3/h2h3.2 ", "{text}");
     // A batch without remaining hosts ends the whole run, as in Ansible.
-    let (code, log_text, text) = ground.played(&failing(""), &[]);
+    let (code, log_text, text) = ground.play_and_read_log(&failing(""), &[]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 "), "{text}");
     assert!(
         text.contains("ended early: no host of the batch is left") && text.contains("h3  stopped: not begun"),
         "{text}"
     );
     let (code, log_text, text) =
-        ground.played(&failing(", any_errors_fatal: true").replace("serial: 1", "serial: 2"), &["-f", "1"]);
+        ground.play_and_read_log(&failing(", any_errors_fatal: true").replace("serial: 1", "serial: 2"), &["-f", "1"]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 "), "{text}");
     assert!(text.contains("any_errors_fatal is set"), "{text}");
 }
@@ -281,23 +281,23 @@ fn hosts_begin_each_play_together_in_batches_and_those_that_failed_are_left_out(
 #[test]
 fn localhost_is_this_machine_and_limits_are_patterns() {
     let ground = Ground::new("");
-    three(&ground);
+    write_three_hosts(&ground);
     let both = "- {hosts: all, tasks: [{shell: 'echo all >> {{ dir }}/log'}]}\n- {hosts: localhost, tasks: [{shell: 'echo here >> {{ dir }}/log'}]}\n- {hosts: nobody, tasks: [{debug: {}}]}\n";
     let state = format!("remoor_state_dir={}", ground.path("own").display());
-    let (code, log, text) = ground.played(both, &["-l", "h2", "-e", &state]);
+    let (code, log, text) = ground.play_and_read_log(both, &["-l", "h2", "-e", &state]);
     assert_eq!((code, log.as_str()), (Some(0), "all "), "{text}");
     assert!(text.contains("no host or group is called `nobody`"), "{text}");
     ground.write("lim", "h3\n\nh1\n");
-    let (code, log, text) = ground.played(both, &["-l", "@lim", "-e", &state, "-f", "1"]);
+    let (code, log, text) = ground.play_and_read_log(both, &["-l", "@lim", "-e", &state, "-f", "1"]);
     assert_eq!((code, log.as_str()), (Some(0), "all all "), "{text}");
     for (limit, word) in [("web", "no host or group is called `web`"), ("h1:!h1", "no host of the inventory is left")] {
-        let (code, log, text) = ground.played(both, &["-l", limit]);
+        let (code, log, text) = ground.play_and_read_log(both, &["-l", limit]);
         assert!(code == Some(2) && log.is_empty() && text.contains(word), "{text}");
     }
 }
 
 #[test]
-fn handlers_that_a_failure_left_over_are_told_and_run_the_next_time() {
+fn handlers_left_pending_by_a_failure_are_reported_and_run_the_next_time() {
     let ground = Ground::new(
         "    - {copy: {content: a, dest: '{{ dir }}/x'}, notify: restart}\n    \
          - {fail: {msg: later}, when: (bad | default(0)) | int == 1}\n  \
@@ -311,7 +311,7 @@ fn handlers_that_a_failure_left_over_are_told_and_run_the_next_time() {
 }
 
 #[test]
-fn a_check_changes_nothing_and_its_exit_code_is_1_where_anything_would_be() {
+fn check_mode_changes_nothing_and_exits_with_1_if_anything_would_change() {
     let ground = Ground::new(COPY);
     let (code, text, talk) = ground.play(&["--check", "--diff"]);
     assert!(code == Some(0) && text.contains("changed   write") && text.contains("+a\n"), "{text}{talk}");
@@ -331,7 +331,7 @@ fn a_check_changes_nothing_and_its_exit_code_is_1_where_anything_would_be() {
 }
 
 #[test]
-fn tags_choose_and_leave_out() {
+fn tags_select_and_skip_tasks() {
     let ground = Ground::new(
         "    - {name: one, debug: {msg: x}, tags: [a]}\n    - {name: two, debug: {msg: x}, tags: [a, b]}\n    \
          - {name: three, debug: {msg: x}}\n",

@@ -87,10 +87,10 @@ impl Server {
     }
 
     fn command(&self, tasks: &str, args: &[&str]) -> Command {
-        self.of(&format!("- hosts: all\n  tasks: [{tasks}]\n"), args)
+        self.command_for(&format!("- hosts: all\n  tasks: [{tasks}]\n"), args)
     }
 
-    fn of(&self, playbook: &str, args: &[&str]) -> Command {
+    fn command_for(&self, playbook: &str, args: &[&str]) -> Command {
         self.write("site.yml", playbook);
         let mut command = remoor();
         command.current_dir(self.dir.path()).args(["play", "site.yml", "-i", "hosts", "--ssh-config", "ssh_config"]);
@@ -100,7 +100,7 @@ impl Server {
     }
 
     fn play(&self, tasks: &str, args: &[&str]) -> (Option<i32>, String) {
-        ended(&mut self.command(tasks, args))
+        run_to_end(&mut self.command(tasks, args))
     }
 
     /// Runs two plays, the first with these keys and tasks, while `lost` can't be reached. Returns
@@ -113,7 +113,7 @@ impl Server {
         let did = |play: u8| format!("{{shell: 'echo {{{{ inventory_hostname }}}} >> {{{{ dir }}}}/did{play}'}}");
         let (first, second) = (did(1), did(2));
         let playbook = format!("- hosts: all\n  {keys}\n  tasks: [{task}{first}]\n- hosts: all\n  tasks: [{second}]\n");
-        let (code, text) = ended(&mut self.of(&playbook, &[]));
+        let (code, text) = run_to_end(&mut self.command_for(&playbook, &[]));
         self.write("hosts", &hosts);
         let done = [1, 2].map(|play| {
             let path = self.path(&format!("did{play}"));
@@ -132,7 +132,7 @@ impl Server {
         (log.matches("Accepted publickey").count(), log.matches("Starting session: command").count())
     }
 
-    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+    fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + LONG;
         while !holds() {
             let log = fs::read_to_string(self.path("log")).unwrap_or_default();
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    fn many(&self) -> usize {
+    fn count_lines(&self) -> usize {
         fs::read_to_string(self.path("many")).unwrap_or_default().lines().count()
     }
 
@@ -157,7 +157,7 @@ impl Drop for Server {
     }
 }
 
-fn ended(command: &mut Command) -> (Option<i32>, String) {
+fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command.output().expect("remoor runs");
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
@@ -190,7 +190,7 @@ fn children(pid: u32) -> Vec<i32> {
 const TOUCH: &str = "{shell: 'echo {{ inventory_hostname }} >> {{ dir }}/ran'}";
 
 #[test]
-fn one_login_and_one_command_a_host_once_the_program_is_there() {
+fn one_login_and_one_command_per_host_once_the_program_is_uploaded() {
     let Some(server) = Server::start() else { return };
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
     assert_eq!(code, Some(0), "{text}");
@@ -213,7 +213,7 @@ fn one_login_and_one_command_a_host_once_the_program_is_there() {
 }
 
 #[test]
-fn a_host_that_is_not_reached_is_3_and_the_others_go_on() {
+fn an_unreachable_host_is_3_and_the_others_continue() {
     let Some(server) = Server::start() else { return };
     server.write("known", "");
     let (code, text) = server.play(TOUCH, &["-l", "h1"]);
@@ -240,7 +240,7 @@ fn a_host_that_is_not_reached_is_3_and_the_others_go_on() {
 }
 
 #[test]
-fn with_any_errors_fatal_a_host_that_is_not_reached_ends_the_play_for_all() {
+fn with_any_errors_fatal_an_unreachable_host_ends_the_play_for_all() {
     let Some(server) = Server::start() else { return };
     let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h1");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["", ""]), "{text}");
@@ -251,7 +251,7 @@ fn with_any_errors_fatal_a_host_that_is_not_reached_ends_the_play_for_all() {
 }
 
 #[test]
-fn max_fail_percentage_counts_hosts_that_failed_and_not_those_that_were_not_reached() {
+fn max_fail_percentage_counts_failed_hosts_and_not_unreachable_ones() {
     let Some(server) = Server::start() else { return };
     let fails = "{command: 'false', when: inventory_hostname == 'h1'}, ";
     let (code, text, done) = server.plays("max_fail_percentage: 40", fails, "h2");
@@ -262,14 +262,14 @@ fn max_fail_percentage_counts_hosts_that_failed_and_not_those_that_were_not_reac
 }
 
 #[test]
-fn with_ignore_unreachable_a_host_that_is_not_reached_is_no_error() {
+fn with_ignore_unreachable_an_unreachable_host_is_not_an_error() {
     let Some(server) = Server::start() else { return };
     let (code, text, done) = server.plays("ignore_unreachable: true\n  any_errors_fatal: true", "", "h2");
     assert_eq!((code, done.each_ref().map(String::as_str)), (Some(0), ["h1 h3", "h1 h3"]), "{text}");
 }
 
 #[test]
-fn sudo_is_asked_once_and_one_that_wants_a_password_is_told() {
+fn sudo_is_tried_once_and_a_password_prompt_is_reported() {
     let Some(server) = Server::start() else { return };
     server.program("id", "echo 1000");
     server.program("sudo", &format!("echo \"$1 $2\" >> {}/asked; shift 2; exec \"$@\"", server.dir.path().display()));
@@ -295,10 +295,10 @@ const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir 
                          echo x > {{ dir }}/done'}, {shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}";
 
 #[test]
-fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
+fn a_host_lost_during_a_task_is_unknown_and_finishes_only_that_task() {
     let Some(server) = Server::start() else { return };
     let child = server.command(LONG_TASK, &["-l", "h1"]).spawn().expect("remoor runs");
-    server.until("the task", || server.path("begun").exists());
+    server.wait_until("the task", || server.path("begun").exists());
     for pid in children(server.sshd.id()) {
         kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("the connection");
     }
@@ -307,12 +307,12 @@ fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
     assert!(status.code() == Some(5) && text.contains("h1  UNKNOWN: "), "{text}");
     assert!(text.contains("the connection to the host ended; the run there ends after its task"), "{text}");
     server.write("go", "");
-    server.until("the run ends on the host", || server.audit("s1").ends_with(" stopped\n"));
-    assert!(server.path("done").exists() && server.many() < 2000);
+    server.wait_until("the run ends on the host", || server.audit("s1").ends_with(" stopped\n"));
+    assert!(server.path("done").exists() && server.count_lines() < 2000);
 }
 
 #[test]
-fn an_executor_that_is_killed_is_told_from_a_connection_that_ended() {
+fn a_killed_executor_is_distinguished_from_a_lost_connection() {
     let Some(server) = Server::start() else { return };
     // The shell of the task is a child of the executor.
     let (code, text) = server.play("{shell: 'kill -9 $PPID; sleep 5'}", &["-l", "h1"]);
@@ -321,7 +321,7 @@ fn an_executor_that_is_killed_is_told_from_a_connection_that_ended() {
 }
 
 #[test]
-fn a_run_ends_on_the_host_when_its_caller_is_gone_and_the_next_one_takes_away_its_sockets() {
+fn a_run_ends_on_the_host_when_its_caller_is_gone_and_the_next_run_removes_its_sockets() {
     let Some(server) = Server::start() else { return };
     fs::create_dir(server.path("run")).expect("a directory");
     let sockets = || fs::read_dir(server.path("run")).expect("a directory").count();
@@ -331,13 +331,13 @@ fn a_run_ends_on_the_host_when_its_caller_is_gone_and_the_next_one_takes_away_it
         command
     };
     let mut child = play(LONG_TASK).spawn().expect("remoor runs");
-    server.until("the task", || server.path("begun").exists());
+    server.wait_until("the task", || server.path("begun").exists());
     child.kill().expect("it runs");
     child.wait().expect("an exit");
     server.write("go", "");
-    server.until("the run ends on the host", || server.audit("s1").ends_with(" stopped\n"));
-    assert!(server.path("done").exists() && server.many() < 2000);
+    server.wait_until("the run ends on the host", || server.audit("s1").ends_with(" stopped\n"));
+    assert!(server.path("done").exists() && server.count_lines() < 2000);
     assert_eq!(sockets(), 1, "no process was left to remove it");
-    let (code, text) = ended(&mut play(TOUCH));
+    let (code, text) = run_to_end(&mut play(TOUCH));
     assert_eq!((code, sockets()), (Some(0), 0), "{text}");
 }

@@ -4,10 +4,10 @@
 //! each with a reason. Any other difference fails the test, and so does a listed difference that
 //! does not occur.
 
-mod ran;
+mod playbook_run;
 mod web;
 
-use ran::Answer;
+use playbook_run::Answer;
 use similar::{ChangeTag, TextDiff};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,7 +35,7 @@ fn names() -> Vec<String> {
     names.into_iter().collect()
 }
 
-fn recorded(dir: &Path, name: &str) -> Answer {
+fn load_recording(dir: &Path, name: &str) -> Answer {
     let text = read(&dir.join(format!("{name}.json")));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
@@ -54,7 +54,7 @@ fn lines(what: &str, ansible: &[String], remoor: &[String], into: &mut Vec<Strin
     }
 }
 
-fn listed<T: std::fmt::Debug>(map: &BTreeMap<String, T>) -> Vec<String> {
+fn to_lines<T: std::fmt::Debug>(map: &BTreeMap<String, T>) -> Vec<String> {
     map.iter().map(|(key, value)| format!("{key}: {value:?}")).collect()
 }
 
@@ -78,13 +78,13 @@ fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
             lines(&format!("{run} {host}:"), &old.tasks, &new.tasks, &mut out);
             // If the tasks differ, the counts differ as well.
             if old.tasks == new.tasks {
-                lines(&format!("{run} {host} recap:"), &listed(&old.recap), &listed(&new.recap), &mut out);
+                lines(&format!("{run} {host} recap:"), &to_lines(&old.recap), &to_lines(&new.recap), &mut out);
             }
         }
     }
     // A playbook that was rejected and did not run has left nothing.
     if remoor.runs.iter().all(|run| run.refused.is_none()) {
-        lines("tree:", &listed(&ansible.tree), &listed(&remoor.tree), &mut out);
+        lines("tree:", &to_lines(&ansible.tree), &to_lines(&remoor.tree), &mut out);
     }
     out
 }
@@ -118,7 +118,7 @@ fn all_ran(names: &[String]) -> BTreeMap<String, Answer> {
             scope.spawn(|| {
                 loop {
                     let Some(name) = left.lock().expect("no panic").next() else { break };
-                    let answer = ran::ran(&home(), name);
+                    let answer = playbook_run::run_playbook(&home(), name);
                     done.lock().expect("no panic").insert(name.clone(), answer);
                 }
             });
@@ -128,14 +128,14 @@ fn all_ran(names: &[String]) -> BTreeMap<String, Answer> {
 }
 
 #[test]
-fn remoor_does_what_ansible_did() {
+fn remoor_gives_the_same_results_as_ansible() {
     let names = names();
     assert!(names.len() >= LEAST, "{} playbooks", names.len());
     let mut known = departures(&read(&home().join("departures.txt"))).expect("departures");
     let mut faults = Vec::new();
     for (name, answer) in all_ran(&names) {
         let known = known.remove(&name).unwrap_or_default();
-        let found = differences(&recorded(&home().join("recorded"), &name), &answer);
+        let found = differences(&load_recording(&home().join("recorded"), &name), &answer);
         faults.extend(found.iter().filter(|line| !known.contains(*line)).map(|line| format!("{name}: {line}")));
         let gone = known.iter().filter(|line| !found.contains(line));
         faults.extend(gone.map(|line| format!("{name} has no such departure any more: {line}")));
@@ -145,23 +145,23 @@ fn remoor_does_what_ansible_did() {
 }
 
 #[test]
-fn each_recording_has_its_playbook_and_says_what_made_it() {
+fn each_recording_has_its_playbook_and_names_its_ansible_version() {
     let names = names();
     let recordings = fs::read_dir(home().join("recorded")).expect("recordings").count();
     assert_eq!(recordings, names.len(), "a recording for each playbook, and none besides");
     for name in &names {
-        let answer = recorded(&home().join("recorded"), name);
+        let answer = load_recording(&home().join("recorded"), name);
         assert!(answer.ansible.as_ref().is_some_and(|version| version.starts_with("2.19.")), "{name}");
         assert!(answer.command.is_some_and(|command| command.contains(&format!("{name}.yml"))), "{name}");
         let options: Vec<String> = answer.runs.into_iter().map(|run| run.options).collect();
-        assert_eq!(options, ran::options_of(&read(&home().join(format!("{name}.yml")))), "{name}");
+        assert_eq!(options, playbook_run::options_of(&read(&home().join(format!("{name}.yml")))), "{name}");
     }
 }
 
 /// If an ansible-playbook of the recorded version is on PATH, its results still match the
 /// recording.
 #[test]
-fn ansible_still_does_what_was_recorded() {
+fn ansible_still_matches_the_recording() {
     let said = Command::new("ansible-playbook").arg("--version").output();
     let version = said.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
     if !version.contains("[core 2.19.") {
@@ -175,14 +175,14 @@ fn ansible_still_does_what_was_recorded() {
     assert!(status.expect("python3 runs").success());
     let mut faults = Vec::new();
     for name in names() {
-        let (old, new) = (recorded(&home().join("recorded"), &name), recorded(dir.path(), &name));
+        let (old, new) = (load_recording(&home().join("recorded"), &name), load_recording(dir.path(), &name));
         faults.extend(differences(&old, &new).into_iter().map(|line| format!("{name}: {line}")));
     }
     assert!(faults.is_empty(), "{} differences:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
-fn differences_and_departures_are_told() {
+fn differences_and_departures_are_reported() {
     let answer = |task: &str, changed: u32, file: &str| -> Answer {
         let run = serde_json::json!({"options": "", "code": 0,
             "hosts": {"n1": {"tasks": ["a: ok", task], "recap": {"changed": changed}}}});

@@ -3,7 +3,7 @@
 //! for itself or for others. In addition, nodes leave on their own request and come back with the
 //! same identity or not. Needs neither the lab nor root.
 
-use crate::local::{Daemon, apply_small, done, net, one_manager, remoor, three_managers, until};
+use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, until};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
 use remoor_cluster::rpc::tls::ClientTls;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-fn joining(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr, home: &Path) -> Command {
+fn join_command(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr, home: &Path) -> Command {
     let mut join = remoor();
     join.args(["join", &format!("{manager}:7947"), "--name", name, "--advertise", &at.to_string(), "--dir"]).arg(home);
     join.arg("--token-file").arg(dir.join("worker"));
@@ -28,7 +28,7 @@ fn order(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[track_caller]
-fn refused(daemon: &Daemon, args: &[&str], why: &str) {
+fn assert_rejected(daemon: &Daemon, args: &[&str], why: &str) {
     let (code, said) = order(daemon, args);
     assert!(code == Some(4) && said.contains(why), "{args:?}: {code:?} {said}");
 }
@@ -45,7 +45,7 @@ fn names(manager: &Daemon) -> Vec<String> {
 }
 
 /// Waits until this agent reports that its node was removed.
-fn parked(daemon: &Daemon, name: &str) {
+fn wait_until_removed(daemon: &Daemon, name: &str) {
     let why = until(&format!("{name} knows that it was removed"), || {
         daemon.json("status")["node"]["removed"].as_str().map(str::to_owned)
     });
@@ -55,7 +55,7 @@ fn parked(daemon: &Daemon, name: &str) {
 }
 
 /// Waits until `name` is not among the live peers of this agent.
-fn unseen(daemon: &Daemon, name: &str) {
+fn wait_until_unseen(daemon: &Daemon, name: &str) {
     until(&format!("no agent gossips with {name}"), || {
         let view = daemon.json("status");
         let peers = view["peers"].as_array()?;
@@ -81,7 +81,7 @@ impl Visitor {
     }
 
     fn code(&self, method: &str, path: &str) -> String {
-        let client = Client::tls(format!("{}:7947", self.at), &self.tls, None).within(Duration::from_secs(30));
+        let client = Client::tls(format!("{}:7947", self.at), &self.tls, None).with_timeout(Duration::from_secs(30));
         let answer = match method {
             "get" => wait(client.get_bytes(path)),
             _ => wait(client.post_bytes(path, "nothing of any kind".into())),
@@ -124,7 +124,7 @@ fn routes() -> Vec<(&'static str, String)> {
 
 /// Requests every route of the manager at `at` as two workers, a removed node, the manager's own
 /// node, an operator, and without credentials.
-fn doors(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
+fn check_all_routes(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
     let operator = TlsIdentity::load(&dir.join("m1/operator.json")).expect("an operator");
     let operator = Visitor { tls: ClientTls::member(&operator).expect("TLS"), at };
     let token = fs::read_to_string(dir.join("worker")).expect("a token");
@@ -162,13 +162,13 @@ fn doors(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
 }
 
 #[test]
-fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
+fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let at = |name: &str| dir.path().join(name);
     let m1 = one_manager(dir.path(), host(1));
     let mut workers: Vec<Daemon> = Vec::new();
     for (name, last) in [("w1", 2), ("w2", 3), ("w3", 4)] {
-        done(&mut joining(dir.path(), name, host(1), host(last), &at(name)));
+        run_successfully(&mut join_command(dir.path(), name, host(1), host(last), &at(name)));
         workers.push(Daemon::start(&at(name)));
     }
     until("all four are alive", || {
@@ -178,10 +178,10 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     });
     let before = nodes(&m1).expect("nodes");
 
-    refused(&m1, &["remove", "w1", "--yes"], "node w1 is up; stop it or use --force");
-    refused(&m1, &["remove", "w1"], "was not confirmed; nothing was changed");
-    refused(&m1, &["remove", "m1", "--yes"], "m1 is a manager");
-    refused(&m1, &["remove", "w1", "m1", "--force", "--yes"], "only manager");
+    assert_rejected(&m1, &["remove", "w1", "--yes"], "node w1 is up; stop it or use --force");
+    assert_rejected(&m1, &["remove", "w1"], "was not confirmed; nothing was changed");
+    assert_rejected(&m1, &["remove", "m1", "--yes"], "m1 is a manager");
+    assert_rejected(&m1, &["remove", "w1", "m1", "--force", "--yes"], "only manager");
     assert_eq!(nodes(&m1).as_ref(), Some(&before), "one order: all or none");
 
     workers[0].kill();
@@ -202,21 +202,21 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     // of its data is lost.
     for _ in 0..2 {
         workers[0] = Daemon::start(&at("w1"));
-        parked(&workers[0], "w1");
+        wait_until_removed(&workers[0], "w1");
         workers[0].kill();
     }
     assert!(at("w1").join("node.key").exists() && at("w1").join("identity.json").exists());
     assert_eq!(names(&m1), ["m1", "w2", "w3"]);
     assert_eq!(order(&m1, &["history", "w1"]).1.lines().count(), history.lines().count(), "nothing happened to it");
-    unseen(&workers[1], "w1");
+    wait_until_unseen(&workers[1], "w1");
 
     // Its key is rejected under any name. A machine with the same name and another key is admitted.
     fs::create_dir(at("copy")).expect("made");
     fs::copy(at("w1").join("node.key"), at("copy").join("node.key")).expect("copied");
-    let out = joining(dir.path(), "w9", host(1), host(2), &at("copy")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w9", host(1), host(2), &at("copy")).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("was permanently removed"), "{said}");
-    done(&mut joining(dir.path(), "w1", host(1), host(2), &at("again")));
+    run_successfully(&mut join_command(dir.path(), "w1", host(1), host(2), &at("again")));
     let again = Daemon::start(&at("again"));
     until("the new w1 is alive", || {
         let status = m1.json("status");
@@ -229,17 +229,17 @@ fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
     // A node that is up learns of its removal at once.
     let (code, said) = order(&m1, &["remove", "w2", "--force", "--yes"]);
     assert_eq!(code, Some(0), "{said}");
-    parked(&workers[1], "w2");
-    unseen(&workers[2], "w2");
+    wait_until_removed(&workers[1], "w2");
+    wait_until_unseen(&workers[2], "w2");
     let log = fs::read_to_string(at("w2").join("log")).expect("a log");
     assert!(log.contains("w2 was removed from the cluster") && log.contains("has deleted nothing"), "{log}");
     assert_eq!(names(&m1), ["m1", "w1", "w3"]);
 
-    doors(dir.path(), host(1), "w3", "w2");
+    check_all_routes(dir.path(), host(1), "w3", "w2");
 }
 
 #[test]
-fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
+fn a_removed_manager_is_rejected_when_it_comes_back() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let mut daemons = Vec::from(three_managers(dir.path(), host));
     let votes = |daemon: &Daemon| -> Option<BTreeSet<String>> {
@@ -281,7 +281,7 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     }
     fs::write(&book, peers.to_string()).expect("written");
     daemons[victim] = Daemon::start(&home(victim));
-    parked(&daemons[victim], &name(victim));
+    wait_until_removed(&daemons[victim], &name(victim));
     let aside = until("the log is archived", || {
         let entries = fs::read_dir(home(victim)).ok()?.flatten().map(|e| e.path());
         entries.into_iter().find(|p| p.to_string_lossy().contains(&format!("raft.removed-{raft}-")))
@@ -303,13 +303,13 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     assert_eq!(code, Some(0), "{said}");
     voted(&daemons[other], &[other]);
     assert_eq!(names(&daemons[other]), [name(other)]);
-    parked(&daemons[leader], &name(leader));
+    wait_until_removed(&daemons[leader], &name(leader));
     let (_, said) = order(&daemons[other], &["nodes", "--removed"]);
     assert!(said.contains(&name(leader)) && said.contains(&name(victim)), "{said}");
 }
 
 /// The nodes that left, as listed by the manager.
-fn left(manager: &Daemon) -> Vec<String> {
+fn nodes_that_left(manager: &Daemon) -> Vec<String> {
     let status = manager.json("status");
     let names =
         |list: &Value| list.as_array().map(|all| all.iter().map(|n| n["name"].as_str().map(str::to_owned)).collect());
@@ -328,36 +328,36 @@ fn alive(manager: &Daemon, names: &[&str]) {
 }
 
 #[test]
-fn a_worker_leaves_and_comes_back_as_who_it_was() {
+fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let at = |name: &str| dir.path().join(name);
     let m1 = one_manager(dir.path(), host(1));
     let mut workers: Vec<Daemon> = Vec::new();
     for (name, last) in [("w1", 2), ("w2", 3)] {
-        done(&mut joining(dir.path(), name, host(1), host(last), &at(name)));
+        run_successfully(&mut join_command(dir.path(), name, host(1), host(last), &at(name)));
         workers.push(Daemon::start(&at(name)));
     }
     alive(&m1, &["m1", "w1", "w2"]);
     let before = nodes(&m1).expect("nodes");
 
     // A manager does not leave, and no node leaves without confirmation.
-    refused(&m1, &["leave", "--yes"], "m1 is the only manager");
-    refused(&workers[0], &["leave"], "was not confirmed; nothing was changed");
+    assert_rejected(&m1, &["leave", "--yes"], "m1 is the only manager");
+    assert_rejected(&workers[0], &["leave"], "was not confirmed; nothing was changed");
     assert_eq!(nodes(&m1).as_ref(), Some(&before));
 
     let (code, said) = order(&workers[0], &["leave", "--yes"]);
     assert!(code == Some(0) && said.contains("w1 has left the cluster"), "{code:?} {said}");
     assert!(said.contains("nothing was cleaned up here") && said.contains("systemctl disable"), "{said}");
-    assert_eq!((names(&m1), left(&m1)), (vec!["m1".to_owned(), "w2".to_owned()], vec!["w1".to_owned()]));
+    assert_eq!((names(&m1), nodes_that_left(&m1)), (vec!["m1".to_owned(), "w2".to_owned()], vec!["w1".to_owned()]));
     let (code, said) = order(&workers[0], &["status"]);
     assert!(code == Some(3) && said.contains("LEFT") && said.contains("unchanged"), "{said}");
     let (code, said) = order(&workers[0], &["leave", "--yes"]);
     assert!(code == Some(0) && said.contains("nothing to do"), "{said}");
-    unseen(&workers[1], "w1");
+    wait_until_unseen(&workers[1], "w1");
     let (_, listed) = order(&m1, &["nodes"]);
     assert!(listed.lines().any(|l| l.starts_with("w1") && l.contains("left")), "{listed}");
     for args in [&["pause", "w1"][..], &["why", "w1"], &["promote", "w1"]] {
-        refused(&m1, args, "w1 left the cluster at");
+        assert_rejected(&m1, args, "w1 left the cluster at");
     }
     // It reports this at each start, even without a manager, and its certificate is rejected.
     workers[0].kill();
@@ -375,24 +375,24 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     // It is not an absence, and no other node can take its name.
     let history = order(&m1, &["history", "w1"]).1;
     assert!(history.contains("left the cluster by its own word") && !history.contains("away since"), "{history}");
-    let out = joining(dir.path(), "w1", host(1), host(9), &at("other")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w1", host(1), host(9), &at("other")).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("which left") && said.contains("remoor remove w1"), "{said}");
 
     // The daemon runs and must be stopped first. Then the same directory, at another address, is
     // the same node.
-    let out = joining(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("remoor runs on"), "{out:?}");
     workers[0].kill();
-    done(&mut joining(dir.path(), "w1", host(1), host(8), &at("w1")));
-    let again = joining(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
+    run_successfully(&mut join_command(dir.path(), "w1", host(1), host(8), &at("w1")));
+    let again = join_command(dir.path(), "w1", host(1), host(8), &at("w1")).output().expect("remoor runs");
     assert!(
         !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("the node has joined already"),
         "{again:?}"
     );
     workers[0] = Daemon::start(&at("w1"));
     alive(&m1, &["m1", "w1", "w2"]);
-    assert_eq!((nodes(&m1).as_ref(), left(&m1)), (Some(&before), Vec::new()), "the same ids");
+    assert_eq!((nodes(&m1).as_ref(), nodes_that_left(&m1)), (Some(&before), Vec::new()), "the same ids");
     assert!(order(&m1, &["history", "w1"]).1.contains("left the cluster by its own word"), "with its history");
     until("w2 gossips with the node again", || {
         let view = workers[1].json("status");
@@ -405,12 +405,12 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
     assert!(code == Some(0) && said.contains("which had left, is removed"), "{said}");
-    assert!(left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1"));
-    done(&mut joining(dir.path(), "w1", host(1), host(9), &at("other")));
+    assert!(nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1"));
+    run_successfully(&mut join_command(dir.path(), "w1", host(1), host(9), &at("other")));
 }
 
 #[test]
-fn who_left_is_removed_by_itself_when_its_time_is_over() {
+fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let m1 = one_manager(dir.path(), host(1));
     let home = dir.path().join("w1");
@@ -430,7 +430,7 @@ fn who_left_is_removed_by_itself_when_its_time_is_over() {
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!((out.status.success(), text.contains("stands in the command line")), (false, warned), "{text}");
     }
-    done(bare().env("REMOOR_TOKEN", token.trim()));
+    run_successfully(bare().env("REMOOR_TOKEN", token.trim()));
     let mut w1 = Daemon::start(&home);
     alive(&m1, &["m1", "w1"]);
     let config = "version: 1\ninventory: inventory.yml\ngroups:\n  web: {services: []}\nlimits: {remove-left: 2s}\n";
@@ -438,12 +438,12 @@ fn who_left_is_removed_by_itself_when_its_time_is_over() {
     let (code, said) = order(&w1, &["leave", "--yes"]);
     assert_eq!(code, Some(0), "{said}");
     until("the node is removed", || {
-        (left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
+        (nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
     });
     assert_eq!(names(&m1), ["m1"]);
     // It comes back too late: its key is rejected, and the error says how to join.
     w1.kill();
-    let out = joining(dir.path(), "w1", host(1), host(2), &home).output().expect("remoor runs");
+    let out = join_command(dir.path(), "w1", host(1), host(2), &home).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("was permanently removed") && said.contains("away"), "{said}");
 }

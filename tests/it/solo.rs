@@ -8,14 +8,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Starts a run of the checks in `text`, given on standard input.
-fn started(text: &str, args: &[&str]) -> Child {
-    let mut child = waiting(args);
+fn start_with_input(text: &str, args: &[&str]) -> Child {
+    let mut child = start_without_input(args);
     child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the child reads");
     child
 }
 
 /// Starts a run that waits for its standard input.
-fn waiting(args: &[&str]) -> Child {
+fn start_without_input(args: &[&str]) -> Child {
     let mut command: Command = remoor();
     command
         .args(["check", "--file", "-"])
@@ -26,8 +26,8 @@ fn waiting(args: &[&str]) -> Child {
     command.spawn().expect("remoor runs")
 }
 
-fn ended(text: &str, args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, .. } = started(text, args).wait_with_output().expect("an exit");
+fn run_to_end(text: &str, args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, .. } = start_with_input(text, args).wait_with_output().expect("an exit");
     (status.code(), String::from_utf8_lossy(&stdout).into_owned())
 }
 
@@ -38,7 +38,7 @@ fn exists(mark: &str) -> bool {
     })
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + LONG;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
@@ -50,34 +50,34 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 fn standard_input_and_exit_codes() {
     let good = "file: {/: {exists: true}}\n";
     let bad = "file: {/no/such/file: {exists: true}}\n";
-    let (code, text) = ended(good, &[]);
+    let (code, text) = run_to_end(good, &[]);
     assert_eq!((code, text.starts_with("1 assertion passed")), (Some(0), true), "{text}");
-    assert_eq!(ended(bad, &["-o", "silent"]), (Some(1), String::new()));
-    assert_eq!(ended("file: {x: {}}\n", &[]).0, Some(2));
-    assert_eq!(ended(bad, &["-o", "nagios"]).0, Some(2));
-    assert_eq!(ended("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
+    assert_eq!(run_to_end(bad, &["-o", "silent"]), (Some(1), String::new()));
+    assert_eq!(run_to_end("file: {x: {}}\n", &[]).0, Some(2));
+    assert_eq!(run_to_end(bad, &["-o", "nagios"]).0, Some(2));
+    assert_eq!(run_to_end("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
     for wrong in [&["check", "--fiel", "x", "-onagios"][..], &["check", "w1", "--output=nagios"]] {
         let Output { status, stdout, .. } = remoor().args(wrong).output().expect("an exit");
         let first = String::from_utf8_lossy(&stdout).into_owned();
         assert!(status.code() == Some(3) && first.starts_with("REMOOR UNKNOWN - "), "{wrong:?}: {first}");
     }
-    assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
+    assert_eq!(run_to_end("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
 }
 
 /// Output through a pipe is unchanged, byte for byte. Control characters are only removed for a
 /// terminal.
 #[test]
-fn what_a_program_reads_is_as_it_is() {
+fn output_to_a_pipe_is_unchanged() {
     let text = "command: {say: {exec: \"printf 'a\\\\033[2Jb'\", exit-status: 0, stdout: {have-prefix: b}}}\n";
-    let (code, told) = ended(text, &["-o", "template={{ results[1]['matcher-result'].actual }}"]);
+    let (code, told) = run_to_end(text, &["-o", "template={{ results[1]['matcher-result'].actual }}"]);
     assert_eq!((code, told.as_str()), (Some(1), "a\u{1b}[2Jb\n"));
 }
 
 #[test]
-fn a_reader_that_goes_away_changes_no_verdict() {
+fn a_closed_output_does_not_change_the_verdict() {
     for (path, code) in [("/", 0), ("/no/such/file", 1)] {
         for form in ["table", "json", "tap", "template={{ results | length }}"] {
-            let mut child = waiting(&["-o", form]);
+            let mut child = start_without_input(&["-o", form]);
             drop(child.stdout.take());
             let text = format!("file: {{{path}: {{exists: true}}}}\n");
             child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the child reads");
@@ -88,7 +88,7 @@ fn a_reader_that_goes_away_changes_no_verdict() {
 }
 
 #[test]
-fn what_nobody_read_is_told_again() {
+fn output_that_nobody_read_is_printed_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("goss.yml");
     fs::write(&file, "file: {/no/such/file: {exists: true}}\n").expect("written");
@@ -114,9 +114,9 @@ fn an_interrupted_run_leaves_no_process() {
     let mark = format!("86395.{}", std::process::id());
     let text =
         format!("command: {{long: {{exec: \"sleep {mark} & sleep {mark}\", exit-status: 0, timeout: 600000}}}}\n");
-    let mut child = started(&text, &["--retry-timeout", "1h"]);
-    until("the check runs", || exists(&mark));
+    let mut child = start_with_input(&text, &["--retry-timeout", "1h"]);
+    wait_until("the check runs", || exists(&mark));
     kill_process(Pid::from_child(&child), Signal::INT).expect("the process exists");
     assert_eq!(child.wait().expect("an exit").code(), Some(130));
-    until("the processes of the check are gone", || !exists(&mark));
+    wait_until("the processes of the check are gone", || !exists(&mark));
 }

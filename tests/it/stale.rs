@@ -2,7 +2,7 @@
 //! processes on the loopback of this machine. The other managers notice, the manager archives its
 //! log, and the printed commands bring it back. Needs neither the lab nor root.
 
-use crate::local::{Daemon, done, net, three_managers, until};
+use crate::local::{Daemon, net, run_successfully, three_managers, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn up() -> Self {
+    fn start() -> Self {
         let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
         let managers = three_managers(dir.path(), host);
         let cluster = Self { managers, host: Box::new(host), dir };
@@ -75,12 +75,12 @@ impl Cluster {
             });
         }
         let Some(seen) = seen else { return };
-        let last = applied(&self.managers[leader]).expect("an index");
-        until("the decisions are applied", || (applied(&self.managers[seen])? >= last).then_some(()));
+        let last = last_applied(&self.managers[leader]).expect("an index");
+        until("the decisions are applied", || (last_applied(&self.managers[seen])? >= last).then_some(()));
     }
 }
 
-fn applied(manager: &Daemon) -> Option<u64> {
+fn last_applied(manager: &Daemon) -> Option<u64> {
     manager.json("raft-members")["last_applied"].as_u64()
 }
 
@@ -89,13 +89,13 @@ fn text(out: &Output) -> String {
 }
 
 #[track_caller]
-fn good(out: &Output) -> String {
+fn assert_success(out: &Output) -> String {
     assert_eq!(out.status.code(), Some(0), "{}", text(out));
     text(out)
 }
 
 fn copy(from: &Path, to: &Path) {
-    done(Command::new("cp").arg("-a").arg(from).arg(to));
+    run_successfully(Command::new("cp").arg("-a").arg(from).arg(to));
 }
 
 /// Like a machine whose disk is copied while it runs.
@@ -111,7 +111,7 @@ fn identity(dir: &Path) -> Value {
 }
 
 /// The archived log, once the identity has no Raft id any more.
-fn parked(dir: &Path) -> Option<PathBuf> {
+fn archived_log(dir: &Path) -> Option<PathBuf> {
     let mut paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
     let removed = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"));
     let kept = paths.find(removed)?;
@@ -126,8 +126,8 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 /// docs/design/scenarios.md, E7 and E13: the copy of a stopped machine, and the copy of a disk
 /// while the machine ran.
 #[test]
-fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_back() {
-    let mut cluster = Cluster::up();
+fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands_bring_it_back() {
+    let mut cluster = Cluster::start();
     for (stopped, why) in [(true, "it reports start"), (false, "had reported entry")] {
         let (victim, leader) = cluster.follower();
         let (home, name) = (cluster.home(victim), format!("m{}", victim + 1));
@@ -150,7 +150,7 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
             cluster.decide(leader, Some(victim));
             cluster.managers[victim].kill();
         }
-        assert!(parked(&home).is_none());
+        assert!(archived_log(&home).is_none());
         let ended = Instant::now();
         until("its last messages have arrived", || (ended.elapsed() > ON_ITS_WAY).then_some(()));
         fs::rename(&home, &newer).expect("moved");
@@ -161,24 +161,24 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
             let log = fs::read_to_string(home.join("log")).expect("a log");
             log.contains("stale-directory").then_some(log)
         });
-        let kept = parked(&home).expect("an archived log");
+        let kept = archived_log(&home).expect("an archived log");
         assert!(log.contains(why), "{log}");
         assert!(log.contains(&format!("remoor demote {name}")) && log.contains("do not restore the files"), "{log}");
         assert!(kept.join("ca").exists() && kept.join("life").exists(), "nothing is deleted");
 
         // The others continue with what they had, and report the rejection.
-        let history = good(&cluster.managers[leader].ask(&["history"]));
+        let history = assert_success(&cluster.managers[leader].ask(&["history"]));
         cluster.decide(leader, None);
         assert_eq!(cluster.voters(leader).expect("voters"), before, "no voter was removed by it");
-        let status = good(&cluster.managers[leader].ask(&["status"]));
+        let status = assert_success(&cluster.managers[leader].ask(&["status"]));
         assert!(status.contains(&format!("{name} is rejected as a manager")), "{status}");
         // It stays rejected after any number of starts.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&home);
         until("the node is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
 
-        good(&cluster.managers[leader].ask(&["demote", &name, "--timeout", "4m"]));
-        good(&cluster.managers[leader].ask(&["promote", &name, "--timeout", "4m"]));
+        assert_success(&cluster.managers[leader].ask(&["demote", &name, "--timeout", "4m"]));
+        assert_success(&cluster.managers[leader].ask(&["promote", &name, "--timeout", "4m"]));
         cluster.votes(victim);
         assert!(!before.contains(&identity(&home)["raft"].as_u64().expect("an id")), "a new id");
         let again = until("the manager has all decisions", || {
@@ -186,7 +186,7 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
             (out.status.code() == Some(0) && text(&out).lines().count() >= history.lines().count()).then(|| text(&out))
         });
         assert!(again.contains("maintenance"), "{again}");
-        let status = good(&cluster.managers[leader].ask(&["status"]));
+        let status = assert_success(&cluster.managers[leader].ask(&["status"]));
         assert!(!status.contains("is rejected as a manager"), "{status}");
         fs::remove_dir_all(&newer).expect("removed");
     }
@@ -196,8 +196,8 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
 /// runs. One of the others may accept it as the next start before it receives more, and the
 /// original continues nevertheless.
 #[test]
-fn an_older_copy_beside_a_living_follower_costs_no_vote() {
-    let cluster = Cluster::up();
+fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
+    let cluster = Cluster::start();
     let (victim, leader) = cluster.follower();
     let (home, second) = (cluster.home(victim), cluster.dir.path().join("second"));
     copy_running(&cluster.managers[victim], &home, &second);
@@ -214,7 +214,7 @@ fn an_older_copy_beside_a_living_follower_costs_no_vote() {
     cluster.decide(leader, Some(victim));
     cluster.votes(victim);
     assert!(
-        parked(&home).is_none(),
+        archived_log(&home).is_none(),
         "the original was shut out: {}",
         fs::read_to_string(home.join("log")).expect("a log")
     );
@@ -223,8 +223,8 @@ fn an_older_copy_beside_a_living_follower_costs_no_vote() {
 
 /// Both run: the second one is rejected, and the first continues.
 #[test]
-fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
-    let mut cluster = Cluster::up();
+fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
+    let mut cluster = Cluster::start();
     let (victim, leader) = cluster.follower();
     let (home, second) = (cluster.home(victim), cluster.dir.path().join("second"));
     cluster.managers[victim].kill();
@@ -237,7 +237,7 @@ fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
         let log = fs::read_to_string(second.join("log")).expect("a log");
         log.contains("stale-directory").then_some(log)
     });
-    assert!(log.contains("there are two copies") && parked(&second).is_some(), "{log}");
+    assert!(log.contains("there are two copies") && archived_log(&second).is_some(), "{log}");
     cluster.decide(leader, Some(victim));
     assert_eq!(cluster.voters(victim).expect("voters"), before);
     // Gossip stops the second daemon as a node, too.
@@ -247,5 +247,5 @@ fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
     assert!(log.contains("this node's identity is in use at"), "{log}");
     assert!(cluster.managers[victim].child.try_wait().expect("a status").is_none(), "the first node continues");
     cluster.decide(leader, Some(victim));
-    assert!(parked(&home).is_none());
+    assert!(archived_log(&home).is_none());
 }

@@ -3,7 +3,7 @@
 //! knew and that this is old. A single manager reports an occupied port or a full disk. Needs no
 //! lab; root only for the small disk.
 
-use crate::local::{Daemon, done, net, remoor, three_managers, until};
+use crate::local::{Daemon, net, remoor, run_successfully, three_managers, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ struct Three {
 }
 
 impl Three {
-    fn up() -> Self {
+    fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let daemons = three_managers(dir.path(), net());
         let three = Self { dir, daemons };
@@ -63,8 +63,8 @@ fn blobs(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
-    let mut three = Three::up();
+fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
+    let mut three = Three::start();
     let leader = three.leader(&[0, 1, 2]);
     let [first, second] = [(leader + 1) % 3, (leader + 2) % 3];
     assert_eq!(three.apply(leader, "one").0, Some(0));
@@ -138,12 +138,12 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn an_occupied_port_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = net()(1);
     let mut init = remoor();
     init.args(["init", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(dir.path().join("m1"));
-    done(&mut init);
+    run_successfully(&mut init);
     let taken = std::net::TcpListener::bind((at, 7947)).expect("the port is free");
     let mut agent = remoor();
     agent.args(["agent", "--dir"]).arg(dir.path().join("m1")).arg("--socket").arg(dir.path().join("s"));
@@ -158,18 +158,18 @@ fn a_port_that_is_taken_is_named() {
 /// A manager on its own disk, which becomes full. An order that can't be stored is rejected with
 /// the reason. Once there is space, all works again.
 #[test]
-fn a_full_disk_is_named_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_nothing_is_lost() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: A FULL DISK: only root can make a small one");
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
-    let disk = Disk::mounted(&dir.path().join("disk"));
+    let disk = Disk::mount(&dir.path().join("disk"));
     let at = net()(1);
     let home = disk.0.join("m1");
     let mut init = remoor();
     init.args(["init", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
-    done(&mut init);
+    run_successfully(&mut init);
     let daemon = Daemon::start(&home);
     until("the manager leads", || (daemon.ask(&["status"]).status.code() == Some(0)).then_some(()));
     let fleet = dir.path().join("fleet");
@@ -194,9 +194,11 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
 struct Disk(PathBuf);
 
 impl Disk {
-    fn mounted(at: &Path) -> Self {
+    fn mount(at: &Path) -> Self {
         fs::create_dir(at).expect("made");
-        done(std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=400m", "remoor-test"]).arg(at));
+        run_successfully(
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=400m", "remoor-test"]).arg(at),
+        );
         Self(at.to_owned())
     }
 }

@@ -413,7 +413,10 @@ fn the_map_names_every_folder() {
 fn shipped() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let groups = ["service-master", "service-worker"];
-    written(dir.path(), |path, text| if path == "remoor.yml" { five::watching(&text, &groups) } else { text });
+    written(
+        dir.path(),
+        |path, text| if path == "remoor.yml" { five::with_monitored_services(&text, &groups) } else { text },
+    );
     dir
 }
 
@@ -438,7 +441,7 @@ fn the_fleet_that_is_shipped_has_no_fault() {
     let plain = tempfile::tempdir().expect("a temporary directory");
     written(plain.path(), |_, text| text);
     none(lint(plain.path()));
-    assert_eq!(checks(plain.path()) + five::WATCHED.len(), checks(all.path()));
+    assert_eq!(checks(plain.path()) + five::MONITORED.len(), checks(all.path()));
 }
 
 #[test]

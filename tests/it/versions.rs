@@ -6,7 +6,7 @@
 //! stays in the build directory, and is used by each run.
 
 use crate::formats::types;
-use crate::local::{Daemon, LONG, PROGRAM, bare, done, net, three_managers_of, until};
+use crate::local::{Daemon, LONG, PROGRAM, net, program_command, run_successfully, three_managers_of, until};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::view::{HistoryView, OrderView, RaftStateView};
 use remoor_host::disk::DATA_FORMAT;
@@ -91,7 +91,7 @@ impl Writer {
             let mut at = 0;
             while !ended.load(Ordering::SeqCst) {
                 at = (at + 1) % sockets.len();
-                let client = Client::unix(&sockets[at]).within(Duration::from_secs(4));
+                let client = Client::unix(&sockets[at]).with_timeout(Duration::from_secs(4));
                 let asks = !alone.load(Ordering::SeqCst) || {
                     let status = wait(client.get::<Value>("/v1/status")).unwrap_or_default();
                     status["as_of"]["leader"] == format!("m{}", at + 1)
@@ -110,14 +110,14 @@ impl Writer {
         Self { stop, at_leader, acked, running: Some(running) }
     }
 
-    fn many(&self) -> usize {
+    fn acknowledged_count(&self) -> usize {
         self.acked.lock().expect("nobody panics with it").len()
     }
 
     /// Until so many more were acknowledged.
     fn goes_on(&self, what: &str) {
-        let before = self.many();
-        until(&format!("decisions while {what}"), || (self.many() >= before + EACH).then_some(()));
+        let before = self.acknowledged_count();
+        until(&format!("decisions while {what}"), || (self.acknowledged_count() >= before + EACH).then_some(()));
     }
 
     fn end(mut self) -> Vec<Acked> {
@@ -147,7 +147,7 @@ impl Cluster {
     }
 
     /// Until all vote and know a leader, and w1 is there; who leads.
-    fn whole(&self) -> usize {
+    fn wait_until_all_alive(&self) -> usize {
         until("all three vote, and w1 is there", || {
             let views: Vec<Value> = self.managers.iter().map(|m| m.json("status")).collect();
             let whole = |view: &Value| {
@@ -168,7 +168,7 @@ impl Cluster {
     /// Stopped as a service is, and started by this program.
     fn restart(&mut self, at: usize, program: &Path) {
         stop(&mut self.managers[at]);
-        self.managers[at] = Daemon::of(program, &self.home(at));
+        self.managers[at] = Daemon::start_program(program, &self.home(at));
         self.programs[at] = program.to_owned();
     }
 
@@ -178,7 +178,7 @@ impl Cluster {
         /// One of the two others may run the other program, too.
         const TRIES: usize = 8;
         for _ in 0..TRIES {
-            let leader = self.whole();
+            let leader = self.wait_until_all_alive();
             if self.programs[leader] == program {
                 return;
             }
@@ -192,7 +192,7 @@ impl Cluster {
                 };
                 others.iter().any(leads).then_some(())
             });
-            self.managers[leader] = Daemon::of(&self.programs[leader], &self.home(leader));
+            self.managers[leader] = Daemon::start_program(&self.programs[leader], &self.home(leader));
         }
         panic!("none that runs {} leads", program.display());
     }
@@ -209,30 +209,30 @@ fn stop(daemon: &mut Daemon) {
 }
 
 #[test]
-fn managers_of_two_versions_lead_and_follow_each_other_until_all_are_of_the_later_one() {
+fn managers_of_two_versions_work_together_until_all_are_upgraded() {
     let Some(before) = previous() else { return };
     let now = Path::new(PROGRAM);
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let managers = three_managers_of(&before, dir.path(), host).into();
     let home = dir.path().join("w1");
-    let mut join = bare(&before);
+    let mut join = program_command(&before);
     join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(4).to_string(), "--dir"]);
-    done(join.arg(&home).arg("--token-file").arg(dir.path().join("worker")));
-    let mut w1 = Daemon::of(&before, &home);
+    run_successfully(join.arg(&home).arg("--token-file").arg(dir.path().join("worker")));
+    let mut w1 = Daemon::start_program(&before, &home);
     let programs = std::array::from_fn(|_| before.clone());
     let mut cluster = Cluster { dir, managers, programs };
-    cluster.whole();
+    cluster.wait_until_all_alive();
     let writer = Writer::begin((0..MANAGERS).map(|at| cluster.home(at).join("s")).collect());
     writer.goes_on("all are of the version before");
 
     // In the order of docs/guides/upgrades.md: workers, followers, the leader.
     stop(&mut w1);
     w1 = Daemon::start(&home);
-    let leader = cluster.whole();
+    let leader = cluster.wait_until_all_alive();
     cluster.restart((leader + 1) % MANAGERS, now);
     cluster.led_by(&before);
     writer.goes_on("one of the version before leads, and a later one follows");
-    let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.whole());
+    let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.wait_until_all_alive());
     // As docs/guides/upgrades.md requires; an order in progress has ended by then.
     writer.at_leader.store(true, Ordering::SeqCst);
     writer.goes_on("orders are given at the manager that leads");
@@ -241,7 +241,7 @@ fn managers_of_two_versions_lead_and_follow_each_other_until_all_are_of_the_late
     writer.goes_on("one of the later version leads, and one of the version before follows");
     let last = (0..MANAGERS).find(|at| cluster.programs[*at] == before).expect("the last one");
     cluster.restart(last, now);
-    cluster.whole();
+    cluster.wait_until_all_alive();
     writer.at_leader.store(false, Ordering::SeqCst);
     writer.goes_on("all are of the later version");
 
@@ -251,7 +251,7 @@ fn managers_of_two_versions_lead_and_follow_each_other_until_all_are_of_the_late
         let same = states.iter().all(|s| (s.applied, s.sha256) == (states[0].applied, states[0].sha256));
         same.then_some(())
     });
-    let client = Client::unix(cluster.home(0).join("s")).within(LONG);
+    let client = Client::unix(cluster.home(0).join("s")).with_timeout(LONG);
     let history: HistoryView = wait(client.get("/v1/history?node=w1&limit=1000")).expect("a journal");
     assert!(history.items.len() < 1_000, "all of it is told");
     let announced = history.items.iter().filter(|item| format!("{:?}", item.what).contains("maintenance announced"));

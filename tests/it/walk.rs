@@ -3,7 +3,7 @@
 //! output in the guide. Numbers, times and ids are compared by form, not by value. `...` matches
 //! any lines. `REMOOR_WALK=write` writes the actual outputs into the guide instead.
 
-use crate::local::{Daemon, done, net, one_manager, remoor};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ struct Machines {
 
 impl Machines {
     /// m1 leads; w1, w2 and w3 are workers.
-    fn up() -> Self {
+    fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
         let mut daemons = BTreeMap::from([("m1".to_owned(), one_manager(dir.path(), host(1)))]);
@@ -77,7 +77,7 @@ impl Machines {
         for (name, last) in [("w1", 4), ("w2", 5), ("w3", 6)] {
             let (mut join, own) = (remoor(), host(last).to_string());
             join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &own, "--dir"]);
-            done(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
+            run_successfully(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
             daemons.insert(name.to_owned(), Daemon::start(&dir.path().join(name)));
             names.push((format!("{own}:"), format!("10.0.0.1{last}:")));
         }
@@ -135,7 +135,7 @@ impl Machines {
 }
 
 /// The line without what differs between runs.
-fn plain(line: &str) -> String {
+fn normalize(line: &str) -> String {
     let word = |word: &str| -> String {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         let id = bare.len() >= 8 && bare.bytes().all(|b| b.is_ascii_hexdigit());
@@ -159,19 +159,19 @@ fn fits(wanted: &[String], got: &[String]) -> bool {
     match wanted.split_first() {
         None => got.is_empty(),
         Some((first, rest)) if first == "..." => (0..=got.len()).any(|skip| fits(rest, &got[skip..])),
-        Some((first, rest)) => {
-            got.split_first().is_some_and(|(line, more)| names(first) == names(line) && fits(rest, more))
-        }
+        Some((first, rest)) => got.split_first().is_some_and(|(line, more)| {
+            normalize_except_nodes(first) == normalize_except_nodes(line) && fits(rest, more)
+        }),
     }
 }
 
 /// Names of nodes keep their numbers: w1 is not w2.
-fn names(line: &str) -> String {
+fn normalize_except_nodes(line: &str) -> String {
     let keep = |word: &str| -> String {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         if is_node(bare) { word.replace('1', "a").replace('2', "b").replace('3', "c") } else { word.to_owned() }
     };
-    plain(&line.split_whitespace().map(keep).collect::<Vec<_>>().join(" "))
+    normalize(&line.split_whitespace().map(keep).collect::<Vec<_>>().join(" "))
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn the_walkthrough_prints_what_the_guide_shows() {
     let text = fs::read_to_string(TEXT).expect("the page");
     let steps = steps(&text);
     assert!(steps.len() > 20, "the walk has {} commands", steps.len());
-    let mut machines = Machines::up();
+    let mut machines = Machines::start();
     if std::env::var("REMOOR_WALK").is_ok_and(|what| what == "write") {
         return write(&text, &steps, &mut machines);
     }
@@ -229,7 +229,7 @@ fn write(text: &str, steps: &[Step], machines: &mut Machines) {
 }
 
 #[test]
-fn what_does_not_stand_there_is_noticed() {
+fn output_that_differs_from_the_guide_is_detected() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let fits = |wanted: &str, got: &str| fits(&lines(wanted), &lines(got));
     assert!(fits("w1 votes now\n...\nend 3", "w1   votes now\nx\ny\nend 17"));

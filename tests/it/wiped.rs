@@ -3,7 +3,7 @@
 //! neither the lab nor root.
 
 use crate::lab::tool::run;
-use crate::local::{Daemon, LONG, done, net, one_manager, remoor, three_managers, until};
+use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -26,7 +26,7 @@ impl Cluster {
         Self { dir, host: Box::new(host), managers }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -47,7 +47,7 @@ impl Cluster {
             leader.filter(|_| voters == 3)
         });
         let victim = [2, 1].into_iter().find(|at| *at != leader).expect("a follower");
-        let dir = self.at(&format!("m{}", victim + 1));
+        let dir = self.path(&format!("m{}", victim + 1));
         self.managers[victim].kill();
         wipe(&dir.join("raft"));
         self.managers[victim] = Daemon::start(&dir);
@@ -61,7 +61,7 @@ fn identity(dir: &Path) -> Value {
 
 /// docs/design/scenarios.md, E12.
 #[test]
-fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_another_id() {
+fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id() {
     for wipe in [
         |raft: &Path| fs::remove_dir_all(raft).expect("removed"),
         |raft: &Path| {
@@ -72,7 +72,7 @@ fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_an
         let mut cluster = Cluster::begin();
         until("a decision", || (cluster.managers[0].ask(&["pause", "m1"]).status.code() == Some(0)).then_some(()));
         let victim = cluster.wipe_a_follower(wipe);
-        let (dir, name) = (cluster.at(&format!("m{}", victim + 1)), format!("m{}", victim + 1));
+        let (dir, name) = (cluster.path(&format!("m{}", victim + 1)), format!("m{}", victim + 1));
         let (file, before) = (dir.join("raft/log.redb"), identity(&dir));
         let key = || fs::read(dir.join("node.key")).expect("a key");
         let own = key();
@@ -145,16 +145,20 @@ fn the_only_manager_is_not_started_without_its_log() {
     let home = dir.path().join("m1");
     manager.kill();
     fs::remove_dir_all(home.join("raft")).expect("removed");
-    refused(remoor().args(["agent", "--dir"]).arg(&home), 5, &["log.redb is gone, but this node has taken part"]);
+    assert_rejected(
+        remoor().args(["agent", "--dir"]).arg(&home),
+        5,
+        &["log.redb is gone, but this node has taken part"],
+    );
     assert!(!home.join("raft/log.redb").exists());
 }
 
 /// The key that `init` made is fetched by the other managers, again when the file is lost or
 /// damaged. A worker never has it, and a cluster without a key continues.
 #[test]
-fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
+fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     let mut cluster = Cluster::begin();
-    let file = |cluster: &Cluster, name: &str| cluster.at(name).join("ssh.key");
+    let file = |cluster: &Cluster, name: &str| cluster.path(name).join("ssh.key");
     let made = fs::read_to_string(file(&cluster, "m1")).expect("made by init");
     let has_it = |cluster: &Cluster, name: &str| {
         until("the key is fetched", || (fs::read_to_string(file(cluster, name)).ok()? == made).then_some(()));
@@ -167,19 +171,19 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     assert!(line.starts_with("restrict ssh-ed25519 AAAA") && line.contains(" remoor-"), "{line}");
     cluster.managers[1].kill();
     fs::remove_file(file(&cluster, "m2")).expect("removed");
-    cluster.managers[1] = Daemon::start(&cluster.at("m2"));
+    cluster.managers[1] = Daemon::start(&cluster.path("m2"));
     has_it(&cluster, "m2");
     cluster.managers[2].kill();
     fs::write(file(&cluster, "m3"), "spoilt").expect("written");
-    cluster.managers[2] = Daemon::start(&cluster.at("m3"));
+    cluster.managers[2] = Daemon::start(&cluster.path("m3"));
     has_it(&cluster, "m3");
 
     until("a leader", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
     let mut join = remoor();
     let [first, own] = [1, 4].map(|last| (cluster.host)(last).to_string());
     join.args(["join", &format!("{first}:7947"), "--name", "w1", "--advertise", &own, "--dir"]);
-    done(join.arg(cluster.at("w1")).arg("--token-file").arg(cluster.at("worker")));
-    let worker = Daemon::start(&cluster.at("w1"));
+    run_successfully(join.arg(cluster.path("w1")).arg("--token-file").arg(cluster.path("worker")));
+    let worker = Daemon::start(&cluster.path("w1"));
     until("the worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
     assert!(!file(&cluster, "w1").exists());
     drop(worker);
@@ -190,7 +194,7 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
         fs::remove_file(file(&cluster, &format!("m{}", at + 1))).expect("removed");
     }
     for at in 0..3 {
-        cluster.managers[at] = Daemon::start(&cluster.at(&format!("m{}", at + 1)));
+        cluster.managers[at] = Daemon::start(&cluster.path(&format!("m{}", at + 1)));
     }
     let status = until("the managers agree again", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
@@ -205,7 +209,7 @@ fn init(dir: &Path, at: &str) -> std::process::Command {
     command
 }
 
-fn refused(command: &mut std::process::Command, code: i32, wanted: &[&str]) {
+fn assert_rejected(command: &mut std::process::Command, code: i32, wanted: &[&str]) {
     let out = run(&mut *command, None, LONG).expect("it ends");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.code, code, "{command:?}: {said}");
@@ -215,7 +219,7 @@ fn refused(command: &mut std::process::Command, code: i32, wanted: &[&str]) {
 }
 
 #[test]
-fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must() {
+fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
     let net = net();
@@ -233,16 +237,16 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
     // A name that is invalid in every inventory creates nothing.
     let mut odd = remoor();
     odd.args(["init", "--name", "web 1", "--advertise", &host(1), "--dir"]).arg(at("odd"));
-    refused(&mut odd, 2, &["\"web 1\" can't be the name of a node (letters, digits", "next: --name"]);
+    assert_rejected(&mut odd, 2, &["\"web 1\" can't be the name of a node (letters, digits", "next: --name"]);
     assert!(!at("odd").exists());
-    let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(1))).stdout).expect("JSON");
+    let told: Value = serde_json::from_slice(&run_successfully(&mut init(&m1, &host(1))).stdout).expect("JSON");
     assert!(!m1.join("unfinished").exists());
-    refused(&mut init(&m1, &host(1)), 4, &["already belongs to node m1", "next: systemctl start remoor"]);
+    assert_rejected(&mut init(&m1, &host(1)), 4, &["already belongs to node m1", "next: systemctl start remoor"]);
 
     let manager = Daemon::start(&m1);
     until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
-    refused(&mut init(&m1, &host(1)), 4, &["remoor runs on", "next: remoor status"]);
-    refused(init(&m1, &host(1)).arg("--force"), 4, &["remoor runs on"]);
+    assert_rejected(&mut init(&m1, &host(1)), 4, &["remoor runs on", "next: remoor status"]);
+    assert_rejected(init(&m1, &host(1)).arg("--force"), 4, &["remoor runs on"]);
 
     let join = |name: &str, token: &str| {
         let mut command = remoor();
@@ -252,33 +256,33 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
     };
     let token = |which: &str| told[which].as_str().expect("a token").to_owned();
     let (worker, of_manager) = (token("worker_token"), token("manager_token"));
-    refused(&mut join("w1", "remoor-1-cut"), 2, &["the token can't be read", "next: "]);
+    assert_rejected(&mut join("w1", "remoor-1-cut"), 2, &["the token can't be read", "next: "]);
     let foreign = format!("remoor-1-{}-{}", "0".repeat(32), &worker[worker.len() - 32..]);
-    refused(
+    assert_rejected(
         &mut join("w1", &foreign),
         3,
         &["its CA is not the one that the token names", "next: the token of the cluster"],
     );
     let last = if worker.ends_with('0') { '1' } else { '0' };
     let guessed = format!("{}{last}", &worker[..worker.len() - 1]);
-    refused(&mut join("w1", &guessed), 4, &["not valid here", "next: "]);
-    refused(&mut join("w1", &of_manager), 4, &["this token is for managers", "next: remoor join --manager"]);
-    refused(join("w1", &worker).arg("--manager"), 4, &["admits workers only", "next: "]);
+    assert_rejected(&mut join("w1", &guessed), 4, &["not valid here", "next: "]);
+    assert_rejected(&mut join("w1", &of_manager), 4, &["this token is for managers", "next: remoor join --manager"]);
+    assert_rejected(join("w1", &worker).arg("--manager"), 4, &["admits workers only", "next: "]);
     // None of this prevents a later join, nor does what a kill left before the identity was
     // written.
-    done(&mut join("w1", &worker));
+    run_successfully(&mut join("w1", &worker));
     fs::remove_file(at("w1").join("identity.json")).expect("removed");
     fs::write(at("w1").join("unfinished"), "").expect("written");
-    done(&mut join("w1", &worker));
-    refused(
+    run_successfully(&mut join("w1", &worker));
+    assert_rejected(
         &mut join("w1", &worker),
         4,
         &["already belongs to node w1 of the token's cluster", "next: systemctl start"],
     );
     // A directory of another cluster, and one that has lost its identity.
     let other = at("m2");
-    done(&mut init(&other, &host(3)));
-    refused(
+    run_successfully(&mut init(&other, &host(3)));
+    assert_rejected(
         &mut join("m2", &worker),
         4,
         &["already belongs to node m1 of another cluster", "next: move the directory"],
@@ -297,12 +301,12 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
         let whole = fs::read(&path).expect("read");
         let half = whole[..whole.len() / 2].to_vec();
         fs::write(&path, &half).expect("written");
-        refused(remoor().args(["agent", "--dir"]).arg(&other), 5, &[file, next]);
+        assert_rejected(remoor().args(["agent", "--dir"]).arg(&other), 5, &[file, next]);
         assert!(fs::read(&path).expect("read") == half, "{file} was changed");
         fs::write(&path, whole).expect("written");
     }
     fs::remove_file(other.join("identity.json")).expect("removed");
-    refused(&mut join("m2", &worker), 4, &["raft/ but no identity.json", "next: put"]);
-    refused(&mut init(&other, &host(3)), 4, &["raft/ but no identity.json"]);
+    assert_rejected(&mut join("m2", &worker), 4, &["raft/ but no identity.json", "next: put"]);
+    assert_rejected(&mut init(&other, &host(3)), 4, &["raft/ but no identity.json"]);
     assert!(other.join("raft/log.redb").exists() && other.join("ca").exists());
 }

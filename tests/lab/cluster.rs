@@ -22,7 +22,7 @@ pub struct Cluster {
 impl Cluster {
     /// Installs remoor, makes m1 a cluster of one, lets the others join, and waits until all are
     /// seen.
-    pub fn up(lab: Lab) -> Result<Cluster> {
+    pub fn create(lab: Lab) -> Result<Cluster> {
         let cluster = Cluster { lab };
         match cluster.form() {
             Ok(()) => Ok(cluster),
@@ -49,7 +49,7 @@ impl Cluster {
 
     fn form(&self) -> Result<()> {
         let cluster = self;
-        let remoor = five::built("remoor")?;
+        let remoor = five::built_program("remoor")?;
         std::thread::scope(|scope| -> Result<()> {
             let install = |host: &'static str| {
                 let (lab, remoor) = (&self.lab, &remoor);
@@ -62,7 +62,7 @@ impl Cluster {
             all.into_iter().try_for_each(|one| one.join().expect("no installer panics"))
         })?;
         let ip = |host: &str| cluster.lab.host(host).ip.to_string();
-        let made = cluster.on("m1", &["init", "--name", "m1", "--advertise", &ip("m1"), "-o", "json"])?;
+        let made = cluster.run_successfully("m1", &["init", "--name", "m1", "--advertise", &ip("m1"), "-o", "json"])?;
         let made: Value = serde_json::from_str(&made).context("the output of init")?;
         cluster.start("m1")?;
         wait_for("m1 to lead", PATIENCE, || cluster.status().ok())?;
@@ -75,7 +75,7 @@ impl Cluster {
             if manager {
                 argv.push("--manager");
             }
-            cluster.on(host, &argv)?;
+            cluster.run_successfully(host, &argv)?;
             cluster.lab.shell(host, "rm /root/token")?;
             cluster.start(host)?;
         }
@@ -93,9 +93,9 @@ impl Cluster {
 
     /// Runs `remoor` on a host's console and returns its standard output. The error contains its
     /// messages.
-    pub fn on(&self, host: &str, argv: &[&str]) -> Result<String> {
+    pub fn run_successfully(&self, host: &str, argv: &[&str]) -> Result<String> {
         let output = self.order(host, argv)?;
-        output.checked(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
+        output.require_success(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
     /// The same with its exit code. If an election prevented the command (its message says that
@@ -151,7 +151,7 @@ impl Cluster {
         five::write(dir.path(), &five::hosts(&self.lab), edit)?;
         self.lab.shell("m1", &format!("rm -rf {FLEET}"))?;
         self.push_dir("m1", dir.path(), FLEET)?;
-        self.on("m1", &["apply", FLEET]).map(drop)
+        self.run_successfully("m1", &["apply", FLEET]).map(drop)
     }
 
     fn push_dir(&self, host: &str, from: &Path, to: &str) -> Result<()> {
@@ -170,7 +170,7 @@ impl Cluster {
     /// Sets all five up, and waits until each is as desired.
     pub fn commission(&self) -> Result<()> {
         for host in five::HOSTS {
-            self.on("m1", &["commission", host, "--detach"])?;
+            self.run_successfully("m1", &["commission", host, "--detach"])?;
         }
         self.wait("all to be commissioned", |status| {
             let nodes = status["nodes"].as_array()?;

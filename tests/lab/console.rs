@@ -19,7 +19,7 @@ impl Lab {
 
     /// Like [`Lab::exec`] with a shell script that must succeed. Returns its output.
     pub fn shell(&self, host: &str, script: &str) -> Result<String> {
-        Ok(self.exec(host, &["sh", "-c", script])?.checked(&format!("{host}: {script}"))?.text())
+        Ok(self.exec(host, &["sh", "-c", script])?.require_success(&format!("{host}: {script}"))?.text())
     }
 
     fn exec_with(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
@@ -56,13 +56,13 @@ impl Lab {
     pub fn push(&self, host: &str, bytes: &[u8], dest: &str, mode: u32) -> Result<()> {
         let script = "set -e; mkdir -p \"$(dirname \"$1\")\"; cat > \"$1.lab\"; chmod \"$2\" \"$1.lab\"; mv -f \"$1.lab\" \"$1\"";
         let argv = ["sh", "-c", script, "sh", dest, &format!("{mode:o}")];
-        self.on_disk(host, &argv, Some(bytes))?.checked(&format!("putting {dest} on {host}"))?;
+        self.on_disk(host, &argv, Some(bytes))?.require_success(&format!("putting {dest} on {host}"))?;
         Ok(())
     }
 
     /// A file of the host. Works when the host is off, too.
     pub fn read(&self, host: &str, path: &str) -> Result<Vec<u8>> {
-        Ok(self.on_disk(host, &["cat", path], None)?.checked(&format!("reading {path} of {host}"))?.stdout)
+        Ok(self.on_disk(host, &["cat", path], None)?.require_success(&format!("reading {path} of {host}"))?.stdout)
     }
 
     pub fn boot_id(&self, host: &str) -> Result<String> {
@@ -71,7 +71,8 @@ impl Lab {
 
     /// Every process of the host (not those of the console), PID 1 first.
     pub fn processes(&self, host: &str) -> Vec<Process> {
-        let mut all: Vec<Process> = self.groups.pids(&format!("host/{host}")).into_iter().filter_map(look).collect();
+        let mut all: Vec<Process> =
+            self.groups.pids(&format!("host/{host}")).into_iter().filter_map(read_process).collect();
         all.sort_by_key(|process| process.pid);
         all
     }
@@ -113,7 +114,7 @@ fn capabilities(pid: i32) -> Result<String> {
 
 /// A process inside a host has an additional process id in a second namespace. The nspawn process
 /// above it has none.
-fn look(outer: i32) -> Option<Process> {
+fn read_process(outer: i32) -> Option<Process> {
     let status = fs::read_to_string(format!("/proc/{outer}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     if matches!(field("State:")?.chars().next(), Some('Z' | 'X')) {

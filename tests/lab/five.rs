@@ -48,16 +48,16 @@ pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> S
 }
 
 /// The shipped checks without a playbook: monitor-only services.
-pub const WATCHED: [&str; 3] = ["base", "chrony", "sshd"];
+pub const MONITORED: [&str; 3] = ["base", "chrony", "sshd"];
 
 /// The text of the fleet's `remoor.yml` with [`WATCHED`], for these groups.
-pub fn watching(config: &str, groups: &[&str]) -> String {
-    let declared: String = WATCHED.iter().map(|name| format!("  {name}: {{provisioned: false}}\n")).collect();
+pub fn with_monitored_services(config: &str, groups: &[&str]) -> String {
+    let declared: String = MONITORED.iter().map(|name| format!("  {name}: {{provisioned: false}}\n")).collect();
     let mut config = config.replacen("\nservices:\n", &format!("\nservices:\n{declared}"), 1);
     for group in groups {
         let services = format!("\n  {group}:\n    services: [");
         assert!(config.contains(&services), "no services of {group} in {config}");
-        config = config.replacen(&services, &format!("{services}{}, ", WATCHED.join(", ")), 1);
+        config = config.replacen(&services, &format!("{services}{}, ", MONITORED.join(", ")), 1);
     }
     config
 }
@@ -84,7 +84,7 @@ pub fn hosts(lab: &Lab) -> Vec<Host> {
 /// A program from the build directory of this one: `remoor`, or an example by its name.
 /// `REMOOR_PROFILE=release` selects the program that users run, independently of the profile of
 /// this one.
-pub fn built(name: &str) -> Result<PathBuf> {
+pub fn built_program(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("where this program is")?;
     // A test is in target/PROFILE/deps, an example in target/PROFILE/examples.
     let profile = own.parent().and_then(Path::parent).context("this program is in no target directory")?;
@@ -120,14 +120,14 @@ fn runs_there(lab: &Lab, host: &str, program: &str) -> Result<()> {
 
 /// The five hosts, with remoor and the stand-ins of contiv's programs on their disks. The masters
 /// can log in on all hosts.
-pub fn up(name: &str) -> Result<Lab> {
-    let (remoor, contiv) = (built("remoor")?, built("contiv-standin")?);
+pub fn start(name: &str) -> Result<Lab> {
+    let (remoor, contiv) = (built_program("remoor")?, built_program("contiv-standin")?);
     let programs: [Program<'_>; 3] = [
         (remoor.as_path(), REMOOR),
         (contiv.as_path(), "/usr/local/bin/netplugin"),
         (contiv.as_path(), "/usr/local/bin/netmaster"),
     ];
-    let lab = Lab::up_with(name, &HOSTS, &programs)?;
+    let lab = Lab::start_with(name, &HOSTS, &programs)?;
     runs_there(&lab, HOSTS[0], REMOOR)?;
     lab.give_identity(&MASTERS)?;
     Ok(lab)
@@ -181,7 +181,7 @@ pub fn runs(lab: &Lab, host: &str) -> Result<Vec<Run>> {
 /// restarted.
 pub fn main_pid(lab: &Lab, host: &str, unit: &str) -> Result<u32> {
     let shown = lab.exec(host, &["systemctl", "show", "-p", "MainPID", "--value", unit])?;
-    shown.checked(&format!("systemctl show {unit} on {host}"))?.text().parse().context("a process id")
+    shown.require_success(&format!("systemctl show {unit} on {host}"))?.text().parse().context("a process id")
 }
 
 /// The user's own `ansible-playbook`, if this machine has one.

@@ -1,7 +1,7 @@
 //! One host: its disk, what an installer would write on it, its power, and its removal.
 
 use super::net::OPERATOR;
-use super::tool::{attempt, must, wait_for};
+use super::tool::{attempt, run_tool, wait_for};
 use super::{BOOT_LIMIT, Lab, Program, image};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -55,7 +55,7 @@ impl Lab {
     }
 
     /// Puts the programs that all hosts have into the layer that they share.
-    pub(super) fn deliver(&self, programs: &[Program<'_>]) -> Result<()> {
+    pub(super) fn fill_shared_layer(&self, programs: &[Program<'_>]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
         for (program, dest) in programs {
             let to = shared.join(dest.trim_start_matches('/'));
@@ -149,7 +149,7 @@ impl Lab {
     // --- power --------------------------------------------------------------------------------------------------------
 
     /// Switches the host on; returns before it has booted.
-    pub(super) fn start(&self, host: &str) -> Result<()> {
+    pub(super) fn power_on(&self, host: &str) -> Result<()> {
         if !self.groups.pids(&format!("power/{host}")).is_empty() {
             return Ok(());
         }
@@ -235,14 +235,15 @@ impl Lab {
 
     /// Switches the host on and waits until its sshd answers.
     pub fn poweron(&self, host: &str) -> Result<()> {
-        self.start(host)?;
+        self.power_on(host)?;
         self.wait_ssh(host)
     }
 
     fn go_down(&self, host: &str, how: Power, pid: i32, verb: &str) -> Result<()> {
         if how == Power::Orderly {
             self.resume(host)?;
-            self.exec(host, &["systemctl", "--no-block", verb])?.checked(&format!("systemctl {verb} on {host}"))?;
+            self.exec(host, &["systemctl", "--no-block", verb])?
+                .require_success(&format!("systemctl {verb} on {host}"))?;
         } else {
             self.net.unplug(host);
             let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
@@ -264,7 +265,7 @@ impl Lab {
     /// host key differ.
     pub fn wipe(&self, host: &str) -> Result<()> {
         self.poweroff(host, Power::Cut)?;
-        must(&["umount", &self.root(host).display().to_string()])?;
+        run_tool(&["umount", &self.root(host).display().to_string()])?;
         for part in ["upper", "work"] {
             image::remove_tree(&self.disk(host).join(part))?;
         }
@@ -281,8 +282,8 @@ impl Lab {
         fs::write(self.disk(host).join("address"), ip.to_string())?;
         if self.is_on(host) {
             let space = self.net.namespace(host);
-            must(&["ip", "-n", &space, "addr", "del", &format!("{old}/24"), "dev", "eth0"])?;
-            must(&["ip", "-n", &space, "addr", "add", &format!("{ip}/24"), "dev", "eth0"])?;
+            run_tool(&["ip", "-n", &space, "addr", "del", &format!("{old}/24"), "dev", "eth0"])?;
+            run_tool(&["ip", "-n", &space, "addr", "add", &format!("{ip}/24"), "dev", "eth0"])?;
         }
         self.write_access()
     }
@@ -311,7 +312,7 @@ fn mount_overlay(lower: &[&Path], disk: &Path) -> Result<()> {
     let lower: Vec<String> = lower.iter().map(|layer| layer.display().to_string()).collect();
     let layers = format!("lowerdir={0},upperdir={1}/upper,workdir={1}/work", lower.join(":"), disk.display());
     let root = disk.join("root").display().to_string();
-    must(&["mount", "-t", "overlay", "remoor-lab", "-o", &layers, &root])?;
+    run_tool(&["mount", "-t", "overlay", "remoor-lab", "-o", &layers, &root])?;
     Ok(())
 }
 
@@ -354,7 +355,7 @@ pub(super) fn has_time_namespaces() -> bool {
 pub(super) fn make_key(file: &Path, comment: &str) -> Result<()> {
     let path = file.to_str().context("the lab's directory has a name in UTF-8")?;
     let _ = fs::remove_file(file);
-    must(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path])?;
+    run_tool(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path])?;
     ensure!(file.exists(), "ssh-keygen made no {path}");
     Ok(())
 }

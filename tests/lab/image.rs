@@ -4,7 +4,7 @@
 //! It has no identity (no machine id, no SSH host key, no host name) and its services are switched
 //! off: only services that a playbook started run on a host.
 
-use super::tool::{command, find_program, must, run};
+use super::tool::{command, find_program, run, run_tool};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub fn is_built() -> bool {
 
 /// Returns the image. Builds it if this machine has none of this recipe yet (a minute or two, and
 /// some 300 MB).
-pub fn ready() -> Result<PathBuf> {
+pub fn ensure_built() -> Result<PathBuf> {
     let base = path();
     fs::create_dir_all(lab_dir()).with_context(|| format!("creating {}", lab_dir().display()))?;
     let lock = File::create(lab_dir().join("image.lock")).context("opening the image's lock")?;
@@ -102,14 +102,15 @@ fn bootstrap(root: &Path) -> Result<()> {
     // Without an explicit archive mmdebstrap uses Debian's.
     argv.extend(archive());
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    run(command(&argv), None, Duration::from_secs(900))?.checked("building the hosts' image with mmdebstrap")?;
+    run(command(&argv), None, Duration::from_secs(900))?
+        .require_success("building the hosts' image with mmdebstrap")?;
     Ok(())
 }
 
 /// `REMOOR_LAB_MIRROR`, else the archive from which this machine's own apt takes the suite, if any.
 fn archive() -> Option<String> {
     std::env::var("REMOOR_LAB_MIRROR").ok().or_else(|| {
-        let listed = must(&["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).ok()?;
+        let listed = run_tool(&["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).ok()?;
         let (_, uri) = listed.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == SUITE)?;
         Some(uri.trim_end_matches('/').to_owned())
     })
@@ -139,8 +140,8 @@ fn customize(root: &Path) -> Result<()> {
     let root = root.to_str().context("the lab's directory has a name in UTF-8")?;
     let mut disable = vec!["chroot", root, "systemctl", "disable"];
     disable.extend(OFF);
-    must(&disable)?;
-    must(&["chroot", root, "systemctl", "mask", "console-getty.service", "getty@tty1.service"])?;
+    run_tool(&disable)?;
+    run_tool(&["chroot", root, "systemctl", "mask", "console-getty.service", "getty@tty1.service"])?;
     Ok(())
 }
 
@@ -155,7 +156,7 @@ pub fn remove_tree(dir: &Path) -> Result<()> {
 }
 
 /// What the build needs and this machine lacks.
-pub fn lacks() -> Option<String> {
+pub fn missing_requirement() -> Option<String> {
     if is_built() {
         return None;
     }

@@ -65,7 +65,7 @@ impl Drop for Stalls {
 }
 
 #[test]
-fn this_machine_says_what_it_has() {
+fn this_machine_reports_its_capacity() {
     assert!(memory_available() > 1 << 20);
     assert!(inotify_limit() > Some(0));
 }

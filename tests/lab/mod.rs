@@ -93,7 +93,7 @@ impl Lab {
                 return Err(format!("{program} is missing (package {package})"));
             }
         }
-        if let Some(lack) = image::lacks() {
+        if let Some(lack) = image::missing_requirement() {
             return Err(lack);
         }
         if let Some(kind) = ["cgroup", "ipc", "mnt", "net", "pid", "uts"]
@@ -118,13 +118,13 @@ impl Lab {
 
     /// Starts hosts and waits until each one's sshd answers. One process at a time can hold the lab
     /// of a name.
-    pub fn up(name: &str, hosts: &[&str]) -> Result<Lab> {
-        Lab::up_with(name, hosts, &[])
+    pub fn start(name: &str, hosts: &[&str]) -> Result<Lab> {
+        Lab::start_with(name, hosts, &[])
     }
 
     /// The same with programs on the hosts' disks, stored once for all of them. A wiped disk does
     /// not have them.
-    pub fn up_with(name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
+    pub fn start_with(name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
         for word in hosts.iter().chain([&name]) {
             // p-NAME is an interface and may have 15 characters.
             let fits = word.len() <= 13 && word.starts_with(|c: char| c.is_ascii_lowercase()) && *word != OPERATOR;
@@ -136,7 +136,7 @@ impl Lab {
         ensure!(hosts.len() <= 200, "at most 200 hosts");
         Lab::available().map_err(anyhow::Error::msg)?;
         enough_inotify(hosts.len())?;
-        let base = image::ready()?;
+        let base = image::ensure_built()?;
         let root = image::lab_dir();
         let lock = File::create(root.join(format!("{name}.lock"))).context("opening the lab's lock")?;
         lock.try_lock().with_context(|| format!("a lab {name:?} is up in another process"))?;
@@ -153,14 +153,14 @@ impl Lab {
             keep: false,
             _lock: lock,
         };
-        lab.sweep().context("removing what an earlier run left")?;
+        lab.remove_all().context("removing what an earlier run left")?;
         lab.build(programs)?;
         Ok(lab)
     }
 
     fn build(&self, programs: &[Program<'_>]) -> Result<()> {
         fs::create_dir_all(&self.dir).with_context(|| format!("creating {}", self.dir.display()))?;
-        self.deliver(programs)?;
+        self.fill_shared_layer(programs)?;
         for key in ["operator_key", "fleet_key"] {
             host::make_key(&self.dir.join(key), key)?;
         }
@@ -174,7 +174,7 @@ impl Lab {
             self.seed(host)?;
         }
         self.write_access()?;
-        self.hosts.iter().try_for_each(|host| self.start(host))?;
+        self.hosts.iter().try_for_each(|host| self.power_on(host))?;
         self.hosts.iter().try_for_each(|host| self.wait_ssh(host))
     }
 
@@ -376,11 +376,11 @@ impl Lab {
             keep: false,
             _lock: lock,
         };
-        lab.sweep()
+        lab.remove_all()
     }
 
     /// Removes all that a lab of this name has on this machine, whichever process started it.
-    fn sweep(&self) -> Result<()> {
+    fn remove_all(&self) -> Result<()> {
         self.groups.kill("")?;
         self.groups.remove("");
         self.net.remove();
@@ -396,7 +396,7 @@ impl Drop for Lab {
         if self.keep {
             return;
         }
-        if let Err(e) = self.sweep() {
+        if let Err(e) = self.remove_all() {
             eprintln!("lab: {} is not wholly gone: {e:#}", self.name);
         }
     }

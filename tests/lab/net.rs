@@ -6,7 +6,7 @@
 //! supported, because some kernels lack netem.
 
 use super::COMMAND_LIMIT;
-use super::tool::{attempt, must, must_with};
+use super::tool::{attempt, run_tool, run_tool_with};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -45,12 +45,16 @@ impl Net {
     /// Creates the bridge and the operator's end.
     pub fn create(&self) -> Result<()> {
         let (bridge, operator) = (self.bridge(), self.namespace(OPERATOR));
-        must(&["ip", "netns", "add", &bridge])?;
-        must(&["ip", "netns", "add", &operator])?;
+        run_tool(&["ip", "netns", "add", &bridge])?;
+        run_tool(&["ip", "netns", "add", &operator])?;
         let up =
             "link set lo up\nlink add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\nlink set br0 up\n";
-        must_with(&["ip", "-n", &bridge, "-batch", "-"], Some(up.as_bytes()), COMMAND_LIMIT)?;
-        must_with(&["sh", "-e"], Some(self.plug(OPERATOR, 1, &self.address(1).to_string()).as_bytes()), COMMAND_LIMIT)?;
+        run_tool_with(&["ip", "-n", &bridge, "-batch", "-"], Some(up.as_bytes()), COMMAND_LIMIT)?;
+        run_tool_with(
+            &["sh", "-e"],
+            Some(self.plug(OPERATOR, 1, &self.address(1).to_string()).as_bytes()),
+            COMMAND_LIMIT,
+        )?;
         self.apply(&Faults::default())
     }
 
@@ -77,7 +81,7 @@ impl Net {
     /// Applies exactly these faults.
     pub fn apply(&self, faults: &Faults) -> Result<()> {
         let place = format!("--net=/run/netns/{}", self.bridge());
-        must_with(&["nsenter", &place, "nft", "-f", "-"], Some(faults.rules().as_bytes()), COMMAND_LIMIT)?;
+        run_tool_with(&["nsenter", &place, "nft", "-f", "-"], Some(faults.rules().as_bytes()), COMMAND_LIMIT)?;
         Ok(())
     }
 

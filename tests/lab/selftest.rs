@@ -1,7 +1,7 @@
 //! The lab's own test: the properties on which other tests rely.
 
 use super::host::Power;
-use super::tool::must;
+use super::tool::run_tool;
 use super::{Lab, Way, image, wait_for};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -20,22 +20,22 @@ pub fn lab_self_test() {
         return;
     }
     eprintln!("lab: {}", Lab::describe());
-    if let Err(e) = promises("selftest") {
+    if let Err(e) = check_promises("selftest") {
         panic!("{e:#}");
     }
 }
 
-fn promises(name: &str) -> Result<()> {
+fn check_promises(name: &str) -> Result<()> {
     Lab::remove(name)?;
     let before = traces(name)?;
     ensure!(before.is_empty(), "before the first host: {before:?}");
-    let lab = Lab::up(name, &["a", "b"])?;
+    let lab = Lab::start(name, &["a", "b"])?;
     identities(&lab).context("identities")?;
     cuts(&lab).context("cuts")?;
     lossy(&lab).context("loss and cuts of one way")?;
     files(&lab).context("files and processes")?;
     power(&lab).context("power")?;
-    wiping(&lab).context("wiping")?;
+    check_wipe(&lab).context("wiping")?;
     ensure!(!traces(name)?.is_empty(), "traces() sees nothing of a lab that is up");
     drop(lab);
     let after = traces(name)?;
@@ -47,7 +47,7 @@ fn identities(lab: &Lab) -> Result<()> {
     let outer = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let (a, b) = (lab.boot_id("a")?, lab.boot_id("b")?);
     ensure!(a != b && a != outer.trim() && b != outer.trim(), "boot ids {a}, {b}, outer {outer}");
-    ensure!(lab.ssh("a", "hostname")?.checked("ssh a")?.text() == "a");
+    ensure!(lab.ssh("a", "hostname")?.require_success("ssh a")?.text() == "a");
     ensure!(lab.ssh("b", "cat /proc/1/comm")?.text() == "systemd", "PID 1 is no systemd");
     for host in ["a", "b"] {
         let set = lab.exec(host, &["date", "-s", "2001-01-01"])?;
@@ -88,13 +88,13 @@ const SENT: u64 = 400;
 
 /// The number of [`SENT`] datagrams to an unused port that arrive. No datagram is sent twice, so
 /// each lost one is missing.
-fn arrive(lab: &Lab, from: &str, to: &str) -> Result<u64> {
+fn count_arrived(lab: &Lab, from: &str, to: &str) -> Result<u64> {
     let count = || -> Result<u64> {
         lab.shell(to, "awk '/^Udp: [0-9]/ {print $3}' /proc/net/snmp")?.parse().context("a count of datagrams")
     };
     let before = count()?;
     let send = format!("for i in $(seq {SENT}); do echo x 2>/dev/null > /dev/udp/{}/9; done; true", lab.host(to).ip);
-    lab.exec(from, &["bash", "-c", &send])?.checked(&format!("sending from {from}"))?;
+    lab.exec(from, &["bash", "-c", &send])?.require_success(&format!("sending from {from}"))?;
     Ok(count()? - before)
 }
 
@@ -106,7 +106,7 @@ fn lossy(lab: &Lab) -> Result<()> {
         lab.shell(on, &format!("ip neigh replace {} lladdr {mac} dev eth0 nud permanent", lab.host(of).ip))?;
     }
     let check = |what: &str, a_to_b: std::ops::RangeInclusive<u64>, b_to_a: std::ops::RangeInclusive<u64>| {
-        let (there, back) = (arrive(lab, "a", "b")?, arrive(lab, "b", "a")?);
+        let (there, back) = (count_arrived(lab, "a", "b")?, count_arrived(lab, "b", "a")?);
         ensure!(a_to_b.contains(&there) && b_to_a.contains(&back), "{what}: of {SENT}, {there} a to b, {back} b to a");
         lab.heal()
     };
@@ -168,7 +168,7 @@ fn power(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-fn wiping(lab: &Lab) -> Result<()> {
+fn check_wipe(lab: &Lab) -> Result<()> {
     let key = lab.host_key("b")?;
     let id = lab.read("b", "/etc/machine-id")?;
     lab.shell("b", "touch /etc/mine")?;
@@ -185,10 +185,10 @@ fn traces(name: &str) -> Result<Vec<String>> {
     let dir = image::lab_dir().join("labs").join(name);
     let dir = dir.to_string_lossy();
     found.extend(fs::read_to_string("/proc/self/mounts")?.lines().filter(|l| l.contains(&*dir)).map(str::to_owned));
-    let processes = must(&["ps", "-eo", "pid,args"])?;
+    let processes = run_tool(&["ps", "-eo", "pid,args"])?;
     found.extend(processes.lines().filter(|l| l.contains(&*dir)).map(str::to_owned));
     let group = format!("remoor-lab-{name}");
-    found.extend(must(&["find", "/sys/fs/cgroup", "-maxdepth", "3", "-name", &group])?.lines().map(str::to_owned));
+    found.extend(run_tool(&["find", "/sys/fs/cgroup", "-maxdepth", "3", "-name", &group])?.lines().map(str::to_owned));
     let machines = fs::read_dir("/run/systemd/nspawn/propagate").into_iter().flatten().flatten();
     let machines = machines.map(|entry| entry.file_name().to_string_lossy().into_owned());
     found.extend(machines.filter(|machine| machine.starts_with(&format!("{group}-"))));

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 /// A limit in the lab only catches hangs, so it may be long. With `REMOOR_LONG` the durations are
 /// those of production, which are ten times as long or more.
-pub fn patient(limit: Duration) -> Duration {
-    if long() { limit * 10 } else { limit }
+pub fn scaled_limit(limit: Duration) -> Duration {
+    if has_production_durations() { limit * 10 } else { limit }
 }
 
 /// Whether the fleets have the durations of production (`make test-long`).
-pub fn long() -> bool {
+pub fn has_production_durations() -> bool {
     std::env::var_os("REMOOR_LONG").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
@@ -43,7 +43,7 @@ impl Output {
     }
 
     /// The output of a command that must have succeeded.
-    pub fn checked(self, what: &str) -> Result<Output> {
+    pub fn require_success(self, what: &str) -> Result<Output> {
         if !self.ok() {
             let said = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
             bail!("{what}: exit {}: {}", self.code, String::from_utf8_lossy(said).trim());
@@ -80,7 +80,7 @@ pub fn run(mut command: impl BorrowMut<Command>, stdin: Option<&[u8]>, limit: Du
 }
 
 fn wait_child(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus> {
-    let end = Instant::now() + patient(limit);
+    let end = Instant::now() + scaled_limit(limit);
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -115,13 +115,13 @@ fn collect(pipe: Option<impl Read + Send + 'static>, done: mpsc::Sender<()>) -> 
 }
 
 /// Runs a command on this machine that must succeed within a minute. Returns its standard output.
-pub fn must(argv: &[&str]) -> Result<String> {
-    must_with(argv, None, Duration::from_secs(60))
+pub fn run_tool(argv: &[&str]) -> Result<String> {
+    run_tool_with(argv, None, Duration::from_secs(60))
 }
 
 /// Like [`must`], with input and its own limit.
-pub fn must_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Result<String> {
-    Ok(run(command(argv), stdin, limit)?.checked(&argv.join(" "))?.text())
+pub fn run_tool_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Result<String> {
+    Ok(run(command(argv), stdin, limit)?.require_success(&argv.join(" "))?.text())
 }
 
 /// Runs a command on this machine whose failure does not matter (removal of what may not exist).
@@ -144,14 +144,14 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 /// Repeats `ask` until it returns `Some`: at first every 30 ms, later three times a second, in
 /// order to limit the load. An error naming `what` after `limit` (see [`patient`]).
 pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
-    let end = Instant::now() + patient(limit);
+    let end = Instant::now() + scaled_limit(limit);
     let mut pause = Duration::from_millis(30);
     loop {
         if let Some(answer) = ask() {
             return Ok(answer);
         }
         if Instant::now() > end {
-            bail!("waited {:?} for {what}", patient(limit));
+            bail!("waited {:?} for {what}", scaled_limit(limit));
         }
         std::thread::sleep(pause);
         pause = (pause * 5 / 4).min(Duration::from_millis(300));

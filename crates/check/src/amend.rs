@@ -1,8 +1,8 @@
 //! Adds a check to the text of a check file and leaves every other line unchanged. Pure.
 
 use super::header::header;
-use super::masked::masked;
-use super::yaml::{self, Key, Node};
+use super::redact::redact_passwords;
+use super::yaml::{self, YamlKey, YamlNode};
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ pub struct Addition {
 impl Addition {
     /// `type:id` for messages, without the passwords of URLs.
     pub fn label(&self) -> String {
-        masked(&format!("{}:{}", self.kind, self.id))
+        redact_passwords(&format!("{}:{}", self.kind, self.id))
     }
 
     /// The check as YAML lines, to stand below the line of its resource type.
@@ -76,7 +76,7 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
         }
     };
     // The result must contain everything that was in the file, and the new check.
-    let wanted = with(before.value(), more);
+    let wanted = with_addition(before.value(), more);
     match tree(file, &added) {
         Ok(tree) if tree.value() == wanted => Ok(added),
         _ => Err(refuse(
@@ -87,12 +87,12 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
 }
 
 /// The YAML tree without the `remoor:` block, which is read separately.
-fn tree(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
+fn tree(file: &str, text: &str) -> Result<YamlNode, Vec<Fault>> {
     yaml::parse(file, &header(file, text)?.1)
 }
 
 /// The value that the file must have after `more` is added.
-fn with(tree: Value, more: &Addition) -> Value {
+fn with_addition(tree: Value, more: &Addition) -> Value {
     let mut types = match tree {
         Value::Object(types) => types,
         _ => Map::new(),
@@ -123,7 +123,7 @@ fn append(text: &str, block: &str) -> String {
 
 /// Inserts `more` after the last line of the block of its type. `after` is the line on which the
 /// next block begins.
-fn insert(text: &str, kind: &Key, ids: &Node, after: Option<u32>, more: &Addition) -> String {
+fn insert(text: &str, kind: &YamlKey, ids: &YamlNode, after: Option<u32>, more: &Addition) -> String {
     let indent = ids.pairs().first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let end = after.map_or(lines.len(), |line| line.saturating_sub(1) as usize).min(lines.len());
@@ -148,13 +148,13 @@ fn scalar(value: &Value) -> String {
                 && text.chars().all(|c| c.is_ascii_alphanumeric() || "/_.@+-:".contains(c))
                 && !text.ends_with(':')
                 && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
-            if plain { text.clone() } else { quoted(text) }
+            if plain { text.clone() } else { quote_yaml(text) }
         }
         other => other.to_string(),
     }
 }
 
-fn quoted(text: &str) -> String {
+fn quote_yaml(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {
         match c {
@@ -181,7 +181,7 @@ mod tests {
         Addition { kind: "file".into(), id: id.into(), attributes }
     }
 
-    fn added(text: &str) -> String {
+    fn add_example(text: &str) -> String {
         match add("f.yml", text, &file("/etc/x")) {
             Ok(text) => text,
             Err(faults) => faults.iter().map(|fault| format!("{fault}\n")).collect(),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_finds_its_place_and_disturbs_nothing() {
+    fn adding_a_check_keeps_all_other_lines() {
         let text = "# about\nremoor: {service: web}\n\nfile: # the files\n    /etc/a: {exists: true} # one\n    # more\n\n\n# users\nuser:\n  root: {exists: true}";
         expect![[r##"
             # about
@@ -207,7 +207,7 @@ mod tests {
             user:
               root: {exists: true}
         "##]]
-        .assert_eq(&(added(text) + "\n"));
+        .assert_eq(&(add_example(text) + "\n"));
         expect![[r#"
             file:
               /etc/x:
@@ -232,8 +232,13 @@ mod tests {
             user: {root: {exists: true}}
         "#]]
         .assert_eq(
-            &[added(""), added("user: {}\n"), added("file:\n"), added("file:\nuser: {root: {exists: true}}\n")]
-                .join("--\n"),
+            &[
+                add_example(""),
+                add_example("user: {}\n"),
+                add_example("file:\n"),
+                add_example("file:\nuser: {root: {exists: true}}\n"),
+            ]
+            .join("--\n"),
         );
         expect![[r#"
             f.yml:2:3: `file:/etc/x` already exists
@@ -256,26 +261,29 @@ mod tests {
                 "file: [\n",
                 "a: 1\n...\n",
             ]
-            .map(added)
+            .map(add_example)
             .concat(),
         );
     }
 
     #[test]
-    fn no_password_is_told() {
+    fn messages_hide_passwords() {
         let more = Addition { kind: "http".into(), id: "http://me:secret@h/".into(), attributes: Vec::new() };
         let told = add("f", "http:\n  http://me:secret@h/: {status: 200}\n", &more).unwrap_err();
         assert_eq!(told[0].message, "`http:http://me:***@h/` already exists");
     }
 
     #[test]
-    fn lines_end_as_they_did() {
+    fn line_endings_are_kept() {
         let text = "# a\r\nfile:\r\n  /etc/a: {exists: true}\r\n\r\nuser:\r\n  root: {exists: true}";
         let new = "  /etc/x:\r\n    exists: true\r\n    mode: \"0644\"\r\n";
-        assert_eq!(added(text), text.replace("true}\r\n\r\nuser", &format!("true}}\r\n{new}\r\nuser")));
+        assert_eq!(add_example(text), text.replace("true}\r\n\r\nuser", &format!("true}}\r\n{new}\r\nuser")));
         let text = "user:\r\n  root: {exists: true}";
-        assert_eq!(added(text), format!("{text}\r\nfile:\r\n{new}"));
-        assert_eq!(added("file:\r\n  /etc/a: {exists: true}"), format!("file:\r\n  /etc/a: {{exists: true}}\r\n{new}"));
+        assert_eq!(add_example(text), format!("{text}\r\nfile:\r\n{new}"));
+        assert_eq!(
+            add_example("file:\r\n  /etc/a: {exists: true}"),
+            format!("file:\r\n  /etc/a: {{exists: true}}\r\n{new}")
+        );
     }
 
     proptest! {

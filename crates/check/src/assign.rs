@@ -16,35 +16,36 @@ pub(super) fn assign(
     let candidates = (0..matchers)
         .map(|matcher| (0..elements).filter(|element| fits(matcher, *element)).take(matchers).collect())
         .collect();
-    let mut pairing = Pairing { candidates, own: vec![None; matchers], owner: vec![None; elements] };
+    let mut pairing = Pairing { candidates, element_of: vec![None; matchers], matcher_of: vec![None; elements] };
     while let Some(levels) = pairing.levels() {
         let mut next = vec![0; matchers];
         for matcher in 0..matchers {
-            if pairing.own[matcher].is_none() {
+            if pairing.element_of[matcher].is_none() {
                 pairing.augment(matcher, &levels, &mut next);
             }
         }
     }
-    pairing.own
+    pairing.element_of
 }
 
 /// The algorithm of Hopcroft and Karp: each round augments along all shortest paths at once.
 struct Pairing {
     candidates: Vec<Vec<usize>>,
-    own: Vec<Option<usize>>,
-    owner: Vec<Option<usize>>,
+    element_of: Vec<Option<usize>>,
+    matcher_of: Vec<Option<usize>>,
 }
 
 impl Pairing {
     /// For each matcher the number of matchers that would have to move first. None if no matcher
     /// can be added.
     fn levels(&self) -> Option<Vec<usize>> {
-        let mut levels: Vec<usize> = self.own.iter().map(|own| if own.is_none() { 0 } else { usize::MAX }).collect();
+        let mut levels: Vec<usize> =
+            self.element_of.iter().map(|own| if own.is_none() { 0 } else { usize::MAX }).collect();
         let mut queue: VecDeque<usize> = (0..levels.len()).filter(|matcher| levels[*matcher] == 0).collect();
         let mut room = false;
         while let Some(matcher) = queue.pop_front() {
             for element in &self.candidates[matcher] {
-                match self.owner[*element] {
+                match self.matcher_of[*element] {
                     None => room = true,
                     Some(other) if levels[other] == usize::MAX => {
                         levels[other] = levels[matcher] + 1;
@@ -67,14 +68,14 @@ impl Pairing {
                 continue;
             };
             next[last] += 1;
-            match self.owner[element] {
+            match self.matcher_of[element] {
                 Some(other) if levels[other] == levels[last] + 1 => way.push(other),
                 Some(_) => {}
                 None => {
                     for mover in way {
                         let element = self.candidates[mover][next[mover] - 1];
-                        self.own[mover] = Some(element);
-                        self.owner[element] = Some(mover);
+                        self.element_of[mover] = Some(element);
+                        self.matcher_of[element] = Some(mover);
                     }
                     return;
                 }
@@ -90,12 +91,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Reference implementation: tries all combinations.
-    fn most(fits: &[Vec<bool>], taken: &mut BTreeSet<usize>) -> usize {
+    fn largest_matching(fits: &[Vec<bool>], taken: &mut BTreeSet<usize>) -> usize {
         let Some((first, rest)) = fits.split_first() else { return 0 };
-        let mut best = most(rest, taken);
+        let mut best = largest_matching(rest, taken);
         for (element, fits) in first.iter().enumerate() {
             if *fits && taken.insert(element) {
-                best = best.max(1 + most(rest, taken));
+                best = best.max(1 + largest_matching(rest, taken));
                 taken.remove(&element);
             }
         }
@@ -110,7 +111,7 @@ mod tests {
             let elements = fits.first().map_or(0, Vec::len);
             let own = assign(fits.len(), elements, |matcher, element| fits[matcher][element]);
             let given: Vec<usize> = own.iter().flatten().copied().collect();
-            prop_assert_eq!(given.len(), most(&fits, &mut BTreeSet::new()));
+            prop_assert_eq!(given.len(), largest_matching(&fits, &mut BTreeSet::new()));
             prop_assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), given.len(), "no element twice");
             prop_assert!(own.iter().enumerate().all(|(matcher, own)| own.is_none_or(|element| fits[matcher][element])));
         }
@@ -119,7 +120,7 @@ mod tests {
     /// Each matcher except the last accepts its own index and the next one. The last accepts only
     /// index 0, so that all others must move.
     #[test]
-    fn a_long_chain_of_moves_is_found_and_few_questions_are_asked() {
+    fn a_long_chain_of_moves_is_found_with_few_comparisons() {
         const N: usize = 2000;
         let own =
             assign(

@@ -69,10 +69,11 @@ fn number(text: &str) -> Option<u64> {
 fn part(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     while !a.is_empty() || !b.is_empty() {
-        let ((word_a, rest_a), (word_b, rest_b)) = (head(a, |b| !b.is_ascii_digit()), head(b, |b| !b.is_ascii_digit()));
+        let ((word_a, rest_a), (word_b, rest_b)) =
+            (split_leading(a, |b| !b.is_ascii_digit()), split_leading(b, |b| !b.is_ascii_digit()));
         let ((digits_a, rest_a), (digits_b, rest_b)) =
-            (head(rest_a, u8::is_ascii_digit), head(rest_b, u8::is_ascii_digit));
-        let order = word(word_a, word_b).then_with(|| size(digits_a).cmp(&size(digits_b)));
+            (split_leading(rest_a, u8::is_ascii_digit), split_leading(rest_b, u8::is_ascii_digit));
+        let order = compare_non_digits(word_a, word_b).then_with(|| numeric_key(digits_a).cmp(&numeric_key(digits_b)));
         if order != Ordering::Equal {
             return order;
         }
@@ -82,12 +83,12 @@ fn part(a: &str, b: &str) -> Ordering {
 }
 
 /// Splits off the leading bytes for which `is` holds.
-fn head(text: &[u8], is: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
+fn split_leading(text: &[u8], is: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|byte| !is(byte)).unwrap_or(text.len()))
 }
 
 /// Compares runs of non-digits: letters sort before other characters, and `~` before the end.
-fn word(a: &[u8], b: &[u8]) -> Ordering {
+fn compare_non_digits(a: &[u8], b: &[u8]) -> Ordering {
     let weight = |byte: Option<&u8>| match byte {
         Some(b'~') => -1,
         None => 0,
@@ -99,8 +100,8 @@ fn word(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 /// A sort key that orders numbers of any length: without leading zeros, the longer one is larger.
-fn size(digits: &[u8]) -> (usize, &[u8]) {
-    let (_zeros, digits) = head(digits, |byte| *byte == b'0');
+fn numeric_key(digits: &[u8]) -> (usize, &[u8]) {
+    let (_zeros, digits) = split_leading(digits, |byte| *byte == b'0');
     (digits.len(), digits)
 }
 
@@ -139,7 +140,7 @@ impl Constraint {
     }
 
     /// The first part of the constraint that `version` does not satisfy, as text.
-    pub fn unmet(&self, version: &Version) -> Option<String> {
+    pub fn first_unmet_part(&self, version: &Version) -> Option<String> {
         let unmet = self.0.iter().find(|(relation, limit)| !(relation.holds)(version.cmp(limit)));
         unmet.map(|(relation, limit)| format!("{} {limit}", relation.sign))
     }
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_or_constraint() {
+    fn invalid_versions_and_constraints_are_rejected() {
         for text in ["", ":1", "a:1", "-1:1", "1:", "1-", "-1", "1 2", "1_2", "9999999999:1", "1\u{e9}"] {
             assert!(Version::parse(text).is_none(), "{text}");
         }
@@ -197,12 +198,12 @@ mod tests {
     #[test]
     fn constraints() {
         let range = Constraint::parse(">= 1.22, << 2~").unwrap();
-        let unmet = |text| range.unmet(&version(text));
+        let unmet = |text| range.first_unmet_part(&version(text));
         assert_eq!((unmet("1.22"), unmet("1.22.1-9")), (None, None));
         assert_eq!(unmet("1.21-9").as_deref(), Some(">= 1.22"));
         assert_eq!(unmet("2~rc1").as_deref(), Some("<< 2~"));
         assert_eq!(unmet("1:1.22").as_deref(), Some("<< 2~"));
-        let at = |text: &str, of: &str| Constraint::parse(text).unwrap().unmet(&version(of)).is_none();
+        let at = |text: &str, of: &str| Constraint::parse(text).unwrap().first_unmet_part(&version(of)).is_none();
         assert!(
             at("= 1.0", "1.0-0") && !at("= 1.0", "1.0-1") && at("<= 1", "1") && !at("<< 1", "1") && !at(">> 1", "1")
         );

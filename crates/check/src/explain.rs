@@ -2,7 +2,7 @@
 //! `matcher-result`. Pure; does not decide anything.
 
 use super::go_value::{Numeric, text};
-use super::matcher::{Budget, Matcher, document, elements, found, lines, pair};
+use super::matcher::{MatchBudget, Matcher, document, elements, lines, pair, value_at_path};
 use serde_json::{Map, Value, json};
 
 /// One comparison, explained. A field that goss leaves out (`null`) is empty.
@@ -39,27 +39,27 @@ impl Matcher {
         if self.matches(actual) == Ok(true) {
             // goss shows nothing of a value that it reads line by line.
             let shown = if matches!(self, Matcher::Lines(_)) { json!({}) } else { actual.clone() };
-            return Explained { actual: shown, ..explained(self.written(), "matches expectation") };
+            return Explained { actual: shown, ..new_explanation(self.as_written(), "matches expectation") };
         }
-        self.failure(actual, false, &Budget::full(actual))
+        self.explain_failure(actual, false, &MatchBudget::full(actual))
     }
 
     /// Explains a failure. `negated` means that the matcher holds but must not.
-    fn failure(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
-        let holds = |matcher: &&Matcher| matcher.ask(actual, budget) == Ok(true);
+    fn explain_failure(&self, actual: &Value, negated: bool, budget: &MatchBudget) -> Explained {
+        let holds = |matcher: &&Matcher| matcher.evaluate_within(actual, budget) == Ok(true);
         let whole = |message: &str, all: &[Matcher]| Explained {
             actual: actual.clone(),
-            ..explained(all.iter().map(Matcher::marshalled).collect(), message)
+            ..new_explanation(all.iter().map(Matcher::to_goss_json).collect(), message)
         };
         match self {
-            Matcher::Not(inner) => inner.failure(actual, !negated, budget),
+            Matcher::Not(inner) => inner.explain_failure(actual, !negated, budget),
             Matcher::And(all) if !negated => match all.iter().find(|matcher| !holds(matcher)) {
-                Some(first) => first.failure(actual, false, budget),
+                Some(first) => first.explain_failure(actual, false, budget),
                 None => whole("to satisfy all of these matchers", all),
             },
             Matcher::And(all) => whole("not to satisfy all of these matchers", all),
             Matcher::Or(all) if negated => match all.iter().find(holds) {
-                Some(first) => first.failure(actual, true, budget),
+                Some(first) => first.explain_failure(actual, true, budget),
                 None => whole("not to satisfy any of these matchers", all),
             },
             Matcher::Or(all) => whole("to satisfy at least one of these matchers", all),
@@ -69,15 +69,15 @@ impl Matcher {
                     false => "satisfied XPath match with intended result",
                     true => "cannot match xpath query with intended result",
                 };
-                Explained { actual: actual.clone(), ..explained(xml.wanted().into(), message) }
+                Explained { actual: actual.clone(), ..new_explanation(xml.expected_result().into(), message) }
             }
-            leaf => leaf.leaf(actual, negated, budget),
+            leaf => leaf.explain_leaf(actual, negated, budget),
         }
     }
 
     /// Explains a matcher that contains no other matchers, or only matchers for elements.
-    fn leaf(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
-        let made = self.transformed(actual);
+    fn explain_leaf(&self, actual: &Value, negated: bool, budget: &MatchBudget) -> Explained {
+        let made = self.convert_value(actual);
         let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
         let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value, budget) };
         let not = if negated { "not " } else { "" };
@@ -88,13 +88,13 @@ impl Matcher {
             transforms: step.into_iter().collect(),
             actual: if matches!(self, Matcher::Lines(_)) { READER.into() } else { value },
             untransformed: made.map_or(Value::Null, |_| actual.clone()),
-            ..explained(self.wanted(), &format!("{not}{}", self.phrase()))
+            ..new_explanation(self.expected_argument(), &format!("{not}{}", self.phrase()))
         }
     }
 
     /// The value to compare, and the conversion if it changed the value. None if the matcher takes
     /// values unchanged.
-    fn transformed(&self, actual: &Value) -> Option<(Value, Option<Value>)> {
+    fn convert_value(&self, actual: &Value) -> Option<(Value, Option<Value>)> {
         let (step, value) = match self {
             Matcher::Is(Value::String(_))
             | Matcher::HavePrefix(_)
@@ -113,30 +113,30 @@ impl Matcher {
         Some((value, changed.then(|| json!({step: {}}))))
     }
 
-    fn parts(&self, value: &Value, budget: &Budget) -> Parts {
+    fn parts(&self, value: &Value, budget: &MatchBudget) -> Parts {
         let (all, whole) = match self {
             Matcher::List(all) | Matcher::ContainElements(all) => (all, false),
             Matcher::ConsistOf(all) => (all, true),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
-                if self.ask(value, budget).is_err() {
+                if self.evaluate_within(value, budget).is_err() {
                     return Default::default();
                 }
                 let text = text(value);
                 let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
-                let met = Some(values(patterns.met(&text))).filter(|met: &Vec<Value>| !met.is_empty());
-                return (values(patterns.unmet(&text)), met, Vec::new());
+                let met = Some(values(patterns.met_patterns(&text))).filter(|met: &Vec<Value>| !met.is_empty());
+                return (values(patterns.unmet_patterns(&text)), met, Vec::new());
             }
             _ => return Default::default(),
         };
         let pairs = elements(value).and_then(|elements| Ok((pair(all, &elements, budget)?, elements)));
         let Ok((own, elements)) = pairs else {
-            return (Vec::new(), Some(all.iter().map(Matcher::marshalled).collect()), Vec::new());
+            return (Vec::new(), Some(all.iter().map(Matcher::to_goss_json).collect()), Vec::new());
         };
         let part = |has: bool| {
             all.iter()
                 .zip(&own)
                 .filter(|(_, own)| own.is_some() == has)
-                .map(|(matcher, _)| matcher.marshalled())
+                .map(|(matcher, _)| matcher.to_goss_json())
                 .collect()
         };
         let taken: std::collections::BTreeSet<usize> = own.iter().flatten().copied().collect();
@@ -166,8 +166,8 @@ impl Matcher {
     }
 
     /// The argument of the matcher, without its name.
-    fn wanted(&self) -> Value {
-        let list = |all: &[Matcher]| all.iter().map(Matcher::marshalled).collect();
+    fn expected_argument(&self) -> Value {
+        let list = |all: &[Matcher]| all.iter().map(Matcher::to_goss_json).collect();
         match self {
             Matcher::Is(value) | Matcher::Equal(value) => value.clone(),
             Matcher::HavePrefix(part) | Matcher::HaveSuffix(part) | Matcher::ContainSubstring(part) => {
@@ -175,7 +175,7 @@ impl Matcher {
             }
             Matcher::MatchRegexp(regex) => regex.to_string().into(),
             Matcher::HaveLen(length) => (*length).into(),
-            Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => inner.marshalled(),
+            Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => inner.to_goss_json(),
             Matcher::List(all)
             | Matcher::ContainElements(all)
             | Matcher::ConsistOf(all)
@@ -183,7 +183,7 @@ impl Matcher {
             | Matcher::Or(all) => list(all),
             Matcher::Compare(_, limit) => Value::Number(limit.clone()),
             Matcher::Semver(range) => range.to_string().into(),
-            Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.marshalled()).collect(),
+            Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.to_goss_json()).collect(),
             Matcher::Xml(xml) => xml.path().into(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => patterns.texts().map(Value::from).collect(),
         }
@@ -215,42 +215,42 @@ impl Matcher {
 
     /// As goss shows a nested matcher: an expected number as `{"eq": 5}`, `equal` as its value, and
     /// without the paths of `gjson`.
-    fn marshalled(&self) -> Value {
+    fn to_goss_json(&self) -> Value {
         match self {
             Matcher::Is(value) if !value.is_number() => value.clone(),
             Matcher::Equal(value) => value.clone(),
-            Matcher::And(all) if all.len() == 1 => all[0].marshalled(),
-            Matcher::Gjson(paths) if paths.len() == 1 => paths[0].1.marshalled(),
-            Matcher::Gjson(_) => json!({"and": self.wanted()}),
-            other => json!({other.name(): other.wanted()}),
+            Matcher::And(all) if all.len() == 1 => all[0].to_goss_json(),
+            Matcher::Gjson(paths) if paths.len() == 1 => paths[0].1.to_goss_json(),
+            Matcher::Gjson(_) => json!({"and": self.expected_argument()}),
+            other => json!({other.name(): other.expected_argument()}),
         }
     }
 
     /// The matcher as it is written in a check file.
-    pub(crate) fn written(&self) -> Value {
-        let list = |all: &[Matcher]| -> Value { all.iter().map(Matcher::written).collect() };
+    pub(crate) fn as_written(&self) -> Value {
+        let list = |all: &[Matcher]| -> Value { all.iter().map(Matcher::as_written).collect() };
         match self {
             Matcher::Is(value) => value.clone(),
             Matcher::List(all) => list(all),
-            Matcher::Lines(_) => self.wanted(),
+            Matcher::Lines(_) => self.expected_argument(),
             Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => {
-                json!({self.name(): inner.written()})
+                json!({self.name(): inner.as_written()})
             }
             Matcher::ContainElements(all) | Matcher::ConsistOf(all) | Matcher::And(all) | Matcher::Or(all) => {
                 json!({self.name(): list(all)})
             }
             Matcher::Gjson(paths) => {
                 let paths: Map<String, Value> =
-                    paths.iter().map(|(path, inner)| (path.clone(), inner.written())).collect();
+                    paths.iter().map(|(path, inner)| (path.clone(), inner.as_written())).collect();
                 json!({self.name(): paths})
             }
-            Matcher::Xml(xml) => json!({self.name(): {"xpath": xml.path(), "result": xml.wanted()}}),
-            other => json!({other.name(): other.wanted()}),
+            Matcher::Xml(xml) => json!({self.name(): {"xpath": xml.path(), "result": xml.expected_result()}}),
+            other => json!({other.name(): other.expected_argument()}),
         }
     }
 }
 
-fn explained(expected: Value, message: &str) -> Explained {
+fn new_explanation(expected: Value, message: &str) -> Explained {
     Explained {
         expected,
         message: message.to_owned(),
@@ -265,25 +265,27 @@ fn explained(expected: Value, message: &str) -> Explained {
 
 /// Explains `gjson` by the first path that does not hold. The path is the first entry of
 /// `transforms`.
-fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Budget) -> Explained {
+fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &MatchBudget) -> Explained {
     if negated {
-        let all = paths.iter().map(|(_, inner)| inner.marshalled()).collect();
-        return Explained { actual: actual.clone(), ..explained(all, "not to satisfy all of these matchers") };
+        let all = paths.iter().map(|(_, inner)| inner.to_goss_json()).collect();
+        return Explained { actual: actual.clone(), ..new_explanation(all, "not to satisfy all of these matchers") };
     }
     let document = document(actual);
-    let found =
-        |path: &str| document.as_ref().map_err(String::clone).and_then(|document| found(document, path, budget));
-    let fails =
-        |(path, inner): &&(String, Matcher)| found(path).and_then(|value| inner.ask(&value, budget)) != Ok(true);
+    let found = |path: &str| {
+        document.as_ref().map_err(String::clone).and_then(|document| value_at_path(document, path, budget))
+    };
+    let fails = |(path, inner): &&(String, Matcher)| {
+        found(path).and_then(|value| inner.evaluate_within(&value, budget)) != Ok(true)
+    };
     let Some((path, inner)) = paths.iter().find(fails) else {
-        return Explained { actual: actual.clone(), ..explained(Value::Array(Vec::new()), "to match") };
+        return Explained { actual: actual.clone(), ..new_explanation(Value::Array(Vec::new()), "to match") };
     };
     let step = json!({"gjson": {"Path": path}});
     let there = found(path);
-    let mut inside = inner.failure(there.as_ref().unwrap_or(&Value::Null), false, budget);
+    let mut inside = inner.explain_failure(there.as_ref().unwrap_or(&Value::Null), false, budget);
     // goss reports the conversions of the outer matcher only, and none for a path that does not
     // exist.
-    let further = inner.transformed(&Value::Null).is_some() && there.is_ok();
+    let further = inner.convert_value(&Value::Null).is_some() && there.is_ok();
     if there.is_err() {
         (inside.missing, inside.found, inside.extra, inside.actual) = Default::default();
     }

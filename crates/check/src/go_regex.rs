@@ -72,7 +72,7 @@ pub(super) fn go_regex(text: &str) -> Result<GoRegex, String> {
         return Err(format!("the regular expression has {} bytes; the maximum is {LONGEST}", text.len()));
     }
     let mut writer = Writer { rest: text.chars().peekable(), out: String::with_capacity(text.len() * 2) };
-    writer.all()?;
+    writer.translate()?;
     let regex = RegexBuilder::new(&writer.out)
         .size_limit(COMPILED_MAX)
         .nest_limit(DEEPEST)
@@ -87,7 +87,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn all(&mut self) -> Result<(), String> {
+    fn translate(&mut self) -> Result<(), String> {
         let mut repeated = false;
         while let Some(c) = self.rest.next() {
             let repeats = match c {

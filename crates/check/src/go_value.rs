@@ -9,27 +9,28 @@ pub(super) fn text(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
         Value::Array(items) => {
-            let lines: Vec<Cow<str>> = items.iter().map(printed).collect();
+            let lines: Vec<Cow<str>> = items.iter().map(format_value).collect();
             Cow::Owned(lines.join("\n"))
         }
-        other => printed(other),
+        other => format_value(other),
     }
 }
 
 /// A value as Go's `%v` prints it: `[a b]`, `map[a:1 b:2]` sorted by key, `<nil>`, and
 /// floating-point numbers as [`float`] prints them.
-pub(super) fn printed(value: &Value) -> Cow<'_, str> {
+pub(super) fn format_value(value: &Value) -> Cow<'_, str> {
     Cow::Owned(match value {
         Value::String(text) => return Cow::Borrowed(text),
         Value::Null => "<nil>".to_owned(),
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) if number.is_f64() => float(number.as_f64().unwrap_or_default()),
         Value::Number(number) => number.to_string(),
-        Value::Array(items) => format!("[{}]", items.iter().map(printed).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(format_value).collect::<Vec<_>>().join(" ")),
         Value::Object(map) => {
             let mut pairs: Vec<(&String, &Value)> = map.iter().collect();
             pairs.sort_by_key(|(key, _)| *key);
-            let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}:{}", printed(value))).collect();
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("{key}:{}", format_value(value))).collect();
             format!("map[{}]", pairs.join(" "))
         }
     })
@@ -65,7 +66,7 @@ pub(super) enum Numeric {
 }
 
 impl Numeric {
-    pub fn of(number: &Number) -> Self {
+    pub fn from_number(number: &Number) -> Self {
         number.as_i64().map_or_else(|| Self::Float(number.as_f64().unwrap_or(f64::NAN)), Self::Whole)
     }
 
@@ -73,7 +74,7 @@ impl Numeric {
     /// lines. None for all other values.
     pub fn read(value: &Value) -> Option<Self> {
         match value {
-            Value::Number(number) => Some(Self::of(number)),
+            Value::Number(number) => Some(Self::from_number(number)),
             Value::String(text) => parse_float(text.trim()).map(Self::Float),
             Value::Array(items) if items.iter().all(Value::is_string) => {
                 parse_float(text(value).trim()).map(Self::Float)

@@ -1,19 +1,19 @@
 //! `any-of` and `all-of`: the result of a group follows from the results of its members. Pure.
 
-use super::judge::{Detail, Judged, judge};
+use super::judge::{Detail, JudgedAssertion, judge};
 use super::load::Check;
-use super::probe::{Answer, Answers, Trouble};
-use super::spec::{HOLDS, Kind};
+use super::probe::{ProbeAnswer, ProbeAnswers, ProbeError};
+use super::spec::{HOLDS, ResourceKind};
 use remoor_model::{CheckResult, CheckState};
 use std::collections::BTreeMap;
 
 /// The combined result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum MemberOutcome {
     Holds,
     Fails,
     /// The check could not be answered.
-    Open,
+    Unanswered,
     /// The check was skipped.
     Skipped,
 }
@@ -23,33 +23,35 @@ enum Outcome {
 /// members. `waive` is applied last to each result.
 pub(super) fn settle(
     checks: &[Check],
-    results: Vec<&mut Vec<Judged>>,
+    results: Vec<&mut Vec<JudgedAssertion>>,
     detail: Detail,
     waive: impl Fn(&Check, &mut CheckResult),
 ) {
     // Labels are unique within a file, but not among the services of a node.
-    let mut outcomes: BTreeMap<(&str, &str, String), Outcome> = BTreeMap::new();
+    let mut outcomes: BTreeMap<(&str, &str, String), MemberOutcome> = BTreeMap::new();
     for (check, results) in checks.iter().zip(results) {
         let of = |label: String| (check.service.as_str(), check.file.as_str(), label);
         if check.kind.is_group() {
-            let members: Vec<(&str, Outcome)> = check
+            let members: Vec<(&str, MemberOutcome)> = check
                 .members
                 .iter()
-                .map(|label| (label.as_str(), outcomes.get(&of(label.clone())).copied().unwrap_or(Outcome::Open)))
+                .map(|label| {
+                    (label.as_str(), outcomes.get(&of(label.clone())).copied().unwrap_or(MemberOutcome::Unanswered))
+                })
                 .collect();
-            *results = asked(check, &members, detail);
+            *results = judge_group(check, &members, detail);
             results.iter_mut().for_each(|judged| waive(check, &mut judged.result));
         }
         outcomes.insert(of(check.label()), outcome(results));
     }
 }
 
-fn asked(check: &Check, members: &[(&str, Outcome)], detail: Detail) -> Vec<Judged> {
+fn judge_group(check: &Check, members: &[(&str, MemberOutcome)], detail: Detail) -> Vec<JudgedAssertion> {
     let (answer, skipped) = match answer(check.kind, members) {
         Some(answer) => (answer, check.skip),
         None => (Ok(true.into()), true),
     };
-    let mut results = judge(check, &Answers::from([(HOLDS, answer)]), detail);
+    let mut results = judge(check, &ProbeAnswers::from([(HOLDS, answer)]), detail);
     if skipped {
         for judged in &mut results {
             (judged.result.state, judged.explained) = (CheckState::Skip, None);
@@ -60,36 +62,37 @@ fn asked(check: &Check, members: &[(&str, Outcome)], detail: Detail) -> Vec<Judg
 }
 
 /// The answer for a group; None if all members were skipped.
-fn answer(kind: Kind, members: &[(&str, Outcome)]) -> Option<Answer> {
-    let those = |wanted: Outcome| -> Vec<&str> {
+fn answer(kind: ResourceKind, members: &[(&str, MemberOutcome)]) -> Option<ProbeAnswer> {
+    let those = |wanted: MemberOutcome| -> Vec<&str> {
         members.iter().filter(|(_, outcome)| *outcome == wanted).map(|(label, _)| *label).collect()
     };
-    let (hold, fail, open) = (those(Outcome::Holds), those(Outcome::Fails), those(Outcome::Open));
-    let unanswered = |open: &[&str]| Err(Trouble::Unknown(format!("no answer: {}", open.join(", "))));
+    let (hold, fail, open) =
+        (those(MemberOutcome::Holds), those(MemberOutcome::Fails), those(MemberOutcome::Unanswered));
+    let unanswered = |open: &[&str]| Err(ProbeError::Unknown(format!("no answer: {}", open.join(", "))));
     if hold.is_empty() && fail.is_empty() && open.is_empty() {
         return None;
     }
     Some(match kind {
-        Kind::AnyOf if !hold.is_empty() => Ok(true.into()),
-        Kind::AnyOf if !open.is_empty() => unanswered(&open),
-        Kind::AnyOf => Err(Trouble::Failed(format!("no member passes: {}", fail.join(", ")))),
-        _ if !fail.is_empty() => Err(Trouble::Failed(format!("failing members: {}", fail.join(", ")))),
+        ResourceKind::AnyOf if !hold.is_empty() => Ok(true.into()),
+        ResourceKind::AnyOf if !open.is_empty() => unanswered(&open),
+        ResourceKind::AnyOf => Err(ProbeError::Failed(format!("no member passes: {}", fail.join(", ")))),
+        _ if !fail.is_empty() => Err(ProbeError::Failed(format!("failing members: {}", fail.join(", ")))),
         _ if !open.is_empty() => unanswered(&open),
         _ => Ok(true.into()),
     })
 }
 
 /// Combines the results of one check. A waived failure does not count as a failure.
-fn outcome(results: &[Judged]) -> Outcome {
+fn outcome(results: &[JudgedAssertion]) -> MemberOutcome {
     let any = |state: CheckState| results.iter().any(|judged| judged.result.state == state);
     if any(CheckState::Fail) {
-        Outcome::Fails
+        MemberOutcome::Fails
     } else if any(CheckState::Unknown) {
-        Outcome::Open
+        MemberOutcome::Unanswered
     } else if any(CheckState::Pass) || any(CheckState::Waived) {
-        Outcome::Holds
+        MemberOutcome::Holds
     } else {
-        Outcome::Skipped
+        MemberOutcome::Skipped
     }
 }
 
@@ -98,8 +101,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn arbitrary_outcome() -> impl Strategy<Value = Outcome> {
-        prop_oneof![Just(Outcome::Holds), Just(Outcome::Fails), Just(Outcome::Open), Just(Outcome::Skipped)]
+    fn arbitrary_outcome() -> impl Strategy<Value = MemberOutcome> {
+        prop_oneof![
+            Just(MemberOutcome::Holds),
+            Just(MemberOutcome::Fails),
+            Just(MemberOutcome::Unanswered),
+            Just(MemberOutcome::Skipped)
+        ]
     }
 
     proptest! {
@@ -110,18 +118,18 @@ mod tests {
             outcomes in prop::collection::vec(arbitrary_outcome(), 1..6),
             all in any::<bool>(),
         ) {
-            let kind = if all { Kind::AllOf } else { Kind::AnyOf };
-            let members: Vec<(&str, Outcome)> = outcomes.iter().map(|outcome| ("m", *outcome)).collect();
-            let asked: Vec<Outcome> = outcomes.into_iter().filter(|outcome| *outcome != Outcome::Skipped).collect();
+            let kind = if all { ResourceKind::AllOf } else { ResourceKind::AnyOf };
+            let members: Vec<(&str, MemberOutcome)> = outcomes.iter().map(|outcome| ("m", *outcome)).collect();
+            let asked: Vec<MemberOutcome> = outcomes.into_iter().filter(|outcome| *outcome != MemberOutcome::Skipped).collect();
             let settled = |open: bool| {
-                let holds = |outcome: &Outcome| *outcome == Outcome::Holds || (*outcome == Outcome::Open && open);
+                let holds = |outcome: &MemberOutcome| *outcome == MemberOutcome::Holds || (*outcome == MemberOutcome::Unanswered && open);
                 if all { asked.iter().all(holds) } else { asked.iter().any(holds) }
             };
             match answer(kind, &members) {
                 None => prop_assert!(asked.is_empty()),
                 Some(Ok(_)) => prop_assert!(settled(false) && settled(true)),
-                Some(Err(Trouble::Failed(_))) => prop_assert!(!settled(false) && !settled(true)),
-                Some(Err(Trouble::Unknown(_))) => prop_assert_ne!(settled(false), settled(true)),
+                Some(Err(ProbeError::Failed(_))) => prop_assert!(!settled(false) && !settled(true)),
+                Some(Err(ProbeError::Unknown(_))) => prop_assert_ne!(settled(false), settled(true)),
             }
         }
     }

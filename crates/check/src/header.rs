@@ -1,9 +1,9 @@
 //! The `remoor:` block at the beginning of a check file. It is cut out as text and read before
 //! rendering.
 
-use super::own;
+use super::extensions;
 use super::suggest::did_you_mean;
-use super::yaml::{self, Key, Node, Yaml};
+use super::yaml::{self, Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, Normalizer, ServiceName};
 use serde_json::{Map, Value};
 
@@ -131,7 +131,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn file(&mut self, tree: &Node) -> Header {
+    fn file(&mut self, tree: &YamlNode) -> Header {
         let mut header = Header::default();
         let Some((key, block)) = tree.pairs().first() else { return header };
         if !matches!(block.yaml, Yaml::Map(_)) {
@@ -149,11 +149,11 @@ impl Reader<'_> {
                 "vars" => match node.value() {
                     Value::Object(vars) => header.vars = vars,
                     Value::Null => {}
-                    _ => self.wrong(key, node, "a map"),
+                    _ => self.report_wrong_kind(key, node, "a map"),
                 },
                 // `parse` reads these together with the other checks.
-                name if own::KEYS.contains(&name) => header.has_checks = true,
-                _ => self.unknown(key, &[&KEYS[..], &own::KEYS].concat()),
+                name if extensions::KEYS.contains(&name) => header.has_checks = true,
+                _ => self.report_unknown_key(key, &[&KEYS[..], &extensions::KEYS].concat()),
             }
         }
         if header.service.as_str().is_empty() && self.faults.is_empty() {
@@ -162,10 +162,10 @@ impl Reader<'_> {
         header
     }
 
-    fn digest(&mut self, key: &Key, node: &Node) -> DigestOptions {
+    fn digest(&mut self, key: &YamlKey, node: &YamlNode) -> DigestOptions {
         let mut digest = DigestOptions::default();
         if !matches!(node.yaml, Yaml::Map(_)) {
-            self.wrong(key, node, "a map");
+            self.report_wrong_kind(key, node, "a map");
         }
         for (key, node) in node.pairs() {
             match key.text.as_str() {
@@ -173,13 +173,13 @@ impl Reader<'_> {
                 "exclude" => digest.exclude = self.paths(key, node),
                 "secret" => digest.secret = self.paths(key, node),
                 "normalize" => digest.normalize = self.patterns(key, node),
-                _ => self.unknown(key, &DIGEST_KEYS),
+                _ => self.report_unknown_key(key, &DIGEST_KEYS),
             }
         }
         digest
     }
 
-    fn template(&mut self, key: &Key, node: &Node) -> Template {
+    fn template(&mut self, key: &YamlKey, node: &YamlNode) -> Template {
         match self.text(key, node).as_str() {
             "tera" => Template::Tera,
             "none" => Template::None,
@@ -192,28 +192,28 @@ impl Reader<'_> {
         }
     }
 
-    fn unknown(&mut self, key: &Key, known: &[&str]) {
+    fn report_unknown_key(&mut self, key: &YamlKey, known: &[&str]) {
         let hint =
             did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
         self.faults.push(key.fault(self.file, format!("unknown key `{}`", key.text)).hint(hint));
     }
 
-    fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
+    fn report_wrong_kind(&mut self, key: &YamlKey, node: &YamlNode, wanted: &str) {
         self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
     }
 
-    fn text(&mut self, key: &Key, node: &Node) -> String {
+    fn text(&mut self, key: &YamlKey, node: &YamlNode) -> String {
         match &node.yaml {
             Yaml::Text(text) => text.clone(),
             _ => {
-                self.wrong(key, node, "a string");
+                self.report_wrong_kind(key, node, "a string");
                 String::new()
             }
         }
     }
 
     /// Absolute paths or globs, as in `files` of `remoor.yml`.
-    fn paths(&mut self, key: &Key, node: &Node) -> Vec<String> {
+    fn paths(&mut self, key: &YamlKey, node: &YamlNode) -> Vec<String> {
         let paths = self.texts(key, node);
         for path in &paths {
             if !path.starts_with('/') {
@@ -226,7 +226,7 @@ impl Reader<'_> {
     }
 
     /// Regular expressions for lines; each fault has the position of its pattern.
-    fn patterns(&mut self, key: &Key, node: &Node) -> Vec<String> {
+    fn patterns(&mut self, key: &YamlKey, node: &YamlNode) -> Vec<String> {
         let patterns = self.texts(key, node);
         let Yaml::List(items) = &node.yaml else { return patterns };
         for (pattern, item) in patterns.iter().zip(items) {
@@ -237,11 +237,11 @@ impl Reader<'_> {
         patterns
     }
 
-    fn texts(&mut self, key: &Key, node: &Node) -> Vec<String> {
+    fn texts(&mut self, key: &YamlKey, node: &YamlNode) -> Vec<String> {
         match &node.yaml {
             Yaml::List(items) => items.iter().map(|item| self.text(key, item)).collect(),
             _ => {
-                self.wrong(key, node, "a list");
+                self.report_wrong_kind(key, node, "a list");
                 Vec::new()
             }
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
+    fn faults_have_positions() {
         expect![[r#"
             checks/x.yml:3:3: unknown key `role`
               hint: did you mean `roles`?

@@ -2,14 +2,14 @@
 //! caller loads the files.
 
 use super::suggest::did_you_mean;
-use super::yaml::{Key, Node, Yaml};
+use super::yaml::{Yaml, YamlKey, YamlNode};
 use remoor_model::Fault;
 
 const KEYS: [&str; 4] = ["file", "skip", "title", "meta"];
 
 /// One entry of `gossfile:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Include {
+pub struct GossfileEntry {
     /// A path or glob, relative to the file that includes.
     pub pattern: String,
     /// Position in the rendered text.
@@ -18,8 +18,8 @@ pub struct Include {
 }
 
 /// The entries that are not skipped, in the order of the file.
-pub(super) fn read(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Vec<Include> {
-    let entries: &[(Key, Node)] = match &node.yaml {
+pub(super) fn read(file: &str, node: &YamlNode, faults: &mut Vec<Fault>) -> Vec<GossfileEntry> {
+    let entries: &[(YamlKey, YamlNode)] = match &node.yaml {
         Yaml::Map(entries) => entries,
         Yaml::Null => &[],
         _ => {
@@ -30,8 +30,8 @@ pub(super) fn read(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Vec<Incl
     entries.iter().filter_map(|(key, node)| entry(file, key, node, faults)).collect()
 }
 
-fn entry(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> Option<Include> {
-    let attributes: &[(Key, Node)] = match &node.yaml {
+fn entry(file: &str, key: &YamlKey, node: &YamlNode, faults: &mut Vec<Fault>) -> Option<GossfileEntry> {
+    let attributes: &[(YamlKey, YamlNode)] = match &node.yaml {
         Yaml::Map(attributes) => attributes,
         Yaml::Null => &[],
         _ => {
@@ -40,7 +40,7 @@ fn entry(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> Option<
             return None;
         }
     };
-    let mut include = Include { pattern: key.text.clone(), line: key.line, column: key.column };
+    let mut include = GossfileEntry { pattern: key.text.clone(), line: key.line, column: key.column };
     let mut skip = false;
     for (key, node) in attributes {
         match (key.text.as_str(), &node.yaml) {

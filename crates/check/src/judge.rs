@@ -3,10 +3,10 @@
 
 use super::explain::Explained;
 use super::load::{Assertion, Check};
-use super::matcher::{Matcher, short};
-use super::outcome::bounded;
-use super::probe::{Answers, PRIVATE, Trouble};
-use super::spec::Kind;
+use super::matcher::{Matcher, shorten};
+use super::outcome::limit_sizes;
+use super::probe::{PRIVATE, ProbeAnswers, ProbeError};
+use super::spec::ResourceKind;
 use remoor_model::{CheckResult, CheckState, SECRET, Sha256};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) enum Detail {
 }
 
 /// The result of one assertion.
-pub(super) struct Judged {
+pub(super) struct JudgedAssertion {
     pub result: CheckResult,
     /// None if there was no value, or if [`Detail::Results`] was requested.
     pub explained: Option<Explained>,
@@ -30,18 +30,18 @@ pub(super) struct Judged {
 
 /// Returns one result per assertion. An assertion without an answer is `Unknown`. `took_ms` stays
 /// 0.
-pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Judged> {
+pub(super) fn judge(check: &Check, answers: &ProbeAnswers, detail: Detail) -> Vec<JudgedAssertion> {
     let judge = Judge { check, secret: check.meta.secret || is_private(check, answers) };
     let mut shut = check.skip;
-    let mut all: Vec<Judged> = Vec::new();
+    let mut all: Vec<JudgedAssertion> = Vec::new();
     for (number, assertion) in check.assertions.iter().enumerate() {
         if shut {
             let result = judge.result(assertion, CheckState::Skip, None, String::new());
-            all.push(Judged { result, explained: None, seen: None });
+            all.push(JudgedAssertion { result, explained: None, seen: None });
             continue;
         }
         let answer = answers.get(assertion.property).cloned();
-        let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("the probe returned no answer".to_owned())));
+        let answer = answer.unwrap_or_else(|| Err(ProbeError::Unknown("the probe returned no answer".to_owned())));
         let found_false = answer == Ok(Value::Bool(false));
         let explained = match (&answer, detail) {
             (Ok(value), Detail::Full) => Some(judge.explain(assertion, value)),
@@ -49,14 +49,14 @@ pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Jud
         };
         let result = match &answer {
             Ok(value) => judge.compare(assertion, value),
-            Err(Trouble::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
-            Err(Trouble::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
+            Err(ProbeError::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
+            Err(ProbeError::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
         };
         let told = detail == Detail::Full && result.state != CheckState::Pass && !judge.hides(assertion);
-        let seen = answer.ok().filter(|_| told).map(|value| Sha256::of(value.to_string().as_bytes()));
+        let seen = answer.ok().filter(|_| told).map(|value| Sha256::digest(value.to_string().as_bytes()));
         let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
         shut |= check.kind.spec().gated && first_is_off;
-        all.push(Judged { result, explained, seen });
+        all.push(JudgedAssertion { result, explained, seen });
     }
     judge.explain_status(answers, &mut all);
     all
@@ -64,16 +64,16 @@ pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Jud
 
 /// Whether this is a file that only its owner may read. Not even its hash goes into a report, even
 /// if the check is not marked as secret.
-fn is_private(check: &Check, answers: &Answers) -> bool {
-    check.kind == Kind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
+fn is_private(check: &Check, answers: &ProbeAnswers) -> bool {
+    check.kind == ResourceKind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
 }
 
 /// The text that goss shows instead of a value that it reads line by line.
-fn reader(kind: Kind, property: &str) -> &'static str {
+fn reader(kind: ResourceKind, property: &str) -> &'static str {
     match (kind, property) {
-        (Kind::File, _) => "object: *os.File",
-        (Kind::Command, _) => "object: *bytes.Reader",
-        (Kind::Http, "body") => "object: *http.cancelTimerBody",
+        (ResourceKind::File, _) => "object: *os.File",
+        (ResourceKind::Command, _) => "object: *bytes.Reader",
+        (ResourceKind::Http, "body") => "object: *http.cancelTimerBody",
         _ => "object: *strings.Reader",
     }
 }
@@ -81,33 +81,33 @@ fn reader(kind: Kind, property: &str) -> &'static str {
 /// Explains which patterns are not met, which extra elements a list has, or what is at a path. The
 /// result lists all expected values, so this message adds the difference. Empty for other matchers.
 /// With `hushed`, the message quotes nothing of the value.
-fn unmet(matcher: &Matcher, value: &Value, hushed: bool) -> String {
+fn explain_unmet(matcher: &Matcher, value: &Value, hushed: bool) -> String {
     match matcher {
         Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}
         Matcher::And(all) => {
-            let first = all.iter().find(|one| one.asked(value, hushed) != Ok(true));
-            return first.map_or_else(String::new, |first| unmet(first, value, hushed));
+            let first = all.iter().find(|one| one.evaluate(value, hushed) != Ok(true));
+            return first.map_or_else(String::new, |first| explain_unmet(first, value, hushed));
         }
         Matcher::Not(inner) if matches!(**inner, Matcher::Xml(_)) => return "the result is at the path".to_owned(),
         matcher => {
             return match matcher.at_path(value) {
                 Some(there) if there.is_empty() => "nothing at the path".to_owned(),
                 Some(_) if hushed => "another result at the path".to_owned(),
-                Some(there) => short(&there.into()),
+                Some(there) => shorten(&there.into()),
                 None => String::new(),
             };
         }
     }
     let told = matcher.explain(value);
-    let list = |all: &[Value]| all.iter().map(short).collect::<Vec<_>>().join(", ");
+    let list = |all: &[Value]| all.iter().map(shorten).collect::<Vec<_>>().join(", ");
     let missing = (!told.missing.is_empty()).then(|| format!("not met: {}", list(&told.missing)));
     let extra = (!told.extra.is_empty()).then(|| format!("not asked for: {}", list(&told.extra)));
-    short(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
+    shorten(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
 }
 
 /// Properties that reveal nothing of a secret. All others are hidden, including those of resource
 /// types that are added later.
-const PLAIN: [&str; 20] = [
+const NON_SECRET_PROPERTIES: [&str; 20] = [
     "exists",
     "mode",
     "owner",
@@ -138,9 +138,9 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
         let hushed = self.is_content(assertion);
-        let (state, message) = match assertion.matcher.asked(value, hushed) {
+        let (state, message) = match assertion.matcher.evaluate(value, hushed) {
             Ok(true) => (CheckState::Pass, String::new()),
-            Ok(false) => (CheckState::Fail, unmet(&assertion.matcher, value, hushed)),
+            Ok(false) => (CheckState::Fail, explain_unmet(&assertion.matcher, value, hushed)),
             Err(why) => (CheckState::Fail, why),
         };
         self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
@@ -154,7 +154,7 @@ impl Judge<'_> {
             if matches!(assertion.matcher, Matcher::Lines(_)) && told.actual.is_string() {
                 told.actual = reader(self.check.kind, assertion.property).into();
             }
-            return bounded(told);
+            return limit_sizes(told);
         }
         Explained {
             expected: SECRET.into(),
@@ -170,7 +170,7 @@ impl Judge<'_> {
 
     /// Adds the first line of stderr to an unexpected exit status, because it often gives the
     /// reason.
-    fn explain_status(&self, answers: &Answers, all: &mut [Judged]) {
+    fn explain_status(&self, answers: &ProbeAnswers, all: &mut [JudgedAssertion]) {
         let said = match answers.get("stderr") {
             Some(Ok(Value::String(text))) => text.lines().find(|line| !line.trim().is_empty()),
             _ => None,
@@ -178,7 +178,7 @@ impl Judge<'_> {
         if let (Some(line), false) = (said, self.secret) {
             let results = all.iter_mut().map(|judged| &mut judged.result);
             let failing = results.filter(|r| r.property == "exit-status" && r.state == CheckState::Fail);
-            failing.for_each(|result| result.message = short(&Value::from(line)));
+            failing.for_each(|result| result.message = shorten(&Value::from(line)));
         }
     }
 
@@ -187,7 +187,7 @@ impl Judge<'_> {
             None => String::new(),
             Some(_) if self.hides(assertion) => SECRET.to_owned(),
             Some(Value::String(text)) if self.is_content(assertion) => format!("{} lines", text.lines().count()),
-            Some(value) => short(value),
+            Some(value) => shorten(value),
         };
         let expected = if self.hides(assertion) { SECRET.to_owned() } else { assertion.matcher.to_string() };
         CheckResult {
@@ -208,11 +208,11 @@ impl Judge<'_> {
     /// may contain a password even if the check is not marked as secret. goss's output formats show
     /// contents on the machine itself ([`Detail::Full`]), unless the check is secret.
     fn is_content(&self, assertion: &Assertion) -> bool {
-        assertion.stream && self.check.kind == Kind::File
+        assertion.stream && self.check.kind == ResourceKind::File
     }
 
     /// Whether values of this property could reveal something of a secret.
     fn hides(&self, assertion: &Assertion) -> bool {
-        self.secret && (assertion.stream || !PLAIN.contains(&assertion.property))
+        self.secret && (assertion.stream || !NON_SECRET_PROPERTIES.contains(&assertion.property))
     }
 }

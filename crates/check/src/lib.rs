@@ -3,11 +3,12 @@
 //! `header`, `applies`, `render` and `parse` are pure and run on managers and nodes alike. `run`
 //! examines the machine. This module does not decide what follows from a failing check.
 
-mod absent;
 mod amend;
 mod assign;
 mod deb;
 mod explain;
+mod extensions;
+mod failure_threshold;
 mod gjson;
 mod go_regex;
 mod go_template;
@@ -17,19 +18,18 @@ mod groups;
 mod header;
 mod include;
 mod judge;
-mod leftover;
 mod load;
 mod load_matcher;
 mod markup;
-mod masked;
 mod matcher;
 mod meta;
+mod missing_vars;
 mod observe;
+mod orphan_processes;
 mod outcome;
-mod own;
-mod patience;
 mod patterns;
 mod probe;
+mod redact;
 mod regex_steps;
 mod render;
 mod run;
@@ -43,20 +43,20 @@ mod yaml;
 
 pub use amend::{Addition, add};
 pub use explain::Explained;
+pub use failure_threshold::FailureThreshold;
 pub use go_template::{Outside, render as render_go};
 pub use goss_names::{goss_property, goss_type};
 pub use header::{DigestOptions, Header, Template, has_header, header};
-pub use include::Include;
-pub use load::{Check, Loaded, load, parse};
+pub use include::GossfileEntry;
+pub use load::{Check, ParsedCheckFile, load, parse};
 pub use markup::entity;
 pub use meta::{Meta, Waiver};
 pub use observe::{ObserveError, observe};
-pub use outcome::Outcome;
-pub use patience::Patience;
+pub use outcome::AssertionOutcome;
 pub use render::{Applies, applies, merged_vars, render};
-pub use run::{RunOptions, run, run_in_full};
+pub use run::{CheckRunOptions, run, run_in_full};
 pub use spawn::end_programs;
-pub use spec::Kind;
+pub use spec::ResourceKind;
 pub use vars::{go_vars, vars};
 
 #[cfg(test)]

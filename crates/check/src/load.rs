@@ -1,14 +1,14 @@
 //! Loads checks from rendered goss text, strictly: everything that is not understood is a fault
 //! with its position and a hint. The matchers of asserted attributes are read in `load_matcher`.
 
-use super::include::{self, Include};
-use super::masked::{MASK, masked};
+use super::extensions;
+use super::include::{self, GossfileEntry};
 use super::matcher::Matcher;
 use super::meta::{self, Meta};
-use super::own;
-use super::spec::{COMMON, Kind, OWN, SPECS, Spec, Use, WINDOWS, current_name};
+use super::redact::{MASK, redact_passwords};
+use super::spec::{AttributeUse, COMMON, EXTENSION_SPECS, ResourceKind, ResourceSpec, SPECS, WINDOWS, current_name};
 use super::suggest::did_you_mean;
-use super::yaml::{self, Key, Node, Yaml};
+use super::yaml::{self, Yaml, YamlKey, YamlNode};
 use remoor_model::{Fault, ServiceName};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct Check {
     /// Position in the rendered text.
     pub file: String,
     pub line: u32,
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The id as written, without the passwords of URLs.
     pub id: String,
     pub title: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Assertion {
 impl Check {
     /// The path of a file check that is marked as secret.
     pub fn secret_file(&self) -> Option<&str> {
-        (self.kind == Kind::File && self.meta.secret).then_some(self.name.as_str())
+        (self.kind == ResourceKind::File && self.meta.secret).then_some(self.name.as_str())
     }
 
     /// The tags in `meta.tags`, which is a list of strings or one string.
@@ -81,9 +81,9 @@ impl Check {
 
 /// The contents of one check file.
 #[derive(Debug, Clone, Default)]
-pub struct Loaded {
+pub struct ParsedCheckFile {
     pub checks: Vec<Check>,
-    pub includes: Vec<Include>,
+    pub includes: Vec<GossfileEntry>,
     /// Line and column of a `remoor` block that is still present after rendering, so that its
     /// settings were not read.
     pub header: Option<(u32, u32)>,
@@ -110,9 +110,9 @@ pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Ch
 }
 
 /// Like [`parse`], but accepts `gossfile`. The included files are not read.
-pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<Loaded, Vec<Fault>> {
+pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<ParsedCheckFile, Vec<Fault>> {
     let tree = yaml::parse(file, rendered)?;
-    let mut loader = Loader { file, service, faults: Vec::new(), loaded: Loaded::default() };
+    let mut loader = Loader { file, service, faults: Vec::new(), loaded: ParsedCheckFile::default() };
     match &tree.yaml {
         Yaml::Null => {}
         Yaml::Map(types) => types.iter().for_each(|(key, node)| loader.resource_type(key, node)),
@@ -131,18 +131,18 @@ pub(super) struct Loader<'a> {
     pub file: &'a str,
     service: &'a ServiceName,
     pub faults: Vec<Fault>,
-    pub loaded: Loaded,
+    pub loaded: ParsedCheckFile,
 }
 
 impl Loader<'_> {
-    fn resource_type(&mut self, key: &Key, node: &Node) {
+    fn resource_type(&mut self, key: &YamlKey, node: &YamlNode) {
         let name = key.text.as_str();
         if name == "remoor" {
             self.loaded.header = Some((key.line, key.column));
-            self.own_types(node);
+            self.load_certificates(node);
             return;
         }
-        if OWN.iter().any(|spec| spec.name == name) {
+        if EXTENSION_SPECS.iter().any(|spec| spec.name == name) {
             let fault = key.fault(self.file, format!("`{name}` is not a resource type of goss"));
             self.faults.push(fault.hint("put it in the `remoor:` block"));
             return;
@@ -170,7 +170,7 @@ impl Loader<'_> {
         }
     }
 
-    pub fn resource(&mut self, spec: &'static Spec, id: &Key, node: &Node) {
+    pub fn resource(&mut self, spec: &'static ResourceSpec, id: &YamlKey, node: &YamlNode) {
         let mut check = self.check(spec, id);
         let label = check.label();
         let Yaml::Map(attributes) = &node.yaml else {
@@ -188,13 +188,13 @@ impl Loader<'_> {
         let before = self.faults.len();
         // `meta` is read first because some attributes change its values. `as-reader` is read
         // before `matches` because it decides how `matches` is read.
-        let early = |key: &Key| key.text == "meta" || key.text == AS_READER;
+        let early = |key: &YamlKey| key.text == "meta" || key.text == AS_READER;
         let (first, then): (Vec<_>, Vec<_>) = attributes.iter().partition(|(key, _)| early(key));
         for (key, node) in first.into_iter().chain(then) {
             self.attribute(spec, &mut check, key, node);
         }
         let has = |name: &str| attributes.iter().any(|(key, _)| current_name(&key.text) == name);
-        for (name, _) in spec.attributes.iter().filter(|(name, use_)| *use_ == Use::Required && !has(name)) {
+        for (name, _) in spec.attributes.iter().filter(|(name, use_)| *use_ == AttributeUse::Required && !has(name)) {
             self.faults.push(id.fault(self.file, format!("`{label}` lacks `{name}`")));
         }
         if check.assertions.is_empty() && self.faults.len() == before {
@@ -208,14 +208,14 @@ impl Loader<'_> {
     }
 
     /// A check without assertions.
-    pub fn check(&self, spec: &'static Spec, id: &Key) -> Check {
+    pub fn check(&self, spec: &'static ResourceSpec, id: &YamlKey) -> Check {
         Check {
             service: self.service.clone(),
             file: self.file.to_owned(),
             line: id.line,
             kind: spec.kind,
             // The id is shown in many places and stored in the history.
-            id: masked(&id.text),
+            id: redact_passwords(&id.text),
             title: None,
             meta: Meta::default(),
             annotations: Map::new(),
@@ -227,7 +227,7 @@ impl Loader<'_> {
         }
     }
 
-    pub fn attribute(&mut self, spec: &'static Spec, check: &mut Check, key: &Key, node: &Node) {
+    pub fn attribute(&mut self, spec: &'static ResourceSpec, check: &mut Check, key: &YamlKey, node: &YamlNode) {
         let name = current_name(&key.text);
         match (name, &node.yaml) {
             ("title", Yaml::Text(text)) => check.title = Some(text.clone()),
@@ -243,11 +243,11 @@ impl Loader<'_> {
                     }
                 }
             }
-            ("title", _) => self.wrong(key, node, "a string"),
-            ("skip", _) => self.wrong(key, node, "true or false"),
+            ("title", _) => self.report_wrong_kind(key, node, "a string"),
+            ("skip", _) => self.report_wrong_kind(key, node, "true or false"),
             (_, Yaml::Text(text)) if name == spec.name_attribute => check.name = text.clone(),
             (_, Yaml::Number(number)) if name == spec.name_attribute => check.name = number.to_string(),
-            _ if name == spec.name_attribute => self.wrong(key, node, "a string"),
+            _ if name == spec.name_attribute => self.report_wrong_kind(key, node, "a string"),
             _ => match spec.attributes.iter().find(|(known, _)| *known == name) {
                 Some((known, use_)) => self.known_attribute(check, known, *use_, key, node),
                 None => {
@@ -268,45 +268,54 @@ impl Loader<'_> {
         }
     }
 
-    fn known_attribute(&mut self, check: &mut Check, name: &'static str, use_: Use, key: &Key, node: &Node) {
+    fn known_attribute(
+        &mut self,
+        check: &mut Check,
+        name: &'static str,
+        use_: AttributeUse,
+        key: &YamlKey,
+        node: &YamlNode,
+    ) {
         match use_ {
-            Use::Required | Use::Assert | Use::Stream => {
-                let stream = use_ == Use::Stream || check.arguments.get(AS_READER) == Some(&Value::Bool(true));
+            AttributeUse::Required | AttributeUse::Assert | AttributeUse::Stream => {
+                let stream = use_ == AttributeUse::Stream || check.arguments.get(AS_READER) == Some(&Value::Bool(true));
                 if BOOLEAN.contains(&name) && matches!(node.yaml, Yaml::Text(_) | Yaml::Number(_) | Yaml::List(_)) {
-                    self.wrong(key, node, "true or false");
+                    self.report_wrong_kind(key, node, "true or false");
                     return;
                 }
                 if check.assertions.iter().any(|assertion| assertion.property == name) {
                     self.faults
                         .push(key.fault(self.file, format!("`{name}` is given twice, under its old and its new name")));
-                } else if let Some(matcher) = self.asserted(name, stream, node) {
+                } else if let Some(matcher) = self.read_asserted(name, stream, node) {
                     check.assertions.push(Assertion { property: name, stream, matcher });
                 }
             }
-            Use::Days => {
-                if let Some(matcher) =
-                    own::in_days(self.file, node, &mut self.faults).and_then(|n| self.asserted(name, false, &n))
+            AttributeUse::Days => {
+                if let Some(matcher) = extensions::durations_to_days(self.file, node, &mut self.faults)
+                    .and_then(|n| self.read_asserted(name, false, &n))
                 {
                     check.assertions.push(Assertion { property: name, stream: false, matcher });
                 }
             }
-            Use::Holds => {
+            AttributeUse::Holds => {
                 let matcher = Matcher::Is(Value::Bool(true));
                 check.assertions.push(Assertion { property: name, stream: false, matcher });
-                self.known_attribute(check, name, Use::Text, key, node);
+                self.known_attribute(check, name, AttributeUse::Text, key, node);
             }
-            Use::Retries | Use::Delay if says_retry(check, if use_ == Use::Delay { "delay" } else { "count" }) => {
+            AttributeUse::Retries | AttributeUse::Delay
+                if has_retry_key(check, if use_ == AttributeUse::Delay { "delay" } else { "count" }) =>
+            {
                 self.faults
                     .push(key.fault(self.file, format!("`{name}` and `retry` of `meta.remoor` set the same value")));
             }
-            Use::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
-            Use::Delay => check.meta.retry_delay = meta::retry_delay(self.file, key, node, &mut self.faults),
-            Use::Value => drop(check.arguments.insert(name, node.value())),
-            Use::Text | Use::Texts | Use::Millis | Use::Flag => {
+            AttributeUse::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
+            AttributeUse::Delay => check.meta.retry_delay = meta::retry_delay(self.file, key, node, &mut self.faults),
+            AttributeUse::Value => drop(check.arguments.insert(name, node.value())),
+            AttributeUse::Text | AttributeUse::Texts | AttributeUse::Millis | AttributeUse::Flag => {
                 let (fits, wanted) = match use_ {
-                    Use::Text => (matches!(node.yaml, Yaml::Text(_)), "a string"),
-                    Use::Flag => (matches!(node.yaml, Yaml::Bool(_)), "true or false"),
-                    Use::Millis => {
+                    AttributeUse::Text => (matches!(node.yaml, Yaml::Text(_)), "a string"),
+                    AttributeUse::Flag => (matches!(node.yaml, Yaml::Bool(_)), "true or false"),
+                    AttributeUse::Millis => {
                         let fits = |n: &serde_json::Number| n.as_u64().is_some_and(|ms| ms <= MAX_TIMEOUT_MS);
                         (matches!(&node.yaml, Yaml::Number(n) if fits(n)), "a number of milliseconds up to 600000")
                     }
@@ -315,23 +324,23 @@ impl Loader<'_> {
                 if fits {
                     check.arguments.insert(name, node.value());
                 } else {
-                    self.wrong(key, node, wanted);
+                    self.report_wrong_kind(key, node, wanted);
                 }
             }
         }
     }
 
-    pub fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
+    pub fn report_wrong_kind(&mut self, key: &YamlKey, node: &YamlNode, wanted: &str) {
         self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
     }
 }
 
 /// Whether `retry` of `meta.remoor` has this key. `meta` is read before the other attributes.
-fn says_retry(check: &Check, key: &str) -> bool {
+fn has_retry_key(check: &Check, key: &str) -> bool {
     let own = check.annotations.get("remoor").and_then(|own| own.get("retry"));
     own.is_some_and(|retry| retry.get(key).is_some())
 }
 
-fn is_text(node: &Node) -> bool {
+fn is_text(node: &YamlNode) -> bool {
     matches!(node.yaml, Yaml::Text(_))
 }

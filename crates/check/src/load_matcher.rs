@@ -2,14 +2,14 @@
 
 use super::gjson;
 use super::go_regex::go_regex;
-use super::go_value::printed;
+use super::go_value::format_value;
 use super::load::Loader;
-use super::matcher::{Comparison, Matcher};
+use super::matcher::{Matcher, NumericComparison};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
 use super::suggest::did_you_mean;
 use super::xpath::Xml;
-use super::yaml::{Key, Node, Yaml};
+use super::yaml::{Yaml, YamlKey, YamlNode};
 
 const KNOWN: [&str; 21] = [
     "have-prefix",
@@ -38,7 +38,7 @@ const KNOWN: [&str; 21] = [
 impl Loader<'_> {
     /// Reads the value of an asserted attribute. With `stream`, a list contains line patterns. None
     /// after a fault.
-    pub fn asserted(&mut self, name: &str, stream: bool, node: &Node) -> Option<Matcher> {
+    pub fn read_asserted(&mut self, name: &str, stream: bool, node: &YamlNode) -> Option<Matcher> {
         match &node.yaml {
             Yaml::List(items) if items.is_empty() => {
                 let fault = node.fault(self.file, format!("an empty list for `{name}` asserts nothing"));
@@ -50,7 +50,7 @@ impl Loader<'_> {
         }
     }
 
-    fn matcher(&mut self, node: &Node) -> Option<Matcher> {
+    fn matcher(&mut self, node: &YamlNode) -> Option<Matcher> {
         match &node.yaml {
             Yaml::Null => {
                 self.faults.push(node.fault(self.file, "a value is missing").hint("an empty text is written \"\""));
@@ -61,9 +61,9 @@ impl Loader<'_> {
                 self.faults.push(node.fault(self.file, "an empty list asserts nothing"));
                 None
             }
-            Yaml::List(items) => Some(Matcher::List(self.all(items)?)),
+            Yaml::List(items) => Some(Matcher::List(self.read_all(items)?)),
             Yaml::Map(pairs) => match &pairs[..] {
-                [(key, node)] => self.named(key, node),
+                [(key, node)] => self.read_named_matcher(key, node),
                 _ => {
                     let fault = node.fault(self.file, "a matcher is a map with one key");
                     self.faults.push(fault.hint("combine several with `and: [...]`"));
@@ -73,18 +73,18 @@ impl Loader<'_> {
         }
     }
 
-    fn named(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
+    fn read_named_matcher(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Matcher> {
         match key.text.as_str() {
             "have-prefix" => self.text(key, node).map(Matcher::HavePrefix),
             "have-suffix" => self.text(key, node).map(Matcher::HaveSuffix),
             "contain-substring" => self.text(key, node).map(Matcher::ContainSubstring),
             "match-regexp" => {
                 let text = self.text(key, node)?;
-                self.checked(node, go_regex(&text).map(Matcher::MatchRegexp), "not a valid regular expression")
+                self.or_fault(node, go_regex(&text).map(Matcher::MatchRegexp), "not a valid regular expression")
             }
             "semver-constraint" => {
                 let text = self.text(key, node)?;
-                self.checked(node, SemverRange::parse(&text).map(Matcher::Semver), "not a valid version range")
+                self.or_fault(node, SemverRange::parse(&text).map(Matcher::Semver), "not a valid version range")
             }
             "have-len" => match &node.yaml {
                 Yaml::Number(n) if n.as_i64().is_some() => n.as_i64().map(Matcher::HaveLen),
@@ -101,15 +101,15 @@ impl Loader<'_> {
             "and" => Some(Matcher::And(self.list(key, node)?)),
             "or" => Some(Matcher::Or(self.list(key, node)?)),
             "have-patterns" => match &node.yaml {
-                Yaml::List(items) if items.is_empty() => self.nothing(key, node),
+                Yaml::List(items) if items.is_empty() => self.report_empty(key, node),
                 Yaml::List(items) => self.patterns(items).map(Matcher::Patterns),
                 _ => self.refuse(key, node, "a list"),
             },
             "equal" => Some(Matcher::Equal(node.value())),
-            "gt" => self.comparison(Comparison::Gt, key, node),
-            "ge" => self.comparison(Comparison::Ge, key, node),
-            "lt" => self.comparison(Comparison::Lt, key, node),
-            "le" => self.comparison(Comparison::Le, key, node),
+            "gt" => self.comparison(NumericComparison::Gt, key, node),
+            "ge" => self.comparison(NumericComparison::Ge, key, node),
+            "lt" => self.comparison(NumericComparison::Lt, key, node),
+            "le" => self.comparison(NumericComparison::Le, key, node),
             "gjson" => self.gjson(key, node),
             "xml" => self.xml(key, node),
             unknown => {
@@ -120,17 +120,17 @@ impl Loader<'_> {
         }
     }
 
-    fn comparison(&mut self, how: Comparison, key: &Key, node: &Node) -> Option<Matcher> {
+    fn comparison(&mut self, how: NumericComparison, key: &YamlKey, node: &YamlNode) -> Option<Matcher> {
         match &node.yaml {
             Yaml::Number(n) => Some(Matcher::Compare(how, n.clone())),
             _ => self.refuse(key, node, "a number"),
         }
     }
 
-    fn gjson(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
+    fn gjson(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Matcher> {
         let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of paths") };
         if pairs.is_empty() {
-            return self.nothing(key, node);
+            return self.report_empty(key, node);
         }
         let mut paths = Vec::new();
         for (path, node) in pairs {
@@ -142,7 +142,7 @@ impl Loader<'_> {
         Some(Matcher::Gjson(paths))
     }
 
-    fn xml(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
+    fn xml(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Matcher> {
         let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of `xpath` and `result`") };
         let (mut path, mut result) = (None, None);
         for (part, value) in pairs {
@@ -150,7 +150,7 @@ impl Loader<'_> {
                 ("xpath", Yaml::Text(text)) => path = Some((value, text)),
                 ("xpath", _) => return self.refuse(part, value, "a string"),
                 ("result", Yaml::Text(_) | Yaml::Number(_) | Yaml::Bool(_)) => {
-                    result = Some(printed(&value.value()).into_owned());
+                    result = Some(format_value(&value.value()).into_owned());
                 }
                 ("result", _) => return self.refuse(part, value, "a string"),
                 (other, _) => {
@@ -162,7 +162,7 @@ impl Loader<'_> {
         }
         match (path, result) {
             (Some((node, path)), Some(result)) => {
-                self.checked(node, Xml::new(path, result).map(Matcher::Xml), "not a valid XPath")
+                self.or_fault(node, Xml::new(path, result).map(Matcher::Xml), "not a valid XPath")
             }
             _ => {
                 let fault = key.fault(self.file, "`xml` takes `xpath` and `result`");
@@ -173,20 +173,20 @@ impl Loader<'_> {
     }
 
     /// Reads a list of matchers; only `consist-of` may be empty.
-    fn list(&mut self, key: &Key, node: &Node) -> Option<Vec<Matcher>> {
+    fn list(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Vec<Matcher>> {
         match &node.yaml {
-            Yaml::List(items) if items.is_empty() && key.text != "consist-of" => self.nothing(key, node),
-            Yaml::List(items) => self.all(items),
+            Yaml::List(items) if items.is_empty() && key.text != "consist-of" => self.report_empty(key, node),
+            Yaml::List(items) => self.read_all(items),
             _ => self.refuse(key, node, "a list"),
         }
     }
 
-    fn all(&mut self, items: &[Node]) -> Option<Vec<Matcher>> {
+    fn read_all(&mut self, items: &[YamlNode]) -> Option<Vec<Matcher>> {
         let parsed: Vec<Option<Matcher>> = items.iter().map(|item| self.matcher(item)).collect();
         parsed.into_iter().collect()
     }
 
-    fn patterns(&mut self, items: &[Node]) -> Option<Patterns> {
+    fn patterns(&mut self, items: &[YamlNode]) -> Option<Patterns> {
         let mut texts = Vec::new();
         for item in items {
             let Yaml::Text(text) = &item.yaml else {
@@ -208,25 +208,25 @@ impl Loader<'_> {
         }
     }
 
-    fn text(&mut self, key: &Key, node: &Node) -> Option<String> {
+    fn text(&mut self, key: &YamlKey, node: &YamlNode) -> Option<String> {
         match &node.yaml {
             Yaml::Text(text) => Some(text.clone()),
             _ => self.refuse(key, node, "a string"),
         }
     }
 
-    fn checked(&mut self, node: &Node, read: Result<Matcher, String>, what: &str) -> Option<Matcher> {
+    fn or_fault(&mut self, node: &YamlNode, read: Result<Matcher, String>, what: &str) -> Option<Matcher> {
         read.map_err(|why| self.faults.push(node.fault(self.file, format!("{what}: {why}")))).ok()
     }
 
-    fn nothing<T>(&mut self, key: &Key, node: &Node) -> Option<T> {
+    fn report_empty<T>(&mut self, key: &YamlKey, node: &YamlNode) -> Option<T> {
         let what = if matches!(node.yaml, Yaml::Map(_)) { "map" } else { "list" };
         self.faults.push(node.fault(self.file, format!("an empty {what} for `{}` asserts nothing", key.text)));
         None
     }
 
-    fn refuse<T>(&mut self, key: &Key, node: &Node, wanted: &str) -> Option<T> {
-        self.wrong(key, node, wanted);
+    fn refuse<T>(&mut self, key: &YamlKey, node: &YamlNode, wanted: &str) -> Option<T> {
+        self.report_wrong_kind(key, node, wanted);
         None
     }
 }

@@ -14,7 +14,7 @@ pub fn entity(c: char) -> Option<&'static str> {
 }
 
 /// `text` with these characters escaped.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape_markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match entity(c) {

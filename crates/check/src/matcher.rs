@@ -42,7 +42,7 @@ pub(super) enum Matcher {
     Not(Box<Matcher>),
     And(Vec<Matcher>),
     Or(Vec<Matcher>),
-    Compare(Comparison, Number),
+    Compare(NumericComparison, Number),
     Semver(SemverRange),
     /// A matcher per path of a JSON text; all must hold.
     Gjson(Vec<(String, Matcher)>),
@@ -55,20 +55,20 @@ pub(super) enum Matcher {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum NumericComparison {
     Gt,
     Ge,
     Lt,
     Le,
 }
 
-impl Comparison {
+impl NumericComparison {
     pub fn name(self) -> &'static str {
         match self {
-            Comparison::Gt => "gt",
-            Comparison::Ge => "ge",
-            Comparison::Lt => "lt",
-            Comparison::Le => "le",
+            NumericComparison::Gt => "gt",
+            NumericComparison::Ge => "ge",
+            NumericComparison::Lt => "lt",
+            NumericComparison::Le => "le",
         }
     }
 }
@@ -76,21 +76,21 @@ impl Comparison {
 /// Maximum cost of one `matches`. A comparison costs 1, and 1 more per KiB of text. Each value that
 /// a JSON path visits costs 1. Regular expressions have a cost of their own. 10,000 elements
 /// against 200 matchers cost 2 million.
-const MOST: u64 = 6_000_000;
+const MAX_COST: u64 = 6_000_000;
 
 /// The remaining budget for one value, and properties of that value.
-pub(super) struct Budget {
+pub(super) struct MatchBudget {
     left: Cell<u64>,
     /// The found value is a list from the machine. Such lists contain strings, so their lines may
     /// be read as a number. A list within JSON is never read as a number.
     list: bool,
     /// Errors must not quote the value.
-    hushed: bool,
+    hide_value: bool,
 }
 
-impl Budget {
+impl MatchBudget {
     pub fn full(actual: &Value) -> Self {
-        Self { left: Cell::new(MOST), list: actual.is_array(), hushed: false }
+        Self { left: Cell::new(MAX_COST), list: actual.is_array(), hide_value: false }
     }
 
     /// Checks that `cost` remains. If not, the whole budget is used up.
@@ -115,13 +115,13 @@ impl Matcher {
     ///
     /// The cost is bounded: more than a few million comparisons are an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        self.asked(actual, false)
+        self.evaluate(actual, false)
     }
 
     /// Like [`Matcher::matches`]. With `hushed`, an error quotes nothing of the value.
-    pub(super) fn asked(&self, actual: &Value, hushed: bool) -> Result<bool, String> {
-        let budget = Budget { hushed, ..Budget::full(actual) };
-        let answer = self.ask(actual, &budget)?;
+    pub(super) fn evaluate(&self, actual: &Value, hushed: bool) -> Result<bool, String> {
+        let budget = MatchBudget { hide_value: hushed, ..MatchBudget::full(actual) };
+        let answer = self.evaluate_within(actual, &budget)?;
         // Elements beyond the budget were treated as not matching, so the answer is not reliable.
         budget.spend(0)?;
         Ok(answer)
@@ -130,11 +130,11 @@ impl Matcher {
     /// The text at the path of an `xml` matcher that does not hold.
     pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
         let Matcher::Xml(xml) = self else { return None };
-        let budget = Budget::full(actual);
-        xml.unlike(plain_text(actual).ok()?, &|cost| budget.spend(cost)).ok()?
+        let budget = MatchBudget::full(actual);
+        xml.differing_result(plain_text(actual).ok()?, &|cost| budget.spend(cost)).ok()?
     }
 
-    pub(super) fn ask(&self, actual: &Value, budget: &Budget) -> Result<bool, String> {
+    pub(super) fn evaluate_within(&self, actual: &Value, budget: &MatchBudget) -> Result<bool, String> {
         budget.spend(1)?;
         let read = || -> Result<Cow<'_, str>, String> {
             let text = text(actual);
@@ -143,7 +143,7 @@ impl Matcher {
         };
         Ok(match self {
             Matcher::Is(Value::String(wanted)) => read()? == *wanted,
-            Matcher::Is(Value::Number(wanted)) => numeric(actual, budget)? == Numeric::of(wanted),
+            Matcher::Is(Value::Number(wanted)) => numeric(actual, budget)? == Numeric::from_number(wanted),
             Matcher::Is(wanted) => wanted == actual,
             Matcher::Equal(Value::Null) if actual.is_null() => {
                 return Err("`equal` cannot compare nothing with nothing".to_owned());
@@ -162,7 +162,7 @@ impl Matcher {
                 Value::Object(map) => {
                     let mut found = false;
                     for key in map.keys() {
-                        found |= inner.ask(&Value::from(key.as_str()), budget)?;
+                        found |= inner.evaluate_within(&Value::from(key.as_str()), budget)?;
                     }
                     found
                 }
@@ -171,7 +171,7 @@ impl Matcher {
             Matcher::ContainElement(inner) => {
                 let mut error = None;
                 for element in elements(&lines(actual))?.iter() {
-                    match inner.ask(element, budget) {
+                    match inner.evaluate_within(element, budget) {
                         Ok(true) => return Ok(true),
                         Ok(false) => {}
                         Err(e) => error = Some(e),
@@ -185,10 +185,10 @@ impl Matcher {
                 let elements = elements(actual)?;
                 elements.len() == all.len() && pair(all, &elements, budget)?.iter().all(Option::is_some)
             }
-            Matcher::Not(inner) => !inner.ask(actual, budget)?,
+            Matcher::Not(inner) => !inner.evaluate_within(actual, budget)?,
             Matcher::And(all) => {
                 for matcher in all {
-                    if !matcher.ask(actual, budget)? {
+                    if !matcher.evaluate_within(actual, budget)? {
                         return Ok(false);
                     }
                 }
@@ -196,23 +196,23 @@ impl Matcher {
             }
             Matcher::Or(all) => {
                 for matcher in all {
-                    if matcher.ask(actual, budget)? {
+                    if matcher.evaluate_within(actual, budget)? {
                         return Ok(true);
                     }
                 }
                 false
             }
             Matcher::Compare(how, limit) => {
-                let (found, limit) = (numeric(actual, budget)?, Numeric::of(limit));
+                let (found, limit) = (numeric(actual, budget)?, Numeric::from_number(limit));
                 match how {
-                    Comparison::Gt => found > limit,
-                    Comparison::Ge => found >= limit,
-                    Comparison::Lt => found < limit,
-                    Comparison::Le => found <= limit,
+                    NumericComparison::Gt => found > limit,
+                    NumericComparison::Ge => found >= limit,
+                    NumericComparison::Lt => found < limit,
+                    NumericComparison::Le => found <= limit,
                 }
             }
             Matcher::Semver(range) => match range.holds(actual) {
-                Err(_) if budget.hushed => return Err(format!("{} is not a version", kind(actual))),
+                Err(_) if budget.hide_value => return Err(format!("{} is not a version", kind(actual))),
                 answer => answer?,
             },
             Matcher::Gjson(paths) => {
@@ -221,15 +221,15 @@ impl Matcher {
                 // goss evaluates the paths in random order, so an error at any path makes the whole
                 // result an error.
                 for (path, matcher) in paths {
-                    all &= matcher.ask(&found(&document, path, budget)?, budget)?;
+                    all &= matcher.evaluate_within(&value_at_path(&document, path, budget)?, budget)?;
                 }
                 all
             }
-            Matcher::Xml(xml) => xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
+            Matcher::Xml(xml) => xml.differing_result(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
                 budget.spend(patterns.cost(&text))?;
-                patterns.unmet(&text).is_empty()
+                patterns.unmet_patterns(&text).is_empty()
             }
         })
     }
@@ -237,17 +237,21 @@ impl Matcher {
 
 /// For each matcher the index of its element. A matcher that cannot handle an element does not
 /// match it. Err if there are too many pairs, before any comparison.
-pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) -> Result<Vec<Option<usize>>, String> {
+pub(super) fn pair(
+    matchers: &[Matcher],
+    elements: &[Value],
+    budget: &MatchBudget,
+) -> Result<Vec<Option<usize>>, String> {
     budget.afford(matchers.len().saturating_mul(elements.len()))?;
     Ok(assign(matchers.len(), elements.len(), |matcher, element| {
-        matchers[matcher].ask(&elements[element], budget).unwrap_or(false)
+        matchers[matcher].evaluate_within(&elements[element], budget).unwrap_or(false)
     }))
 }
 
-fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {
-    Numeric::read(value).filter(|_| budget.list || !value.is_array()).ok_or_else(|| match budget.hushed {
+fn numeric(value: &Value, budget: &MatchBudget) -> Result<Numeric, String> {
+    Numeric::read(value).filter(|_| budget.list || !value.is_array()).ok_or_else(|| match budget.hide_value {
         true => format!("{} is not a number", kind(value)),
-        false => format!("{} is not a number", short(value)),
+        false => format!("{} is not a number", shorten(value)),
     })
 }
 
@@ -279,7 +283,7 @@ fn plain_text(value: &Value) -> Result<&str, String> {
 }
 
 /// The value at a gjson path of a document.
-pub(super) fn found(document: &Value, path: &str, budget: &Budget) -> Result<Value, String> {
+pub(super) fn value_at_path(document: &Value, path: &str, budget: &MatchBudget) -> Result<Value, String> {
     gjson::get(document, path, &|cost| budget.spend(cost))?.ok_or_else(|| format!("nothing at `{path}`"))
 }
 
@@ -304,7 +308,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// A value for messages, of bounded length.
-pub(super) fn short(value: &Value) -> String {
+pub(super) fn shorten(value: &Value) -> String {
     const LONGEST: usize = 200;
     let text = match value {
         Value::String(s) => s.trim_end().to_owned(),
@@ -323,8 +327,8 @@ impl fmt::Display for Matcher {
             write!(f, "{name} [{}]", parts.join(", "))
         };
         match self {
-            Matcher::Is(value) => f.write_str(&short(value)),
-            Matcher::Equal(value) => write!(f, "equal {}", short(value)),
+            Matcher::Is(value) => f.write_str(&shorten(value)),
+            Matcher::Equal(value) => write!(f, "equal {}", shorten(value)),
             Matcher::HavePrefix(part) => write!(f, "have-prefix {part}"),
             Matcher::HaveSuffix(part) => write!(f, "have-suffix {part}"),
             Matcher::ContainSubstring(part) => write!(f, "contain-substring {part}"),

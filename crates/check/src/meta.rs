@@ -1,8 +1,8 @@
 //! Reads `meta.remoor` of a resource: severity, reaction, retries and waivers.
 
-use super::spec::{SPECS, Spec};
+use super::spec::{ResourceSpec, SPECS};
 use super::suggest::did_you_mean;
-use super::yaml::{Key, Node, Yaml};
+use super::yaml::{Yaml, YamlKey, YamlNode};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use remoor_model::{Fault, OnFail, Severity, Wall};
@@ -58,7 +58,7 @@ const KEYS: [&str; 6] = ["severity", "on-fail", "for", "retry", "secret", "waive
 
 /// Reads `meta`. Keys other than `remoor` belong to the user. Keys that only this `spec` accepts
 /// are left to the caller.
-pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>) -> Meta {
+pub(super) fn read(file: &str, node: &YamlNode, spec: &ResourceSpec, faults: &mut Vec<Fault>) -> Meta {
     let mut meta = Meta::default();
     let Yaml::Map(pairs) = &node.yaml else {
         faults.push(node.fault(file, format!("`meta` is {}, not a map", node.kind())));
@@ -67,16 +67,16 @@ pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>
     let Some((_, own)) = pairs.iter().find(|(key, _)| key.text == "remoor") else { return meta };
     let mut reader = Reader { file, faults };
     let mut on_fail = None;
-    let is_own = |(key, _): &&(Key, Node)| !spec.extensions().iter().any(|(name, _)| *name == key.text);
+    let is_own = |(key, _): &&(YamlKey, YamlNode)| !spec.extensions().iter().any(|(name, _)| *name == key.text);
     for (key, node) in reader.map("remoor", own).iter().filter(is_own) {
         match key.text.as_str() {
             "severity" => {
                 let words =
                     [("info", Severity::Info), ("warning", Severity::Warning), ("critical", Severity::Critical)];
-                meta.severity = reader.word(key, node, &words).unwrap_or_default();
+                meta.severity = reader.read_word(key, node, &words).unwrap_or_default();
             }
             "on-fail" => {
-                on_fail = reader.word(
+                on_fail = reader.read_word(
                     key,
                     node,
                     &[("none", OnFail::None), ("alert", OnFail::Alert), ("resetup", OnFail::Resetup)],
@@ -86,10 +86,10 @@ pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>
             "retry" => reader.retry(node, &mut meta),
             "secret" => match node.yaml {
                 Yaml::Bool(secret) => meta.secret = secret,
-                _ => reader.wrong(key, node, "true or false"),
+                _ => reader.report_wrong_kind(key, node, "true or false"),
             },
             "waiver" => meta.waiver = reader.waiver(key, node),
-            _ => reader.unknown(key, &KEYS),
+            _ => reader.report_unknown_key(key, &KEYS),
         }
     }
     meta.on_fail = on_fail.unwrap_or_else(|| default_on_fail(meta.severity));
@@ -97,14 +97,14 @@ pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>
 }
 
 /// The entries of `meta.remoor` that only this `spec` accepts.
-pub(super) fn extensions<'n>(node: &'n Node, spec: &Spec) -> Vec<(&'n Key, &'n Node)> {
+pub(super) fn extensions<'n>(node: &'n YamlNode, spec: &ResourceSpec) -> Vec<(&'n YamlKey, &'n YamlNode)> {
     let own = node.pairs().iter().find(|(key, _)| key.text == "remoor").map_or(&[][..], |(_, own)| own.pairs());
-    let known = |key: &Key| spec.extensions().iter().any(|(name, _)| *name == key.text);
+    let known = |key: &YamlKey| spec.extensions().iter().any(|(name, _)| *name == key.text);
     own.iter().filter(|(key, _)| known(key)).map(|(key, node)| (key, node)).collect()
 }
 
 /// Reads a number of retries within the limit.
-pub(super) fn retries(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> u32 {
+pub(super) fn retries(file: &str, key: &YamlKey, node: &YamlNode, faults: &mut Vec<Fault>) -> u32 {
     match &node.yaml {
         Yaml::Number(n) if n.as_u64().is_some_and(|n| n <= MAX_RETRIES) => {
             n.as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
@@ -117,7 +117,7 @@ pub(super) fn retries(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault
 }
 
 /// Reads a retry delay within the limit.
-pub(super) fn retry_delay(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> Duration {
+pub(super) fn retry_delay(file: &str, key: &YamlKey, node: &YamlNode, faults: &mut Vec<Fault>) -> Duration {
     let delay = Reader { file, faults }.duration(key, node);
     if delay > MAX_DELAY {
         faults.push(node.fault(file, format!("`{}` is longer than {} s", key.text, MAX_DELAY.as_secs())));
@@ -131,7 +131,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn map<'n>(&mut self, name: &str, node: &'n Node) -> &'n [(Key, Node)] {
+    fn map<'n>(&mut self, name: &str, node: &'n YamlNode) -> &'n [(YamlKey, YamlNode)] {
         match &node.yaml {
             Yaml::Map(pairs) => pairs,
             _ => {
@@ -141,8 +141,8 @@ impl Reader<'_> {
         }
     }
 
-    fn unknown(&mut self, key: &Key, known: &[&str]) {
-        let takes = |spec: &&Spec| spec.extensions().iter().any(|(name, _)| *name == key.text);
+    fn report_unknown_key(&mut self, key: &YamlKey, known: &[&str]) {
+        let takes = |spec: &&ResourceSpec| spec.extensions().iter().any(|(name, _)| *name == key.text);
         let hint = match SPECS.iter().find(takes) {
             Some(other) => format!("it is available only for `{}`", other.name),
             None => {
@@ -152,14 +152,14 @@ impl Reader<'_> {
         self.faults.push(key.fault(self.file, format!("unknown key `{}`", key.text)).hint(hint));
     }
 
-    fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
+    fn report_wrong_kind(&mut self, key: &YamlKey, node: &YamlNode, wanted: &str) {
         self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
     }
 
-    fn word<T: Copy>(&mut self, key: &Key, node: &Node, words: &[(&str, T)]) -> Option<T> {
+    fn read_word<T: Copy>(&mut self, key: &YamlKey, node: &YamlNode, words: &[(&str, T)]) -> Option<T> {
         let known = || words.iter().map(|(word, _)| *word);
         let Yaml::Text(text) = &node.yaml else {
-            self.wrong(key, node, "a string");
+            self.report_wrong_kind(key, node, "a string");
             return None;
         };
         let found = words.iter().find(|(word, _)| word == text).map(|(_, value)| *value);
@@ -171,7 +171,7 @@ impl Reader<'_> {
         found
     }
 
-    fn duration(&mut self, key: &Key, node: &Node) -> Duration {
+    fn duration(&mut self, key: &YamlKey, node: &YamlNode) -> Duration {
         let parsed = match &node.yaml {
             Yaml::Number(n) => n.as_u64().map(Duration::from_millis),
             Yaml::Text(text) => duration(text),
@@ -184,17 +184,17 @@ impl Reader<'_> {
         })
     }
 
-    fn retry(&mut self, node: &Node, meta: &mut Meta) {
+    fn retry(&mut self, node: &YamlNode, meta: &mut Meta) {
         for (key, node) in self.map("retry", node) {
             match key.text.as_str() {
                 "count" => meta.retries = retries(self.file, key, node, self.faults),
                 "delay" => meta.retry_delay = retry_delay(self.file, key, node, self.faults),
-                _ => self.unknown(key, &["count", "delay"]),
+                _ => self.report_unknown_key(key, &["count", "delay"]),
             }
         }
     }
 
-    fn waiver(&mut self, key: &Key, node: &Node) -> Option<Waiver> {
+    fn waiver(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Waiver> {
         let (mut until, mut reason) = (None, None);
         for (key, node) in self.map("waiver", node) {
             match (key.text.as_str(), &node.yaml) {
@@ -207,8 +207,8 @@ impl Reader<'_> {
                     }
                 },
                 ("reason", Yaml::Text(text)) if !text.trim().is_empty() => reason = Some(text.clone()),
-                ("until" | "reason", _) => self.wrong(key, node, "a string"),
-                _ => self.unknown(key, &["until", "reason"]),
+                ("until" | "reason", _) => self.report_wrong_kind(key, node, "a string"),
+                _ => self.report_unknown_key(key, &["until", "reason"]),
             }
         }
         match (until, reason) {

@@ -2,11 +2,11 @@
 //! passes now.
 
 use super::load::{Assertion, Check};
-use super::masked::masked;
 use super::matcher::Matcher;
 use super::meta::Meta;
-use super::probe::{self, Ask, Trouble, World};
-use super::spec::{Kind, SPECS, Use, WINDOWS};
+use super::probe::{self, ProbeContext, ProbeError, World};
+use super::redact::redact_passwords;
+use super::spec::{AttributeUse, ResourceKind, SPECS, WINDOWS};
 use super::suggest::did_you_mean;
 use remoor_model::Wall;
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ const LINE_MAX: usize = 500;
 
 /// Attributes that are written, by resource type. For other types, all asserted attributes are
 /// written. Attributes that change by themselves, such as the size of a file, are left out.
-const WRITTEN: [(&str, &[&str]); 2] =
+const ADDED_ATTRIBUTES: [(&str, &[&str]); 2] =
     [("file", &["exists", "mode", "owner", "group", "filetype", "linked-to"]), ("http", &["status"])];
 
 /// Why the state of a resource could not be read. Nothing was written.
@@ -38,7 +38,7 @@ pub enum ObserveError {
 /// The attributes of resource `id` of the type `kind`, in the order of the attributes in `spec`.
 /// Blocks as long as the check would. A `command` is executed.
 pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, ObserveError> {
-    let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != Kind::Matching) else {
+    let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != ResourceKind::Matching) else {
         let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
         return Err(ObserveError::Wrong(match did_you_mean(kind, known.iter().copied()) {
             _ if [WINDOWS, "gossfile", "matching"].contains(&kind) => format!("resource type `{kind}` can't be added"),
@@ -46,16 +46,19 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
             None => format!("unknown resource type `{kind}`; known: {}", known.join(", ")),
         }));
     };
-    let asserted = spec.attributes.iter().filter(|(_, use_)| matches!(use_, Use::Required | Use::Assert | Use::Stream));
-    let written = WRITTEN.iter().find(|(name, _)| *name == kind).map(|(_, written)| *written);
+    let asserted = spec
+        .attributes
+        .iter()
+        .filter(|(_, use_)| matches!(use_, AttributeUse::Required | AttributeUse::Assert | AttributeUse::Stream));
+    let written = ADDED_ATTRIBUTES.iter().find(|(name, _)| *name == kind).map(|(_, written)| *written);
     let properties: Vec<(&'static str, bool)> = asserted
         .filter(|(name, _)| written.is_none_or(|written| written.contains(name)))
-        .map(|(name, use_)| (*name, *use_ == Use::Stream))
+        .map(|(name, use_)| (*name, *use_ == AttributeUse::Stream))
         .collect();
-    let check = asked(spec.kind, id, &properties);
+    let check = build_check(spec.kind, id, &properties);
     probe::validate(&check).map_err(ObserveError::Wrong)?;
     let world = World::new([&check], LIMIT);
-    let answers = probe::ask(&Ask { check: &check, world: &world, limit: LIMIT, now: Wall(0) });
+    let answers = probe::ask(&ProbeContext { check: &check, world: &world, limit: LIMIT, now: Wall(0) });
     let mut out = Vec::new();
     for (number, (property, stream)) in properties.into_iter().enumerate() {
         let no_answer = |why: &str| ObserveError::NoAnswer {
@@ -69,8 +72,8 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
             Some(Ok(value)) => out.push((property, value.clone())),
             // A property that the resource does not have, such as the target of a file that is not
             // a link.
-            Some(Err(Trouble::Failed(_))) if number > 0 => {}
-            Some(Err(Trouble::Failed(why) | Trouble::Unknown(why))) => return Err(no_answer(why)),
+            Some(Err(ProbeError::Failed(_))) if number > 0 => {}
+            Some(Err(ProbeError::Failed(why) | ProbeError::Unknown(why))) => return Err(no_answer(why)),
             None if number > 0 => {}
             None => return Err(no_answer("the probe returned no answer")),
         }
@@ -81,7 +84,7 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
     Ok(out)
 }
 
-fn asked(kind: Kind, id: &str, properties: &[(&'static str, bool)]) -> Check {
+fn build_check(kind: ResourceKind, id: &str, properties: &[(&'static str, bool)]) -> Check {
     let assertion = |(property, stream): &(&'static str, bool)| Assertion {
         property,
         stream: *stream,
@@ -92,7 +95,7 @@ fn asked(kind: Kind, id: &str, properties: &[(&'static str, bool)]) -> Check {
         file: String::new(),
         line: 0,
         kind,
-        id: masked(id),
+        id: redact_passwords(id),
         title: None,
         meta: Meta::default(),
         annotations: Map::new(),

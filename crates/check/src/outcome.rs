@@ -2,10 +2,10 @@
 //! in the check file.
 
 use super::explain::Explained;
-use super::judge::Judged;
+use super::judge::JudgedAssertion;
 use super::load::Check;
-use super::masked::masked;
-use super::spec::{Kind, SPECS};
+use super::redact::redact_passwords;
+use super::spec::{ResourceKind, SPECS};
 use remoor_model::{CheckResult, Sha256};
 use serde_json::{Map, Value};
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ const LIST_MAX: usize = 1000;
 
 /// The result of one assertion, with the properties of its check.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct AssertionOutcome {
     pub result: CheckResult,
     /// The resource type, as in check files.
     pub kind: String,
@@ -39,9 +39,9 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-impl Outcome {
-    pub(super) fn new(check: &Check, judged: Judged) -> Self {
-        let Judged { result, explained, seen } = judged;
+impl AssertionOutcome {
+    pub(super) fn new(check: &Check, judged: JudgedAssertion) -> Self {
+        let JudgedAssertion { result, explained, seen } = judged;
         Self {
             result,
             kind: check.kind.to_string(),
@@ -61,13 +61,13 @@ impl Outcome {
 /// The id as goss prints it. For a command it never contains the command line. Resource types that
 /// goss does not know have the id alone.
 fn goss_id(check: &Check) -> String {
-    let name = masked(&check.name);
-    let known = check.kind != Kind::Command && SPECS.iter().any(|spec| spec.kind == check.kind);
+    let name = redact_passwords(&check.name);
+    let known = check.kind != ResourceKind::Command && SPECS.iter().any(|spec| spec.kind == check.kind);
     if known && name != check.id { format!("{}: {name}", check.id) } else { check.id.clone() }
 }
 
 /// Cuts all values, so that a report of many large files stays small.
-pub(super) fn bounded(mut explained: Explained) -> Explained {
+pub(super) fn limit_sizes(mut explained: Explained) -> Explained {
     let lists = [&mut explained.missing, &mut explained.extra, &mut explained.transforms];
     for list in lists.into_iter().chain(&mut explained.found) {
         list.truncate(LIST_MAX);

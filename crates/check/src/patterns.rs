@@ -30,14 +30,14 @@ impl Patterns {
     }
 
     /// The patterns, as written, that `text` does not satisfy.
-    pub fn unmet(&self, text: &str) -> Vec<&str> {
+    pub fn unmet_patterns(&self, text: &str) -> Vec<&str> {
         let unmet = |pattern: &&Pattern| pattern.line(text).is_some() == pattern.negated;
         self.0.iter().filter(unmet).map(|pattern| pattern.text.as_str()).collect()
     }
 
     /// The patterns that `text` satisfies, in the order of the matching lines; negated patterns
     /// come last.
-    pub fn met(&self, text: &str) -> Vec<&str> {
+    pub fn met_patterns(&self, text: &str) -> Vec<&str> {
         let mut all = Vec::new();
         for pattern in &self.0 {
             let line = pattern.line(text);
@@ -112,31 +112,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn unmet(patterns: &[&str], text: &str) -> Vec<String> {
+    fn find_unmet(patterns: &[&str], text: &str) -> Vec<String> {
         let patterns: Vec<String> = patterns.iter().map(|p| p.to_string()).collect();
-        Patterns::parse(&patterns).unwrap().unmet(text).into_iter().map(str::to_owned).collect()
+        Patterns::parse(&patterns).unwrap().unmet_patterns(text).into_iter().map(str::to_owned).collect()
     }
 
     #[test]
     fn each_form_of_a_pattern() {
         let text = "listen 80;\n!important\n/etc/x\n";
         let good = ["listen", "!443", "/^listen [0-9]+;$/", "!/^80/", "\\!important", "\\/etc", "/etc/x"];
-        assert!(unmet(&good, text).is_empty());
-        assert_eq!(unmet(&["443", "!listen", "/^80/", "!/;$/", "/etc/x"], text), ["443", "!listen", "/^80/", "!/;$/"]);
-        assert_eq!(unmet(&["a", "!a"], ""), ["a"]);
+        assert!(find_unmet(&good, text).is_empty());
+        assert_eq!(
+            find_unmet(&["443", "!listen", "/^80/", "!/;$/", "/etc/x"], text),
+            ["443", "!listen", "/^80/", "!/;$/"]
+        );
+        assert_eq!(find_unmet(&["a", "!a"], ""), ["a"]);
         assert!(Patterns::parse(&["ok".into(), "/(/".into()]).is_err_and(|(number, _)| number == 1));
         for nothing in ["", "!", "//", "!//"] {
             assert!(Patterns::parse(&[nothing.into()]).is_err(), "{nothing}");
         }
-        assert!(unmet(&["/a$/", "/b$/", "/^$/"], "a\r\n\r\nb\r").is_empty());
+        assert!(find_unmet(&["/a$/", "/b$/", "/^$/"], "a\r\n\r\nb\r").is_empty());
     }
 
     proptest! {
         #[test]
         fn a_pattern_and_its_negation_never_agree(text in "[ab\n]{0,12}", part in "[ab]{1,3}") {
             for pattern in [part.clone(), format!("/{part}/")] {
-                let plain = unmet(&[&pattern], &text).is_empty();
-                let negated = unmet(&[&format!("!{pattern}")], &text).is_empty();
+                let plain = find_unmet(&[&pattern], &text).is_empty();
+                let negated = find_unmet(&[&format!("!{pattern}")], &text).is_empty();
                 prop_assert_eq!(plain, text.contains(&part));
                 prop_assert_ne!(plain, negated);
             }

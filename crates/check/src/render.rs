@@ -1,9 +1,9 @@
 //! Renders a check file with Tera or Go templates, and decides whether the file applies to a node.
 //! Uses no clock, no files and no environment.
 
-use super::absent;
 use super::go_template::{self, Outside};
 use super::header::{Header, Template};
+use super::missing_vars;
 use super::suggest::did_you_mean;
 use remoor_model::Fault;
 use serde_json::{Map, Value};
@@ -38,7 +38,7 @@ pub fn applies(
     }
     let Some(when) = &header.when else { return Ok(Applies::Yes) };
     let text = format!("{{% if {when} %}}true{{% endif %}}");
-    let absent = absent::faults(file, &text, context);
+    let absent = missing_vars::faults(file, &text, context);
     if !absent.is_empty() {
         return Err(absent
             .into_iter()
@@ -72,7 +72,7 @@ pub fn render(
             go_template::render(file, goss_text, &merged_vars(header, context), &outside).map_err(|fault| vec![fault])
         }
         Template::Tera => {
-            let absent = absent::faults(file, goss_text, context);
+            let absent = missing_vars::faults(file, goss_text, context);
             if !absent.is_empty() {
                 return Err(absent);
             }
@@ -194,7 +194,7 @@ mod tests {
         Header { vars: vars.as_object().unwrap().clone(), ..Header::default() }
     }
 
-    fn rendered(text: &str) -> String {
+    fn render_example(text: &str) -> String {
         match render("f.yml", &header(json!({"port": 1, "other": "<a & b>"})), text, &context()) {
             Ok(text) => text,
             Err(faults) => faults.iter().map(|fault| format!("{fault}\n")).collect(),
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_inventory_wins_over_the_file_and_nothing_is_escaped() {
-        assert_eq!(rendered("{{ vars.port }} {{ vars.other }} {{ expected['/etc/a'].sha256 }}"), "80 <a & b> ab");
+        assert_eq!(render_example("{{ vars.port }} {{ vars.other }} {{ expected['/etc/a'].sha256 }}"), "80 <a & b> ab");
     }
 
     #[test]
@@ -212,35 +212,35 @@ mod tests {
             f.yml:2:12: Field `prot` is not defined. Available fields: other, port
               hint: add `| default(value=...)` where it may be missing
         "#]]
-        .assert_eq(&rendered("a: 1\nb: {{ vars.prot }}\n"));
+        .assert_eq(&render_example("a: 1\nb: {{ vars.prot }}\n"));
         expect![[r#"
             f.yml:3:7: Variable `nod` is not defined. Available variables: expected, node, peers, vars
               hint: add `| default(value=...)` where it may be missing
         "#]]
-        .assert_eq(&rendered("a: 1\n\nb: {{ nod.name }}\n"));
+        .assert_eq(&render_example("a: 1\n\nb: {{ nod.name }}\n"));
         expect![[r#"
             f.yml:1:15: Field `x` is not defined. Available fields: other, port
               hint: add `| default(value=...)` where it may be missing
         "#]]
-        .assert_eq(&rendered("a: {% if vars.x.y %}{% endif %}\n"));
+        .assert_eq(&render_example("a: {% if vars.x.y %}{% endif %}\n"));
         expect![[r#"
             f.yml:1:24: Found string but expected identifier.
               hint: Tera takes arguments by name only: `replace(from="a", to="b")`, `default(value="x")`
         "#]]
-        .assert_eq(&rendered("{{ node.name | replace(\"a\", \"b\") }}"));
+        .assert_eq(&render_example("{{ node.name | replace(\"a\", \"b\") }}"));
         expect![[r#"
             f.yml:2:1: Unexpected end of input
         "#]]
-        .assert_eq(&rendered("{% if node.name %}\n"));
+        .assert_eq(&render_example("{% if node.name %}\n"));
         expect![[r#"
             f.yml:1:4: Unknown function `now`
         "#]]
-        .assert_eq(&rendered("{{ now() }}"));
+        .assert_eq(&render_example("{{ now() }}"));
         expect![[r#"
             f.yml:1:4: Field `sha256` is not defined
               hint: add `| default(value=...)` where it may be missing
         "#]]
-        .assert_eq(&rendered("{{ expected['/etc/b'].sha256 }}"));
+        .assert_eq(&render_example("{{ expected['/etc/b'].sha256 }}"));
     }
 
     #[test]
@@ -250,8 +250,8 @@ mod tests {
             f.yml:3:1: unknown name `prxy`
               hint: did you mean `proxy`?
         "#]]
-        .assert_eq(&rendered(text));
-        assert_eq!(rendered(&text.replace("prxy", "proxy")), "\n\nab");
+        .assert_eq(&render_example(text));
+        assert_eq!(render_example(&text.replace("prxy", "proxy")), "\n\nab");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Runs checks in parallel, protected against panics, with one result per assertion.
 
 use super::groups;
-use super::judge::{Detail, Judged, judge};
+use super::judge::{Detail, JudgedAssertion, judge};
 use super::load::Check;
-use super::outcome::Outcome;
-use super::probe::{self, Answers, Ask, Trouble, World};
-use super::spec::Kind;
+use super::outcome::AssertionOutcome;
+use super::probe::{self, ProbeAnswers, ProbeContext, ProbeError, World};
+use super::spec::ResourceKind;
 use remoor_model::{CheckResult, CheckState, Wall};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 #[derive(Debug, Clone)]
-pub struct RunOptions {
+pub struct CheckRunOptions {
     /// Timeout of checks without a timeout of their own. A shorter default of goss takes
     /// precedence.
     pub timeout: Duration,
@@ -24,9 +24,9 @@ pub struct RunOptions {
     pub now: Wall,
 }
 
-impl RunOptions {
+impl CheckRunOptions {
     /// Defaults: a timeout of ten seconds and eight checks at the same time.
-    pub fn at(now: Wall) -> Self {
+    pub fn with_defaults(now: Wall) -> Self {
         Self { timeout: Duration::from_secs(10), parallelism: 8, now }
     }
 }
@@ -36,33 +36,33 @@ impl RunOptions {
 ///
 /// A check that fails to answer, panics or times out is `Unknown`. Checks are retried as their
 /// `retry` says. `for` is not applied here; see `FailureThreshold`.
-pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
+pub fn run(checks: &[Check], options: &CheckRunOptions) -> Vec<CheckResult> {
     let all = answers(checks, options, Detail::Results);
     all.into_iter().flat_map(|answer| answer.judged).map(|judged| judged.result).collect()
 }
 
 /// Like [`run`], with all details of each assertion.
-pub fn run_in_full(checks: &[Check], options: &RunOptions) -> Vec<Outcome> {
+pub fn run_in_full(checks: &[Check], options: &CheckRunOptions) -> Vec<AssertionOutcome> {
     let mut outcomes = Vec::new();
     for (check, answer) in checks.iter().zip(answers(checks, options, Detail::Full)) {
         let mut took = answer.took;
         for judged in answer.judged {
-            let outcome = Outcome::new(check, judged);
-            outcomes.push(Outcome { started: answer.started, took: std::mem::take(&mut took), ..outcome });
+            let outcome = AssertionOutcome::new(check, judged);
+            outcomes.push(AssertionOutcome { started: answer.started, took: std::mem::take(&mut took), ..outcome });
         }
     }
     outcomes
 }
 
 /// The results of one check at its last attempt.
-struct Answer {
-    judged: Vec<Judged>,
+struct CheckRun {
+    judged: Vec<JudgedAssertion>,
     started: SystemTime,
     took: Duration,
 }
 
 /// One answer per check, in their order.
-fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer> {
+fn answers(checks: &[Check], options: &CheckRunOptions, detail: Detail) -> Vec<CheckRun> {
     let world = World::new(checks, options.timeout);
     let next = AtomicUsize::new(0);
     let work = || {
@@ -74,7 +74,7 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
         }
         done
     };
-    let mut all: Vec<(usize, Answer)> = thread::scope(|scope| {
+    let mut all: Vec<(usize, CheckRun)> = thread::scope(|scope| {
         let started: Vec<_> = (1..threads(checks, options.parallelism)).map(|_| scope.spawn(work)).collect();
         let mut all = work();
         // A worker cannot panic, because panics of checks are caught.
@@ -82,8 +82,8 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
         all
     });
     all.sort_by_key(|(number, _)| *number);
-    let mut all: Vec<Answer> = all.into_iter().map(|(_, answer)| answer).collect();
-    let judged: Vec<&mut Vec<Judged>> = all.iter_mut().map(|answer| &mut answer.judged).collect();
+    let mut all: Vec<CheckRun> = all.into_iter().map(|(_, answer)| answer).collect();
+    let judged: Vec<&mut Vec<JudgedAssertion>> = all.iter_mut().map(|answer| &mut answer.judged).collect();
     groups::settle(checks, judged, detail, |check, result| waive(check, result, options.now));
     all
 }
@@ -92,46 +92,63 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
 /// Checks of local state need at most one per processor, but at least two because files are read
 /// from disk. Each thread costs memory and start-up time.
 fn threads(checks: &[Check], parallelism: usize) -> usize {
-    let waiting = checks.iter().filter(|check| waits(check)).count();
+    let waiting = checks.iter().filter(|check| waits_for_others(check)).count();
     // Services and packages are each queried once for all checks: one thread waits for the answer
     // while another runs the rest.
-    let shared = usize::from(checks.iter().any(|check| matches!(check.kind, Kind::Service | Kind::Package)));
+    let shared =
+        usize::from(checks.iter().any(|check| matches!(check.kind, ResourceKind::Service | ResourceKind::Package)));
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let own = (checks.len() - waiting).min(processors.max(2)) + shared;
     own.max(waiting).clamp(1, parallelism.max(1))
 }
 
 /// Whether a check waits for a program, for another machine, or for a retry delay.
-fn waits(check: &Check) -> bool {
+fn waits_for_others(check: &Check) -> bool {
     let for_others = match check.kind {
-        Kind::Addr | Kind::Cert | Kind::Command | Kind::Dns | Kind::Http | Kind::Mount => true,
-        Kind::File | Kind::Group | Kind::Interface | Kind::KernelParam | Kind::Matching | Kind::Port => false,
-        Kind::Package | Kind::Process | Kind::Service | Kind::User | Kind::AnyOf | Kind::AllOf => false,
+        ResourceKind::Addr
+        | ResourceKind::Cert
+        | ResourceKind::Command
+        | ResourceKind::Dns
+        | ResourceKind::Http
+        | ResourceKind::Mount => true,
+        ResourceKind::File
+        | ResourceKind::Group
+        | ResourceKind::Interface
+        | ResourceKind::KernelParam
+        | ResourceKind::Matching
+        | ResourceKind::Port => false,
+        ResourceKind::Package
+        | ResourceKind::Process
+        | ResourceKind::Service
+        | ResourceKind::User
+        | ResourceKind::AnyOf
+        | ResourceKind::AllOf => false,
     };
     for_others || check.meta.retries > 0
 }
 
-fn with_retries(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> Answer {
-    let mut answer = once(check, world, options, detail);
+fn with_retries(check: &Check, world: &World, options: &CheckRunOptions, detail: Detail) -> CheckRun {
+    let mut answer = run_once(check, world, options, detail);
     for _ in 0..check.meta.retries {
         if answer.judged.iter().all(|one| matches!(one.result.state, CheckState::Pass | CheckState::Skip)) {
             break;
         }
         thread::sleep(check.meta.retry_delay);
-        answer = once(check, &World::new([check], options.timeout), options, detail);
+        answer = run_once(check, &World::new([check], options.timeout), options, detail);
     }
     answer
 }
 
-fn once(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> Answer {
+fn run_once(check: &Check, world: &World, options: &CheckRunOptions, detail: Detail) -> CheckRun {
     let (wall, started) = (SystemTime::now(), Instant::now());
     let (limit, now) = (options.timeout, options.now);
-    let asked = guarded(|| {
-        let answers = if check.skip { Answers::new() } else { probe::ask(&Ask { check, world, limit, now }) };
+    let asked = catch_panic(|| {
+        let answers =
+            if check.skip { ProbeAnswers::new() } else { probe::ask(&ProbeContext { check, world, limit, now }) };
         judge(check, &answers, detail)
     });
     let mut judged = asked.unwrap_or_else(|panic| {
-        let none = || Err(Trouble::Unknown(panic.clone()));
+        let none = || Err(ProbeError::Unknown(panic.clone()));
         judge(check, &check.assertions.iter().map(|a| (a.property, none())).collect(), detail)
     });
     let took = started.elapsed();
@@ -140,11 +157,11 @@ fn once(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> A
         one.result.took_ms = took_ms;
         waive(check, &mut one.result, options.now);
     }
-    Answer { judged, started: wall, took }
+    CheckRun { judged, started: wall, took }
 }
 
 /// Turns a panic into an error with its message.
-fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic: Box<dyn Any + Send>| {
         let text =
             panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
@@ -166,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_has_a_thread_of_its_own_and_nobody_else() {
+    fn only_waiting_checks_get_a_thread_each() {
         let of = |text: &str, parallelism| threads(&super::super::parse("f", &"s".into(), text).unwrap(), parallelism);
         let many = |line: &str| (0..40).map(|n| line.replace('N', &n.to_string())).collect::<String>();
         let waiting = format!("command:\n{}", many("  cN: {exec: x, exit-status: 0}\n"));
@@ -179,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_and_goes_no_further() {
-        assert_eq!(guarded(|| 1), Ok(1));
-        let told = guarded(|| -> () { panic!("at {}", 7) });
+    fn a_panic_is_caught_and_reported() {
+        assert_eq!(catch_panic(|| 1), Ok(1));
+        let told = catch_panic(|| -> () { panic!("at {}", 7) });
         assert_eq!(told, Err("the check panicked: at 7".to_owned()));
     }
 }

@@ -27,7 +27,7 @@ struct Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
     Equal,
-    Unequal,
+    NotEqual,
     Greater,
     GreaterOrEqual,
     Less,
@@ -91,7 +91,7 @@ fn bounds(word: &str) -> Result<Vec<Bound>, String> {
     let (operator, rest) = word.split_at(at);
     let operator = match operator {
         "" | "=" | "==" => Operator::Equal,
-        "!" | "!=" => Operator::Unequal,
+        "!" | "!=" => Operator::NotEqual,
         ">" => Operator::Greater,
         ">=" => Operator::GreaterOrEqual,
         "<" => Operator::Less,
@@ -112,7 +112,7 @@ fn bounds(word: &str) -> Result<Vec<Bound>, String> {
     let bound = |operator, version| Bound { operator, version };
     Ok(match operator {
         Operator::Equal => vec![bound(Operator::GreaterOrEqual, from), bound(Operator::Less, to)],
-        Operator::Unequal => return Err(format!("`!={rest}`: write `<{from} || >={to}`")),
+        Operator::NotEqual => return Err(format!("`!={rest}`: write `<{from} || >={to}`")),
         Operator::Greater => vec![bound(Operator::GreaterOrEqual, to)],
         Operator::GreaterOrEqual => vec![bound(Operator::GreaterOrEqual, from)],
         Operator::Less => vec![bound(Operator::Less, from)],
@@ -125,7 +125,7 @@ impl Bound {
         let order = version.cmp_precedence(&self.version);
         match self.operator {
             Operator::Equal => order == Ordering::Equal,
-            Operator::Unequal => order != Ordering::Equal,
+            Operator::NotEqual => order != Ordering::Equal,
             Operator::Greater => order == Ordering::Greater,
             Operator::GreaterOrEqual => order != Ordering::Less,
             Operator::Less => order == Ordering::Less,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range() {
+    fn invalid_ranges_are_rejected() {
         for range in [
             "",
             "||",

@@ -1,7 +1,7 @@
 //! Runs a program for a check, with a timeout and limited output. No process is left running
 //! afterwards.
 
-use super::leftover::Mark;
+use super::orphan_processes::EnvironmentMark;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ pub fn end_programs() {
 }
 
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct ProgramOutput {
     /// The exit status as a shell reports it: 128 plus the signal number if a signal ended the
     /// program.
     pub status: i32,
@@ -54,13 +54,13 @@ impl Stream {
 
 /// Runs `command` until it ends. Err: why there is no result, for messages. On return, its process
 /// group has been killed. After an error, processes that left the group have been killed, too.
-pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, String> {
+pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<ProgramOutput, String> {
     let deadline = Instant::now() + timeout;
     let program = command.get_program().to_string_lossy().into_owned();
     if ENDING.load(Ordering::Relaxed) {
         return Err("interrupted".to_owned());
     }
-    let mark = Mark::put(command)?;
+    let mark = EnvironmentMark::put_into(command)?;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -70,7 +70,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, St
         .map_err(|e| format!("{program} can't be started: {e}"))?;
     let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
     let mut group = Group { pid: Pid::from_child(&child), program, child, mark, reaped: false };
-    let unblocked = out.as_ref().map_or(Ok(()), no_waiting).and(err.as_ref().map_or(Ok(()), no_waiting));
+    let unblocked = out.as_ref().map_or(Ok(()), set_nonblocking).and(err.as_ref().map_or(Ok(()), set_nonblocking));
     unblocked.map_err(|e| e.to_string())?;
     let (mut stdout, mut stderr) = (Stream::default(), Stream::default());
     let mut pause = PAUSE.0;
@@ -86,7 +86,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, St
         if linger.is_some_and(|until| (out.is_none() && err.is_none()) || Instant::now() >= until) {
             let status = group.end().map_err(|e| e.to_string())?;
             let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-            return Ok(Output { status, stdout, stderr });
+            return Ok(ProgramOutput { status, stdout, stderr });
         }
         if Instant::now() >= deadline {
             return Err(format!("no answer within {} ms", timeout.as_millis()));
@@ -101,7 +101,7 @@ struct Group {
     pid: Pid,
     program: String,
     child: Child,
-    mark: Mark,
+    mark: EnvironmentMark,
     reaped: bool,
 }
 
@@ -133,13 +133,13 @@ impl Drop for Group {
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(PAUSE.0);
         }
-        if !self.mark.end_all() {
+        if !self.mark.kill_all() {
             tracing::warn!(program = %self.program, "a command that timed out left processes");
         }
     }
 }
 
-fn no_waiting<T: AsFd>(pipe: &T) -> io::Result<()> {
+fn set_nonblocking<T: AsFd>(pipe: &T) -> io::Result<()> {
     rustix::io::ioctl_fionbio(pipe, true).map_err(io::Error::from)
 }
 
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn sh(text: &str, timeout: Duration) -> Result<Output, String> {
+    fn sh(text: &str, timeout: Duration) -> Result<ProgramOutput, String> {
         run(Command::new("sh").args(["-c", text]), timeout)
     }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_leaves_no_process_that_took_itself_out_of_the_group() {
+    fn a_timeout_kills_processes_outside_the_group() {
         let mark = format!("86397.{}", std::process::id());
         // Processes in sessions of their own, one with its parent and one adopted by init. All
         // start before the deadline.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_in_the_background_is_ended_and_not_waited_for() {
+    fn background_processes_are_killed_without_waiting() {
         let mark = format!("86398.{}", std::process::id());
         let output = sh(&format!("sleep {mark} & echo done"), LONG).unwrap();
         assert_eq!((output.status, output.stdout.text()), (0, "done\n".into()));

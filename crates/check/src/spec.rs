@@ -5,7 +5,7 @@
 
 /// A resource type of check files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ResourceKind {
     Addr,
     Command,
     Dns,
@@ -30,7 +30,7 @@ pub enum Kind {
 
 /// How an attribute is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum AttributeUse {
     /// Asserted and required.
     Required,
     /// Asserted.
@@ -54,211 +54,227 @@ pub(super) enum Use {
     Value,
 }
 
-pub(super) struct Spec {
-    pub kind: Kind,
+pub(super) struct ResourceSpec {
+    pub kind: ResourceKind,
     pub name: &'static str,
     /// The attribute whose default is the id; empty if there is none.
     pub name_attribute: &'static str,
     /// If the first assertion does not hold, or finds `false`, the others are skipped.
     pub gated: bool,
-    pub attributes: &'static [(&'static str, Use)],
+    pub attributes: &'static [(&'static str, AttributeUse)],
 }
 
 /// The resource types of goss. Assertions are reported in the order of their attributes here.
-pub(super) const SPECS: [Spec; 15] = [
-    Spec {
-        kind: Kind::Addr,
+pub(super) const SPECS: [ResourceSpec; 15] = [
+    ResourceSpec {
+        kind: ResourceKind::Addr,
         name: "addr",
         name_attribute: "address",
         gated: false,
-        attributes: &[("reachable", Use::Required), ("timeout", Use::Millis), ("local-address", Use::Text)],
+        attributes: &[
+            ("reachable", AttributeUse::Required),
+            ("timeout", AttributeUse::Millis),
+            ("local-address", AttributeUse::Text),
+        ],
     },
-    Spec {
-        kind: Kind::Command,
+    ResourceSpec {
+        kind: ResourceKind::Command,
         name: "command",
         name_attribute: "exec",
         gated: false,
         attributes: &[
-            ("exit-status", Use::Required),
-            ("stdout", Use::Stream),
-            ("stderr", Use::Stream),
-            ("timeout", Use::Millis),
-            ("retry_count", Use::Retries),
-            ("retry_delay", Use::Delay),
+            ("exit-status", AttributeUse::Required),
+            ("stdout", AttributeUse::Stream),
+            ("stderr", AttributeUse::Stream),
+            ("timeout", AttributeUse::Millis),
+            ("retry_count", AttributeUse::Retries),
+            ("retry_delay", AttributeUse::Delay),
         ],
     },
-    Spec {
-        kind: Kind::Dns,
+    ResourceSpec {
+        kind: ResourceKind::Dns,
         name: "dns",
         name_attribute: "resolve",
         gated: true,
         attributes: &[
-            ("resolvable", Use::Required),
-            ("addrs", Use::Assert),
-            ("server", Use::Text),
-            ("timeout", Use::Millis),
-            ("retry_count", Use::Retries),
-            ("retry_delay", Use::Delay),
+            ("resolvable", AttributeUse::Required),
+            ("addrs", AttributeUse::Assert),
+            ("server", AttributeUse::Text),
+            ("timeout", AttributeUse::Millis),
+            ("retry_count", AttributeUse::Retries),
+            ("retry_delay", AttributeUse::Delay),
         ],
     },
-    Spec {
-        kind: Kind::File,
+    ResourceSpec {
+        kind: ResourceKind::File,
         name: "file",
         name_attribute: "path",
         gated: true,
         attributes: &[
-            ("exists", Use::Required),
-            ("mode", Use::Assert),
-            ("size", Use::Assert),
-            ("owner", Use::Assert),
-            ("uid", Use::Assert),
-            ("group", Use::Assert),
-            ("gid", Use::Assert),
-            ("linked-to", Use::Assert),
-            ("filetype", Use::Assert),
-            ("contents", Use::Stream),
-            ("md5", Use::Assert),
-            ("sha256", Use::Assert),
-            ("sha512", Use::Assert),
+            ("exists", AttributeUse::Required),
+            ("mode", AttributeUse::Assert),
+            ("size", AttributeUse::Assert),
+            ("owner", AttributeUse::Assert),
+            ("uid", AttributeUse::Assert),
+            ("group", AttributeUse::Assert),
+            ("gid", AttributeUse::Assert),
+            ("linked-to", AttributeUse::Assert),
+            ("filetype", AttributeUse::Assert),
+            ("contents", AttributeUse::Stream),
+            ("md5", AttributeUse::Assert),
+            ("sha256", AttributeUse::Assert),
+            ("sha512", AttributeUse::Assert),
         ],
     },
-    Spec {
-        kind: Kind::Group,
+    ResourceSpec {
+        kind: ResourceKind::Group,
         name: "group",
         name_attribute: "groupname",
         gated: true,
-        attributes: &[("exists", Use::Required), ("gid", Use::Assert)],
+        attributes: &[("exists", AttributeUse::Required), ("gid", AttributeUse::Assert)],
     },
-    Spec {
-        kind: Kind::Http,
+    ResourceSpec {
+        kind: ResourceKind::Http,
         name: "http",
         name_attribute: "url",
         gated: true,
         attributes: &[
-            ("status", Use::Required),
-            ("headers", Use::Stream),
-            ("body", Use::Stream),
-            ("method", Use::Text),
-            ("no-follow-redirects", Use::Flag),
-            ("timeout", Use::Millis),
-            ("request-headers", Use::Texts),
-            ("request-body", Use::Text),
-            ("username", Use::Text),
-            ("password", Use::Text),
-            ("allow-insecure", Use::Flag),
-            ("ca-file", Use::Text),
-            ("cert-file", Use::Text),
-            ("key-file", Use::Text),
-            ("proxy", Use::Text),
+            ("status", AttributeUse::Required),
+            ("headers", AttributeUse::Stream),
+            ("body", AttributeUse::Stream),
+            ("method", AttributeUse::Text),
+            ("no-follow-redirects", AttributeUse::Flag),
+            ("timeout", AttributeUse::Millis),
+            ("request-headers", AttributeUse::Texts),
+            ("request-body", AttributeUse::Text),
+            ("username", AttributeUse::Text),
+            ("password", AttributeUse::Text),
+            ("allow-insecure", AttributeUse::Flag),
+            ("ca-file", AttributeUse::Text),
+            ("cert-file", AttributeUse::Text),
+            ("key-file", AttributeUse::Text),
+            ("proxy", AttributeUse::Text),
         ],
     },
-    Spec {
-        kind: Kind::Interface,
+    ResourceSpec {
+        kind: ResourceKind::Interface,
         name: "interface",
         name_attribute: "name",
         gated: true,
-        attributes: &[("exists", Use::Required), ("addrs", Use::Assert), ("mtu", Use::Assert)],
+        attributes: &[
+            ("exists", AttributeUse::Required),
+            ("addrs", AttributeUse::Assert),
+            ("mtu", AttributeUse::Assert),
+        ],
     },
-    Spec {
-        kind: Kind::KernelParam,
+    ResourceSpec {
+        kind: ResourceKind::KernelParam,
         name: "kernel-param",
         name_attribute: "name",
         gated: false,
-        attributes: &[("value", Use::Required)],
+        attributes: &[("value", AttributeUse::Required)],
     },
-    Spec {
-        kind: Kind::Mount,
+    ResourceSpec {
+        kind: ResourceKind::Mount,
         name: "mount",
         name_attribute: "mountpoint",
         gated: true,
         attributes: &[
-            ("exists", Use::Required),
-            ("opts", Use::Assert),
-            ("vfs-opts", Use::Assert),
-            ("source", Use::Assert),
-            ("filesystem", Use::Assert),
-            ("usage", Use::Assert),
-            ("timeout", Use::Millis),
+            ("exists", AttributeUse::Required),
+            ("opts", AttributeUse::Assert),
+            ("vfs-opts", AttributeUse::Assert),
+            ("source", AttributeUse::Assert),
+            ("filesystem", AttributeUse::Assert),
+            ("usage", AttributeUse::Assert),
+            ("timeout", AttributeUse::Millis),
         ],
     },
-    Spec {
-        kind: Kind::Matching,
+    ResourceSpec {
+        kind: ResourceKind::Matching,
         name: "matching",
         name_attribute: "",
         gated: false,
-        attributes: &[("matches", Use::Required), ("content", Use::Value), ("as-reader", Use::Flag)],
+        attributes: &[
+            ("matches", AttributeUse::Required),
+            ("content", AttributeUse::Value),
+            ("as-reader", AttributeUse::Flag),
+        ],
     },
-    Spec {
-        kind: Kind::Package,
+    ResourceSpec {
+        kind: ResourceKind::Package,
         name: "package",
         name_attribute: "name",
         gated: true,
         attributes: &[
-            ("installed", Use::Required),
-            ("versions", Use::Assert),
-            ("retry_count", Use::Retries),
-            ("retry_delay", Use::Delay),
+            ("installed", AttributeUse::Required),
+            ("versions", AttributeUse::Assert),
+            ("retry_count", AttributeUse::Retries),
+            ("retry_delay", AttributeUse::Delay),
         ],
     },
-    Spec {
-        kind: Kind::Port,
+    ResourceSpec {
+        kind: ResourceKind::Port,
         name: "port",
         name_attribute: "port",
         gated: true,
-        attributes: &[("listening", Use::Required), ("ip", Use::Assert)],
+        attributes: &[("listening", AttributeUse::Required), ("ip", AttributeUse::Assert)],
     },
-    Spec {
-        kind: Kind::Process,
+    ResourceSpec {
+        kind: ResourceKind::Process,
         name: "process",
         name_attribute: "comm",
         gated: false,
-        attributes: &[("running", Use::Required)],
+        attributes: &[("running", AttributeUse::Required)],
     },
-    Spec {
-        kind: Kind::Service,
+    ResourceSpec {
+        kind: ResourceKind::Service,
         name: "service",
         name_attribute: "name",
         gated: false,
-        attributes: &[("enabled", Use::Assert), ("running", Use::Assert), ("runlevels", Use::Assert)],
+        attributes: &[
+            ("enabled", AttributeUse::Assert),
+            ("running", AttributeUse::Assert),
+            ("runlevels", AttributeUse::Assert),
+        ],
     },
-    Spec {
-        kind: Kind::User,
+    ResourceSpec {
+        kind: ResourceKind::User,
         name: "user",
         name_attribute: "username",
         gated: true,
         attributes: &[
-            ("exists", Use::Required),
-            ("uid", Use::Assert),
-            ("gid", Use::Assert),
-            ("groups", Use::Assert),
-            ("home", Use::Assert),
-            ("shell", Use::Assert),
+            ("exists", AttributeUse::Required),
+            ("uid", AttributeUse::Assert),
+            ("gid", AttributeUse::Assert),
+            ("groups", AttributeUse::Assert),
+            ("home", AttributeUse::Assert),
+            ("shell", AttributeUse::Assert),
         ],
     },
 ];
 
 /// Resource types of the `remoor:` block, which goss ignores.
-pub(super) const OWN: [Spec; 3] = [
-    Spec {
-        kind: Kind::Cert,
+pub(super) const EXTENSION_SPECS: [ResourceSpec; 3] = [
+    ResourceSpec {
+        kind: ResourceKind::Cert,
         name: "cert",
         name_attribute: "name",
         gated: false,
         attributes: &[
-            ("not-after", Use::Days),
-            ("subject", Use::Assert),
-            ("issuer", Use::Assert),
-            ("dns-names", Use::Assert),
-            ("timeout", Use::Millis),
-            ("server-name", Use::Text),
+            ("not-after", AttributeUse::Days),
+            ("subject", AttributeUse::Assert),
+            ("issuer", AttributeUse::Assert),
+            ("dns-names", AttributeUse::Assert),
+            ("timeout", AttributeUse::Millis),
+            ("server-name", AttributeUse::Text),
         ],
     },
-    group(Kind::AnyOf, "any-of"),
-    group(Kind::AllOf, "all-of"),
+    group(ResourceKind::AnyOf, "any-of"),
+    group(ResourceKind::AllOf, "all-of"),
 ];
 
-const fn group(kind: Kind, name: &'static str) -> Spec {
-    Spec { kind, name, name_attribute: "", gated: false, attributes: &[(HOLDS, Use::Required)] }
+const fn group(kind: ResourceKind, name: &'static str) -> ResourceSpec {
+    ResourceSpec { kind, name, name_attribute: "", gated: false, attributes: &[(HOLDS, AttributeUse::Required)] }
 }
 
 /// The property that groups assert.
@@ -270,24 +286,26 @@ pub(super) const WINDOWS: &str = "registry";
 /// Attributes of every resource.
 pub(super) const COMMON: [&str; 3] = ["title", "meta", "skip"];
 
-impl Kind {
-    pub(super) fn spec(self) -> &'static Spec {
-        SPECS.iter().chain(&OWN).find(|spec| spec.kind == self).expect("every kind has a row")
+impl ResourceKind {
+    pub(super) fn spec(self) -> &'static ResourceSpec {
+        SPECS.iter().chain(&EXTENSION_SPECS).find(|spec| spec.kind == self).expect("every kind has a row")
     }
 
     /// Whether this is a group, which is evaluated from the results of other checks.
     pub(super) fn is_group(self) -> bool {
-        matches!(self, Kind::AnyOf | Kind::AllOf)
+        matches!(self, ResourceKind::AnyOf | ResourceKind::AllOf)
     }
 }
 
-impl Spec {
+impl ResourceSpec {
     /// Keys that `meta.remoor` accepts for this type only, in addition to the common ones: features
     /// that goss has no attribute for.
-    pub fn extensions(&self) -> &'static [(&'static str, Use)] {
+    pub fn extensions(&self) -> &'static [(&'static str, AttributeUse)] {
         match self.kind {
-            Kind::Process => &[("user", Use::Text), ("args", Use::Text), ("count", Use::Assert)],
-            Kind::Package => &[("deb-constraint", Use::Holds)],
+            ResourceKind::Process => {
+                &[("user", AttributeUse::Text), ("args", AttributeUse::Text), ("count", AttributeUse::Assert)]
+            }
+            ResourceKind::Package => &[("deb-constraint", AttributeUse::Holds)],
             _ => &[],
         }
     }
@@ -298,7 +316,7 @@ impl Spec {
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.spec().name)
     }

@@ -1,7 +1,7 @@
 //! Parses YAML into a tree whose nodes have their positions. Rejects values that YAML 1.1 and 1.2
 //! read differently.
 
-use super::masked::masked;
+use super::redact::redact_passwords;
 use remoor_model::Fault;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -10,7 +10,7 @@ use serde_saphyr::Spanned;
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub line: u32,
     pub column: u32,
     pub yaml: Yaml,
@@ -22,24 +22,24 @@ pub(super) enum Yaml {
     Bool(bool),
     Number(Number),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<(Key, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Key {
+pub(super) struct YamlKey {
     pub line: u32,
     pub column: u32,
     pub text: String,
 }
 
-impl Node {
+impl YamlNode {
     pub fn fault(&self, file: &str, message: impl Into<String>) -> Fault {
         Fault::error(file, self.line, self.column, message)
     }
 
     /// The entries of a map; empty for other values.
-    pub fn pairs(&self) -> &[(Key, Node)] {
+    pub fn pairs(&self) -> &[(YamlKey, YamlNode)] {
         match &self.yaml {
             Yaml::Map(pairs) => pairs,
             _ => &[],
@@ -65,13 +65,13 @@ impl Node {
             Yaml::Bool(b) => Value::Bool(*b),
             Yaml::Number(n) => Value::Number(n.clone()),
             Yaml::Text(s) => Value::String(s.clone()),
-            Yaml::List(items) => Value::Array(items.iter().map(Node::value).collect()),
+            Yaml::List(items) => Value::Array(items.iter().map(YamlNode::value).collect()),
             Yaml::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.text.clone(), v.value())).collect()),
         }
     }
 }
 
-impl Key {
+impl YamlKey {
     pub fn fault(&self, file: &str, message: impl Into<String>) -> Fault {
         Fault::error(file, self.line, self.column, message)
     }
@@ -83,14 +83,14 @@ impl Key {
 const DEPTH_MAX: usize = 32;
 
 /// Parses the single document of `text`. An empty document is `Null`.
-pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
+pub(super) fn parse(file: &str, text: &str) -> Result<YamlNode, Vec<Fault>> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
         with_snippet: false,
         reject_unsupported_tags: true,
         budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
     };
-    let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
+    let node: YamlNode = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
     let mut faults = Vec::new();
     ambiguous(file, &lines(text), &node, &mut faults);
     if faults.is_empty() { Ok(node) } else { Err(faults) }
@@ -107,10 +107,10 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
     // user.
     let message = full.split(" at line ").next().unwrap_or(&full);
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
-    let (line, column) = error.location().map_or((0, 0), |at| (small(at.line()), small(at.column())));
+    let (line, column) = error.location().map_or((0, 0), |at| (saturating_u32(at.line()), saturating_u32(at.column())));
     let text = message.to_lowercase();
     // The message may quote a key that is a URL with a password.
-    let fault = Fault::error(file, line, column, masked(message));
+    let fault = Fault::error(file, line, column, redact_passwords(message));
     if text.contains("escape") {
         fault.hint("write regular expressions in single quotes: '\\.' keeps its backslash")
     } else if text.contains("duplicate") {
@@ -120,12 +120,12 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
     }
 }
 
-fn small(n: u64) -> u32 {
+fn saturating_u32(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// Finds plain words and numbers that another YAML reader interprets differently.
-fn ambiguous(file: &str, lines: &[&str], node: &Node, faults: &mut Vec<Fault>) {
+fn ambiguous(file: &str, lines: &[&str], node: &YamlNode, faults: &mut Vec<Fault>) {
     match &node.yaml {
         Yaml::List(items) => items.iter().for_each(|item| ambiguous(file, lines, item, faults)),
         Yaml::Map(pairs) => pairs.iter().for_each(|(_, value)| ambiguous(file, lines, value, faults)),
@@ -155,30 +155,30 @@ fn is_old_boolean(text: &str) -> bool {
 }
 
 /// The text from the node's position to the end of the token.
-fn plain_token<'a>(lines: &[&'a str], node: &Node) -> &'a str {
+fn plain_token<'a>(lines: &[&'a str], node: &YamlNode) -> &'a str {
     let Some(line) = (node.line as usize).checked_sub(1).and_then(|n| lines.get(n)) else { return "" };
     let start = line.char_indices().nth((node.column as usize).saturating_sub(1)).map_or(line.len(), |(at, _)| at);
     let rest = &line[start..];
     &rest[..rest.find(|c: char| c.is_whitespace() || ",]}".contains(c)).unwrap_or(rest.len())]
 }
 
-fn is_plain(lines: &[&str], node: &Node) -> bool {
+fn is_plain(lines: &[&str], node: &YamlNode) -> bool {
     is_old_boolean(plain_token(lines, node))
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Yaml>::deserialize(deserializer)?;
         let at = spanned.referenced;
-        Ok(Self { line: small(at.line()), column: small(at.column()), yaml: spanned.value })
+        Ok(Self { line: saturating_u32(at.line()), column: saturating_u32(at.column()), yaml: spanned.value })
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for YamlKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<String>::deserialize(deserializer)?;
         let at = spanned.referenced;
-        Ok(Self { line: small(at.line()), column: small(at.column()), text: spanned.value })
+        Ok(Self { line: saturating_u32(at.line()), column: saturating_u32(at.column()), text: spanned.value })
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_types_survive() {
+    fn positions_and_types_are_kept() {
         let node = parse("f", "a: 1\nb:\n  - x: true\n    8080: \"0644\"\n  - 'yes'\n").unwrap();
         assert_eq!(node.value(), serde_json::json!({"a": 1, "b": [{"x": true, "8080": "0644"}, "yes"]}));
         let Yaml::Map(pairs) = &node.yaml else { panic!() };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_disagree_on_is_refused() {
+    fn ambiguous_values_are_rejected() {
         expect![[r#"
             f.yml:1:11: `0644` is octal for some YAML readers and decimal for others
               hint: write "0644" in quotes

@@ -187,7 +187,8 @@ fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleI
         return inventory::load_below(dir, &path);
     }
     let mut fault = config.fault("inventory", format!("there is no `{}`", config.inventory));
-    fault.hint = suggest::nearest(&config.inventory, files.under("")).map(|near| format!("did you mean `{near}`?"));
+    fault.hint =
+        suggest::nearest(&config.inventory, files.paths_below("")).map(|near| format!("did you mean `{near}`?"));
     Err(vec![fault])
 }
 

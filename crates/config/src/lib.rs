@@ -25,7 +25,7 @@ mod windows;
 pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
 pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, Sources, extra_vars, load_inventory, load_sources};
 pub use load::{BYTES_MAX, FILES_MAX};
-pub use reader::Place;
+pub use reader::FieldPosition;
 pub use settings::{
     CONFIG_FILE, FleetConfig, GroupConfig, Notify, NotifyOn, NotifyTo, Provisioner, ServiceConfig, SshConfig,
 };
@@ -33,7 +33,7 @@ pub use target::SshTarget;
 
 /// Parses one YAML value with the rules of inventories, including their booleans. Nothing is an
 /// empty text.
-pub fn value(text: &str) -> Result<serde_json::Value, String> {
+pub fn parse_value(text: &str) -> Result<serde_json::Value, String> {
     match tree::parse("the value", text) {
         Ok(Some(node)) => Ok(node.to_json()),
         Ok(None) => Ok(serde_json::Value::String(String::new())),

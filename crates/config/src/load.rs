@@ -22,7 +22,7 @@ const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".re
 pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
     let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let (set, way, faults, outside) = Default::default();
-    let mut load = Load { root: dir, real, set, bytes: 0, way, faults, outside };
+    let mut load = DirectoryReader { root: dir, real, set, bytes: 0, open_dirs: way, faults, outside };
     load.directory(dir);
     if load.faults.is_empty() {
         return Ok((load.set, load.outside));
@@ -31,25 +31,25 @@ pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
     Err(load.faults)
 }
 
-struct Load<'a> {
+struct DirectoryReader<'a> {
     root: &'a Path,
     /// `root` without symbolic links.
     real: PathBuf,
     set: FileSet,
     bytes: usize,
     /// Real paths of the directories on the current path, to detect link cycles.
-    way: Vec<PathBuf>,
+    open_dirs: Vec<PathBuf>,
     faults: Vec<Fault>,
     /// Warnings about links that lead out of the directory.
     outside: Vec<Fault>,
 }
 
-impl Load<'_> {
+impl DirectoryReader<'_> {
     fn fault(&mut self, path: &Path, message: impl Into<String>) {
-        self.faults.push(Fault::error(&self.shown(path), 0, 0, message));
+        self.faults.push(Fault::error(&self.relative_name(path), 0, 0, message));
     }
 
-    fn shown(&self, path: &Path) -> String {
+    fn relative_name(&self, path: &Path) -> String {
         let inner = path.strip_prefix(self.root).ok().filter(|rest| !rest.as_os_str().is_empty());
         inner.unwrap_or(path).display().to_string()
     }
@@ -64,12 +64,12 @@ impl Load<'_> {
                 to.display()
             );
             let hint = "each apply reads the current content; copy the file here if it belongs to the fleet";
-            self.outside.push(Fault::warn(&self.shown(path), 0, 0, message).hint(hint));
+            self.outside.push(Fault::warn(&self.relative_name(path), 0, 0, message).hint(hint));
         }
     }
 
     /// Whether a limit was exceeded; more faults would only repeat it.
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.set.0.len() > FILES_MAX || self.bytes > BYTES_MAX || self.faults.len() > 100
     }
 
@@ -78,7 +78,7 @@ impl Load<'_> {
             Ok(real) => real,
             Err(error) => return self.fault(dir, format!("could not be read: {error}")),
         };
-        if self.way.contains(&real) || self.way.len() >= DEPTH_MAX {
+        if self.open_dirs.contains(&real) || self.open_dirs.len() >= DEPTH_MAX {
             return self.fault(dir, format!("is part of a link cycle, or deeper than {DEPTH_MAX} directories"));
         }
         let mut names = Vec::new();
@@ -90,9 +90,9 @@ impl Load<'_> {
             return self.fault(dir, format!("could not be read: {error}"));
         }
         names.sort();
-        self.way.push(real);
+        self.open_dirs.push(real);
         for name in names {
-            if self.full() {
+            if self.is_full() {
                 break;
             }
             let path = dir.join(&name);
@@ -102,7 +102,7 @@ impl Load<'_> {
             };
             self.entry(&path, name);
         }
-        self.way.pop();
+        self.open_dirs.pop();
     }
 
     fn entry(&mut self, path: &Path, name: &str) {
@@ -155,7 +155,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn reads_what_belongs_to_it() {
+    fn only_files_of_the_fleet_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for sub in [".git", "playbooks/tasks", ".remoor"] {
@@ -188,7 +188,7 @@ mod tests {
             "each link once, none that stays inside"
         );
         assert_eq!((set.text("templates/x.j2"), set.text("playbooks/x.j2")), (Some("outside"), Some("outside")));
-        let names: Vec<&str> = set.under("").collect();
+        let names: Vec<&str> = set.paths_below("").collect();
         assert_eq!(
             names,
             [
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_pipes_and_crowds_are_faults() {
+    fn cycles_sockets_and_too_many_files_are_faults() {
         let dir = tempfile::tempdir().unwrap();
         symlink(dir.path(), dir.path().join("again")).unwrap();
         symlink("nowhere", dir.path().join("broken")).unwrap();

@@ -5,22 +5,22 @@
 
 use super::scalar::Scalar;
 use super::suggest;
-use super::tree::{Kind, Node};
+use super::tree::{ConfigNodeKind, Node};
 use remoor_model::Fault;
 use std::collections::BTreeMap;
 
 /// Position in a file; line and column count from 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldPosition {
     pub line: u32,
     pub column: u32,
 }
 
 /// Collects faults and positions while values are read.
-pub struct Reader<'a> {
+pub struct ConfigReader<'a> {
     pub file: &'a str,
     pub faults: Vec<Fault>,
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, FieldPosition>,
 }
 
 /// A mapping whose keys were checked against the known ones.
@@ -40,7 +40,7 @@ impl<'n> Section<'n> {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     pub fn new(file: &'a str) -> Self {
         Self { file, faults: Vec::new(), places: BTreeMap::new() }
     }
@@ -74,12 +74,12 @@ impl<'a> Reader<'a> {
             return Vec::new();
         }
         let Some(entries) = node.entries() else {
-            self.wrong(node, path, "a mapping");
+            self.report_wrong_kind(node, path, "a mapping");
             return Vec::new();
         };
         let mut out = Vec::new();
         for (key, value) in entries {
-            self.places.insert(join(path, &key.text), Place { line: key.line, column: key.column });
+            self.places.insert(join(path, &key.text), FieldPosition { line: key.line, column: key.column });
             out.push((key.text.as_str(), value));
         }
         out
@@ -88,15 +88,16 @@ impl<'a> Reader<'a> {
     /// A list; the positions of the items are kept under their index from 0.
     pub fn list<'n>(&mut self, node: &'n Node, path: &str) -> &'n [Node] {
         match &node.kind {
-            Kind::List(items) => {
+            ConfigNodeKind::List(items) => {
                 for (n, item) in items.iter().enumerate() {
-                    self.places.insert(join(path, &n.to_string()), Place { line: item.line, column: item.column });
+                    self.places
+                        .insert(join(path, &n.to_string()), FieldPosition { line: item.line, column: item.column });
                 }
                 items
             }
             _ if node.is_null() => &[],
             _ => {
-                self.wrong(node, path, "a list").hint = Some("write it as [a, b], also for one".into());
+                self.report_wrong_kind(node, path, "a list").hint = Some("write it as [a, b], also for one".into());
                 &[]
             }
         }
@@ -111,21 +112,20 @@ impl<'a> Reader<'a> {
     /// A non-empty text; a number counts as the text in the file.
     pub fn text(&mut self, node: &Node, path: &str) -> Option<String> {
         match &node.kind {
-            Kind::Scalar { text, scalar: Scalar::Str | Scalar::Int(_) | Scalar::Float(_) | Scalar::MergeKey }
-                if !text.is_empty() =>
-            {
-                Some(text.clone())
-            }
-            Kind::Scalar { scalar: Scalar::Str, .. } => {
+            ConfigNodeKind::Scalar {
+                text,
+                scalar: Scalar::Str | Scalar::Int(_) | Scalar::Float(_) | Scalar::MergeKey,
+            } if !text.is_empty() => Some(text.clone()),
+            ConfigNodeKind::Scalar { scalar: Scalar::Str, .. } => {
                 self.fault(node, format!("`{path}` is empty"));
                 None
             }
-            Kind::Scalar { scalar: Scalar::Bool(_), .. } => {
-                self.wrong(node, path, "text").hint = Some("put it in quotes if that is its text".into());
+            ConfigNodeKind::Scalar { scalar: Scalar::Bool(_), .. } => {
+                self.report_wrong_kind(node, path, "text").hint = Some("put it in quotes if that is its text".into());
                 None
             }
             _ => {
-                self.wrong(node, path, "text");
+                self.report_wrong_kind(node, path, "text");
                 None
             }
         }
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
     /// text.
     pub fn boolean(&mut self, node: &Node, path: &str) -> Option<bool> {
         match &node.kind {
-            Kind::Scalar { text, scalar: Scalar::Bool(value) } => {
+            ConfigNodeKind::Scalar { text, scalar: Scalar::Bool(value) } => {
                 if !matches!(text.as_str(), "true" | "false") {
                     self.fault(node, format!("`{path}` takes true or false, not `{text}`")).hint =
                         Some(format!("write {value}"));
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
                 Some(*value)
             }
             _ => {
-                self.wrong(node, path, "true or false");
+                self.report_wrong_kind(node, path, "true or false");
                 None
             }
         }
@@ -153,13 +153,13 @@ impl<'a> Reader<'a> {
     /// A whole number from `min` to `max`.
     pub fn number(&mut self, node: &Node, path: &str, min: u32, max: u32) -> Option<u32> {
         let value = match &node.kind {
-            Kind::Scalar { scalar: Scalar::Int(value), .. } => Some(*value),
+            ConfigNodeKind::Scalar { scalar: Scalar::Int(value), .. } => Some(*value),
             _ => None,
         };
         match value.and_then(|value| u32::try_from(value).ok()).filter(|value| (min..=max).contains(value)) {
             Some(value) => Some(value),
             None => {
-                self.wrong(node, path, &format!("a whole number from {min} to {max}"));
+                self.report_wrong_kind(node, path, &format!("a whole number from {min} to {max}"));
                 None
             }
         }
@@ -167,8 +167,8 @@ impl<'a> Reader<'a> {
 
     /// A duration such as `500ms`, `60s`, `15m` or `2h`, in milliseconds; at most 30 days.
     pub fn duration(&mut self, node: &Node, path: &str) -> Option<u64> {
-        let Kind::Scalar { text, scalar } = &node.kind else {
-            self.wrong(node, path, "a time").hint = Some("write it as 500ms, 60s, 15m or 2h".into());
+        let ConfigNodeKind::Scalar { text, scalar } = &node.kind else {
+            self.report_wrong_kind(node, path, "a time").hint = Some("write it as 500ms, 60s, 15m or 2h".into());
             return None;
         };
         match milliseconds(text) {
@@ -189,9 +189,9 @@ impl<'a> Reader<'a> {
     }
 
     /// One of the known words, converted to its value.
-    pub fn word<T: Copy>(&mut self, node: &Node, path: &str, known: &[(&str, T)]) -> Option<T> {
-        let Kind::Scalar { text, .. } = &node.kind else {
-            self.wrong(node, path, "a word").hint = suggest::hint("", known.iter().map(|(word, _)| *word));
+    pub fn keyword<T: Copy>(&mut self, node: &Node, path: &str, known: &[(&str, T)]) -> Option<T> {
+        let ConfigNodeKind::Scalar { text, .. } = &node.kind else {
+            self.report_wrong_kind(node, path, "a word").hint = suggest::hint("", known.iter().map(|(word, _)| *word));
             return None;
         };
         if let Some((_, value)) = known.iter().find(|(word, _)| word == text) {
@@ -202,14 +202,15 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn wrong(&mut self, node: &Node, path: &str, wanted: &str) -> &mut Fault {
+    fn report_wrong_kind(&mut self, node: &Node, path: &str, wanted: &str) -> &mut Fault {
         let found = match &node.kind {
-            Kind::Scalar { text, scalar: Scalar::Str | Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_) }
-                if !text.is_empty() =>
-            {
+            ConfigNodeKind::Scalar {
+                text,
+                scalar: Scalar::Str | Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_),
+            } if !text.is_empty() => {
                 format!("`{}`", cut(text))
             }
-            _ => node.what().to_owned(),
+            _ => node.kind_name().to_owned(),
         };
         let path = if path.is_empty() { "the file" } else { &format!("`{path}`") };
         self.fault(node, format!("{path} takes {wanted}, not {found}"))
@@ -252,7 +253,7 @@ mod tests {
     use super::milliseconds;
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed() {
         let table = [
             ("500ms", Some(500)),
             ("60s", Some(60_000)),

@@ -40,7 +40,7 @@ impl Scalar {
         }
     }
     /// A description for messages.
-    pub fn what(&self) -> &'static str {
+    pub fn kind_name(&self) -> &'static str {
         match self {
             Scalar::Null => "nothing",
             Scalar::Bool(_) => "a boolean",
@@ -96,7 +96,7 @@ fn integer(rest: &str, negative: bool) -> Option<Scalar> {
             false => of(digits, 8, |b| matches!(b, b'0'..=b'7'))?,
         }
     } else if rest.contains(':') {
-        sixties(rest)?
+        base_60(rest)?
     } else if rest.as_bytes().first()?.is_ascii_digit() {
         of(rest, 10, |b| b.is_ascii_digit())?
     } else {
@@ -107,7 +107,7 @@ fn integer(rest: &str, negative: bool) -> Option<Scalar> {
 }
 
 /// `1:30:00` in base 60.
-fn sixties(text: &str) -> Option<i128> {
+fn base_60(text: &str) -> Option<i128> {
     let mut parts = text.split(':');
     let first = parts.next()?;
     if !matches!(first.as_bytes().first(), Some(b'0'..=b'9')) || !first.bytes().all(|b| b == b'_' || b.is_ascii_digit())
@@ -133,7 +133,7 @@ fn float(rest: &str) -> Option<f64> {
     if whole.contains(':') {
         let fraction =
             after.bytes().all(|b| b == b'_' || b.is_ascii_digit()).then(|| format!("0.{after}0").replace('_', ""))?;
-        return Some(sixties(whole)? as f64 + fraction.parse::<f64>().ok()?);
+        return Some(base_60(whole)? as f64 + fraction.parse::<f64>().ok()?);
     }
     let digits = |s: &str| s.bytes().all(|b| b == b'_' || b.is_ascii_digit());
     let begins = |s: &str| s.as_bytes().first().is_some_and(u8::is_ascii_digit);
@@ -156,7 +156,7 @@ mod tests {
     use super::{Scalar, resolve};
 
     #[test]
-    fn as_pyyaml_does() {
+    fn scalars_are_parsed_like_pyyaml() {
         use Scalar::{Bool, Float, Int, Null, Str};
         let table = [
             ("yes", Bool(true)),

@@ -1,6 +1,6 @@
 //! The checked content of `remoor.yml`: types for the rest of the crate. `typed.rs` reads it.
 
-use super::reader::Place;
+use super::reader::FieldPosition;
 use remoor_model::{Fault, GroupName, GroupSummary, Limits, ServiceName, ServiceSummary, Windows};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct FleetConfig {
     pub windows: Windows,
     pub notify: Vec<Notify>,
     /// The position of each field, by its dotted path (`groups.web.provision`).
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, FieldPosition>,
 }
 
 impl FleetConfig {

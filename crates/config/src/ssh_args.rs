@@ -19,7 +19,7 @@ pub struct SshArgs {
 
 /// Options that are copied to the ssh_config: route and authentication, but nothing about trust in
 /// host keys.
-const CARRIED: &[&str] = &[
+const SUPPORTED_OPTIONS: &[&str] = &[
     "AddressFamily",
     "BindAddress",
     "BindInterface",
@@ -68,9 +68,9 @@ const ABOUT_HOST_KEYS: &[&str] = &[
     "revokedhostkeys",
 ];
 
-const SETTLED: &str = "remoor sets it itself";
+const SET_BY_REMOOR: &str = "remoor sets it itself";
 /// In lower case.
-const REMOORS_OWN: &[&str] = &[
+const OPTIONS_OF_REMOOR: &[&str] = &[
     "addkeystoagent",
     "batchmode",
     "clearallforwardings",
@@ -101,7 +101,7 @@ const REMOORS_OWN: &[&str] = &[
     "visualhostkey",
 ];
 /// Single-letter flags that do not affect the route to the host.
-const FLAGS_LEFT_OUT: &str = "AMNTXYafgknqtvxy";
+const IGNORED_FLAGS: &str = "AMNTXYafgknqtvxy";
 /// Letters that take a value: the rest of the argument, or the next one.
 const TAKE_A_VALUE: &str = "BDEFIJLOPQRSWbceilmopw";
 
@@ -135,11 +135,11 @@ pub fn read(words: Vec<String>) -> SshArgs {
 impl SshArgs {
     fn flag(&mut self, letter: char) {
         match letter {
-            '4' => self.carry("AddressFamily", "inet"),
-            '6' => self.carry("AddressFamily", "inet6"),
-            'C' => self.carry("Compression", "yes"),
-            'K' => self.carry("GSSAPIAuthentication", "yes"),
-            letter if FLAGS_LEFT_OUT.contains(letter) => self.left_out.push((format!("-{letter}"), SETTLED)),
+            '4' => self.add_option("AddressFamily", "inet"),
+            '6' => self.add_option("AddressFamily", "inet6"),
+            'C' => self.add_option("Compression", "yes"),
+            'K' => self.add_option("GSSAPIAuthentication", "yes"),
+            letter if IGNORED_FLAGS.contains(letter) => self.left_out.push((format!("-{letter}"), SET_BY_REMOOR)),
             letter => self.refused.push((format!("-{letter}"), "write the option as -o Keyword=value")),
         }
     }
@@ -147,15 +147,15 @@ impl SshArgs {
     fn letter(&mut self, letter: char, value: String) {
         match letter {
             'o' => self.option(&value),
-            'J' => self.carry("ProxyJump", &value),
-            'b' => self.carry("BindAddress", &value),
-            'B' => self.carry("BindInterface", &value),
-            'c' => self.carry("Ciphers", &value),
-            'm' => self.carry("MACs", &value),
+            'J' => self.add_option("ProxyJump", &value),
+            'b' => self.add_option("BindAddress", &value),
+            'B' => self.add_option("BindInterface", &value),
+            'c' => self.add_option("Ciphers", &value),
+            'm' => self.add_option("MACs", &value),
             'p' => self.option(&format!("Port={value}")),
             'l' => self.option(&format!("User={value}")),
             'i' => self.option(&format!("IdentityFile={value}")),
-            'S' | 'O' | 'e' => self.left_out.push((format!("-{letter} {value}"), SETTLED)),
+            'S' | 'O' | 'e' => self.left_out.push((format!("-{letter} {value}"), SET_BY_REMOOR)),
             'F' => self.refused.push((format!("-F {value}"), "name the file as `config` under `ssh` in remoor.yml")),
             _ => {
                 let hint = "a manager's login does not support this option: remove it, or move it to ansible.cfg";
@@ -174,16 +174,16 @@ impl SshArgs {
         let small = name.to_lowercase();
         if ABOUT_HOST_KEYS.contains(&small.as_str()) {
             self.left_out.push((text.to_owned(), HOST_KEYS));
-        } else if REMOORS_OWN.contains(&small.as_str()) {
-            self.left_out.push((text.to_owned(), SETTLED));
+        } else if OPTIONS_OF_REMOOR.contains(&small.as_str()) {
+            self.left_out.push((text.to_owned(), SET_BY_REMOOR));
         } else if value.is_empty() || value.chars().any(char::is_control) {
             self.refused.push((text.to_owned(), "write it as -o Keyword=value"));
         } else {
-            self.other(&small, text, value);
+            self.convert_option(&small, text, value);
         }
     }
 
-    fn other(&mut self, small: &str, text: &str, value: &str) {
+    fn convert_option(&mut self, small: &str, text: &str, value: &str) {
         let fits = |text: &str| !text.starts_with('-') && !text.contains(char::is_whitespace);
         match small {
             "port" => match value.parse::<u16>() {
@@ -200,8 +200,8 @@ impl SshArgs {
             }
             "hostname" => self.refused.push((text.to_owned(), "set ansible_host instead")),
             "include" => self.refused.push((text.to_owned(), "name the file as `config` under `ssh` in remoor.yml")),
-            _ => match CARRIED.iter().find(|known| known.to_lowercase() == small) {
-                Some(known) => self.carry(known, value),
+            _ => match SUPPORTED_OPTIONS.iter().find(|known| known.to_lowercase() == small) {
+                Some(known) => self.add_option(known, value),
                 None => {
                     let hint = "put it into an ssh_config, and name that as `config` under `ssh` in remoor.yml";
                     self.refused.push((text.to_owned(), hint));
@@ -210,7 +210,7 @@ impl SshArgs {
         }
     }
 
-    fn carry(&mut self, name: &str, value: &str) {
+    fn add_option(&mut self, name: &str, value: &str) {
         if value.is_empty() || value.chars().any(char::is_control) {
             self.refused.push((format!("{name}={value}"), "write it as -o Keyword=value"));
         } else if !self.options.iter().any(|(known, _)| known == name) {
@@ -224,12 +224,12 @@ mod tests {
     use super::*;
     use crate::inventory::split_words;
 
-    fn of(text: &str) -> SshArgs {
+    fn parse_args(text: &str) -> SshArgs {
         read(split_words(text).unwrap())
     }
 
     fn options(text: &str) -> Vec<(String, String)> {
-        let args = of(text);
+        let args = parse_args(text);
         assert!(args.refused.is_empty() && args.left_out.is_empty(), "{args:?}");
         args.options
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_the_host_is_carried_over() {
+    fn options_for_the_route_are_copied() {
         assert_eq!(
             options("-J admin@jump:2222 -4 -oCiphers=aes256-ctr -o 'compression yes' -C -6"),
             [
@@ -251,7 +251,7 @@ mod tests {
         );
         let proxy = options(r#"-o ProxyCommand="ssh -W %h:%p -q jump""#);
         assert_eq!(proxy, [pair("ProxyCommand", "ssh -W %h:%p -q jump")]);
-        let args = of("-p 2222 -l admin -i /k -oPort=1 -o User=root");
+        let args = parse_args("-p 2222 -l admin -i /k -oPort=1 -o User=root");
         assert_eq!(
             (args.port, args.user.as_deref(), args.identity.as_deref()),
             (Some(2222), Some("admin"), Some("/k"))
@@ -259,25 +259,25 @@ mod tests {
     }
 
     #[test]
-    fn nothing_weakens_the_check_of_host_keys_or_takes_a_socket_of_somebody_else() {
-        for option in ABOUT_HOST_KEYS.iter().chain(REMOORS_OWN) {
+    fn nothing_weakens_the_check_of_host_keys_or_shares_a_control_socket() {
+        for option in ABOUT_HOST_KEYS.iter().chain(OPTIONS_OF_REMOOR) {
             for text in
                 [format!("-o {option}=no"), format!("-o{}=no", option.to_uppercase()), format!("-o '{option} no'")]
             {
-                let args = of(&text);
+                let args = parse_args(&text);
                 assert_eq!(
                     (args.left_out.len(), args.options.len(), args.refused.len()),
                     (1, 0, 0),
                     "{text}: {args:?}"
                 );
             }
-            assert!(!CARRIED.iter().any(|known| known.eq_ignore_ascii_case(option)), "{option}");
+            assert!(!SUPPORTED_OPTIONS.iter().any(|known| known.eq_ignore_ascii_case(option)), "{option}");
         }
-        assert_eq!(of("-S /tmp/x -qTA -vv").left_out.len(), 6);
+        assert_eq!(parse_args("-S /tmp/x -qTA -vv").left_out.len(), 6);
     }
 
     #[test]
-    fn the_rest_is_refused_by_name() {
+    fn other_options_are_refused_by_name() {
         for (text, wanted) in [
             ("-F /root/cfg", "-F /root/cfg"),
             ("-L 80:h:80", "-L 80:h:80"),
@@ -296,7 +296,7 @@ mod tests {
             ("jump", "jump"),
             ("--", "--"),
         ] {
-            let args = of(text);
+            let args = parse_args(text);
             let names: Vec<&str> = args.refused.iter().map(|(name, _)| name.as_str()).collect();
             assert_eq!((names.as_slice(), args.options.len()), (&[wanted][..], 0), "{text}: {args:?}");
         }

@@ -52,7 +52,7 @@ mod tests {
     use super::{hint, nearest};
 
     #[test]
-    fn near_words_only() {
+    fn only_near_words_are_suggested() {
         let known = ["services", "provision", "cleanup", "depends-on"];
         assert_eq!(nearest("service", known), Some("services"));
         assert_eq!(nearest("provsion", known), Some("provision"));

@@ -66,7 +66,7 @@ impl Fleet {
         };
         let args = ssh_args::read(self.ssh_words(name)?.into_iter().map(|(_, _, word)| word).collect());
         if let Some((word, hint)) = args.refused.first() {
-            return Err(self.refused(name, word, hint));
+            return Err(self.unsupported_argument(name, word, hint));
         }
         let host = text(&["ansible_host", "ansible_ssh_host"])?.unwrap_or_else(|| name.to_owned());
         // As in Ansible, a separate variable overrides the arguments.
@@ -147,7 +147,7 @@ impl Fleet {
     }
 
     /// `word` as `ssh_args` writes it: an option, or a letter and its value.
-    fn refused(&self, name: &str, word: &str, hint: &str) -> Fault {
+    fn unsupported_argument(&self, name: &str, word: &str, hint: &str) -> Fault {
         let last = word.split([' ', '=']).rfind(|part| !part.is_empty()).unwrap_or(word);
         let words = self.ssh_words(name).unwrap_or_default();
         let from = words.iter().find(|(_, _, given)| given.contains(last)).or(words.first());

@@ -2,7 +2,7 @@
 
 use super::{Fleet, INVENTORY_FILE, Notify, NotifyOn, NotifyTo, Provisioner};
 use expect_test::{Expect, expect};
-use remoor_model::{FileSet, Limits, Occasion, Policy, ServiceName};
+use remoor_model::{FileSet, Limits, Policy, ServiceName, Trigger};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -73,13 +73,13 @@ fn check_validate(config: &str, inventory: &str, want: Expect) {
 }
 
 #[test]
-fn a_good_fleet_is_read_whole() {
+fn a_valid_fleet_is_read_completely() {
     let fleet = load(GOOD, INVENTORY);
     let config = &fleet.config;
     let web = &config.groups["web"];
-    assert_eq!(web.summary.policy(Occasion::Network), Policy::Resetup);
-    assert_eq!(web.summary.policy(Occasion::Live), Policy::Check);
-    assert_eq!(web.summary.policy(Occasion::Apply), Policy::Report);
+    assert_eq!(web.summary.policy(Trigger::Network), Policy::Resetup);
+    assert_eq!(web.summary.policy(Trigger::Live), Policy::Check);
+    assert_eq!(web.summary.policy(Trigger::Apply), Policy::Report);
     assert_eq!((web.summary.quorum, web.summary.whole, web.summary.parallel), (true, true, 2));
     assert_eq!((web.provisioner, web.cleanup.as_deref()), (Provisioner::Ansible, Some("playbooks/cleanup.yml")));
     let nginx = &config.services["nginx"];
@@ -87,7 +87,7 @@ fn a_good_fleet_is_read_whole() {
     assert_eq!(nginx.normalize, ["^# generated"]);
     assert_eq!(config.services["etcd"].tags, ["etcd"]);
     let watched = |text: &str| {
-        load(&GOOD.replace("resetup-on-recorded: true", text), INVENTORY).config.services["nginx"].summary.watched
+        load(&GOOD.replace("resetup-on-recorded: true", text), INVENTORY).config.services["nginx"].summary.monitor_only
     };
     assert_eq!(
         ["provisioned: false", "provisioned: true", "resetup-on-recorded: true"].map(watched),
@@ -115,7 +115,7 @@ fn a_good_fleet_is_read_whole() {
 }
 
 #[test]
-fn where_to_log_in() {
+fn login_targets_are_resolved() {
     let fleet = load(GOOD, INVENTORY);
     let w1 = fleet.ssh_target("w1").unwrap();
     assert_eq!((w1.host.as_str(), w1.port, w1.user.as_str(), w1.sudo), ("10.0.0.11", 2222, "admin", true));
@@ -144,7 +144,7 @@ fn where_to_log_in() {
 }
 
 #[test]
-fn variables_and_where_they_come_from() {
+fn variables_have_origins() {
     let fleet = load(GOOD, INVENTORY);
     let (vars, origins) = fleet.vars("w1").unwrap();
     let found: Vec<String> = vars.iter().map(|(name, value)| format!("{name} = {value}   {}", origins[name])).collect();
@@ -159,7 +159,7 @@ fn variables_and_where_they_come_from() {
 }
 
 #[test]
-fn every_fault_in_one_pass() {
+fn all_faults_are_reported_in_one_pass() {
     let config = r#"version: 2
 inventroy: x
 inventory: inventory.yml
@@ -309,7 +309,7 @@ notify:
 }
 
 #[test]
-fn what_fits_badly_together() {
+fn inconsistent_settings_are_reported() {
     check_validate(
         GOOD,
         INVENTORY,
@@ -406,7 +406,7 @@ fn a_generation_needs_neither_disk_nor_executable() {
 }
 
 #[test]
-fn a_private_key_has_no_place_in_a_generation() {
+fn a_private_key_in_the_fleet_directory_is_reported() {
     let relative = GOOD.replace("identity: /keys/id", "identity: keys/id");
     check_refused(
         &relative,
@@ -426,7 +426,7 @@ fn a_private_key_has_no_place_in_a_generation() {
 }
 
 #[test]
-fn the_connection_is_ansibles_business_where_ansible_provisions() {
+fn ansible_connection_is_accepted_for_the_ansible_provisioner() {
     let inventory = INVENTORY.replace("ansible_port", "ansible_connection: local, ansible_port");
     assert_ne!(inventory, INVENTORY);
     let warned = |config: &str| {
@@ -438,7 +438,7 @@ fn the_connection_is_ansibles_business_where_ansible_provisions() {
 }
 
 #[test]
-fn a_group_takes_the_windows_of_the_fleet_and_adds_its_own() {
+fn a_group_inherits_the_windows_of_the_fleet_and_adds_its_own() {
     let config = format!("{GOOD}windows: {{allow: [\"Mon 01:00-02:00\"], deny: [Sun]}}\n");
     let group = |config: &str| load(config, INVENTORY).config.groups["web"].summary.windows.clone();
     let whole = group(&config);

@@ -25,12 +25,12 @@ const TEXT_MAX: usize = 16 << 20;
 pub struct Node {
     pub line: u32,
     pub column: u32,
-    pub kind: Kind,
+    pub kind: ConfigNodeKind,
 }
 
 /// The content of a value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum ConfigNodeKind {
     /// The text as written (plain) or unescaped (quoted), and its meaning in YAML 1.1.
     Scalar {
         text: String,
@@ -53,9 +53,9 @@ impl Node {
     /// The value without positions.
     pub fn to_json(&self) -> Value {
         match &self.kind {
-            Kind::Scalar { text, scalar } => scalar.to_json(text),
-            Kind::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
-            Kind::Map(entries) => Value::Object(
+            ConfigNodeKind::Scalar { text, scalar } => scalar.to_json(text),
+            ConfigNodeKind::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            ConfigNodeKind::Map(entries) => Value::Object(
                 entries.iter().map(|(key, node)| (key.text.clone(), node.to_json())).collect::<Map<_, _>>(),
             ),
         }
@@ -63,20 +63,20 @@ impl Node {
     /// The entries of a mapping.
     pub fn entries(&self) -> Option<&[(Key, Node)]> {
         match &self.kind {
-            Kind::Map(entries) => Some(entries),
+            ConfigNodeKind::Map(entries) => Some(entries),
             _ => None,
         }
     }
     /// Whether the value is null or missing.
     pub fn is_null(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar { scalar: Scalar::Null, .. })
+        matches!(&self.kind, ConfigNodeKind::Scalar { scalar: Scalar::Null, .. })
     }
     /// A description for messages.
-    pub fn what(&self) -> &'static str {
+    pub fn kind_name(&self) -> &'static str {
         match &self.kind {
-            Kind::Scalar { scalar, .. } => scalar.what(),
-            Kind::List(_) => "a list",
-            Kind::Map(_) => "a mapping",
+            ConfigNodeKind::Scalar { scalar, .. } => scalar.kind_name(),
+            ConfigNodeKind::List(_) => "a list",
+            ConfigNodeKind::Map(_) => "a mapping",
         }
     }
 }
@@ -118,7 +118,7 @@ pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Fault>> {
                 break;
             }
         }
-        if builder.take(event, at).is_err() {
+        if builder.handle_event(event, at).is_err() {
             return Err(builder.faults);
         }
     }
@@ -127,15 +127,15 @@ pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Fault>> {
     }
     // An empty document is parsed as an implicit null.
     Ok(builder.root.filter(|node| {
-        !(node.is_null() && matches!(&node.kind, Kind::Scalar { text, .. } if text.is_empty() || text == "~"))
+        !(node.is_null() && matches!(&node.kind, ConfigNodeKind::Scalar { text, .. } if text.is_empty() || text == "~"))
     }))
 }
 
 /// A limit was exceeded; the fault is recorded and parsing ends.
-struct Stop;
+struct LimitExceeded;
 
 /// A collection whose end was not read yet.
-struct Open {
+struct OpenCollection {
     at: (u32, u32),
     anchor: usize,
     items: Items,
@@ -148,10 +148,10 @@ enum Items {
 
 struct Builder<'a> {
     file: &'a str,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     root: Option<Node>,
     /// Finished nodes with an anchor.
-    anchors: HashMap<usize, (Node, Size)>,
+    anchors: HashMap<usize, (Node, NodeSize)>,
     nodes: usize,
     bytes: usize,
     /// Position of the tag of the current event.
@@ -165,21 +165,21 @@ impl Builder<'_> {
         self.faults.last_mut().expect("one was pushed")
     }
 
-    fn spend(&mut self, at: (u32, u32), nodes: usize, bytes: usize) -> Result<(), Stop> {
+    fn add_size(&mut self, at: (u32, u32), nodes: usize, bytes: usize) -> Result<(), LimitExceeded> {
         self.nodes = self.nodes.saturating_add(nodes);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.nodes > NODES_MAX || self.bytes > TEXT_MAX {
             self.fault(at, format!("grows beyond {NODES_MAX} values or {} MiB", TEXT_MAX >> 20)).hint =
                 Some("aliases that repeat aliases grow quickly; write the values out, or split the file".into());
-            return Err(Stop);
+            return Err(LimitExceeded);
         }
         Ok(())
     }
 
-    fn take(&mut self, event: Event<'_>, at: (u32, u32)) -> Result<(), Stop> {
+    fn handle_event(&mut self, event: Event<'_>, at: (u32, u32)) -> Result<(), LimitExceeded> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.spend(at, 1, text.len())?;
+                self.add_size(at, 1, text.len())?;
                 let node = self.scalar(text.into_owned(), style, tag, at);
                 self.finish(node, anchor)
             }
@@ -195,46 +195,46 @@ impl Builder<'_> {
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return Ok(()) };
                 let kind = match open.items {
-                    Items::List(items) => Kind::List(items),
+                    Items::List(items) => ConfigNodeKind::List(items),
                     Items::Map { mut entries, seen, merged, .. } => {
                         entries.extend(merged.into_iter().filter(|(key, _)| !seen.contains(&key.text)));
-                        Kind::Map(entries)
+                        ConfigNodeKind::Map(entries)
                     }
                 };
                 self.finish(Node { line: open.at.0, column: open.at.1, kind }, open.anchor)
             }
             Event::Alias(id) => match self.anchors.get(&id).cloned() {
                 Some((node, size)) => {
-                    self.spend(at, size.nodes, size.bytes)?;
+                    self.add_size(at, size.nodes, size.bytes)?;
                     self.check_depth(at, size.depth)?;
                     self.finish(Node { line: at.0, column: at.1, ..node }, 0)
                 }
                 None => {
                     self.fault(at, "this alias stands for a value that contains it");
-                    Err(Stop)
+                    Err(LimitExceeded)
                 }
             },
             _ => Ok(()),
         }
     }
 
-    fn begin(&mut self, at: (u32, u32), anchor: usize, items: Items) -> Result<(), Stop> {
-        self.spend(at, 1, 0)?;
+    fn begin(&mut self, at: (u32, u32), anchor: usize, items: Items) -> Result<(), LimitExceeded> {
+        self.add_size(at, 1, 0)?;
         self.check_depth(at, 1)?;
-        self.open.push(Open { at, anchor, items });
+        self.open.push(OpenCollection { at, anchor, items });
         Ok(())
     }
 
-    fn check_depth(&mut self, at: (u32, u32), more: usize) -> Result<(), Stop> {
+    fn check_depth(&mut self, at: (u32, u32), more: usize) -> Result<(), LimitExceeded> {
         if self.open.len() + more > DEPTH_MAX {
             self.fault(at, format!("is nested deeper than {DEPTH_MAX} levels"));
-            return Err(Stop);
+            return Err(LimitExceeded);
         }
         Ok(())
     }
 
     /// Puts a finished value into the innermost open collection, as key or as value.
-    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Stop> {
+    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), LimitExceeded> {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size(&node)));
         }
@@ -243,9 +243,9 @@ impl Builder<'_> {
             None => self.root = Some(node),
             Some(Items::List(items)) => items.push(node),
             Some(Items::Map { key: slot @ None, .. }) => {
-                let Kind::Scalar { text, scalar } = node.kind else {
+                let ConfigNodeKind::Scalar { text, scalar } = node.kind else {
                     *slot = Some(Key { text: String::new(), line: at.0, column: at.1 });
-                    let is_template = matches!(&node.kind, Kind::Map(_));
+                    let is_template = matches!(&node.kind, ConfigNodeKind::Map(_));
                     let fault = self.fault(at, "a key must be text");
                     if is_template {
                         fault.hint = Some("quote values that begin with `{{`: \"{{ name }}\"".into());
@@ -303,7 +303,7 @@ impl Builder<'_> {
                 Scalar::Str
             }
         };
-        Node { line: at.0, column: at.1, kind: Kind::Scalar { text, scalar } }
+        Node { line: at.0, column: at.1, kind: ConfigNodeKind::Scalar { text, scalar } }
     }
 
     fn check_tag(&mut self, tag: Option<&Tag>, allowed: &str) {
@@ -334,35 +334,35 @@ fn tag_name(tag: &Tag) -> Result<&str, ()> {
 
 fn merge(node: Node) -> Option<Vec<(Key, Node)>> {
     match node.kind {
-        Kind::Map(entries) => Some(entries),
-        Kind::List(items) => {
+        ConfigNodeKind::Map(entries) => Some(entries),
+        ConfigNodeKind::List(items) => {
             items.into_iter().map(merge).collect::<Option<Vec<_>>>().map(|maps| maps.into_iter().flatten().collect())
         }
-        Kind::Scalar { .. } => None,
+        ConfigNodeKind::Scalar { .. } => None,
     }
 }
 
 /// The size of one more copy of a value.
 #[derive(Clone, Copy)]
-struct Size {
+struct NodeSize {
     nodes: usize,
     bytes: usize,
     depth: usize,
 }
 
-fn size(node: &Node) -> Size {
-    let inner = |all: Size, one: Size| Size {
+fn size(node: &Node) -> NodeSize {
+    let inner = |all: NodeSize, one: NodeSize| NodeSize {
         nodes: all.nodes + one.nodes,
         bytes: all.bytes + one.bytes,
         depth: all.depth.max(one.depth + 1),
     };
-    let empty = Size { nodes: 1, bytes: 0, depth: 1 };
+    let empty = NodeSize { nodes: 1, bytes: 0, depth: 1 };
     match &node.kind {
-        Kind::Scalar { text, .. } => Size { nodes: 1, bytes: text.len(), depth: 0 },
-        Kind::List(items) => items.iter().map(size).fold(empty, inner),
-        Kind::Map(entries) => entries.iter().fold(empty, |all, (key, node)| {
+        ConfigNodeKind::Scalar { text, .. } => NodeSize { nodes: 1, bytes: text.len(), depth: 0 },
+        ConfigNodeKind::List(items) => items.iter().map(size).fold(empty, inner),
+        ConfigNodeKind::Map(entries) => entries.iter().fold(empty, |all, (key, node)| {
             let all = inner(all, size(node));
-            Size { nodes: all.nodes + 1, bytes: all.bytes + key.text.len(), depth: all.depth }
+            NodeSize { nodes: all.nodes + 1, bytes: all.bytes + key.text.len(), depth: all.depth }
         }),
     }
 }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_order_places_and_merges() {
+    fn order_positions_and_merges_are_kept() {
         let node = parse("f", "base: &b {x: 1, y: [yes, '1']}\nweb:\n  <<: *b\n  x: 0o7\n").unwrap().unwrap();
         let want = r#"{"base":{"x":1,"y":[true,"1"]},"web":{"x":"0o7","y":[true,"1"]}}"#;
         assert_eq!(node.to_json().to_string(), want);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn names_every_fault() {
+    fn every_fault_is_reported() {
         faults(
             "a: 1\nb: !vault |\n  deadbeef\na: {{ x }}\nc: !!int x\nd: !x y\n",
             expect![[r#"
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_end() {
+    fn alias_bombs_are_limited() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             writeln!(text, "a{n}: &a{n} [{}]", vec![format!("*a{}", n - 1); 9].join(", ")).unwrap();

@@ -1,11 +1,11 @@
 //! Reads `remoor.yml` into `FleetConfig`: fields, types, keywords and single values. Checks that
 //! involve other files or several fields are in `validate.rs`.
 
-use super::reader::{Reader, join};
+use super::reader::{ConfigReader, join};
 use super::settings::*;
-use super::tree::{self, Kind, Node};
+use super::tree::{self, ConfigNodeKind, Node};
 use super::windows::windows;
-use remoor_model::{Fault, GroupName, Limits, Normalizer, Occasion, Policy, ServiceName};
+use remoor_model::{Fault, GroupName, Limits, Normalizer, Policy, ServiceName, Trigger};
 use serde_json::{Map, Value};
 
 /// Known fields of each section, and the known values with their meaning. The manual must list all.
@@ -51,13 +51,13 @@ pub const NOTIFY_FIELDS: &[&str] = &["command", "webhook", "on", "text"];
 
 pub const POLICIES: &[(&str, Policy)] =
     &[("report", Policy::Report), ("check", Policy::Check), ("resetup", Policy::Resetup)];
-pub const OCCASIONS: &[(&str, Occasion)] = &[
-    ("network", Occasion::Network),
-    ("reboot", Occasion::Reboot),
-    ("agent", Occasion::Agent),
-    ("left", Occasion::Left),
-    ("live", Occasion::Live),
-    ("apply", Occasion::Apply),
+pub const OCCASIONS: &[(&str, Trigger)] = &[
+    ("network", Trigger::Network),
+    ("reboot", Trigger::Reboot),
+    ("agent", Trigger::Agent),
+    ("left", Trigger::Left),
+    ("live", Trigger::Live),
+    ("apply", Trigger::Apply),
 ];
 pub const PROVISIONERS: &[(&str, Provisioner)] = &[("remoor", Provisioner::Remoor), ("ansible", Provisioner::Ansible)];
 /// The value means "the whole group".
@@ -67,7 +67,7 @@ pub const NOTIFY_ON: &[(&str, NotifyOn)] =
 
 /// Names that a group may not have: the cluster roles by which checks select, and Ansible's
 /// built-in groups.
-const NOT_GROUPS: &[&str] = &["manager", "worker", "all", "ungrouped"];
+const RESERVED_GROUPS: &[&str] = &["manager", "worker", "all", "ungrouped"];
 /// Maximum number of retries; more attempts are hardly useful.
 const RETRIES_MAX: usize = 20;
 
@@ -83,14 +83,14 @@ pub fn read(text: &str) -> (FleetConfig, Vec<Fault>) {
         }
         Err(faults) => return (FleetConfig::default(), faults),
     };
-    let mut reader = Reader::new(CONFIG_FILE);
+    let mut reader = ConfigReader::new(CONFIG_FILE);
     let mut config = fleet(&mut reader, &node);
     config.places = reader.places;
     reader.faults.sort_by_key(|fault| (fault.line, fault.column));
     (config, reader.faults)
 }
 
-fn fleet(r: &mut Reader, node: &Node) -> FleetConfig {
+fn fleet(r: &mut ConfigReader, node: &Node) -> FleetConfig {
     let mut out = FleetConfig::default();
     let s = r.section(node, "", FIELDS);
     if node.entries().is_none() {
@@ -124,7 +124,7 @@ fn fleet(r: &mut Reader, node: &Node) -> FleetConfig {
         for (name, node) in r.mapping(node, "groups") {
             let path = join("groups", name);
             check_name(r, name, &path);
-            if NOT_GROUPS.contains(&name) {
+            if RESERVED_GROUPS.contains(&name) {
                 let why =
                     if matches!(name, "manager" | "worker") { "a cluster role" } else { "a built-in group of Ansible" };
                 let message = format!("a group must not be named `{name}`, which is {why}");
@@ -161,7 +161,7 @@ fn fleet(r: &mut Reader, node: &Node) -> FleetConfig {
     out
 }
 
-fn ssh(r: &mut Reader, node: &Node) -> SshConfig {
+fn ssh(r: &mut ConfigReader, node: &Node) -> SshConfig {
     let s = r.section(node, "ssh", SSH_FIELDS);
     let mut out = SshConfig::default();
     if let Some(user) = s.get("user").and_then(|node| r.text(node, "ssh.user")) {
@@ -193,7 +193,7 @@ fn ssh(r: &mut Reader, node: &Node) -> SshConfig {
     out
 }
 
-fn group(r: &mut Reader, node: &Node, path: &str) -> GroupConfig {
+fn group(r: &mut ConfigReader, node: &Node, path: &str) -> GroupConfig {
     let s = r.section(node, path, GROUP_FIELDS);
     let mut out = GroupConfig::default();
     if let Some(node) = s.get("services") {
@@ -201,14 +201,14 @@ fn group(r: &mut Reader, node: &Node, path: &str) -> GroupConfig {
     }
     out.provision = s.get("provision").and_then(|node| playbook_name(r, node, &s.path("provision")));
     out.cleanup = s.get("cleanup").and_then(|node| playbook_name(r, node, &s.path("cleanup")));
-    if let Some(kind) = s.get("provisioner").and_then(|node| r.word(node, &s.path("provisioner"), PROVISIONERS)) {
+    if let Some(kind) = s.get("provisioner").and_then(|node| r.keyword(node, &s.path("provisioner"), PROVISIONERS)) {
         out.provisioner = kind;
     }
     if let Some(node) = s.get("policy") {
         let words: Vec<&str> = OCCASIONS.iter().map(|(word, _)| *word).collect();
         let policy = r.section(node, &s.path("policy"), &words);
         for (word, occasion) in OCCASIONS {
-            if let Some(value) = policy.get(word).and_then(|node| r.word(node, &policy.path(word), POLICIES)) {
+            if let Some(value) = policy.get(word).and_then(|node| r.keyword(node, &policy.path(word), POLICIES)) {
                 out.summary.policy.insert(*occasion, value);
             }
         }
@@ -216,7 +216,7 @@ fn group(r: &mut Reader, node: &Node, path: &str) -> GroupConfig {
     if let Some(quorum) = s.get("quorum").and_then(|node| r.boolean(node, &s.path("quorum"))) {
         out.summary.quorum = quorum;
     }
-    if let Some(whole) = s.get("scope").and_then(|node| r.word(node, &s.path("scope"), SCOPES)) {
+    if let Some(whole) = s.get("scope").and_then(|node| r.keyword(node, &s.path("scope"), SCOPES)) {
         out.summary.whole = whole;
     }
     if let Some(parallel) = s.get("parallel").and_then(|node| r.number(node, &s.path("parallel"), 1, 1000)) {
@@ -231,7 +231,7 @@ fn group(r: &mut Reader, node: &Node, path: &str) -> GroupConfig {
     out
 }
 
-fn service(r: &mut Reader, node: &Node, name: &str, path: &str) -> ServiceConfig {
+fn service(r: &mut ConfigReader, node: &Node, name: &str, path: &str) -> ServiceConfig {
     let s = r.section(node, path, SERVICE_FIELDS);
     let mut out = ServiceConfig { tags: vec![name.to_owned()], ..ServiceConfig::default() };
     let mut paths = |field: &str| s.get(field).map(|node| globs(r, node, &s.path(field))).unwrap_or_default();
@@ -266,12 +266,12 @@ fn service(r: &mut Reader, node: &Node, name: &str, path: &str) -> ServiceConfig
         out.summary.resetup_on_recorded = r.boolean(node, &s.path("resetup-on-recorded")).unwrap_or_default();
     }
     if let Some(node) = s.get("provisioned") {
-        out.summary.watched = !r.boolean(node, &s.path("provisioned")).unwrap_or(true);
+        out.summary.monitor_only = !r.boolean(node, &s.path("provisioned")).unwrap_or(true);
     }
     out
 }
 
-fn limits(r: &mut Reader, node: &Node) -> Limits {
+fn limits(r: &mut ConfigReader, node: &Node) -> Limits {
     let s = r.section(node, "limits", LIMIT_FIELDS);
     let mut out = Limits::default();
     let Limits {
@@ -341,7 +341,7 @@ fn limits(r: &mut Reader, node: &Node) -> Limits {
     out
 }
 
-fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
+fn notify(r: &mut ConfigReader, node: &Node, path: &str) -> Option<Notify> {
     let s = r.section(node, path, NOTIFY_FIELDS);
     let to = match (s.get("command"), s.get("webhook")) {
         (Some(node), None) => {
@@ -381,8 +381,8 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
     if let Some(node) = s.get("on") {
         let path = s.path("on");
         let words = r.list(node, &path);
-        on = words.iter().filter_map(|item| r.word(item, &path, NOTIFY_ON)).collect();
-        if words.is_empty() && (node.is_null() || matches!(node.kind, Kind::List(_))) {
+        on = words.iter().filter_map(|item| r.keyword(item, &path, NOTIFY_ON)).collect();
+        if words.is_empty() && (node.is_null() || matches!(node.kind, ConfigNodeKind::List(_))) {
             r.fault(node, format!("`{path}` is empty")).hint = Some("omit it for all events".into());
         }
     }
@@ -402,7 +402,7 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
 }
 
 /// Variables with names that a playbook can use.
-fn variables(r: &mut Reader, node: &Node, path: &str) -> Map<String, Value> {
+fn variables(r: &mut ConfigReader, node: &Node, path: &str) -> Map<String, Value> {
     let mut out = Map::new();
     for (name, value) in r.mapping(node, path) {
         if !is_variable(name) {
@@ -421,7 +421,7 @@ pub fn is_variable(name: &str) -> bool {
 }
 
 /// A list of texts without duplicates.
-fn unique(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
+fn unique(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
     let texts = r.texts(node, path);
     for (n, text) in texts.iter().enumerate() {
         if texts[..n].contains(text) {
@@ -432,7 +432,7 @@ fn unique(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
 }
 
 /// Regular expressions of lines.
-fn patterns(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
+fn patterns(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         if let Err(error) = Normalizer::check(text) {
@@ -443,7 +443,7 @@ fn patterns(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
 }
 
 /// Absolute paths or globs on the nodes.
-fn globs(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
+fn globs(r: &mut ConfigReader, node: &Node, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         let place = format!("{path}.{n}");
@@ -466,7 +466,7 @@ fn globs(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
 }
 
 /// A file of the fleet, or an absolute path on the managers.
-fn file_name(r: &mut Reader, node: &Node, path: &str) -> Option<String> {
+fn file_name(r: &mut ConfigReader, node: &Node, path: &str) -> Option<String> {
     let text = r.text(node, path)?;
     if text.starts_with('~') {
         r.fault(node, format!("`{path}` can't begin with `~`: it would be another directory on each manager")).hint =
@@ -476,12 +476,12 @@ fn file_name(r: &mut Reader, node: &Node, path: &str) -> Option<String> {
     if text.starts_with('/') { Some(text) } else { within_fleet(r, node, path, text) }
 }
 
-fn playbook_name(r: &mut Reader, node: &Node, path: &str) -> Option<String> {
+fn playbook_name(r: &mut ConfigReader, node: &Node, path: &str) -> Option<String> {
     let text = r.text(node, path)?;
     within_fleet(r, node, path, text)
 }
 
-fn within_fleet(r: &mut Reader, node: &Node, path: &str, text: String) -> Option<String> {
+fn within_fleet(r: &mut ConfigReader, node: &Node, path: &str, text: String) -> Option<String> {
     let text = text.strip_prefix("./").unwrap_or(&text).to_owned();
     if text.split('/').any(|part| matches!(part, "" | "." | "..")) {
         r.fault(node, format!("`{path}` must be a path below the fleet directory"));
@@ -490,7 +490,7 @@ fn within_fleet(r: &mut Reader, node: &Node, path: &str, text: String) -> Option
     Some(text)
 }
 
-fn check_name(r: &mut Reader, name: &str, path: &str) {
+fn check_name(r: &mut ConfigReader, name: &str, path: &str) {
     let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty()
         || name.len() > 63
@@ -502,7 +502,7 @@ fn check_name(r: &mut Reader, name: &str, path: &str) {
     }
 }
 
-fn fault_at<'r>(r: &'r mut Reader, path: &str, message: impl Into<String>) -> &'r mut Fault {
+fn fault_at<'r>(r: &'r mut ConfigReader, path: &str, message: impl Into<String>) -> &'r mut Fault {
     let at = r.places.get(path).copied().unwrap_or_default();
     r.faults.push(Fault::error(r.file, at.line, at.column, message));
     r.faults.last_mut().expect("one was pushed")

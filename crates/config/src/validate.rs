@@ -4,7 +4,7 @@ use super::fleet::Fleet;
 use super::settings::Provisioner;
 use super::suggest;
 use super::target::split_origin;
-use remoor_model::{Fault, Occasion, Policy, ServiceName};
+use remoor_model::{Fault, Policy, ServiceName, Trigger};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of faults about hosts that are listed; further ones are counted.
@@ -43,14 +43,15 @@ impl Fleet {
                 continue;
             }
             let mut fault = self.config.fault(&path, format!("there is no file `{file}` in the fleet directory"));
-            fault.hint = suggest::nearest(file, self.files.under("")).map(|near| format!("did you mean `{near}`?"));
+            fault.hint =
+                suggest::nearest(file, self.files.paths_below("")).map(|near| format!("did you mean `{near}`?"));
             faults.push(fault);
         }
     }
 
     /// Every manager keeps every generation, so a private key must not be in it.
     fn check_keys(&self, faults: &mut Vec<Fault>) {
-        for file in self.files.under("") {
+        for file in self.files.paths_below("") {
             let Some(text) = self.files.text(file) else { continue };
             let key = |line: &str| line.contains("-----BEGIN ") && line.contains("PRIVATE KEY-----");
             if let Some(at) = text.lines().position(key) {
@@ -91,7 +92,7 @@ impl Fleet {
                 faults.push(Fault { warning: true, ..self.config.fault(&format!("services.{name}"), message) });
             }
         }
-        for cycle in self.circles() {
+        for cycle in self.find_cycles() {
             let path = format!("services.{}.depends-on", cycle[0]);
             let names: Vec<&str> = cycle.iter().map(ServiceName::as_str).chain([cycle[0].as_str()]).collect();
             faults.push(self.config.fault(&path, format!("services that depend on themselves: {}", names.join(" > "))));
@@ -99,7 +100,7 @@ impl Fleet {
     }
 
     /// One cycle for each set of services that depend on each other, beginning with its first name.
-    fn circles(&self) -> Vec<Vec<ServiceName>> {
+    fn find_cycles(&self) -> Vec<Vec<ServiceName>> {
         let services = &self.config.services;
         let mut named: BTreeSet<&ServiceName> = BTreeSet::new();
         let mut out = Vec::new();
@@ -134,7 +135,7 @@ impl Fleet {
 
     fn check_groups(&self, faults: &mut Vec<Fault>) {
         let occasions =
-            [Occasion::Network, Occasion::Reboot, Occasion::Agent, Occasion::Left, Occasion::Live, Occasion::Apply];
+            [Trigger::Network, Trigger::Reboot, Trigger::Agent, Trigger::Left, Trigger::Live, Trigger::Apply];
         if self.config.groups.is_empty() {
             faults.push(Fault {
                 warning: true,

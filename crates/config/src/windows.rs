@@ -2,7 +2,7 @@
 //! weekly minutes in UTC. Time zones with daylight saving time are not supported, because their
 //! rules differ between managers and the replicated state must not depend on them.
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 use super::tree::Node;
 use remoor_model::{WEEK_MINUTES, WeekSpan, Windows};
 
@@ -13,7 +13,7 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const SHAPE: &str = "write it as \"Mon-Fri 22:00-06:00\", \"Sat,Sun\" or \"02:00-04:00\"";
 
 /// Reads a `windows:` section; records faults in `r`.
-pub fn windows(r: &mut Reader, node: &Node, path: &str) -> Windows {
+pub fn windows(r: &mut ConfigReader, node: &Node, path: &str) -> Windows {
     let s = r.section(node, path, WINDOW_FIELDS);
     let mut offset = 0;
     if let Some(node) = s.get("offset")
@@ -128,7 +128,7 @@ mod tests {
 
     fn read(text: &str) -> (Windows, String) {
         let node = tree::parse("remoor.yml", text).unwrap().unwrap();
-        let mut reader = Reader::new("remoor.yml");
+        let mut reader = ConfigReader::new("remoor.yml");
         let windows = windows(&mut reader, &node, "windows");
         (windows, reader.faults.iter().map(|fault| format!("{fault}\n")).collect())
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_place_and_a_hint() {
+    fn faults_have_a_position_and_a_hint() {
         let (windows, faults) = read(concat!(
             "offset: Europe/Berlin\n",
             "allow: [\"Mon-Fry 22:00-06:00\", \"22-06\", \"Mon 25:00-26:00\", \"Mon 1:00-2:00\"]\n",

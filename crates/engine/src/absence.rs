@@ -1,7 +1,7 @@
 //! The cause of an absence: the strongest one that the evidence shows. Reboot outranks agent, agent
 //! outranks network.
 
-use remoor_model::{Absence, AgentRecord, Cause, Exam, Gone, Marks, Node, Wall, counted};
+use remoor_model::{Absence, AbsenceCause, AbsenceKind, AgentRecord, Exam, HostFingerprint, Node, Wall, count_noun};
 
 /// Assumed maximum difference between the clocks of a manager and a node.
 const CLOCKS_MS: u64 = 60_000;
@@ -14,13 +14,13 @@ const CLOCKS_MS: u64 = 60_000;
 /// absence while all else is equal, means the network. Without an earlier record there is no cause.
 /// A damaged agent record gives no cause either, because a new instance or isolation count then
 /// proves nothing.
-pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<String>) {
+pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, bool, Vec<String>) {
     let mut evidence = Vec::new();
     let before = &absence.before;
-    let after = marks(exam, before);
-    let known = *before != Marks::default();
-    let (reinstalled, rebooted) = (reinstalled(node, exam), rebooted(before, exam));
-    let restarted = restarted(before, exam);
+    let after = fingerprint(exam, before);
+    let known = *before != HostFingerprint::default();
+    let (reinstalled, rebooted) = (was_reinstalled(node, exam), was_rebooted(before, exam));
+    let restarted = agent_restarted(before, exam);
     let said_goodbye = said_goodbye(absence, exam);
 
     if reinstalled {
@@ -28,19 +28,21 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
     }
     match (known, rebooted) {
         (false, _) => evidence.push("no earlier record of the node".to_owned()),
-        (true, true) => evidence.push(format!("boot id was {}, is {}", short(&before.boot.0), short(&after.boot.0))),
-        (true, false) => evidence.push(format!("boot id is the same, {}", short(&after.boot.0))),
+        (true, true) => {
+            evidence.push(format!("boot id was {}, is {}", short_id(&before.boot.0), short_id(&after.boot.0)))
+        }
+        (true, false) => evidence.push(format!("boot id is the same, {}", short_id(&after.boot.0))),
     }
     if let Some(agent) = &exam.agent {
         if restarted {
             let end = agent.previous_end.as_deref().unwrap_or("unknown end");
             evidence.push(format!(
                 "agent instance was {}, is {} (before: {end})",
-                short(&before.instance.0),
-                short(&after.instance.0)
+                short_id(&before.instance.0),
+                short_id(&after.instance.0)
             ));
         } else if known {
-            evidence.push(format!("agent instance is the same, {}", short(&after.instance.0)));
+            evidence.push(format!("agent instance is the same, {}", short_id(&after.instance.0)));
         }
         if agent.isolation > before.isolation
             && known
@@ -48,13 +50,13 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
         {
             evidence.push(match episode.to {
                 Some(to) => {
-                    let seconds = to.since(episode.from) / 1000;
-                    format!("the agent lost {} for {seconds} s", counted(episode.peers_lost, "peer"))
+                    let seconds = to.ms_since(episode.from) / 1000;
+                    format!("the agent lost {} for {seconds} s", count_noun(episode.peers_lost, "peer"))
                 }
-                None => format!("the agent lost {} and still has none", counted(episode.peers_lost, "peer")),
+                None => format!("the agent lost {} and still has none", count_noun(episode.peers_lost, "peer")),
             });
         }
-    } else if !unreadable(exam) {
+    } else if !record_unreadable(exam) {
         evidence.push("the agent left no record on the node".to_owned());
     }
     if record_lost(absence, exam) {
@@ -67,65 +69,72 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
         let names: Vec<&str> = absence.seen_by.iter().map(|n| n.as_str()).collect();
         evidence.push(format!("missed by {}", names.join(", ")));
     }
-    match absence.gone {
-        Gone::Left => evidence.push("the agent announced its departure".to_owned()),
-        Gone::AgentDown => evidence.push("its host answered on SSH meanwhile".to_owned()),
-        Gone::Away => {}
+    match absence.kind {
+        AbsenceKind::Left => evidence.push("the agent announced its departure".to_owned()),
+        AbsenceKind::AgentDown => evidence.push("its host answered on SSH meanwhile".to_owned()),
+        AbsenceKind::Away => {}
     }
 
-    if let Some((moved, ip)) = node.moved.as_ref().zip(node.ip()).filter(|(m, _)| m.since >= absence.last_seen) {
+    if let Some((moved, ip)) = node.address_change.as_ref().zip(node.ip()).filter(|(m, _)| m.since >= absence.last_seen)
+    {
         evidence.push(format!("its address was {}, is {ip}", moved.from));
     }
 
-    let (cause, _) = strongest(node, absence, exam);
-    (cause, absence.planned || said_goodbye && cause != Cause::Network, evidence)
+    let (cause, _) = strongest_cause(node, absence, exam);
+    (cause, absence.planned || said_goodbye && cause != AbsenceCause::Network, evidence)
 }
 
 /// The strongest cause, and the rule that determined it.
-pub fn strongest(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, &'static str) {
+pub fn strongest_cause(node: &Node, absence: &Absence, exam: &Exam) -> (AbsenceCause, &'static str) {
     let before = &absence.before;
     let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
     let cause = match () {
-        () if reinstalled(node, exam) => Cause::Reinstalled,
-        () if rebooted(before, exam) => Cause::Reboot,
-        () if record_lost(absence, exam) && absence.gone != Gone::Left => Cause::Unknown,
-        () if record_lost(absence, exam) => Cause::Left,
-        () if restarted(before, exam) && said_goodbye(absence, exam) => Cause::Left,
-        () if restarted(before, exam) => Cause::Agent,
-        () if *before != Marks::default() && (isolated || !absence.seen_by.is_empty()) => Cause::Network,
-        () => Cause::Unknown,
+        () if was_reinstalled(node, exam) => AbsenceCause::Reinstalled,
+        () if was_rebooted(before, exam) => AbsenceCause::Reboot,
+        () if record_lost(absence, exam) && absence.kind != AbsenceKind::Left => AbsenceCause::Unknown,
+        () if record_lost(absence, exam) => AbsenceCause::Left,
+        () if agent_restarted(before, exam) && said_goodbye(absence, exam) => AbsenceCause::Left,
+        () if agent_restarted(before, exam) => AbsenceCause::Agent,
+        () if *before != HostFingerprint::default() && (isolated || !absence.seen_by.is_empty()) => {
+            AbsenceCause::Network
+        }
+        () => AbsenceCause::Unknown,
     };
     (cause, rule_of(cause))
 }
 
 /// The rule that determines this cause.
-pub fn rule_of(cause: Cause) -> &'static str {
+pub fn rule_of(cause: AbsenceCause) -> &'static str {
     match cause {
-        Cause::Reinstalled => "the machine id differs",
-        Cause::Reboot => "the machine id is the same, the boot id differs",
-        Cause::Left => "the boot is the same, the agent's instance differs, and the agent announced its departure",
-        Cause::Agent => "the boot is the same, the agent's instance differs without an announced departure",
-        Cause::Network => "boot and agent are the same; the agent lost its peers, or managers noticed the absence",
-        Cause::Unknown => {
+        AbsenceCause::Reinstalled => "the machine id differs",
+        AbsenceCause::Reboot => "the machine id is the same, the boot id differs",
+        AbsenceCause::Left => {
+            "the boot is the same, the agent's instance differs, and the agent announced its departure"
+        }
+        AbsenceCause::Agent => "the boot is the same, the agent's instance differs without an announced departure",
+        AbsenceCause::Network => {
+            "boot and agent are the same; the agent lost its peers, or managers noticed the absence"
+        }
+        AbsenceCause::Unknown => {
             "nothing differs and no manager noticed an absence, or there is no earlier record, or the agent's record was damaged"
         }
     }
 }
 
-fn reinstalled(node: &Node, exam: &Exam) -> bool {
+fn was_reinstalled(node: &Node, exam: &Exam) -> bool {
     !node.spec.machine_id.is_empty() && !exam.machine_id.is_empty() && node.spec.machine_id != exam.machine_id
 }
 
-fn rebooted(before: &Marks, exam: &Exam) -> bool {
-    *before != Marks::default() && before.boot != exam.boot
+fn was_rebooted(before: &HostFingerprint, exam: &Exam) -> bool {
+    *before != HostFingerprint::default() && before.boot != exam.boot
 }
 
-fn restarted(before: &Marks, exam: &Exam) -> bool {
-    *before != Marks::default() && exam.agent.as_ref().is_some_and(|a| a.instance != before.instance)
+fn agent_restarted(before: &HostFingerprint, exam: &Exam) -> bool {
+    *before != HostFingerprint::default() && exam.agent.as_ref().is_some_and(|a| a.instance != before.instance)
 }
 
 /// The agent's record exists but cannot be read.
-fn unreadable(exam: &Exam) -> bool {
+fn record_unreadable(exam: &Exam) -> bool {
     exam.agent.is_none() && exam.damaged.iter().any(|name| name == "agent.json")
 }
 
@@ -133,60 +142,60 @@ fn unreadable(exam: &Exam) -> bool {
 /// the node was last seen. The clocks of node and manager may differ slightly.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
-        let since = |at: Wall| at == agent.started || at.after(CLOCKS_MS) >= absence.last_seen;
-        restarted(&absence.before, exam) && agent.damaged.is_some_and(since)
+        let since = |at: Wall| at == agent.started || at.plus_ms(CLOCKS_MS) >= absence.last_seen;
+        agent_restarted(&absence.before, exam) && agent.damaged.is_some_and(since)
     };
-    unreadable(exam) || exam.agent.as_ref().is_some_and(began_anew)
+    record_unreadable(exam) || exam.agent.as_ref().is_some_and(began_anew)
 }
 
 fn said_goodbye(absence: &Absence, exam: &Exam) -> bool {
-    absence.gone == Gone::Left || exam.agent.as_ref().is_some_and(|a| a.left)
+    absence.kind == AbsenceKind::Left || exam.agent.as_ref().is_some_and(|a| a.left)
 }
 
 /// The identity that an examination found. Without an agent record, instance and isolation count
 /// are taken from `known`.
-pub fn marks(exam: &Exam, known: &Marks) -> Marks {
+pub fn fingerprint(exam: &Exam, known: &HostFingerprint) -> HostFingerprint {
     let (instance, isolation) = match &exam.agent {
         Some(agent) => (agent.instance.clone(), agent.isolation),
         None => (known.instance.clone(), known.isolation),
     };
-    Marks { boot: exam.boot.clone(), instance, isolation }
+    HostFingerprint { boot: exam.boot.clone(), instance, isolation }
 }
 
 /// The same, but `known` is used only if it belongs to the examined boot. None: nothing is known of
 /// this boot.
-pub fn marks_seen(exam: &Exam, known: Option<&Marks>) -> Option<Marks> {
+pub fn observed_fingerprint(exam: &Exam, known: Option<&HostFingerprint>) -> Option<HostFingerprint> {
     match (&exam.agent, known.filter(|known| known.boot == exam.boot)) {
         (None, None) => None,
-        (_, known) => Some(marks(exam, known.unwrap_or(&Marks::default()))),
+        (_, known) => Some(fingerprint(exam, known.unwrap_or(&HostFingerprint::default()))),
     }
 }
 
-fn short(text: &str) -> &str {
+fn short_id(text: &str) -> &str {
     text.get(..8).unwrap_or(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{AbsenceNo, ClusterRole, Command, Entry, Inventory, NodeSpec};
+    use remoor_model::{AbsenceNo, ClusterRole, Command, Inventory, InventoryEntry, NodeSpec};
 
     fn node() -> Node {
         let mut inventory = Inventory::default();
         let spec = NodeSpec { name: "w1".into(), machine_id: "id".to_owned(), ..NodeSpec::default() };
         let command = Command::Accept { spec, role: ClusterRole::Worker };
-        inventory.apply(1, &Entry { at: Wall(0), by: String::new(), command });
+        inventory.apply(1, &InventoryEntry { at: Wall(0), by: String::new(), command });
         inventory.nodes.values().next().map(|n| Node::clone(n)).expect("accepted")
     }
 
-    fn absence(gone: Gone) -> Absence {
+    fn absence(gone: AbsenceKind) -> Absence {
         Absence {
             no: AbsenceNo(1),
             opened: Wall(1_000_000),
             last_seen: Wall(1_000_000),
             seen_by: vec!["m1".into()],
-            gone,
-            before: Marks { boot: "b".into(), instance: "a".into(), isolation: 5 },
+            kind: gone,
+            before: HostFingerprint { boot: "b".into(), instance: "a".into(), isolation: 5 },
             returned: None,
             after: None,
             planned: false,
@@ -209,38 +218,42 @@ mod tests {
             let (cause, _, evidence) = cause(&node, &absence(gone), exam);
             (cause, evidence.iter().any(|e| e.contains("record was damaged")))
         };
-        let away = |exam: &Exam| of(Gone::Away, exam);
-        assert_eq!(away(&exam(record("n", 2_000_000, None))), (Cause::Agent, false));
+        let away = |exam: &Exam| of(AbsenceKind::Away, exam);
+        assert_eq!(away(&exam(record("n", 2_000_000, None))), (AbsenceCause::Agent, false));
         let anew = exam(record("n", 2_000_000, Some(2_000_000)));
-        assert_eq!(away(&anew), (Cause::Unknown, true), "replaced by this instance");
+        assert_eq!(away(&anew), (AbsenceCause::Unknown, true), "replaced by this instance");
         assert_eq!(
             away(&exam(record("n", 2_100_000, Some(2_000_000)))),
-            (Cause::Unknown, true),
+            (AbsenceCause::Unknown, true),
             "or by the previous one"
         );
-        assert_eq!(away(&exam(record("n", 2_100_000, Some(900)))), (Cause::Agent, false), "but not long ago");
-        assert_eq!(away(&exam(record("a", 900, Some(900)))), (Cause::Network, false), "nothing was begun since");
+        assert_eq!(away(&exam(record("n", 2_100_000, Some(900)))), (AbsenceCause::Agent, false), "but not long ago");
+        assert_eq!(away(&exam(record("a", 900, Some(900)))), (AbsenceCause::Network, false), "nothing was begun since");
         let unreadable = Exam { damaged: vec!["agent.json".to_owned()], ..exam(None) };
-        assert_eq!(away(&unreadable), (Cause::Unknown, true));
+        assert_eq!(away(&unreadable), (AbsenceCause::Unknown, true));
         assert_eq!(
             away(&Exam { boot: "c".into(), ..anew.clone() }),
-            (Cause::Reboot, true),
+            (AbsenceCause::Reboot, true),
             "the boot id proves a reboot"
         );
-        assert_eq!(away(&Exam { machine_id: "x".to_owned(), ..anew.clone() }), (Cause::Reinstalled, true));
-        assert_eq!(of(Gone::Left, &anew), (Cause::Left, true), "gossip received the announced departure");
+        assert_eq!(away(&Exam { machine_id: "x".to_owned(), ..anew.clone() }), (AbsenceCause::Reinstalled, true));
+        assert_eq!(of(AbsenceKind::Left, &anew), (AbsenceCause::Left, true), "gossip received the announced departure");
     }
 
     /// Regression test: an empty fingerprint made the next examination report an agent restart or a
     /// first isolation.
     #[test]
     fn without_an_agent_record_the_known_fingerprint_of_this_boot_is_used() {
-        let known = Marks { boot: "b".into(), instance: "a".into(), isolation: 5 };
-        assert_eq!(marks_seen(&exam(None), Some(&known)), Some(known.clone()));
-        assert_eq!(marks_seen(&exam(None), None), None);
+        let known = HostFingerprint { boot: "b".into(), instance: "a".into(), isolation: 5 };
+        assert_eq!(observed_fingerprint(&exam(None), Some(&known)), Some(known.clone()));
+        assert_eq!(observed_fingerprint(&exam(None), None), None);
         let rebooted = Exam { boot: "c".into(), ..exam(None) };
-        assert_eq!(marks_seen(&rebooted, Some(&known)), None, "of another boot");
-        let seen = marks_seen(&exam(record("n", 1, None)), Some(&known));
-        assert_eq!(seen, Some(Marks { instance: "n".into(), isolation: 0, ..known }), "its own record says more");
+        assert_eq!(observed_fingerprint(&rebooted, Some(&known)), None, "of another boot");
+        let seen = observed_fingerprint(&exam(record("n", 1, None)), Some(&known));
+        assert_eq!(
+            seen,
+            Some(HostFingerprint { instance: "n".into(), isolation: 0, ..known }),
+            "its own record says more"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The circuit breakers. If a large part of a group or of the fleet drifts or goes away at once,
 //! the cause is rarely on the nodes.
 
-use remoor_model::{Absence, Command, Gone, GroupName, Inventory, Node, Wall, counted};
+use remoor_model::{Absence, AbsenceKind, Command, GroupName, Inventory, Node, Wall, count_noun};
 use std::collections::BTreeMap;
 
 /// The breaker that must open now, if any. While the breaker of one group is open, trouble in
@@ -16,14 +16,14 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
         None => None,
     };
     let limits = inventory.limits();
-    let counts = |moment: Wall| moment > inventory.resumed && at.since(moment) <= limits.breaker_window_ms;
+    let counts = |moment: Wall| moment > inventory.breaker_closed_at && at.ms_since(moment) <= limits.breaker_window_ms;
     // An absence that was detected afterwards has ended, so it is not a sign of current trouble. It
     // occurs after a restart of all managers.
-    let missed = |a: &Absence| counts(a.opened) && a.gone == Gone::Away && !a.planned && !a.seen_by.is_empty();
+    let missed = |a: &Absence| counts(a.opened) && a.kind == AbsenceKind::Away && !a.planned && !a.seen_by.is_empty();
     let troubled = |n: &Node| n.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
-    let Tripped { group, hit, of } = tripped(inventory, troubled, but)?;
+    let TrippedBreaker { group, hit, of } = find_tripped(inventory, troubled, but)?;
     let what = group.map_or("the fleet".to_owned(), |name| format!("group {name}"));
-    let mut why = format!("{hit} of {} of {what} drifted or went away", counted(of, "node"));
+    let mut why = format!("{hit} of {} of {what} drifted or went away", count_noun(of, "node"));
     if let Some(open) = inventory.breaker.as_ref().filter(|_| group.is_some()) {
         why = format!("{why}, in addition to {}", open.why);
     }
@@ -31,7 +31,7 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
 }
 
 /// The fleet or group in which too many nodes are affected.
-pub(super) struct Tripped<'a> {
+pub(super) struct TrippedBreaker<'a> {
     pub group: Option<&'a GroupName>,
     pub hit: usize,
     pub of: usize,
@@ -40,11 +40,11 @@ pub(super) struct Tripped<'a> {
 /// Checks whether too many nodes in service are affected: in the whole fleet, else in the first
 /// group except `but`. This runs at every step, so it makes one pass and skips the groups if there
 /// are too few affected nodes in total.
-pub(super) fn tripped<'a>(
+pub(super) fn find_tripped<'a>(
     inventory: &'a Inventory,
     is_hit: impl Fn(&Node) -> bool,
     but: Option<&GroupName>,
-) -> Option<Tripped<'a>> {
+) -> Option<TrippedBreaker<'a>> {
     let generation = inventory.generation()?;
     let limits = &generation.summary.limits;
     let trips = |hit: usize, of: usize, percent: u32| {
@@ -53,7 +53,7 @@ pub(super) fn tripped<'a>(
     let serving = || inventory.nodes.values().filter(|n| n.in_service());
     let (hit, of) = serving().fold((0, 0), |(hit, of), node| (hit + usize::from(is_hit(node)), of + 1));
     if trips(hit, of, limits.breaker_fleet_percent) {
-        return Some(Tripped { group: None, hit, of });
+        return Some(TrippedBreaker { group: None, hit, of });
     }
     if (hit as u64) < u64::from(limits.breaker_min) {
         return None;
@@ -67,7 +67,7 @@ pub(super) fn tripped<'a>(
         }
     }
     let first = groups.into_iter().find(|(_, (hit, of))| trips(*hit, *of, limits.breaker_group_percent));
-    first.map(|(name, (hit, of))| Tripped { group: Some(name), hit, of })
+    first.map(|(name, (hit, of))| TrippedBreaker { group: Some(name), hit, of })
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
         for joined in [0, 40] {
             let inventory = fleet(10, joined);
             let hit = |n: &Node| n.id.0 <= 6;
-            let tripped = tripped(&inventory, hit, None).expect("more than half of those in service");
+            let tripped = find_tripped(&inventory, hit, None).expect("more than half of those in service");
             assert_eq!((tripped.hit, tripped.of), (6, 10));
         }
     }

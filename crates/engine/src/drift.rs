@@ -3,7 +3,7 @@
 
 use remoor_model::{
     CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
-    Witness, clipped, differences, listed,
+    Witness, differences, listed, truncate_text,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         .map(|c| c.service.clone())
         .collect();
     for (name, service) in &exam.digest.services {
-        unclear.extend(service.unclear().map(|line| (name, format!("{name}: {line}"))));
+        unclear.extend(service.describe_unreadable().map(|line| (name, format!("{name}: {line}"))));
     }
     for difference in differences(expected, &exam.digest) {
         let service = difference.service.clone();
@@ -64,7 +64,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             .is_some_and(|s| s.resetup_on_recorded);
         let speaks =
             evidence.rendered.contains(&difference.path) || opted || failing.contains(&service) || extra(&difference);
-        let grave = speaks && !inventory.watches(&service);
+        let grave = speaks && !inventory.is_monitor_only(&service);
         let text = difference.to_string();
         reasons.push(Reason { about: difference.path, ..Reason::new(Witness::Digest, service, text, grave) });
     }
@@ -72,7 +72,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         match check.state {
             CheckState::Fail if check.on_fail != OnFail::None => {
                 let text = format!("{}: {}", check.service, check.told());
-                let grave = check.on_fail == OnFail::Resetup && !inventory.watches(&check.service);
+                let grave = check.on_fail == OnFail::Resetup && !inventory.is_monitor_only(&check.service);
                 let about = format!("{} {}", check.check, check.property);
                 reasons.push(Reason { about, ..Reason::new(Witness::Check, check.service.clone(), text, grave) });
             }
@@ -82,14 +82,15 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     }
 
     let applied = node.baseline.as_ref().map(|b| b.desired);
-    let outdated = inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
+    let outdated = inventory.desired_hash(node).is_some_and(|desired| Some(desired) != applied);
     if outdated {
-        let text = match (inventory.own_move(node), node.ip()) {
+        let text = match (inventory.own_address_change(node), node.ip()) {
             (Some(moved), Some(ip)) => {
-                let besides = if inventory.only_moved(node) { "" } else { ", and the desired state changed too" };
+                let besides =
+                    if inventory.only_addresses_changed(node) { "" } else { ", and the desired state changed too" };
                 format!("its own address changed from {} to {ip} since the last provisioning{besides}", moved.from)
             }
-            _ if inventory.only_moved(node) => {
+            _ if inventory.only_addresses_changed(node) => {
                 "addresses of other nodes changed since the last provisioning".to_owned()
             }
             _ => "the desired state changed since the last provisioning".to_owned(),
@@ -97,9 +98,9 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         reasons.push(Reason::new(Witness::Desired, "".into(), text, false));
     }
     let told = |unclear: &[&(&ServiceName, String)]| unclear.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>();
-    let (watched, own): (Vec<_>, Vec<_>) = unclear.iter().partition(|(service, _)| inventory.watches(service));
+    let (watched, own): (Vec<_>, Vec<_>) = unclear.iter().partition(|(service, _)| inventory.is_monitor_only(service));
     if matches!(weigh(&reasons, &told(&own)).0, Verdict::Same | Verdict::Unknown(_)) {
-        let reasons = bounded(reasons);
+        let reasons = limit_reasons(reasons);
         let (verdict, _) = weigh(&reasons, &told(&unclear.iter().collect::<Vec<_>>()));
         return (verdict, reasons);
     }
@@ -107,7 +108,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         about: line.clone(),
         ..Reason::new(Witness::Check, (*service).clone(), format!("unknown: {line}"), false)
     }));
-    let reasons = bounded(reasons);
+    let reasons = limit_reasons(reasons);
     let (verdict, _) = weigh(&reasons, &told(&own));
     (verdict, reasons)
 }
@@ -116,8 +117,8 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
 /// history, and any user who can write to a managed directory can create many. For each service,
 /// the actionable reasons come first. One further reason counts the rest of a service and is
 /// actionable if one of the rest is.
-fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
-    let clip = |r: Reason| Reason { text: clipped(r.text), about: clipped(r.about), ..r };
+fn limit_reasons(reasons: Vec<Reason>) -> Vec<Reason> {
+    let clip = |r: Reason| Reason { text: truncate_text(r.text), about: truncate_text(r.about), ..r };
     let mut reasons: Vec<Reason> = reasons.into_iter().map(clip).collect();
     let size = |r: &Reason| r.text.len() + r.about.len();
     let services = reasons.iter().map(|r| &r.service).collect::<BTreeSet<_>>().len().max(1);
@@ -126,7 +127,7 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
         return reasons;
     }
     // The sort is stable, so the order within a service is kept.
-    reasons.sort_by(|a, b| (&a.service, !a.grave).cmp(&(&b.service, !b.grave)));
+    reasons.sort_by(|a, b| (&a.service, !a.actionable).cmp(&(&b.service, !b.actionable)));
     let (each, room) = (REASONS_MAX / services, REASONS_BYTES / services);
     let (mut told, mut used): (Vec<Reason>, BTreeMap<ServiceName, (usize, usize)>) = (Vec::new(), BTreeMap::new());
     let mut more: BTreeMap<ServiceName, (usize, Reason)> = BTreeMap::new();
@@ -146,7 +147,7 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
     }
     let counted = |(left, rest): (usize, Reason)| {
         let text = format!("{}: and {left} more", rest.service);
-        Reason::new(rest.by, rest.service, text, rest.grave)
+        Reason::new(rest.by, rest.service, text, rest.actionable)
     };
     told.extend(more.into_values().map(counted));
     told
@@ -157,7 +158,7 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
 pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
     let drifted = reasons.iter().any(Reason::drifts);
     let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
-    let grave = reasons.iter().any(|r| r.grave);
+    let grave = reasons.iter().any(|r| r.actionable);
     match (drifted, outdated, unclear.is_empty()) {
         (true, true, clear) if clear || grave => {
             (Verdict::Conflict, "the node differs from the recorded state, and the desired state changed")
@@ -173,13 +174,13 @@ pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) 
 }
 
 /// Number of checks that passed, failed and were inconclusive.
-pub fn tally(exam: &Exam) -> (u32, u32, u32) {
+pub fn check_counts(exam: &Exam) -> (u32, u32, u32) {
     let count = |state| exam.checks.iter().filter(|c| c.state == state).count() as u32;
     (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown))
 }
 
 fn extra(difference: &Difference) -> bool {
-    matches!(difference.what, remoor_model::Change::Extra)
+    matches!(difference.what, remoor_model::DigestChange::Extra)
 }
 
 #[cfg(test)]
@@ -194,7 +195,7 @@ mod tests {
             mode: 0o644,
             owner: "root".to_owned(),
             group: "root".to_owned(),
-            sha256: Some(Sha256::of(text.as_bytes())),
+            sha256: Some(Sha256::digest(text.as_bytes())),
             target: None,
             secret: false,
         };
@@ -216,22 +217,22 @@ mod tests {
     fn inventory_of(service: ServiceSummary) -> Inventory {
         let mut inventory = Inventory::default();
         let mut write = |index, command| {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             assert_eq!(applied.refusal(), None);
         };
         let spec = NodeSpec { name: "w1".into(), ..NodeSpec::default() };
         write(1, Command::Accept { spec, role: ClusterRole::Worker });
         let mut summary = FleetSummary::default();
-        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        let host = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };
         summary.hosts.insert("w1".into(), host);
         summary.groups.insert("web".into(), GroupSummary::default());
         summary.services.insert("app".into(), service);
-        write(2, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
+        write(2, Command::Generation { blob: Sha256::digest(b"files"), summary: Box::new(summary) });
         let baseline = Baseline {
             generation: GenerationSeq(1),
-            desired: Sha256::of(b"one"),
+            desired: Sha256::digest(b"one"),
             root: digest("before").root,
-            blob: Sha256::of(b"blob"),
+            blob: Sha256::digest(b"blob"),
             adopted: true,
             at: Wall(3),
         };
@@ -246,11 +247,11 @@ mod tests {
         let evidence = Evidence { exam, expected: Some(digest("before")), rendered };
         let node = inventory.by_name("w1").unwrap();
         let (verdict, reasons) = compare(&inventory, node, &evidence);
-        (verdict, reasons.iter().any(|r| r.grave))
+        (verdict, reasons.iter().any(|r| r.actionable))
     }
 
-    fn failing(on_fail: OnFail) -> CheckResult {
-        CheckResult { on_fail, ..CheckResult::failing("app", "port:tcp:80") }
+    fn failing_check(on_fail: OnFail) -> CheckResult {
+        CheckResult { on_fail, ..CheckResult::sample_failing("app", "port:tcp:80") }
     }
 
     #[test]
@@ -258,42 +259,46 @@ mod tests {
         assert_eq!(judge(false, true, Vec::new()), (Verdict::Drifted, true), "rendered");
         assert_eq!(judge(false, false, Vec::new()), (Verdict::Drifted, false), "recorded");
         assert_eq!(judge(true, false, Vec::new()), (Verdict::Drifted, true), "opted in");
-        assert_eq!(judge(false, false, vec![failing(OnFail::Resetup)]), (Verdict::Drifted, true), "a critical check");
-        assert_eq!(judge(false, false, vec![failing(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
-        let other = CheckResult { service: "db".into(), ..failing(OnFail::Alert) };
+        assert_eq!(
+            judge(false, false, vec![failing_check(OnFail::Resetup)]),
+            (Verdict::Drifted, true),
+            "a critical check"
+        );
+        assert_eq!(judge(false, false, vec![failing_check(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
+        let other = CheckResult { service: "db".into(), ..failing_check(OnFail::Alert) };
         assert_eq!(judge(false, false, vec![other]), (Verdict::Drifted, false), "of another service");
     }
 
     #[test]
     fn no_reason_of_a_monitored_service_is_actionable() {
-        let watched = ServiceSummary { resetup_on_recorded: true, watched: true, ..ServiceSummary::default() };
+        let watched = ServiceSummary { resetup_on_recorded: true, monitor_only: true, ..ServiceSummary::default() };
         let inventory = inventory_of(watched);
         let node = inventory.by_name("w1").unwrap();
         let mut found = digest("after");
         let app = found.services.get_mut("app").unwrap();
         app.entries.push(FileEntry { path: "/etc/app.d/extra".to_owned(), ..app.entries[0].clone() });
         let judge = |digest: NodeDigest| {
-            let exam = Exam { digest, checks: vec![failing(OnFail::Resetup)], ..Exam::default() };
+            let exam = Exam { digest, checks: vec![failing_check(OnFail::Resetup)], ..Exam::default() };
             let rendered = BTreeSet::from(["/etc/app.conf".to_owned()]);
             compare(&inventory, node, &Evidence { exam, expected: Some(self::digest("before")), rendered })
         };
         let (verdict, reasons) = judge(found);
         assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
-        assert!(reasons.iter().all(|r| !r.grave), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.actionable), "{reasons:?}");
         // If the files are as recorded, a failing check only alerts.
         let (verdict, reasons) = judge(digest("before"));
         assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
-        assert!(!reasons[0].grave && reasons[0].by == Witness::Check, "{reasons:?}");
+        assert!(!reasons[0].actionable && reasons[0].by == Witness::Check, "{reasons:?}");
     }
 
     #[test]
     fn inconclusive_checks_of_monitored_services_hide_nothing_and_are_never_same() {
-        let watched = ServiceSummary { watched: true, ..ServiceSummary::default() };
+        let watched = ServiceSummary { monitor_only: true, ..ServiceSummary::default() };
         let mut inventory = inventory_of(watched);
         let silent = |service: &str| CheckResult {
             service: service.into(),
             state: CheckState::Unknown,
-            ..failing(OnFail::Alert)
+            ..failing_check(OnFail::Alert)
         };
         let mut unread = digest("before");
         unread.services.get_mut("app").unwrap().unreadable.insert("/etc/app.d".to_owned(), "denied".to_owned());
@@ -308,12 +313,12 @@ mod tests {
             assert!(matches!(&verdict, Verdict::Unknown(why) if why.contains("denied")), "{verdict:?}");
             assert!(reasons.is_empty(), "{reasons:?}");
         }
-        let desired = Sha256::of(b"two");
+        let desired = Sha256::digest(b"two");
         let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(std::sync::Arc::make_mut).unwrap();
         generation.summary.hosts.get_mut("w1").unwrap().desired = desired;
         let (verdict, reasons) = judge(&inventory, &unread, &own[..1]);
         assert_eq!((&verdict, reasons.len()), (&Verdict::Outdated, 3), "{reasons:?}");
-        assert!(reasons.iter().all(|r| !r.grave) && reasons[1].text.starts_with("unknown: "), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.actionable) && reasons[1].text.starts_with("unknown: "), "{reasons:?}");
         assert_eq!(weigh(&reasons, &[]).0, verdict, "said of the stored reasons it is the same");
         // An inconclusive check of a provisioned service blocks the verdict.
         let (verdict, _) = judge(&inventory, &unread, &own);
@@ -322,7 +327,7 @@ mod tests {
 
     /// A node with `count` additional files, whose names have `length` digits, in a managed
     /// directory of `app`.
-    fn flooded(count: usize, length: usize, checks: Vec<CheckResult>) -> (Inventory, Evidence) {
+    fn flooded_node(count: usize, length: usize, checks: Vec<CheckResult>) -> (Inventory, Evidence) {
         let mut found = digest("before");
         let app = found.services.get_mut("app").unwrap();
         let like = app.entries[0].clone();
@@ -335,8 +340,8 @@ mod tests {
     #[test]
     fn reasons_are_limited_before_they_enter_the_log_and_stay_actionable() {
         for (count, length) in [(100_000, 4), (2_000, 4_000)] {
-            let other = |service: &str| CheckResult { service: service.into(), ..failing(OnFail::Resetup) };
-            let (inventory, evidence) = flooded(count, length, vec![other("app"), other("zoo")]);
+            let other = |service: &str| CheckResult { service: service.into(), ..failing_check(OnFail::Resetup) };
+            let (inventory, evidence) = flooded_node(count, length, vec![other("app"), other("zoo")]);
             let node = inventory.by_name("w1").unwrap();
             let (verdict, reasons) = compare(&inventory, node, &evidence);
             assert_eq!(verdict, Verdict::Drifted);
@@ -348,11 +353,11 @@ mod tests {
             let told = of("app").len() - 1;
             let last = reasons.last().unwrap();
             assert_eq!(last.text, format!("app: and {} more", count + 1 - told));
-            assert!(last.grave && last.by == Witness::Digest);
+            assert!(last.actionable && last.by == Witness::Digest);
             // The stored reasons lead to the same verdict.
             assert_eq!(weigh(&reasons, &[]).0, verdict);
         }
-        let (inventory, evidence) = flooded(3, 4, Vec::new());
+        let (inventory, evidence) = flooded_node(3, 4, Vec::new());
         assert_eq!(
             compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).1.len(),
             3,
@@ -363,17 +368,17 @@ mod tests {
     #[test]
     fn an_actionable_reason_among_many_others_is_listed() {
         let reason = |n: u32| Reason::new(Witness::Digest, "app".into(), format!("{n}"), n == 7_777);
-        let told = bounded((0..10_000).map(reason).collect());
-        assert!(told[0].grave && told[0].text == "7777");
+        let told = limit_reasons((0..10_000).map(reason).collect());
+        assert!(told[0].actionable && told[0].text == "7777");
         assert_eq!(
-            (told.len(), told.last().map(|r| (r.grave, r.text.as_str()))),
+            (told.len(), told.last().map(|r| (r.actionable, r.text.as_str()))),
             (101, Some((false, "app: and 9900 more")))
         );
     }
 
     #[test]
     fn unreadable_paths_are_limited_too() {
-        let (inventory, mut evidence) = flooded(0, 0, Vec::new());
+        let (inventory, mut evidence) = flooded_node(0, 0, Vec::new());
         let app = evidence.exam.digest.services.get_mut("app").unwrap();
         app.unreadable = (0..100_000).map(|n| (format!("/etc/app.d/{n}"), "input/output error".to_owned())).collect();
         let (verdict, _) = compare(&inventory, inventory.by_name("w1").unwrap(), &evidence);
@@ -386,7 +391,7 @@ mod tests {
     fn an_inconclusive_check_gives_unknown_unless_on_fail_is_none() {
         let inventory = inventory(false);
         let verdict = |on_fail| {
-            let checks = vec![CheckResult { state: CheckState::Unknown, ..failing(on_fail) }];
+            let checks = vec![CheckResult { state: CheckState::Unknown, ..failing_check(on_fail) }];
             let exam = Exam { digest: digest("before"), checks, ..Exam::default() };
             let evidence = Evidence { exam, expected: Some(digest("before")), rendered: BTreeSet::new() };
             compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).0

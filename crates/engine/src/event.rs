@@ -3,15 +3,15 @@
 
 use super::drift::Evidence;
 use remoor_model::{
-    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, GenerationSeq, JobId, Marks, NodeId, NodeName, Occasion,
-    Phase, Report, Sha256, Wall,
+    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, GenerationSeq, HostFingerprint, JobId, NodeId, NodeName,
+    Phase, Report, Sha256, Trigger, Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Numbers the examinations of one engine, so that a late answer is recognized.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Ticket(pub u64);
+pub struct ExaminationTicket(pub u64);
 
 /// The subject of a proposal. At most one proposal per subject is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -24,12 +24,12 @@ pub enum About {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     Absence(AbsenceNo),
-    Live(Occasion),
+    Live(Trigger),
 }
 
 /// An input of the engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Event {
+pub enum EngineEvent {
     /// Gossip lists the node as a member: a new one, or one with a new report.
     Alive {
         node: NodeId,
@@ -55,11 +55,11 @@ pub enum Event {
     Reach {
         node: NodeId,
         by: NodeId,
-        line: Line,
+        line: Reachability,
     },
     Examined {
         node: NodeId,
-        ticket: Ticket,
+        ticket: ExaminationTicket,
         outcome: Box<ExamOutcome>,
     },
     Ran {
@@ -89,12 +89,12 @@ pub enum Event {
 
 /// Whether one manager reaches one node's SSH port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Line {
+pub enum Reachability {
     #[serde(rename = "Open")]
-    Open,
+    Reachable,
     /// `since`: start of the current failure, by that manager's clock.
     #[serde(rename = "Dead")]
-    Dead { why: String, since: Wall },
+    Unreachable { why: String, since: Wall },
 }
 
 /// How an examination ended.
@@ -125,7 +125,7 @@ pub struct Verified {
     /// A majority of managers stores this blob already.
     pub baseline: Baseline,
     /// None: the agent has no record, and no other source is available.
-    pub marks: Option<Marks>,
+    pub marks: Option<HostFingerprint>,
     /// Paths whose content differs from what the manager rendered.
     pub wrong: Vec<String>,
 }
@@ -147,7 +147,7 @@ pub enum Action {
     },
     Examine {
         node: NodeId,
-        ticket: Ticket,
+        ticket: ExaminationTicket,
         purpose: Purpose,
         /// The manager that must perform it because it reaches the node; None: the leader itself.
         from: Option<NodeId>,

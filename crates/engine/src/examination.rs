@@ -1,13 +1,13 @@
 //! Examinations: when one begins, and how its result is used. The comparison itself is in `drift`.
 
-use super::absence::{cause, marks};
-use super::event::{Action, ExamOutcome, Purpose, Ticket};
-use super::manager::{Hint, Manager, Moment, Seen, in_attempt, marks_of};
-use super::routes::Road;
+use super::absence::{cause, fingerprint};
+use super::event::{Action, ExamOutcome, ExaminationTicket, Purpose};
+use super::manager::{ManagerEngine, NodeObservation, ReportSummary, StepContext, in_attempt, reported_fingerprint};
+use super::routes::Route;
 use super::{drift, live, policy};
 use remoor_model::{
-    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Reason, Verdict, Witness, amiss,
-    clipped, listed,
+    AbsenceCause, AbsenceNo, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Reason, Trigger, Verdict, Witness,
+    failure_hash, listed, truncate_text,
 };
 
 /// Maximum number of damaged files that are reported per node.
@@ -22,8 +22,8 @@ const AGAIN_MS: u64 = 2_000;
 
 /// A running examination.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Exam {
-    pub ticket: Ticket,
+pub(super) struct RunningExamination {
+    pub ticket: ExaminationTicket,
     pub purpose: Purpose,
     pub began: Now,
     /// The last entry that was applied when it began.
@@ -32,12 +32,12 @@ pub(super) struct Exam {
     pub from: Option<NodeId>,
 }
 
-impl Manager {
-    pub(super) fn examine(&mut self, at: Moment, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
-        let road = self.road(at, node);
+impl ManagerEngine {
+    pub(super) fn examine(&mut self, at: StepContext, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
+        let road = self.route(at, node);
         let rendering = self.is_rendering(at.now);
         let seen = self.seen.entry(node.id).or_default();
-        if seen.exam.is_some() || at.now < seen.exam_due || rendering || road == Road::Asking {
+        if seen.exam.is_some() || at.now < seen.exam_due || rendering || road == Route::Querying {
             return;
         }
         if self.examining >= EXAMINATIONS_MAX {
@@ -45,22 +45,22 @@ impl Manager {
             return;
         }
         let from = match road {
-            Road::From(other) => Some(other),
-            Road::Here | Road::Asking | Road::Nowhere => None,
+            Route::FromManager(other) => Some(other),
+            Route::FromLeader | Route::Querying | Route::NoRoute => None,
         };
         self.next_ticket += 1;
-        let ticket = Ticket(self.next_ticket);
+        let ticket = ExaminationTicket(self.next_ticket);
         self.examining += 1;
         self.queued.remove(&node.id);
-        seen.exam = Some(Exam { ticket, purpose, began: at.now, basis: at.inventory.applied, from });
+        seen.exam = Some(RunningExamination { ticket, purpose, began: at.now, basis: at.inventory.applied, from });
         out.push(Action::Examine { node: node.id, ticket, purpose, from });
     }
 
-    pub(super) fn examined(
+    pub(super) fn handle_examined(
         &mut self,
-        at: Moment,
+        at: StepContext,
         id: NodeId,
-        ticket: Ticket,
+        ticket: ExaminationTicket,
         outcome: ExamOutcome,
         out: &mut Vec<Action>,
     ) {
@@ -70,14 +70,14 @@ impl Manager {
         self.examining -= 1;
         if let Some(by) = exam.from.or_else(|| at.inventory.by_name(self.me.as_str()).map(|n| n.id)) {
             match &outcome {
-                ExamOutcome::Found(_) => self.routes.proven(id, by, at.now),
-                ExamOutcome::Unreachable(_) => self.routes.doubt(id, by),
+                ExamOutcome::Found(_) => self.routes.confirm_reachable(id, by, at.now),
+                ExamOutcome::Unreachable(_) => self.routes.suspect(id, by),
                 ExamOutcome::HostKey(_) | ExamOutcome::Failed(_) => {}
             }
         }
         let Some(node) = at.inventory.node(id) else { return };
         let purpose = exam.purpose;
-        if exam.basis < node.altered || in_attempt(at, node) {
+        if exam.basis < node.invalidated_at_index || in_attempt(at, node) {
             return; // the node changed after the examination began
         }
         if purpose != Purpose::Absence(node.absence.as_ref().map_or(AbsenceNo(0), |a| a.no))
@@ -89,8 +89,8 @@ impl Manager {
             ExamOutcome::Found(evidence) => match evidence.exam.busy.clone() {
                 // A cancelled task may still finish. The findings describe an unfinished state that
                 // may change at any moment.
-                Some(run) => self.not_found(at, node, exam, format!("{run} is still running on the node"), out),
-                None => self.found(at, node, exam, evidence, out),
+                Some(run) => self.handle_no_result(at, node, exam, format!("{run} is still running on the node"), out),
+                None => self.handle_found(at, node, exam, evidence, out),
             },
             ExamOutcome::HostKey(fingerprint) => {
                 let text =
@@ -101,28 +101,42 @@ impl Manager {
                     self.propose(at, id, Command::KeyChanged { node: id, fingerprint, basis }, out);
                 }
             }
-            ExamOutcome::Unreachable(why) | ExamOutcome::Failed(why) => self.not_found(at, node, exam, why, out),
+            ExamOutcome::Unreachable(why) | ExamOutcome::Failed(why) => self.handle_no_result(at, node, exam, why, out),
         }
     }
 
     /// The examination gave no usable result. It is repeated; the second failure is concluded as
     /// unknown.
-    fn not_found(&mut self, at: Moment, node: &Node, exam: Exam, why: String, out: &mut Vec<Action>) {
-        let why = clipped(why);
+    fn handle_no_result(
+        &mut self,
+        at: StepContext,
+        node: &Node,
+        exam: RunningExamination,
+        why: String,
+        out: &mut Vec<Action>,
+    ) {
+        let why = truncate_text(why);
         let limits = at.inventory.limits();
         let seen = self.seen.entry(node.id).or_default();
         seen.exam_failures += 1;
         seen.last_failure = Some(why.clone());
         let wait = limits.unknown_retry_ms << seen.exam_failures.saturating_sub(1).min(6);
-        seen.exam_due = at.now.after(wait);
-        let booting = rebooted(node, seen) && at.now.since(seen.since) < limits.settle_ms;
+        seen.exam_due = at.now.plus_ms(wait);
+        let booting = host_rebooted(node, seen) && at.now.ms_since(seen.since) < limits.settle_ms;
         if seen.exam_failures >= 2 && !booting {
-            let finding = self.unknown(at, node, exam, why);
+            let finding = self.inconclusive_finding(at, node, exam, why);
             self.conclude(at, node, finding, out);
         }
     }
 
-    fn found(&mut self, at: Moment, node: &Node, exam: Exam, evidence: drift::Evidence, out: &mut Vec<Action>) {
+    fn handle_found(
+        &mut self,
+        at: StepContext,
+        node: &Node,
+        exam: RunningExamination,
+        evidence: drift::Evidence,
+        out: &mut Vec<Action>,
+    ) {
         let limits = at.inventory.limits();
         let (verdict, reasons) = drift::compare(at.inventory, node, &evidence);
         let absence = node.absence.as_ref();
@@ -134,11 +148,11 @@ impl Manager {
             None => (None, false, Vec::new()),
         };
         let seen = self.seen.entry(node.id).or_default();
-        let patience = settles(cause, &verdict, &reasons, limits.settle_ms);
+        let patience = settle_time_ms(cause, &verdict, &reasons, limits.settle_ms);
         if patience > 0 && node.baseline.is_some() {
             let (since, _) = *seen.settling.insert((seen.settling.map_or(at.now, |(since, _)| since), patience));
-            if at.now.since(since) < patience {
-                seen.exam_due = at.now.after(AGAIN_MS.min(patience));
+            if at.now.ms_since(since) < patience {
+                seen.exam_due = at.now.plus_ms(AGAIN_MS.min(patience));
                 return;
             }
         }
@@ -147,7 +161,7 @@ impl Manager {
             seen.exam_failures += 1;
             seen.last_failure = Some(why.clone());
             if seen.exam_failures < 2 {
-                seen.exam_due = at.now.after(limits.unknown_retry_ms);
+                seen.exam_due = at.now.plus_ms(limits.unknown_retry_ms);
                 return;
             }
         }
@@ -157,52 +171,55 @@ impl Manager {
             let text = format!("{}: damaged files in its data directory: {names}", node.name());
             out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
         }
-        seen.sighted = match exam.purpose {
-            Purpose::Live(_) if !evidence.exam.agent_running => seen.sighted.or(Some(node.seen)),
+        seen.last_seen_before = match exam.purpose {
+            Purpose::Live(_) if !evidence.exam.agent_running => seen.last_seen_before.or(Some(node.seen)),
             _ => None,
         };
-        let before = seen.looked;
-        seen.looked = seen.report.as_ref().map(|r| live::look(before, Hint::of(r), at.now, limits.check_interval_ms));
-        let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
+        let before = seen.last_examination;
+        seen.last_examination = seen
+            .report
+            .as_ref()
+            .map(|r| live::record_examination(before, ReportSummary::from_report(r), at.now, limits.check_interval_ms));
+        let reported = seen.report.as_ref().map(reported_fingerprint).unwrap_or_default();
         // A live examination may find signs of an absence that is not reported yet. It must not
         // record the new identity: the agent's report opens that absence, and the examination of
         // the absence records it.
-        let marks = match (exam.purpose, &node.marks) {
+        let marks = match (exam.purpose, &node.last_identity) {
             (Purpose::Live(_), Some(known)) => known.clone(),
             _ => {
-                let marks = marks(&evidence.exam, &reported);
-                seen.outlived = Some(reported).filter(|r| *r != marks);
+                let marks = fingerprint(&evidence.exam, &reported);
+                seen.outdated_report = Some(reported).filter(|r| *r != marks);
                 marks
             }
         };
-        seen.exam_due = at.now.after(limits.unknown_retry_ms << node.unknowns.min(6));
+        seen.exam_due = at.now.plus_ms(limits.unknown_retry_ms << node.consecutive_inconclusive.min(6));
         let occasion = match (exam.purpose, cause) {
             (Purpose::Live(occasion), _) => occasion,
-            (_, cause) => policy::occasion(cause.unwrap_or(Cause::Unknown)),
+            (_, cause) => policy::trigger_for(cause.unwrap_or(AbsenceCause::Unknown)),
         };
-        let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
-        let reasons = Reason::dated(reasons, node.finding.as_ref(), at.wall);
+        let remedy = policy::planned_action(at.inventory, node, occasion, &verdict, &reasons, at.wall);
+        let reasons = Reason::date_reasons(reasons, node.finding.as_ref(), at.wall);
         let finding = Finding {
             overtaken: None,
-            damaged: evidence.exam.damaged.iter().take(DAMAGED_MAX).cloned().map(clipped).collect(),
+            damaged: evidence.exam.damaged.iter().take(DAMAGED_MAX).cloned().map(truncate_text).collect(),
             absence: absence.map(|a| a.no),
             cause,
             planned,
-            evidence: told.into_iter().map(clipped).collect(),
+            evidence: told.into_iter().map(truncate_text).collect(),
             verdict,
             reasons,
-            remedy,
-            occasion,
+            planned_action: remedy,
+            trigger: occasion,
             by: self.me.clone(),
             at: at.wall,
             took_ms: match exam.purpose {
-                Purpose::Absence(_) => at.now.since(self.seen.entry(node.id).or_default().since),
-                Purpose::Live(_) => at.now.since(exam.began),
+                Purpose::Absence(_) => at.now.ms_since(self.seen.entry(node.id).or_default().since),
+                Purpose::Live(_) => at.now.ms_since(exam.began),
             },
             digest: Some(evidence.exam.digest.root),
-            checks: drift::tally(&evidence.exam),
-            amiss: Some(amiss(&evidence.exam.digest, &evidence.exam.checks)),
-            marks,
+            checks: drift::check_counts(&evidence.exam),
+            failure_hash: Some(failure_hash(&evidence.exam.digest, &evidence.exam.checks)),
+            identity: marks,
             basis: exam.basis,
         };
         self.conclude(at, node, finding, out);
@@ -210,12 +227,12 @@ impl Manager {
 
     /// The finding of a node that could not be examined: unknown, which triggers nothing (invariant
     /// I9).
-    fn unknown(&mut self, at: Moment, node: &Node, exam: Exam, why: String) -> Finding {
+    fn inconclusive_finding(&mut self, at: StepContext, node: &Node, exam: RunningExamination, why: String) -> Finding {
         let seen = self.seen.entry(node.id).or_default();
-        let report = seen.report.as_ref().map(marks_of);
+        let report = seen.report.as_ref().map(reported_fingerprint);
         let (cause, occasion) = match exam.purpose {
-            Purpose::Absence(_) if rebooted(node, seen) => (Some(Cause::Unknown), Occasion::Reboot),
-            Purpose::Absence(_) => (Some(Cause::Unknown), Occasion::Network),
+            Purpose::Absence(_) if host_rebooted(node, seen) => (Some(AbsenceCause::Unknown), Trigger::Reboot),
+            Purpose::Absence(_) => (Some(AbsenceCause::Unknown), Trigger::Network),
             Purpose::Live(occasion) => (None, occasion),
         };
         Finding {
@@ -227,57 +244,59 @@ impl Manager {
             evidence: vec![format!("not examined: {why}")],
             verdict: Verdict::Unknown(why),
             reasons: Vec::new(),
-            remedy: remoor_model::Remedy::Report,
-            occasion,
+            planned_action: remoor_model::PlannedAction::Report,
+            trigger: occasion,
             by: self.me.clone(),
             at: at.wall,
-            took_ms: at.now.since(seen.since),
+            took_ms: at.now.ms_since(seen.since),
             digest: None,
             checks: (0, 0, 0),
-            amiss: None,
-            marks: report.or_else(|| node.marks.clone()).unwrap_or_default(),
+            failure_hash: None,
+            identity: report.or_else(|| node.last_identity.clone()).unwrap_or_default(),
             basis: exam.basis,
         }
     }
 
-    fn conclude(&mut self, at: Moment, node: &Node, finding: Finding, out: &mut Vec<Action>) {
+    fn conclude(&mut self, at: StepContext, node: &Node, finding: Finding, out: &mut Vec<Action>) {
         let id = node.id;
         if finding.absence.is_none()
             && let Verdict::Unknown(why) = &finding.verdict
             && node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)))
         {
-            if node.unknowns == 1 {
+            if node.consecutive_inconclusive == 1 {
                 let text = format!("{}: two examinations in a row were inconclusive: {why}", node.name());
                 out.push(Action::Notify { key: format!("unknown {id}"), node: Some(id), text });
             }
-            alert(node, &finding, out);
-            self.propose(at, id, Command::Unclear { node: id, why: why.clone() }, out);
+            notify_alerts(node, &finding, out);
+            self.propose(at, id, Command::Inconclusive { node: id, why: why.clone() }, out);
             return;
         }
         let word = match &finding.cause {
             Some(cause) => {
                 let cause = format!("{cause:?}").to_lowercase();
-                format!("{}: was away ({cause}), {}: {}", node.name(), finding.verdict, finding.remedy)
+                format!("{}: was away ({cause}), {}: {}", node.name(), finding.verdict, finding.planned_action)
             }
-            None => format!("{}: {}: {}", node.name(), finding.verdict, finding.remedy),
+            None => format!("{}: {}: {}", node.name(), finding.verdict, finding.planned_action),
         };
         let news = finding.verdict != Verdict::Same || finding.absence.is_some();
         if news {
-            let key = format!("verdict {id} {} {:?}", finding.verdict.word(), finding.absence);
+            let key = format!("verdict {id} {} {:?}", finding.verdict.as_str(), finding.absence);
             out.push(Action::Notify { key, node: Some(id), text: word });
         }
-        alert(node, &finding, out);
+        notify_alerts(node, &finding, out);
         self.propose(at, id, Command::Conclude { node: id, finding: Box::new(finding) }, out);
     }
 }
 
 /// A check that only alerts gives no verdict, so it is notified separately: once for the same
 /// failed checks, whatever their values.
-fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
-    let Some(amiss) = finding.amiss.filter(|now| node.finding.as_ref().and_then(|f| f.amiss) != Some(*now)) else {
+fn notify_alerts(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
+    let Some(amiss) =
+        finding.failure_hash.filter(|now| node.finding.as_ref().and_then(|f| f.failure_hash) != Some(*now))
+    else {
         return;
     };
-    let alerts = finding.reasons.iter().filter(|r| r.by == Witness::Check && !r.grave);
+    let alerts = finding.reasons.iter().filter(|r| r.by == Witness::Check && !r.actionable);
     let alerts: Vec<String> = alerts.map(|r| r.text.clone()).collect();
     if !alerts.is_empty() {
         let text = format!("{}: {}", node.name(), listed(&alerts, "; "));
@@ -287,18 +306,18 @@ fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
 
 /// How long a finding is not a verdict yet, counted from its first occurrence; 0: it is a verdict.
 /// `settle` is the limit after a reboot; a reconnected node never exceeds it either.
-fn settles(cause: Option<Cause>, verdict: &Verdict, reasons: &[Reason], settle: u64) -> u64 {
+fn settle_time_ms(cause: Option<AbsenceCause>, verdict: &Verdict, reasons: &[Reason], settle: u64) -> u64 {
     let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
     let checks = reasons.iter().any(|r| r.by == Witness::Check) && reasons.iter().all(|r| r.by != Witness::Digest);
     match cause {
-        Some(Cause::Reboot | Cause::Reinstalled) if !fine => settle,
-        Some(Cause::Network) if checks => RECONNECT_MS.min(settle),
+        Some(AbsenceCause::Reboot | AbsenceCause::Reinstalled) if !fine => settle,
+        Some(AbsenceCause::Network) if checks => RECONNECT_MS.min(settle),
         _ => 0,
     }
 }
 
 /// The agent reports that its host booted during this absence. sshd may start later than the agent.
-pub(super) fn rebooted(node: &Node, seen: &Seen) -> bool {
+pub(super) fn host_rebooted(node: &Node, seen: &NodeObservation) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
     before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
 }
@@ -306,13 +325,13 @@ pub(super) fn rebooted(node: &Node, seen: &Seen) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Event;
+    use crate::EngineEvent;
     use remoor_model::sample::fleet;
     use remoor_model::*;
 
     const NODES: u64 = 40;
 
-    fn ordered(actions: Vec<Action>) -> Vec<(NodeId, Ticket)> {
+    fn ordered_examinations(actions: Vec<Action>) -> Vec<(NodeId, ExaminationTicket)> {
         let examine = |action| match action {
             Action::Examine { node, ticket, .. } => Some((node, ticket)),
             _ => None,
@@ -323,20 +342,20 @@ mod tests {
     #[test]
     fn examinations_are_limited_and_the_next_begins_when_one_ends() {
         let inventory = fleet(NODES, 0);
-        let mut engine = Manager::new("m1".into(), Now(0));
+        let mut engine = ManagerEngine::new("m1".into(), Now(0));
         let mut under_way = Vec::new();
         for id in 1..=NODES {
-            let report = Report { digest: Sha256::of(b"other"), ..Report::default() };
-            let event = Event::Alive { node: NodeId(id), report };
-            under_way.extend(ordered(engine.step(Now(1_000), Wall(1_000), &inventory, event)));
+            let report = Report { digest: Sha256::digest(b"other"), ..Report::default() };
+            let event = EngineEvent::Alive { node: NodeId(id), report };
+            under_way.extend(ordered_examinations(engine.step(Now(1_000), Wall(1_000), &inventory, event)));
         }
         assert_eq!(under_way.len(), EXAMINATIONS_MAX);
         let mut seen: std::collections::BTreeSet<NodeId> = under_way.iter().map(|(node, _)| *node).collect();
         for _ in 0..NODES {
             let Some((node, ticket)) = under_way.pop() else { break };
             let outcome = Box::new(ExamOutcome::Failed("not today".to_owned()));
-            let event = Event::Examined { node, ticket, outcome };
-            let next = ordered(engine.step(Now(1_400), Wall(1_400), &inventory, event));
+            let event = EngineEvent::Examined { node, ticket, outcome };
+            let next = ordered_examinations(engine.step(Now(1_400), Wall(1_400), &inventory, event));
             assert!(next.len() <= 1, "{next:?}");
             seen.extend(next.iter().map(|(node, _)| *node));
             under_way.extend(next);
@@ -349,7 +368,7 @@ mod tests {
     fn a_check_that_only_alerts_is_notified_once_and_gives_no_verdict() {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);
-        let mut engine = Manager::new("m1".into(), Now(0));
+        let mut engine = ManagerEngine::new("m1".into(), Now(0));
         let failing = |id: &str| CheckResult {
             service: "web".into(),
             check: format!("file:{id}"),
@@ -363,21 +382,21 @@ mod tests {
             took_ms: 1,
         };
         let mut look = |at: u64, inventory: &mut Inventory, checks: Vec<CheckResult>| {
-            let amiss = amiss(&NodeDigest::default(), &checks);
-            let report = Report { checks: CheckSummary::Fail, amiss, ..Report::default() };
-            let asked = engine.step(Now(at), Wall(at), inventory, Event::Alive { node, report });
-            let [(_, ticket)] = ordered(asked)[..] else { panic!("no look at {at}") };
+            let amiss = failure_hash(&NodeDigest::default(), &checks);
+            let report = Report { checks: CheckSummary::Fail, failure_hash: amiss, ..Report::default() };
+            let asked = engine.step(Now(at), Wall(at), inventory, EngineEvent::Alive { node, report });
+            let [(_, ticket)] = ordered_examinations(asked)[..] else { panic!("no look at {at}") };
             let exam = remoor_model::Exam { checks, ..Default::default() };
             let evidence =
                 drift::Evidence { exam, expected: Some(NodeDigest::default()), rendered: Default::default() };
-            let event = Event::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
+            let event = EngineEvent::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
             let mut told = Vec::new();
             for action in engine.step(Now(at + 500), Wall(at + 500), inventory, event) {
                 match action {
                     Action::Notify { key, text, .. } => told.push((key, text)),
                     Action::Propose { command: command @ Command::Conclude { .. }, .. } => {
                         let index = inventory.applied + 1;
-                        let entry = Entry { at: Wall(at + 500), by: "m1".to_owned(), command };
+                        let entry = InventoryEntry { at: Wall(at + 500), by: "m1".to_owned(), command };
                         assert_eq!(inventory.apply(index, &entry).refusal(), None);
                     }
                     _ => {}
@@ -396,7 +415,7 @@ mod tests {
         let mut again = node.finding.clone().expect("a finding");
         again.reasons[0].text += ", now another value";
         let mut out = Vec::new();
-        alert(node, &again, &mut out);
+        notify_alerts(node, &again, &mut out);
         assert!(out.is_empty(), "another value of the same failure is not notified: {out:?}");
     }
 
@@ -404,25 +423,32 @@ mod tests {
     fn a_live_examination_does_not_record_an_agent_restart() {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);
-        let before = Marks { boot: "boot".into(), instance: "first".into(), isolation: 0 };
+        let before = HostFingerprint { boot: "boot".into(), instance: "first".into(), isolation: 0 };
         let index = inventory.applied + 1;
-        let command = Command::Marks { node, marks: before.clone() };
-        assert_eq!(inventory.apply(index, &Entry { at: Wall(9), by: "m1".to_owned(), command }).refusal(), None);
-        let mut engine = Manager::new("m1".into(), Now(0));
+        let command = Command::Fingerprint { node, marks: before.clone() };
+        assert_eq!(
+            inventory.apply(index, &InventoryEntry { at: Wall(9), by: "m1".to_owned(), command }).refusal(),
+            None
+        );
+        let mut engine = ManagerEngine::new("m1".into(), Now(0));
         let said = |instance: &str| Report {
             boot: "boot".into(),
             instance: instance.into(),
-            digest: Sha256::of(b"other"),
+            digest: Sha256::digest(b"other"),
             ..Report::default()
         };
-        let ordered =
-            ordered(engine.step(Now(1_000), Wall(1_000), &inventory, Event::Alive { node, report: said("first") }));
+        let ordered = ordered_examinations(engine.step(
+            Now(1_000),
+            Wall(1_000),
+            &inventory,
+            EngineEvent::Alive { node, report: said("first") },
+        ));
         let [(_, ticket)] = ordered[..] else { panic!("{ordered:?}") };
         // The agent was killed and restarted during the examination.
         let agent = AgentRecord { boot: "boot".into(), instance: "second".into(), ..AgentRecord::default() };
         let exam = remoor_model::Exam { boot: "boot".into(), agent: Some(agent), ..Default::default() };
         let evidence = drift::Evidence { exam, expected: Some(NodeDigest::default()), rendered: Default::default() };
-        let event = Event::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
+        let event = EngineEvent::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
         let actions = engine.step(Now(1_500), Wall(1_500), &inventory, event);
         let proposed = |actions: Vec<Action>| {
             actions.into_iter().find_map(|action| match action {
@@ -432,11 +458,11 @@ mod tests {
         };
         let command = proposed(actions).expect("a conclusion");
         let Command::Conclude { finding, .. } = &command else { panic!("{command:?}") };
-        assert_eq!(finding.marks, before, "the report is to open its absence");
+        assert_eq!(finding.identity, before, "the report is to open its absence");
         let seen = inventory.node(node).expect("a node").seen;
-        let entry = Entry { at: Wall(1_500), by: "m1".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(1_500), by: "m1".to_owned(), command };
         assert_eq!(inventory.apply(inventory.applied + 1, &entry).refusal(), None);
-        let event = Event::Alive { node, report: said("second") };
+        let event = EngineEvent::Alive { node, report: said("second") };
         let Some(Command::AbsenceOpened { last_seen, .. }) =
             proposed(engine.step(Now(20_000), Wall(20_000), &inventory, event))
         else {

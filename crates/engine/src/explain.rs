@@ -28,7 +28,7 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
     };
     if let Some(concluded) = finding.cause.filter(|_| finding.absence.is_some()) {
         let (cause, rule) = match (exam, &node.absence) {
-            (Some(exam), Some(away)) => absence::strongest(node, away, exam),
+            (Some(exam), Some(away)) => absence::strongest_cause(node, away, exam),
             _ => (concluded, absence::rule_of(concluded)),
         };
         add("cause", rule.to_owned(), format!("{cause:?}").to_lowercase(), format!("{concluded:?}").to_lowercase());
@@ -51,7 +51,7 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
         then.job = None;
     }
     let (remedy, rule) =
-        policy::decide(inventory, &then, finding.occasion, &finding.verdict, &finding.reasons, finding.at);
-    add("action", rule, remedy.to_string(), finding.remedy.to_string());
+        policy::decide(inventory, &then, finding.trigger, &finding.verdict, &finding.reasons, finding.at);
+    add("action", rule, remedy.to_string(), finding.planned_action.to_string());
     rules
 }

@@ -5,16 +5,16 @@
 //! allows it. A timer derives all work from the inventory again; events only make it happen sooner.
 
 mod absence;
+mod address_tracking;
 mod budget;
-mod crowd;
 mod drift;
 mod event;
 mod examination;
 mod explain;
 mod live;
 mod manager;
-mod observed;
-mod place;
+mod mass_return;
+mod observed_role;
 mod policy;
 mod presence;
 mod resetup;
@@ -23,13 +23,15 @@ mod routes;
 mod runner;
 mod view;
 
-pub use absence::{cause, marks_seen};
+pub use absence::{cause, observed_fingerprint};
 pub use budget::breaker;
 pub use drift::{Evidence, compare};
-pub use event::{About, Action, Event, ExamOutcome, Line, PhaseResult, Purpose, Ticket, Verified};
+pub use event::{
+    About, Action, EngineEvent, ExamOutcome, ExaminationTicket, PhaseResult, Purpose, Reachability, Verified,
+};
 pub use explain::{Rule, explain};
-pub use manager::{Manager, marks_of};
-pub use observed::{Observed, observed};
-pub use policy::{flapping, remedy, with_dependents};
-pub use roles::{Membership, RoleStep, Roles, STEADY_MS, Whose};
-pub use view::{Condition, Presence};
+pub use manager::{ManagerEngine, reported_fingerprint};
+pub use observed_role::{ObservedRole, observed_role};
+pub use policy::{is_flapping, planned_action, with_dependents};
+pub use roles::{Membership, RoleManager, RoleStep, RoleSubject, STEADY_MS};
+pub use view::{NodeCondition, Presence};

@@ -2,9 +2,10 @@
 //! job.
 
 use super::event::{Action, Purpose};
-use super::manager::{Hint, Looked, Manager, Moment};
+use super::manager::{LastExamination, ManagerEngine, ReportSummary, StepContext};
 use remoor_model::{
-    Availability, CheckSummary, Command, Finding, Lifecycle, Node, Now, Occasion, Remedy, Sha256, Verdict, Want,
+    Availability, CheckSummary, Command, Finding, Lifecycle, Node, Now, PlannedAction, ResetupRequest, Sha256, Trigger,
+    Verdict,
 };
 
 /// Number of changes of the check result before the next examination is delayed.
@@ -12,10 +13,10 @@ const TURNS_FREE: u32 = 4;
 /// Maximum number of times that the pause (the check interval) is doubled.
 const DOUBLED_MAX: u32 = 3;
 
-impl Manager {
+impl ManagerEngine {
     /// Handles a node that is not absent. The agent's reports determine when it is examined, but
     /// never the conclusion.
-    pub(super) fn live(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
+    pub(super) fn live(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
         if !alive || node.lifecycle != Lifecycle::Commissioned || node.key_changed.is_some() {
             return;
@@ -24,73 +25,78 @@ impl Manager {
         if self.roll_out(at, node, out) {
             return;
         }
-        let Some((looked, report)) = self.seen.get(&node.id).and_then(|s| Some((s.looked, s.report.as_ref()?))) else {
+        let Some((looked, report)) =
+            self.seen.get(&node.id).and_then(|s| Some((s.last_examination, s.report.as_ref()?)))
+        else {
             return;
         };
         let finding = node.finding.as_ref();
         let unclear = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-        let hint = Hint::of(report);
+        let hint = ReportSummary::from_report(report);
         let last = finding.and_then(|f| f.digest).unwrap_or(baseline.root);
         let hashed = report.digest != Sha256::default() && report.digest != last;
-        let checked = !known(&hint, finding);
+        let checked = !matches_finding(&hint, finding);
         let every = at.inventory.limits().check_interval_ms;
         // The desired state changed back, so the conclusion that it had changed no longer holds.
-        let behind = at.inventory.outdated(node);
+        let behind = at.inventory.is_outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
-        let rested = looked.is_none_or(|before| at.now.since(before.at) >= rest(&before, &hint, every));
-        let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
-        let owed = at.inventory.own_move(node).is_some();
+        let rested = looked.is_none_or(|before| at.now.ms_since(before.at) >= pause_before_next(&before, &hint, every));
+        let news = (hashed || checked || moved_back || node.half_done()) && rested || node.needs_examination;
+        let owed = at.inventory.own_address_change(node).is_some();
         // A due re-setup that is neither requested nor running was held, paused or dropped, and may
         // begin now.
-        let due = finding.is_some_and(|f| match f.remedy {
-            Remedy::Held(_) => true,
-            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || owed,
-            Remedy::None | Remedy::Report => false,
+        let due = finding.is_some_and(|f| match f.planned_action {
+            PlannedAction::Held(_) => true,
+            PlannedAction::Resetup(_) | PlannedAction::Blocked(_) => f.verdict.is_drifted() || owed,
+            PlannedAction::None | PlannedAction::Report => false,
         });
         // The address changed, but the last examination did not know the new desired state or had
         // another trigger.
-        let said =
-            |f: &Finding| f.verdict != Verdict::Same && (f.occasion != Occasion::Live || f.remedy != Remedy::Report);
+        let said = |f: &Finding| {
+            f.verdict != Verdict::Same && (f.trigger != Trigger::Live || f.planned_action != PlannedAction::Report)
+        };
         let unsaid = owed && finding.is_none_or(|f| !said(f));
         let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
         if unclear || due || news || unsaid {
-            let told = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
+            let told = finding.filter(|_| unclear || due).map_or(Trigger::Live, |f| f.trigger);
             // An address change counts as a return, however it was noticed. It does not fall under
             // the policy for live drift.
-            let occasion = if owed && told == Occasion::Live { Occasion::Network } else { told };
+            let occasion = if owed && told == Trigger::Live { Trigger::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }
 
     /// Rolls out a new generation if the group's policy does so automatically. A canary goes first,
     /// and a held job stops the rest.
-    fn roll_out(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
+    fn roll_out(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
         let applied = node.baseline.as_ref().map(|b| b.desired);
-        if at.inventory.desired(node).is_none_or(|desired| Some(desired) == applied) {
+        if at.inventory.desired_hash(node).is_none_or(|desired| Some(desired) == applied) {
             return false;
         }
         let Some((name, group)) = at.inventory.group(node) else { return false };
-        let only_moved = node.moved.is_none() && at.inventory.only_moved(node);
-        if only_moved || group.policy(Occasion::Apply) == remoor_model::Policy::Report {
+        let only_moved = node.address_change.is_none() && at.inventory.only_addresses_changed(node);
+        if only_moved || group.policy(Trigger::Apply) == remoor_model::Policy::Report {
             return false;
         }
-        if at.inventory.roll_out_held(name).next().is_some() {
+        if at.inventory.held_in_rollout(name).next().is_some() {
             return false;
         }
-        let want = Want::new(Occasion::Apply, at.wall);
-        self.propose(at, node.id, Command::Want { node: node.id, want: Box::new(want) }, out);
+        let want = ResetupRequest::new(Trigger::Apply, at.wall);
+        self.propose(at, node.id, Command::RequestResetup { node: node.id, want: Box::new(want) }, out);
         true
     }
 }
 
 /// The last examination found exactly the check results that the agent reports. Comparing the hash
 /// ensures that one failing check does not hide another.
-fn known(hint: &Hint, finding: Option<&Finding>) -> bool {
-    let found = finding.map_or(Some(0), |f| f.amiss);
+fn matches_finding(hint: &ReportSummary, finding: Option<&Finding>) -> bool {
+    let found = finding.map_or(Some(0), |f| f.failure_hash);
     match (hint.checks, found) {
         (CheckSummary::None, _) => true,
         (CheckSummary::Pass, Some(found)) => found == 0,
-        (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) if hint.amiss != 0 => found == hint.amiss,
+        (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) if hint.failure_hash != 0 => {
+            found == hint.failure_hash
+        }
         // An older agent reports no hash, or an older manager stored none.
         (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) => found != 0,
         (CheckSummary::Pass, None) => finding.is_none_or(|f| f.checks.1 == 0),
@@ -100,20 +106,26 @@ fn known(hint: &Hint, finding: Option<&Finding>) -> bool {
 }
 
 /// Records an examination at `now` after the previous one.
-pub(super) fn look(before: Option<Looked>, hint: Hint, now: Now, every: u64) -> Looked {
+pub(super) fn record_examination(
+    before: Option<LastExamination>,
+    hint: ReportSummary,
+    now: Now,
+    every: u64,
+) -> LastExamination {
     // Checks without a change for longer than any pause start with a fresh count.
-    let lately = |before: &Looked| now.since(before.at) < every << (DOUBLED_MAX + 1);
-    let turns =
-        before.filter(lately).map_or(0, |b| b.turns + u32::from(b.hint.digest == hint.digest && b.hint != hint));
-    let again = before.filter(|b| b.hint == hint).map_or(0, |b| b.again + 1);
-    Looked { hint, at: now, again, turns }
+    let lately = |before: &LastExamination| now.ms_since(before.at) < every << (DOUBLED_MAX + 1);
+    let turns = before
+        .filter(lately)
+        .map_or(0, |b| b.check_changes + u32::from(b.hint.digest == hint.digest && b.hint != hint));
+    let again = before.filter(|b| b.hint == hint).map_or(0, |b| b.repeats + 1);
+    LastExamination { hint, at: now, repeats: again, check_changes: turns }
 }
 
 /// Pause after the last examination, given the agent's current report. Changed files are examined
 /// at once, and so are changed checks, unless they flap.
-fn rest(before: &Looked, hint: &Hint, every: u64) -> u64 {
-    match before.turns.checked_sub(TURNS_FREE) {
-        _ if before.hint == *hint => every << before.again.min(DOUBLED_MAX),
+fn pause_before_next(before: &LastExamination, hint: &ReportSummary, every: u64) -> u64 {
+    match before.check_changes.checked_sub(TURNS_FREE) {
+        _ if before.hint == *hint => every << before.repeats.min(DOUBLED_MAX),
         Some(turns) if before.hint.digest == hint.digest => every << turns.min(DOUBLED_MAX),
         _ => 0,
     }
@@ -126,12 +138,12 @@ mod tests {
 
     const EVERY: u64 = 60_000;
 
-    fn hint(checks: CheckSummary, amiss: u64) -> Hint {
-        Hint { digest: Sha256::of(b"files"), checks, amiss }
+    fn hint(checks: CheckSummary, amiss: u64) -> ReportSummary {
+        ReportSummary { digest: Sha256::digest(b"files"), checks, failure_hash: amiss }
     }
 
     fn finding(amiss: Option<u64>, failed: u32) -> Finding {
-        Finding { amiss, checks: (5, failed, 0), ..sample::finding() }
+        Finding { failure_hash: amiss, checks: (5, failed, 0), ..sample::finding() }
     }
 
     #[test]
@@ -165,18 +177,18 @@ mod tests {
             (unknown(7), Some(hung(None)), true),
             (hint(CheckSummary::None, 0), Some(finding(Some(7), 1)), true),
         ] {
-            assert_eq!(known(&hint, finding.as_ref()), expect, "{hint:?} {finding:?}");
+            assert_eq!(matches_finding(&hint, finding.as_ref()), expect, "{hint:?} {finding:?}");
         }
     }
 
     /// Times of the examinations if the check report is taken from `hint` in each of so many
     /// intervals.
-    fn looks(intervals: u64, hint: impl Fn(u64) -> Hint) -> Vec<u64> {
+    fn examination_times(intervals: u64, hint: impl Fn(u64) -> ReportSummary) -> Vec<u64> {
         let (mut last, mut all) = (None, Vec::new());
         for n in 0..intervals {
             let (now, hint) = (Now(n * EVERY), hint(n));
-            if last.is_none_or(|l: Looked| now.since(l.at) >= rest(&l, &hint, EVERY)) {
-                last = Some(look(last, hint, now, EVERY));
+            if last.is_none_or(|l: LastExamination| now.ms_since(l.at) >= pause_before_next(&l, &hint, EVERY)) {
+                last = Some(record_examination(last, hint, now, EVERY));
                 all.push(n);
             }
         }
@@ -185,18 +197,18 @@ mod tests {
 
     #[test]
     fn flapping_checks_are_examined_ever_later_and_changed_files_at_once() {
-        let flapping = looks(60, |n| hint(CheckSummary::Fail, n + 1));
+        let flapping = examination_times(60, |n| hint(CheckSummary::Fail, n + 1));
         assert_eq!(flapping, [0, 1, 2, 3, 4, 5, 7, 11, 19, 27, 35, 43, 51, 59]);
-        assert_eq!(looks(60, |_| hint(CheckSummary::Fail, 7)), [0, 1, 3, 7, 15, 23, 31, 39, 47, 55]);
-        let edited = |n: u64| Hint { digest: Sha256::of(&n.to_be_bytes()), ..hint(CheckSummary::Pass, 0) };
-        assert_eq!(looks(20, edited), (0..20).collect::<Vec<_>>());
+        assert_eq!(examination_times(60, |_| hint(CheckSummary::Fail, 7)), [0, 1, 3, 7, 15, 23, 31, 39, 47, 55]);
+        let edited = |n: u64| ReportSummary { digest: Sha256::digest(&n.to_be_bytes()), ..hint(CheckSummary::Pass, 0) };
+        assert_eq!(examination_times(20, edited), (0..20).collect::<Vec<_>>());
     }
 
     #[test]
     fn checks_without_changes_for_long_are_examined_at_once_again() {
-        let turned = Looked { hint: hint(CheckSummary::Fail, 1), at: Now(0), again: 0, turns: 9 };
+        let turned = LastExamination { hint: hint(CheckSummary::Fail, 1), at: Now(0), repeats: 0, check_changes: 9 };
         let now = Now(EVERY << (DOUBLED_MAX + 1));
-        let next = look(Some(turned), hint(CheckSummary::Pass, 0), now, EVERY);
-        assert_eq!(rest(&next, &hint(CheckSummary::Fail, 2), EVERY), 0);
+        let next = record_examination(Some(turned), hint(CheckSummary::Pass, 0), now, EVERY);
+        assert_eq!(pause_before_next(&next, &hint(CheckSummary::Fail, 2), EVERY), 0);
     }
 }

@@ -4,14 +4,14 @@
 //! is never based on a state that the leader's own earlier entry is about to change. The parts are
 //! `presence`, `examination`, `live`, `resetup`, `runner` and `view`.
 
+use super::address_tracking::Rendering;
 use super::budget;
-use super::event::{About, Action, Event, Purpose};
-use super::examination::Exam;
-use super::place::Rendering;
-use super::routes::{Road, Routes};
+use super::event::{About, Action, EngineEvent, Purpose};
+use super::examination::RunningExamination;
+use super::routes::{Route, RouteTable};
 use remoor_model::{
-    Applied, AttemptId, CheckSummary, Command, Ground, Inventory, Marks, Node, NodeId, NodeName, Now, Phase, Report,
-    Sha256, Verdict, Wall, Want,
+    Applied, AttemptId, CheckSummary, Command, FleetView, HostFingerprint, Inventory, Node, NodeId, NodeName, Now,
+    Phase, Report, ResetupRequest, Sha256, Verdict, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,27 +27,27 @@ const STALE_WANT_MS: u64 = 120_000;
 
 /// This leader's observations of one node and its requests about it. Discarded with the leadership.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct NodeObservation {
     pub alive: bool,
     pub since: Now,
     pub since_wall: Wall,
     pub report: Option<Report>,
     pub proposing: Option<Now>,
     pub probed: Option<Now>,
-    pub exam: Option<Exam>,
+    pub exam: Option<RunningExamination>,
     /// Earliest time of the next examination.
     pub exam_due: Now,
     pub exam_failures: u32,
     pub last_failure: Option<String>,
     /// Since when the node settles, and the maximum duration in ms.
     pub settling: Option<(Now, u64)>,
-    pub looked: Option<Looked>,
+    pub last_examination: Option<LastExamination>,
     /// A report that was older than an examination. Until gossip delivers another one, it does not
     /// indicate an absence.
-    pub outlived: Option<Marks>,
+    pub outdated_report: Option<HostFingerprint>,
     /// When the node was last seen before examinations that found its host without an agent. Such
     /// examinations do not count as seeing the node.
-    pub sighted: Option<Wall>,
+    pub last_seen_before: Option<Wall>,
     /// The node's gossip address, signed by the node.
     pub gossip: Option<String>,
     /// The announced address that is recorded for another node, as last notified.
@@ -56,43 +56,43 @@ pub(super) struct Seen {
 
 /// The last examination of a node, and the agent's report at that time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Looked {
-    pub hint: Hint,
+pub(super) struct LastExamination {
+    pub hint: ReportSummary,
     pub at: Now,
     /// Number of previous examinations with the same report. Each repetition waits longer, but the
     /// same report is examined again, because the conclusion may have been lost.
-    pub again: u32,
+    pub repeats: u32,
     /// Number of recent examinations between which the check report changed: flapping checks.
-    pub turns: u32,
+    pub check_changes: u32,
 }
 
 /// The part of a report about files and checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hint {
+pub(super) struct ReportSummary {
     pub digest: Sha256,
     pub checks: CheckSummary,
-    pub amiss: u64,
+    pub failure_hash: u64,
 }
 
-impl Hint {
+impl ReportSummary {
     /// The part of `report` that is compared between examinations.
-    pub fn of(report: &Report) -> Self {
-        Self { digest: report.digest, checks: report.checks, amiss: report.amiss }
+    pub fn from_report(report: &Report) -> Self {
+        Self { digest: report.digest, checks: report.checks, failure_hash: report.failure_hash }
     }
 }
 
 /// The state of the engine during one leadership.
 #[derive(Debug, Clone)]
-pub struct Manager {
+pub struct ManagerEngine {
     pub(super) me: NodeName,
-    pub(super) began: Now,
-    pub(super) seen: BTreeMap<NodeId, Seen>,
+    pub(super) leading_since: Now,
+    pub(super) seen: BTreeMap<NodeId, NodeObservation>,
     /// Attempts that were opened under this leadership. Any other open attempt is taken over.
-    pub(super) mine: BTreeSet<AttemptId>,
+    pub(super) own_attempts: BTreeSet<AttemptId>,
     /// The phase that was ordered for each attempt and has no result yet.
     pub(super) running: BTreeMap<AttemptId, Phase>,
     /// Results that are not applied yet. They are proposed until they are.
-    pub(super) answers: BTreeMap<AttemptId, (Phase, Command)>,
+    pub(super) unapplied_results: BTreeMap<AttemptId, (Phase, Command)>,
     /// Attempts that were stopped during a phase and have not answered since. Their current tasks
     /// may still run.
     pub(super) stopping: BTreeSet<AttemptId>,
@@ -100,11 +100,11 @@ pub struct Manager {
     pub(super) proposing_fleet: Option<Now>,
     pub(super) rendering: Rendering,
     /// The last result of [`Manager::crowd`], with the state and time that it is valid for.
-    crowd_at: Option<(u64, Wall, bool)>,
+    mass_return_cache: Option<(u64, Wall, bool)>,
     /// Which manager reaches which node.
-    pub(super) routes: Routes,
+    pub(super) routes: RouteTable,
     /// When leadership was last offered to a manager that can reach more nodes.
-    pub(super) handed: Option<Now>,
+    pub(super) handed_over_at: Option<Now>,
     pub(super) next_ticket: u64,
     /// Number of running examinations, at most [`EXAMINATIONS_MAX`]. It equals the number of
     /// `exam`s in `seen`, and is counted separately because it is needed for each node at each
@@ -116,30 +116,30 @@ pub struct Manager {
 
 /// The time and the state of one step.
 #[derive(Clone, Copy)]
-pub(super) struct Moment<'a> {
+pub(super) struct StepContext<'a> {
     pub now: Now,
     pub wall: Wall,
     pub inventory: &'a Inventory,
-    pub ground: &'a Ground<'a>,
+    pub ground: &'a FleetView<'a>,
 }
 
-impl Manager {
+impl ManagerEngine {
     /// The engine of node `me`, which became leader at `now`.
     pub fn new(me: NodeName, now: Now) -> Self {
         Self {
             me,
-            began: now,
+            leading_since: now,
             seen: BTreeMap::new(),
-            mine: BTreeSet::new(),
+            own_attempts: BTreeSet::new(),
             running: BTreeMap::new(),
-            answers: BTreeMap::new(),
+            unapplied_results: BTreeMap::new(),
             stopping: BTreeSet::new(),
             verify_tries: BTreeMap::new(),
             proposing_fleet: None,
             rendering: Rendering::default(),
-            crowd_at: None,
-            routes: Routes::default(),
-            handed: None,
+            mass_return_cache: None,
+            routes: RouteTable::default(),
+            handed_over_at: None,
             next_ticket: 0,
             examining: 0,
             queued: BTreeSet::new(),
@@ -148,15 +148,18 @@ impl Manager {
 
     /// Processes one event and returns the resulting actions. `inventory` is the applied state and
     /// includes every own entry whose `Proposed` was delivered.
-    pub fn step(&mut self, now: Now, wall: Wall, inventory: &Inventory, event: Event) -> Vec<Action> {
-        let ground = Ground::new(inventory);
-        let at = Moment { now, wall, inventory, ground: &ground };
+    pub fn step(&mut self, now: Now, wall: Wall, inventory: &Inventory, event: EngineEvent) -> Vec<Action> {
+        let ground = FleetView::new(inventory);
+        let at = StepContext { now, wall, inventory, ground: &ground };
         let mut out = Vec::new();
         let mut attend: Vec<NodeId> = Vec::new();
         match event {
-            Event::Alive { node, report } => {
+            EngineEvent::Alive { node, report } => {
                 let seen = self.seen.entry(node).or_default();
-                let restarted = seen.report.as_ref().is_some_and(|before| marks_of(before) != marks_of(&report));
+                let restarted = seen
+                    .report
+                    .as_ref()
+                    .is_some_and(|before| reported_fingerprint(before) != reported_fingerprint(&report));
                 if !seen.alive || restarted {
                     (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
                     (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
@@ -164,31 +167,33 @@ impl Manager {
                 seen.report = Some(report);
                 attend.push(node);
             }
-            Event::Sighted { node, gossip } => self.seen.entry(node).or_default().gossip = Some(gossip),
-            Event::Rendered { generation, moved, result } => self.rendering.came(generation, moved, result),
-            Event::Gone { node } => {
+            EngineEvent::Sighted { node, gossip } => self.seen.entry(node).or_default().gossip = Some(gossip),
+            EngineEvent::Rendered { generation, moved, result } => {
+                self.rendering.store_result(generation, moved, result)
+            }
+            EngineEvent::Gone { node } => {
                 let seen = self.seen.entry(node).or_default();
                 seen.gossip = None;
                 (seen.alive, seen.since, seen.since_wall, seen.probed) = (false, now, wall, None);
                 self.routes.forget(node);
                 attend.push(node);
             }
-            Event::Probed { node, answers } => self.probed(at, node, answers, &mut out),
-            Event::Reach { node, by, line } => {
+            EngineEvent::Probed { node, answers } => self.handle_probe(at, node, answers, &mut out),
+            EngineEvent::Reach { node, by, line } => {
                 if self.seen.get(&node).is_some_and(|s| s.alive) {
                     self.routes.told(node, by, line, now);
                     attend.push(node);
                 }
             }
-            Event::Examined { node, ticket, outcome } => {
-                self.examined(at, node, ticket, *outcome, &mut out);
+            EngineEvent::Examined { node, ticket, outcome } => {
+                self.handle_examined(at, node, ticket, *outcome, &mut out);
                 attend.extend(self.queued.pop_first());
             }
-            Event::Ran { job, attempt, phase, result } => {
-                self.ran(at, job, attempt, phase, *result, &mut out);
+            EngineEvent::Ran { job, attempt, phase, result } => {
+                self.handle_phase_result(at, job, attempt, phase, *result, &mut out);
                 attend.extend(inventory.job(job).map(|j| j.node));
             }
-            Event::Proposed { about, applied } => {
+            EngineEvent::Proposed { about, applied } => {
                 match about {
                     About::Fleet => self.proposing_fleet = None,
                     About::Node(node) => {
@@ -197,26 +202,27 @@ impl Manager {
                     }
                 }
                 if let Some(Applied::Job(_, attempt)) = applied {
-                    self.mine.insert(attempt);
+                    self.own_attempts.insert(attempt);
                 }
-                attend.extend(self.wanting(inventory));
+                attend.extend(self.nodes_with_work(inventory));
             }
-            Event::Changed | Event::Tick => attend.extend(inventory.nodes.keys()),
+            EngineEvent::Changed | EngineEvent::Tick => attend.extend(inventory.nodes.keys()),
         }
         self.breaker(at, &mut out);
         self.render(at, &mut out);
-        self.left(at, &mut out);
+        self.forget_left_nodes(at, &mut out);
         let mut full = BTreeSet::new();
         for id in attend {
             if let Some(node) = inventory.node(id) {
                 self.attend(at, node, &mut full, &mut out);
             }
         }
-        let ended: Vec<AttemptId> = self.mine.iter().copied().filter(|a| !open(inventory, *a)).collect();
+        let ended: Vec<AttemptId> =
+            self.own_attempts.iter().copied().filter(|a| !has_open_attempt(inventory, *a)).collect();
         for attempt in ended {
             self.forget(inventory, attempt, &mut out);
         }
-        for attempt in self.stopping.extract_if(.., |a| cut(inventory, *a)) {
+        for attempt in self.stopping.extract_if(.., |a| ends_task_now(inventory, *a)) {
             out.push(Action::Stop { attempt, now: true });
         }
         out
@@ -224,22 +230,22 @@ impl Manager {
 
     /// The attempt is no longer open: stop its run, at once if its job requires it.
     fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
-        self.mine.remove(&attempt);
-        let answered = self.answers.remove(&attempt).map(|(phase, _)| phase);
+        self.own_attempts.remove(&attempt);
+        let answered = self.unapplied_results.remove(&attempt).map(|(phase, _)| phase);
         self.verify_tries.remove(&attempt);
-        let now = cut(inventory, attempt);
+        let now = ends_task_now(inventory, attempt);
         if self.running.remove(&attempt).is_some_and(|phase| answered != Some(phase)) && !now {
             self.stopping.insert(attempt);
         }
         out.push(Action::Stop { attempt, now });
     }
 
-    fn wanting(&self, inventory: &Inventory) -> Vec<NodeId> {
-        inventory.nodes.values().filter(|n| n.want.is_some() || n.job.is_some()).map(|n| n.id).collect()
+    fn nodes_with_work(&self, inventory: &Inventory) -> Vec<NodeId> {
+        inventory.nodes.values().filter(|n| n.pending_resetup.is_some() || n.job.is_some()).map(|n| n.id).collect()
     }
 
     /// Proposes the command unless a proposal for this node is in flight.
-    pub(super) fn propose(&mut self, at: Moment, node: NodeId, command: Command, out: &mut Vec<Action>) {
+    pub(super) fn propose(&mut self, at: StepContext, node: NodeId, command: Command, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node).or_default();
         if seen.proposing.is_none() {
             seen.proposing = Some(at.now);
@@ -247,7 +253,7 @@ impl Manager {
         }
     }
 
-    fn breaker(&mut self, at: Moment, out: &mut Vec<Action>) {
+    fn breaker(&mut self, at: StepContext, out: &mut Vec<Action>) {
         if self.fleet_is_free(at.now)
             && let Some(command) = budget::breaker(at.inventory, at.wall)
         {
@@ -262,7 +268,7 @@ impl Manager {
 
     /// Discards observations of nodes that left, because they are invalid after a return. Removes
     /// nodes that did not return in time.
-    fn left(&mut self, at: Moment, out: &mut Vec<Action>) {
+    fn forget_left_nodes(&mut self, at: StepContext, out: &mut Vec<Action>) {
         for id in at.inventory.left.keys() {
             self.queued.remove(id);
             if let Some(seen) = self.seen.remove(id) {
@@ -271,7 +277,7 @@ impl Manager {
             }
         }
         if self.fleet_is_free(at.now)
-            && let Some(command) = at.inventory.overstayed(at.wall)
+            && let Some(command) = at.inventory.next_to_forget(at.wall)
         {
             self.proposing_fleet = Some(at.now);
             out.push(Action::Propose { about: About::Fleet, command });
@@ -280,44 +286,44 @@ impl Manager {
 
     /// No proposal for the whole fleet is in flight.
     pub(super) fn fleet_is_free(&self, now: Now) -> bool {
-        self.proposing_fleet.is_none_or(|since| now.since(since) > PROPOSAL_MS)
+        self.proposing_fleet.is_none_or(|since| now.ms_since(since) > PROPOSAL_MS)
     }
 
     /// Derives the next action for this node from the applied state. `full` contains the groups
     /// whose budget is used up.
-    fn attend(&mut self, at: Moment, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
+    fn attend(&mut self, at: StepContext, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default();
         match seen.proposing {
-            Some(since) if at.now.since(since) <= PROPOSAL_MS => return,
+            Some(since) if at.now.ms_since(since) <= PROPOSAL_MS => return,
             _ => seen.proposing = None,
         }
         let limit = at.inventory.limits().exam_timeout_ms + EXAM_SLACK_MS;
-        if seen.exam.is_some_and(|e| at.now.since(e.began) > limit) {
+        if seen.exam.is_some_and(|e| at.now.ms_since(e.began) > limit) {
             seen.exam = None;
             seen.exam_due = at.now;
             self.examining -= 1;
         }
         // The address is recorded before the return, so that the node is examined at its current
         // address.
-        if self.place(at, node, out) {
+        if self.update_address(at, node, out) {
             return;
         }
-        self.ask_roads(at, node, out);
+        self.query_reachability(at, node, out);
         self.presence(at, node, out);
         if self.seen.entry(node.id).or_default().proposing.is_none() {
             self.work(at, node, full, out);
         }
     }
 
-    fn work(&mut self, at: Moment, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
+    fn work(&mut self, at: StepContext, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
         if let Some(job) = node.job.and_then(|j| at.inventory.job(j)) {
             self.drive(at, node, job, out);
             return;
         }
-        if node.absence.is_some() && node.want.as_ref().is_none_or(|w| !w.now && !w.force) {
+        if node.absence.is_some() && node.pending_resetup.as_ref().is_none_or(|w| !w.now && !w.force) {
             return;
         }
-        if let Some(want) = &node.want {
+        if let Some(want) = &node.pending_resetup {
             self.begin(at, node, want, full, out);
             return;
         }
@@ -325,10 +331,17 @@ impl Manager {
     }
 
     /// Opens the job of a requested re-setup as soon as nothing blocks it.
-    fn begin(&mut self, at: Moment, node: &Node, want: &Want, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
+    fn begin(
+        &mut self,
+        at: StepContext,
+        node: &Node,
+        want: &ResetupRequest,
+        full: &mut BTreeSet<String>,
+        out: &mut Vec<Action>,
+    ) {
         // Conditions that block all nodes are checked first, because a thousand nodes may have a
         // request at every entry.
-        let too_early = at.now.since(self.began) < at.inventory.limits().leader_grace_ms;
+        let too_early = at.now.ms_since(self.leading_since) < at.inventory.limits().leader_grace_ms;
         if full.contains("") || want.by.is_none() && (too_early || at.ground.is_shut()) {
             return;
         }
@@ -342,18 +355,19 @@ impl Manager {
             }
             return;
         }
-        if want.by.is_none() && (self.crowd(at) || self.is_rendering(at.now)) {
+        if want.by.is_none() && (self.awaits_mass_return(at) || self.is_rendering(at.now)) {
             return;
         }
         // The node is examined again if the examination is old, precedes a hold, or was followed by
         // an inconclusive one (invariant I9).
-        if stale(at, node, want) {
-            if self.road(at, node) != Road::Nowhere {
-                self.examine(at, node, Purpose::Live(want.occasion), out);
+        if needs_new_examination(at, node, want) {
+            if self.route(at, node) != Route::NoRoute {
+                self.examine(at, node, Purpose::Live(want.trigger), out);
             }
         } else if self.is_me(at, node) {
             let others = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.id != node.id);
-            let can = |n: &Node| n.want.is_some() && self.road(at, n) != Road::Nowhere && may_open_now(at, n);
+            let can =
+                |n: &Node| n.pending_resetup.is_some() && self.route(at, n) != Route::NoRoute && may_open_now(at, n);
             if others.into_iter().any(|n| can(n)) {
                 return; // the other one goes first: two managers that both wait for a handover would pass leadership back and forth forever
             }
@@ -365,50 +379,51 @@ impl Manager {
     }
 
     /// Too many nodes returned to begin with one of them. Computed once for each state and time.
-    pub(super) fn crowd(&mut self, at: Moment) -> bool {
-        match self.crowd_at {
+    pub(super) fn awaits_mass_return(&mut self, at: StepContext) -> bool {
+        match self.mass_return_cache {
             Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
             _ => {
-                let crowd = super::crowd::undecided(at.inventory, at.wall).is_some();
-                self.crowd_at = Some((at.inventory.applied, at.wall, crowd));
+                let crowd = super::mass_return::nodes_without_verdict(at.inventory, at.wall).is_some();
+                self.mass_return_cache = Some((at.inventory.applied, at.wall, crowd));
                 crowd
             }
         }
     }
 
     /// The node is this leader, and another manager can take over leadership.
-    pub(super) fn is_me(&self, at: Moment, node: &Node) -> bool {
+    pub(super) fn is_me(&self, at: StepContext, node: &Node) -> bool {
         node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
     }
 }
 
 /// An automatic request whose examination is too old to begin with.
-pub(super) fn stale(at: Moment, node: &Node, want: &Want) -> bool {
+pub(super) fn needs_new_examination(at: StepContext, node: &Node, want: &ResetupRequest) -> bool {
     let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-    let old = |e: Wall| unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
+    let old =
+        |e: Wall| unknown || at.wall.ms_since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
     want.by.is_none() && want.examined.is_some_and(old)
 }
 
-fn may_open_now(at: Moment, node: &Node) -> bool {
-    node.want.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
+fn may_open_now(at: StepContext, node: &Node) -> bool {
+    node.pending_resetup.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
 }
 
 /// While an attempt runs, an agent restart is expected, and any finding describes an unfinished
 /// state.
-pub(super) fn in_attempt(at: Moment, node: &Node) -> bool {
+pub(super) fn in_attempt(at: StepContext, node: &Node) -> bool {
     node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
 }
 
 /// The identity according to a report. It is a hint.
-pub fn marks_of(report: &Report) -> Marks {
-    Marks { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
+pub fn reported_fingerprint(report: &Report) -> HostFingerprint {
+    HostFingerprint { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }
 
 /// The job of the attempt was cancelled with `now`: its current task is ended too.
-fn cut(inventory: &Inventory, attempt: AttemptId) -> bool {
-    inventory.jobs.values().any(|j| j.cut && j.attempts.iter().any(|a| a.id == attempt))
+fn ends_task_now(inventory: &Inventory, attempt: AttemptId) -> bool {
+    inventory.jobs.values().any(|j| j.end_task_now && j.attempts.iter().any(|a| a.id == attempt))
 }
 
-fn open(inventory: &Inventory, attempt: AttemptId) -> bool {
+fn has_open_attempt(inventory: &Inventory, attempt: AttemptId) -> bool {
     inventory.jobs.values().any(|j| j.open_attempt().is_some_and(|a| a.id == attempt))
 }

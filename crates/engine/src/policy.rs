@@ -1,32 +1,32 @@
 //! The action for a verdict: the group's policy for the trigger, and what blocks it.
 
 use remoor_model::{
-    Availability, Cause, FleetSummary, Inventory, Lifecycle, Node, Occasion, Policy, Reason, Remedy, ServiceName,
-    Verdict, Wall, counted,
+    AbsenceCause, Availability, FleetSummary, Inventory, Lifecycle, Node, PlannedAction, Policy, Reason, ServiceName,
+    Trigger, Verdict, Wall, count_noun,
 };
 use std::collections::BTreeSet;
 
 /// The policy trigger for a cause of absence. A reinstalled node is handled like a rebooted one.
-pub fn occasion(cause: Cause) -> Occasion {
+pub fn trigger_for(cause: AbsenceCause) -> Trigger {
     match cause {
-        Cause::Network | Cause::Unknown => Occasion::Network,
-        Cause::Reboot | Cause::Reinstalled => Occasion::Reboot,
-        Cause::Agent => Occasion::Agent,
-        Cause::Left => Occasion::Left,
+        AbsenceCause::Network | AbsenceCause::Unknown => Trigger::Network,
+        AbsenceCause::Reboot | AbsenceCause::Reinstalled => Trigger::Reboot,
+        AbsenceCause::Agent => Trigger::Agent,
+        AbsenceCause::Left => Trigger::Left,
     }
 }
 
 /// The planned action. An unknown verdict triggers nothing (invariant I9), and a decommissioned
 /// node is never set up (invariant I8). An adopted node is set up again only if its group's policy
 /// says so explicitly.
-pub fn remedy(
+pub fn planned_action(
     inventory: &Inventory,
     node: &Node,
-    occasion: Occasion,
+    occasion: Trigger,
     verdict: &Verdict,
     reasons: &[Reason],
     at: Wall,
-) -> Remedy {
+) -> PlannedAction {
     decide(inventory, node, occasion, verdict, reasons, at).0
 }
 
@@ -34,45 +34,45 @@ pub fn remedy(
 pub fn decide(
     inventory: &Inventory,
     node: &Node,
-    occasion: Occasion,
+    occasion: Trigger,
     verdict: &Verdict,
     reasons: &[Reason],
     at: Wall,
-) -> (Remedy, String) {
+) -> (PlannedAction, String) {
     let Some((name, group)) = inventory.group(node) else {
-        return (Remedy::Report, "the inventory has no group for the node".to_owned());
+        return (PlannedAction::Report, "the inventory has no group for the node".to_owned());
     };
     if matches!(verdict, Verdict::Unknown(_)) {
-        return (Remedy::Report, "unknown is not drift".to_owned());
+        return (PlannedAction::Report, "unknown is not drift".to_owned());
     }
     if node.lifecycle != Lifecycle::Commissioned {
-        return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
+        return (PlannedAction::Report, format!("the node is {}, not commissioned", node.lifecycle.as_str()));
     }
     // Monitored services cannot be set up under any policy, so their differences do not count as
     // drift here.
-    let only_watched = inventory.only_watched(reasons);
+    let only_watched = inventory.drifts_only_monitored(reasons);
     let verdict = match verdict {
         Verdict::Drifted if only_watched => {
-            return (Remedy::Report, "all differences are in services that are monitored only".to_owned());
+            return (PlannedAction::Report, "all differences are in services that are monitored only".to_owned());
         }
         Verdict::Conflict if only_watched => &Verdict::Outdated,
         other => other,
     };
     let policy = match verdict {
         // The node's own address changed. Repairing that on its return needs no operator.
-        Verdict::Outdated if inventory.own_move(node).is_some() => {
-            match (group.policy_of(node, occasion), group.policy(Occasion::Apply)) {
+        Verdict::Outdated if inventory.own_address_change(node).is_some() => {
+            match (group.policy_of(node, occasion), group.policy(Trigger::Apply)) {
                 (Policy::Report, apply) => apply,
                 (on_return, _) => on_return,
             }
         }
         // If only other nodes' addresses changed, the difference is only reported.
-        Verdict::Outdated if inventory.only_moved(node) => match group.policy_of(node, occasion) {
-            Policy::Resetup if !matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Resetup,
+        Verdict::Outdated if inventory.only_addresses_changed(node) => match group.policy_of(node, occasion) {
+            Policy::Resetup if !matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Resetup,
             _ => Policy::Report,
         },
-        Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy_of(node, occasion)) {
-            (Policy::Report, Policy::Resetup) if occasion != Occasion::Live => Policy::Resetup,
+        Verdict::Outdated => match (group.policy(Trigger::Apply), group.policy_of(node, occasion)) {
+            (Policy::Report, Policy::Resetup) if occasion != Trigger::Live => Policy::Resetup,
             (apply, _) => apply,
         },
         _ => group.policy_of(node, occasion),
@@ -80,25 +80,25 @@ pub fn decide(
     // `resetup` does not set up a node that was not away, or that is only outdated, without a
     // difference.
     let policy = match (policy, verdict) {
-        (Policy::Resetup, Verdict::Same) if matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Check,
+        (Policy::Resetup, Verdict::Same) if matches!(occasion, Trigger::Live | Trigger::Apply) => Policy::Check,
         (policy, _) => policy,
     };
-    let grave = reasons.iter().any(|r| r.grave);
-    let rolls_out = group.policy(Occasion::Apply) != Policy::Report
-        && !inventory.only_moved(node)
-        && inventory.roll_out_held(name).next().is_none();
+    let grave = reasons.iter().any(|r| r.actionable);
+    let rolls_out = group.policy(Trigger::Apply) != Policy::Report
+        && !inventory.only_addresses_changed(node)
+        && inventory.held_in_rollout(name).next().is_none();
     let wanted = match (policy, verdict) {
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
-        (Policy::Check, Verdict::Conflict) if inventory.own_move(node).is_some() => Some(Vec::new()),
+        (Policy::Check, Verdict::Conflict) if inventory.own_address_change(node).is_some() => Some(Vec::new()),
         // An applied generation is rolled out to the whole group anyway, so one re-setup is enough.
         (Policy::Check, Verdict::Conflict) if grave && rolls_out => Some(Vec::new()),
-        (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
-        (Policy::Check, v) if v.drifted() && grave => {
-            let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
+        (Policy::Check, v) if v.is_drifted() && grave && group.whole => Some(Vec::new()),
+        (Policy::Check, v) if v.is_drifted() && grave => {
+            let named: BTreeSet<_> = reasons.iter().filter(|r| r.actionable).map(|r| r.service.clone()).collect();
             // Dependents as defined in the generation that the services are set up from.
             let named: Vec<ServiceName> = named.into_iter().collect();
-            inventory.generations.get(&inventory.source(node, &named)).map(|g| {
+            inventory.generations.get(&inventory.source_generation(node, &named)).map(|g| {
                 let mut all = with_dependents(&g.summary, &named.iter().cloned().collect());
                 all.retain(|s| named.contains(s) || g.services_of(node.name()).contains(s));
                 all
@@ -106,16 +106,16 @@ pub fn decide(
         }
         _ => None,
     };
-    let rule = format!("the policy of {name} for {} is {}", word(occasion), policy_word(policy));
+    let rule = format!("the policy of {name} for {} is {}", trigger_word(occasion), policy_word(policy));
     let Some(services) = wanted else {
         if *verdict == Verdict::Same {
-            return (Remedy::None, "nothing differs".to_owned());
+            return (PlannedAction::None, "nothing differs".to_owned());
         }
         let weight = if policy == Policy::Check && !grave { ", and no reason is actionable" } else { "" };
-        return (Remedy::Report, rule + weight);
+        return (PlannedAction::Report, rule + weight);
     };
     if let Some(job) = node.job {
-        return (Remedy::Blocked(format!("job {job} is open")), "a job is open".to_owned());
+        return (PlannedAction::Blocked(format!("job {job} is open")), "a job is open".to_owned());
     }
     let kept = match node.availability {
         Availability::Active => None,
@@ -123,23 +123,26 @@ pub fn decide(
         Availability::Drain => Some("the node is drained"),
     };
     if let Some(why) = kept {
-        return (Remedy::Blocked(why.to_owned()), why.to_owned());
+        return (PlannedAction::Blocked(why.to_owned()), why.to_owned());
     }
-    if flapping(inventory, node, at) && occasion != Occasion::Live {
-        return (Remedy::Held("flapping".to_owned()), format!("{} recently", counted(node.recent.len(), "absence")));
+    if is_flapping(inventory, node, at) && occasion != Trigger::Live {
+        return (
+            PlannedAction::Held("flapping".to_owned()),
+            format!("{} recently", count_noun(node.recent_absences.len(), "absence")),
+        );
     }
     let weight = if policy == Policy::Check && grave { ", and a reason is actionable" } else { "" };
-    (Remedy::Resetup(services), rule + weight)
+    (PlannedAction::Resetup(services), rule + weight)
 }
 
-fn word(occasion: Occasion) -> &'static str {
+fn trigger_word(occasion: Trigger) -> &'static str {
     match occasion {
-        Occasion::Network => "network",
-        Occasion::Reboot => "reboot",
-        Occasion::Agent => "agent",
-        Occasion::Left => "left",
-        Occasion::Live => "live",
-        Occasion::Apply => "apply",
+        Trigger::Network => "network",
+        Trigger::Reboot => "reboot",
+        Trigger::Agent => "agent",
+        Trigger::Left => "left",
+        Trigger::Live => "live",
+        Trigger::Apply => "apply",
     }
 }
 
@@ -152,9 +155,10 @@ fn policy_word(policy: Policy) -> &'static str {
 }
 
 /// The node had so many absences within the window that it is held instead of set up again.
-pub fn flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
+pub fn is_flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     let limits = inventory.limits();
-    let recent = node.recent.iter().filter(|opened| at.since(**opened) < limits.flap_window_ms).count() as u32;
+    let recent =
+        node.recent_absences.iter().filter(|opened| at.ms_since(**opened) < limits.flap_window_ms).count() as u32;
     limits.flap_count > 0 && recent >= limits.flap_count
 }
 
@@ -170,7 +174,7 @@ pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) ->
             .map(|(name, _)| name.clone())
             .collect();
         if more.is_empty() {
-            return all.into_iter().filter(|name| named.contains(name) || !summary.watches(name)).collect();
+            return all.into_iter().filter(|name| named.contains(name) || !summary.is_monitor_only(name)).collect();
         }
         all.extend(more);
     }
@@ -185,13 +189,13 @@ mod tests {
 
     /// Entrusted w1 of group web, which has the default policies; its address changed from .1 to
     /// .9.
-    fn moved(after: Vec<Command>) -> Inventory {
+    fn moved_node(after: Vec<Command>) -> Inventory {
         let mut inventory = Inventory::default();
         let gossip = |last: u8| format!("10.0.0.{last}:7946");
         let spec = NodeSpec { name: "w1".into(), gossip: gossip(1), ..NodeSpec::default() };
         let baseline = Baseline {
             generation: GenerationSeq(1),
-            desired: Sha256::of(b"one"),
+            desired: Sha256::digest(b"one"),
             root: Sha256::default(),
             blob: Sha256::default(),
             adopted: true,
@@ -206,7 +210,7 @@ mod tests {
         ];
         commands.extend(after);
         for (index, command) in (1..).zip(commands) {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             assert_eq!(applied.refusal(), None);
         }
         inventory
@@ -218,7 +222,7 @@ mod tests {
             let Command::Generation { blob, mut summary } = generation(desired) else { unreachable!() };
             let group = summary.groups.get_mut("web").unwrap();
             group.services = vec!["app".into()];
-            group.policy.insert(Occasion::Apply, apply);
+            group.policy.insert(Trigger::Apply, apply);
             summary.hosts.insert("w2".into(), HostSummary { group: "web".into(), desired: blob });
             Command::Generation { blob, summary }
         };
@@ -227,13 +231,17 @@ mod tests {
         let held = |apply| {
             let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
             let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));
-            let order = Want { by: Some("admin".into()), commission: true, ..Want::new(Occasion::Apply, Wall(8)) };
+            let order = ResetupRequest {
+                by: Some("admin".into()),
+                commission: true,
+                ..ResetupRequest::new(Trigger::Apply, Wall(8))
+            };
             let (class, phase, message) = (FailureClass::Step, Phase::Fence, "no".to_owned());
-            let outcome = Outcome::Failed(Failure { class, phase, rc: None, message, tail: Vec::new() });
+            let outcome = AttemptOutcome::Failed(Failure { class, phase, rc: None, message, tail: Vec::new() });
             vec![
                 generation("two", apply),
                 Command::Accept { spec, role: ClusterRole::Worker },
-                Command::Want { node, want: Box::new(order) },
+                Command::RequestResetup { node, want: Box::new(order) },
                 Command::OpenJob { node, runner: "m1".into() },
                 Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None },
                 Command::HoldJob { job, why: "enough".into() },
@@ -244,20 +252,20 @@ mod tests {
             (vec![generation("two", Policy::Check)], Vec::new()),
             (held(Policy::Check), vec!["app".into()]),
         ] {
-            let mut inventory = moved(after);
+            let mut inventory = moved_node(after);
             let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
-            node.moved = None;
+            node.address_change = None;
             let node = inventory.by_name("w1").unwrap();
             let reason = Reason::new(Witness::Digest, "app".into(), String::new(), true);
             let (remedy, _) =
-                decide(&inventory, node, Occasion::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
-            assert_eq!(remedy, Remedy::Resetup(services));
+                decide(&inventory, node, Trigger::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
+            assert_eq!(remedy, PlannedAction::Resetup(services));
         }
     }
 
     #[test]
     fn drift_of_monitored_services_triggers_no_re_setup_under_any_policy() {
-        use Occasion::{Agent, Apply, Left, Live, Network, Reboot};
+        use Trigger::{Agent, Apply, Left, Live, Network, Reboot};
         let all = [Network, Reboot, Agent, Left, Live, Apply];
         let inventory = |policy: Policy| {
             let Command::Generation { blob, mut summary } = generation("one") else { unreachable!() };
@@ -265,9 +273,9 @@ mod tests {
             group.services = vec!["app".into(), "clock".into()];
             group.policy = all.map(|occasion| (occasion, policy)).into();
             summary.services.insert("app".into(), ServiceSummary::default());
-            summary.services.insert("clock".into(), ServiceSummary { watched: true, ..ServiceSummary::default() });
-            let mut inventory = moved(vec![Command::Generation { blob, summary }]);
-            inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().moved = None;
+            summary.services.insert("clock".into(), ServiceSummary { monitor_only: true, ..ServiceSummary::default() });
+            let mut inventory = moved_node(vec![Command::Generation { blob, summary }]);
+            inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().address_change = None;
             inventory
         };
         let reason = |service: &str, by, grave| Reason::new(by, service.into(), String::new(), grave);
@@ -282,7 +290,7 @@ mod tests {
                 decide(&inventory, node, occasion, &verdict, reasons, Wall(9_000_000)).0
             };
             for reasons in [vec![clock.clone()], vec![clock.clone(), alert.clone()]] {
-                assert_eq!(decide(Verdict::Drifted, &reasons), Remedy::Report, "{policy:?} {occasion:?}");
+                assert_eq!(decide(Verdict::Drifted, &reasons), PlannedAction::Report, "{policy:?} {occasion:?}");
             }
             // Drift of another service, and a changed desired state, have the same effect as
             // without the monitored service.
@@ -302,7 +310,9 @@ mod tests {
         let mut summary = FleetSummary::default();
         for (name, on, watched) in [("app", "", false), ("probe", "app", true), ("web", "probe", false)] {
             let depends_on = [on].into_iter().filter(|on| !on.is_empty()).map(Into::into).collect();
-            summary.services.insert(name.into(), ServiceSummary { depends_on, watched, ..ServiceSummary::default() });
+            summary
+                .services
+                .insert(name.into(), ServiceSummary { depends_on, monitor_only: watched, ..ServiceSummary::default() });
         }
         let with = |name: &str| with_dependents(&summary, &BTreeSet::from([name.into()]));
         assert_eq!(with("app"), ["app".into(), "web".into()]);
@@ -311,33 +321,33 @@ mod tests {
 
     fn generation(desired: &str) -> Command {
         let mut summary = FleetSummary::default();
-        let host = HostSummary { group: "web".into(), desired: Sha256::of(desired.as_bytes()) };
+        let host = HostSummary { group: "web".into(), desired: Sha256::digest(desired.as_bytes()) };
         summary.hosts.insert("w1".into(), host);
         summary.groups.insert("web".into(), GroupSummary::default());
-        Command::Generation { blob: Sha256::of(desired.as_bytes()), summary: Box::new(summary) }
+        Command::Generation { blob: Sha256::digest(desired.as_bytes()), summary: Box::new(summary) }
     }
 
-    fn judged(inventory: &Inventory) -> (Remedy, String) {
+    fn judge_moved(inventory: &Inventory) -> (PlannedAction, String) {
         let node = inventory.by_name("w1").unwrap();
-        assert!(node.moved.is_some());
+        assert!(node.address_change.is_some());
         let evidence =
             drift::Evidence { exam: Exam::default(), expected: Some(NodeDigest::default()), rendered: BTreeSet::new() };
         let (verdict, reasons) = drift::compare(inventory, node, &evidence);
         assert_eq!(verdict, Verdict::Outdated);
-        let (remedy, _) = decide(inventory, node, Occasion::Network, &verdict, &reasons, Wall(9_000_000));
+        let (remedy, _) = decide(inventory, node, Trigger::Network, &verdict, &reasons, Wall(9_000_000));
         (remedy, reasons[0].text.clone())
     }
 
     #[test]
     fn a_nodes_own_address_change_is_repaired_even_after_an_apply() {
-        let hosts = BTreeMap::from([("w1".into(), Sha256::of(b"one at 9"))]);
+        let hosts = BTreeMap::from([("w1".into(), Sha256::digest(b"one at 9"))]);
         let rendered = Command::Rendered { generation: GenerationSeq(1), moved: 5, hosts, fault: None };
-        let (remedy, why) = judged(&moved(vec![rendered.clone()]));
-        assert_eq!(remedy, Remedy::Resetup(Vec::new()));
+        let (remedy, why) = judge_moved(&moved_node(vec![rendered.clone()]));
+        assert_eq!(remedy, PlannedAction::Resetup(Vec::new()));
         assert!(why.starts_with("its own address changed from 10.0.0.1"), "{why}");
         for after in [vec![generation("two")], vec![rendered, generation("two")]] {
-            let (remedy, why) = judged(&moved(after));
-            assert_eq!(remedy, Remedy::Resetup(Vec::new()));
+            let (remedy, why) = judge_moved(&moved_node(after));
+            assert_eq!(remedy, PlannedAction::Resetup(Vec::new()));
             assert!(why.ends_with("and the desired state changed too"), "{why}");
         }
     }

@@ -11,11 +11,11 @@
 //! another leader: it opens the next attempt, whose fence ends what still runs.
 
 use super::event::{Action, PhaseResult, Verified};
-use super::manager::{Manager, Moment};
-use super::routes::Road;
+use super::manager::{ManagerEngine, StepContext};
+use super::routes::Route;
 use remoor_model::{
-    AttemptId, CheckState, Command, Failure, FailureClass, Inventory, Job, JobId, JobState, Node, OnFail, Outcome,
-    Phase, ServiceName, Wall, listed,
+    AttemptId, AttemptOutcome, CheckState, Command, Failure, FailureClass, Inventory, Job, JobId, JobState, Node,
+    OnFail, Phase, ServiceName, Wall, listed,
 };
 
 /// Number of failed verifications before the failure counts, because services need time to start.
@@ -26,8 +26,8 @@ const UNREACHABLE_PAUSE_MS: u64 = 5_000;
 /// Maximum number of attempts of one job, whatever their outcome, before the job is held.
 const ATTEMPTS_MAX: u32 = 50;
 
-impl Manager {
-    pub(super) fn drive(&mut self, at: Moment, node: &Node, job: &Job, out: &mut Vec<Action>) {
+impl ManagerEngine {
+    pub(super) fn drive(&mut self, at: StepContext, node: &Node, job: &Job, out: &mut Vec<Action>) {
         if job.state != JobState::Open {
             return;
         }
@@ -37,23 +37,25 @@ impl Manager {
         };
         if self.is_me(at, node) {
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
-        } else if !self.mine.contains(&attempt.id) {
+        } else if !self.own_attempts.contains(&attempt.id) {
             let why = format!("the leader changed from {} to {} in phase {}", attempt.runner, self.me, attempt.phase);
-            let command = match self.road(at, node) {
-                Road::Here | Road::Asking => {
+            let command = match self.route(at, node) {
+                Route::FromLeader | Route::Querying => {
                     Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why }
                 }
                 // No attempt is opened without a route. The manager that has one opens the next
                 // attempt.
-                Road::From(_) | Road::Nowhere => {
+                Route::FromManager(_) | Route::NoRoute => {
                     let message = format!("{why}, which cannot reach the node");
                     let (class, phase) = (FailureClass::Unreachable, attempt.phase);
                     let failure = Failure { class, phase, rc: None, message, tail: Vec::new() };
-                    close(job.id, attempt.id, Outcome::Failed(failure))
+                    close(job.id, attempt.id, AttemptOutcome::Failed(failure))
                 }
             };
             self.propose(at, node.id, command, out);
-        } else if let Some((_, command)) = self.answers.get(&attempt.id).filter(|(phase, _)| *phase == attempt.phase) {
+        } else if let Some((_, command)) =
+            self.unapplied_results.get(&attempt.id).filter(|(phase, _)| *phase == attempt.phase)
+        {
             let command = command.clone();
             self.propose(at, node.id, command, out);
         } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
@@ -67,9 +69,9 @@ impl Manager {
         }
     }
 
-    fn retry(&mut self, at: Moment, node: &Node, job: &Job, out: &mut Vec<Action>) {
+    fn retry(&mut self, at: StepContext, node: &Node, job: &Job, out: &mut Vec<Action>) {
         let Some(last) = job.attempts.last() else { return };
-        let Some((closed, Outcome::Failed(failure))) = &last.closed else { return };
+        let Some((closed, AttemptOutcome::Failed(failure))) = &last.closed else { return };
         let hold = match failure.class {
             FailureClass::ProvisionedWrong | FailureClass::Plan => true,
             FailureClass::Step => job.retry_at.is_none(),
@@ -83,7 +85,7 @@ impl Manager {
             return;
         }
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.force && node.agent_down();
-        let pause = pauses(at, failure, *closed);
+        let pause = is_paused_after(at, failure, *closed);
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
         let free = due && alive && !pause && at.ground.may_retry(node, job, at.wall).is_ok();
         if free && self.runs_here(at, node, out) {
@@ -93,9 +95,9 @@ impl Manager {
         }
     }
 
-    pub(super) fn ran(
+    pub(super) fn handle_phase_result(
         &mut self,
-        at: Moment,
+        at: StepContext,
         job_id: JobId,
         attempt_id: AttemptId,
         phase: Phase,
@@ -108,52 +110,52 @@ impl Manager {
             out.push(Action::Stop { attempt: attempt_id, now: false });
             return;
         };
-        if attempt.phase != phase || !self.mine.contains(&attempt_id) {
+        if attempt.phase != phase || !self.own_attempts.contains(&attempt_id) {
             return; // a duplicate, or from an earlier leadership, whose attempts are taken over
         }
         let command = match result {
             PhaseResult::Ok => match phase.next(job.kind()) {
                 Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },
-                None => close(job_id, attempt.id, Outcome::Done),
+                None => close(job_id, attempt.id, AttemptOutcome::Done),
             },
             PhaseResult::Failed(failure) => {
                 if let (FailureClass::Unreachable, Some(me)) = (failure.class, at.inventory.by_name(self.me.as_str())) {
-                    self.routes.doubt(job.node, me.id);
+                    self.routes.suspect(job.node, me.id);
                 }
-                close(job_id, attempt.id, Outcome::Failed(failure))
+                close(job_id, attempt.id, AttemptOutcome::Failed(failure))
             }
-            PhaseResult::Verified(verified) => match judge(at.inventory, job, &verified) {
+            PhaseResult::Verified(verified) => match check_verification(at.inventory, job, &verified) {
                 Ok(()) => Command::CloseAttempt {
                     job: job_id,
                     attempt: attempt.id,
-                    outcome: Outcome::Done,
+                    outcome: AttemptOutcome::Done,
                     baseline: Some(verified.baseline),
                     marks: verified.marks,
                 },
                 Err(failure) => {
                     let tries = self.verify_tries.entry(attempt.id).or_default();
                     tries.0 += 1;
-                    tries.1 = at.now.after(VERIFY_PAUSE_MS);
+                    tries.1 = at.now.plus_ms(VERIFY_PAUSE_MS);
                     if tries.0 < VERIFY_TRIES && failure.class == FailureClass::Step {
                         self.running.remove(&attempt.id);
                         return;
                     }
-                    close(job_id, attempt.id, Outcome::Failed(failure))
+                    close(job_id, attempt.id, AttemptOutcome::Failed(failure))
                 }
             },
         };
-        self.answers.insert(attempt.id, (phase, command));
+        self.unapplied_results.insert(attempt.id, (phase, command));
     }
 }
 
 /// The next attempt must still wait after an attempt that ended like this.
-pub(super) fn pauses(at: Moment, failure: &Failure, closed: Wall) -> bool {
-    failure.class == FailureClass::Unreachable && at.wall.since(closed) < UNREACHABLE_PAUSE_MS
+pub(super) fn is_paused_after(at: StepContext, failure: &Failure, closed: Wall) -> bool {
+    failure.class == FailureClass::Unreachable && at.wall.ms_since(closed) < UNREACHABLE_PAUSE_MS
 }
 
-fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
+fn close(job: JobId, attempt: AttemptId, outcome: AttemptOutcome) -> Command {
     let outcome = match outcome {
-        Outcome::Failed(failure) => Outcome::Failed(failure.bounded()),
+        AttemptOutcome::Failed(failure) => AttemptOutcome::Failed(failure.truncate_for_log()),
         other => other,
     };
     Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
@@ -162,9 +164,9 @@ fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
 /// A re-setup succeeds only if its services are as rendered and all their checks with `on-fail:
 /// resetup` pass. Services outside the job, and monitored services, are examined afterwards like
 /// any other drift, because a retry could not repair them.
-fn judge(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
+fn check_verification(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
     let generation = inventory.generations.get(&job.generation);
-    let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.watches(name));
+    let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.is_monitor_only(name));
     let about = |name: &ServiceName| (job.services.is_empty() || job.services.contains(name)) && !watches(name);
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
@@ -177,7 +179,7 @@ fn judge(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Fa
         .services
         .iter()
         .filter(|(name, _)| about(name))
-        .flat_map(|(name, s)| s.unclear().map(move |line| format!("{name}: {line}")))
+        .flat_map(|(name, s)| s.describe_unreadable().map(move |line| format!("{name}: {line}")))
         .collect();
     if let Some(first) = unreadable.first() {
         return Err(failure(FailureClass::Step, format!("could not read {first}"), unreadable));
@@ -202,29 +204,33 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use remoor_model::{
-        Baseline, CheckResult, ClusterRole, Entry, Exam, FleetSummary, GroupSummary, HostSummary, NodeSpec, Occasion,
-        ServiceDigest, ServiceSummary, Sha256, Want,
+        Baseline, CheckResult, ClusterRole, Exam, FleetSummary, GroupSummary, HostSummary, InventoryEntry, NodeSpec,
+        ResetupRequest, ServiceDigest, ServiceSummary, Sha256, Trigger,
     };
     use std::collections::BTreeMap;
 
     /// w1 with an open job about all services. Its service `clock` is monitored only, `app` is not.
     fn inventory() -> Inventory {
         let mut summary = FleetSummary::default();
-        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        let host = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };
         summary.hosts.insert("w1".into(), host);
         summary.groups.insert("web".into(), GroupSummary::default());
         for (name, watched) in [("app", false), ("clock", true)] {
-            summary.services.insert(name.into(), ServiceSummary { watched, ..ServiceSummary::default() });
+            summary.services.insert(name.into(), ServiceSummary { monitor_only: watched, ..ServiceSummary::default() });
         }
-        let want = Want { by: Some("admin".into()), commission: true, ..Want::new(Occasion::Apply, Wall(0)) };
+        let want = ResetupRequest {
+            by: Some("admin".into()),
+            commission: true,
+            ..ResetupRequest::new(Trigger::Apply, Wall(0))
+        };
         let mut inventory = Inventory::default();
         for (index, command) in (1..).zip([
             Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
-            Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) },
-            Command::Want { node: remoor_model::NodeId(1), want: Box::new(want) },
+            Command::Generation { blob: Sha256::digest(b"files"), summary: Box::new(summary) },
+            Command::RequestResetup { node: remoor_model::NodeId(1), want: Box::new(want) },
             Command::OpenJob { node: remoor_model::NodeId(1), runner: "m1".into() },
         ]) {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             assert_eq!(applied.refusal(), None);
         }
         inventory
@@ -239,17 +245,17 @@ mod tests {
             let unreadable = unreadable.then(|| ("/etc/x".to_owned(), "denied".to_owned()));
             let digest = ServiceDigest::new(Vec::new(), BTreeMap::from_iter(unreadable));
             exam.digest.services.insert(service.into(), digest);
-            exam.checks.push(CheckResult { state, ..CheckResult::failing(service, "port:tcp:80") });
+            exam.checks.push(CheckResult { state, ..CheckResult::sample_failing(service, "port:tcp:80") });
             let baseline = Baseline {
                 generation: job.generation,
-                desired: Sha256::of(b"one"),
+                desired: Sha256::digest(b"one"),
                 root: Sha256::default(),
                 blob: Sha256::default(),
                 adopted: false,
                 at: Wall(9),
             };
             let evidence = Evidence { exam, expected: None, rendered: Default::default() };
-            judge(&inventory, job, &Verified { evidence, baseline, marks: None, wrong: Vec::new() })
+            check_verification(&inventory, job, &Verified { evidence, baseline, marks: None, wrong: Vec::new() })
         };
         for (unreadable, state) in [
             (true, CheckState::Pass),

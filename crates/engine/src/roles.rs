@@ -40,7 +40,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    fn has(&self, raft: RaftId) -> bool {
+    fn is_member(&self, raft: RaftId) -> bool {
         self.voters.contains_key(&raft) || self.learners.contains_key(&raft)
     }
 
@@ -122,7 +122,7 @@ pub enum RoleStep {
 
 /// The subject of a step or of a waiting reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Whose {
+pub enum RoleSubject {
     Node(NodeId),
     /// A Raft member whose id no node has.
     Orphan(RaftId),
@@ -130,36 +130,36 @@ pub enum Whose {
 
 /// State of one leadership; a new leader begins with an empty one.
 #[derive(Debug, Clone, Default)]
-pub struct Roles {
-    under_way: Option<(RoleStep, Whose, Now)>,
+pub struct RoleManager {
+    under_way: Option<(RoleStep, RoleSubject, Now)>,
     /// Since when each learner has been caught up.
     steady: BTreeMap<RaftId, Now>,
     /// When the last step about each subject failed, and why. Kept until a step succeeds.
-    failed: BTreeMap<Whose, (Now, String)>,
+    failed: BTreeMap<RoleSubject, (Now, String)>,
     /// Voters that did not take over the leadership.
     declined: BTreeSet<RaftId>,
-    waits: BTreeMap<Whose, String>,
+    waits: BTreeMap<RoleSubject, String>,
 }
 
 /// The inputs of one step: the desired and the observed state.
-struct Look<'a> {
+struct RoleInputs<'a> {
     now: Now,
     inventory: &'a Inventory,
     raft: &'a Membership,
     up: &'a BTreeSet<NodeId>,
 }
 
-impl Look<'_> {
-    fn whose(&self, raft: RaftId) -> Whose {
-        self.inventory.holds(raft).map_or(Whose::Orphan(raft), |node| Whose::Node(node.id))
+impl RoleInputs<'_> {
+    fn subject_of(&self, raft: RaftId) -> RoleSubject {
+        self.inventory.raft_id_holder(raft).map_or(RoleSubject::Orphan(raft), |node| RoleSubject::Node(node.id))
     }
 
     fn is_wanted(&self, raft: RaftId) -> bool {
-        self.inventory.holds(raft).is_some_and(|node| node.role == ClusterRole::Manager)
+        self.inventory.raft_id_holder(raft).is_some_and(|node| node.role == ClusterRole::Manager)
     }
 }
 
-impl Roles {
+impl RoleManager {
     /// The next step, which counts as begun; None while a step is in progress. `up` contains the
     /// nodes that gossip lists.
     pub fn step(
@@ -171,16 +171,16 @@ impl Roles {
     ) -> Option<RoleStep> {
         self.watch(now, raft);
         if let Some((_, _, since)) = &self.under_way {
-            if now.since(*since) <= LOST_MS {
+            if now.ms_since(*since) <= LOST_MS {
                 return None;
             }
-            self.ended(now, Err("no answer came".to_owned()));
+            self.finish_step(now, Err("no answer came".to_owned()));
         }
-        if inventory.holds(raft.me).is_some_and(|node| node.role == ClusterRole::Manager) {
+        if inventory.raft_id_holder(raft.me).is_some_and(|node| node.role == ClusterRole::Manager) {
             self.declined.clear(); // the leader is not to be demoted
         }
         self.waits.clear();
-        let look = Look { now, inventory, raft, up };
+        let look = RoleInputs { now, inventory, raft, up };
         let next = self.next(&look);
         if raft.committed && !raft.joint {
             // Failures of subjects that need no step any more are dropped.
@@ -193,7 +193,7 @@ impl Roles {
     }
 
     /// Finishes the current step. Err: why it must be repeated, as text.
-    pub fn ended(&mut self, now: Now, outcome: Result<(), String>) {
+    pub fn finish_step(&mut self, now: Now, outcome: Result<(), String>) {
         let Some((step, whose, _)) = self.under_way.take() else { return };
         match (outcome, step) {
             (Ok(()), _) => drop(self.failed.remove(&whose)),
@@ -204,7 +204,7 @@ impl Roles {
     }
 
     /// Why the desired role of a node, or the removal of an orphan, is not reached yet.
-    pub fn waits(&self, whose: Whose) -> Option<&str> {
+    pub fn waits(&self, whose: RoleSubject) -> Option<&str> {
         self.waits.get(&whose).map(String::as_str)
     }
 
@@ -216,16 +216,16 @@ impl Roles {
         }
     }
 
-    fn wait(&mut self, whose: Whose, why: impl Into<String>) {
+    fn wait(&mut self, whose: RoleSubject, why: impl Into<String>) {
         self.waits.entry(whose).or_insert_with(|| why.into());
     }
 
-    fn may(&self, whose: Whose, now: Now) -> bool {
-        self.failed.get(&whose).is_none_or(|(at, _)| now.since(*at) >= RETRY_MS)
+    fn may_retry(&self, whose: RoleSubject, now: Now) -> bool {
+        self.failed.get(&whose).is_none_or(|(at, _)| now.ms_since(*at) >= RETRY_MS)
     }
 
     /// A failure is shown until a step succeeds, also while it is retried.
-    fn tell_failure(&mut self, whose: Whose) {
+    fn show_failure(&mut self, whose: RoleSubject) {
         if let Some((_, why)) = self.failed.get(&whose) {
             let text = format!("the last step failed and is tried again: {why}");
             self.wait(whose, text);
@@ -233,14 +233,14 @@ impl Roles {
     }
 
     /// Adds a step for the subject, unless its last step failed a moment ago.
-    fn due(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>, step: RoleStep, whose: Whose) {
-        self.tell_failure(whose);
-        if self.may(whose, look.now) {
+    fn due(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>, step: RoleStep, whose: RoleSubject) {
+        self.show_failure(whose);
+        if self.may_retry(whose, look.now) {
             steps.push((step, whose));
         }
     }
 
-    fn next(&mut self, look: &Look) -> Option<(RoleStep, Whose)> {
+    fn next(&mut self, look: &RoleInputs) -> Option<(RoleStep, RoleSubject)> {
         let raft = look.raft;
         if !raft.committed {
             self.wait_all(look, "waiting until the last change of managers is committed");
@@ -251,11 +251,11 @@ impl Roles {
             // change.
             let changed = raft.voters.keys().chain(&raft.target).find(|id| !raft.target.contains(id));
             let about = changed.or(raft.target.last()).copied()?;
-            let whose = look.whose(about);
-            self.tell_failure(whose);
+            let whose = look.subject_of(about);
+            self.show_failure(whose);
             self.wait_all(look, "waiting until an unfinished change of managers is completed");
             let step = RoleStep::SetVoters { voters: raft.target.clone(), raft: about };
-            return self.may(whose, look.now).then_some((step, whose));
+            return self.may_retry(whose, look.now).then_some((step, whose));
         }
         let mut steps = Vec::new();
         self.grow(look, &mut steps);
@@ -271,27 +271,27 @@ impl Roles {
         Some(chosen)
     }
 
-    fn wait_all(&mut self, look: &Look, why: &str) {
+    fn wait_all(&mut self, look: &RoleInputs, why: &str) {
         for node in look.inventory.nodes.values() {
             let member = node.raft.is_some_and(|id| look.raft.voters.contains_key(&id));
             if member != (node.role == ClusterRole::Manager) {
-                self.wait(Whose::Node(node.id), why);
+                self.wait(RoleSubject::Node(node.id), why);
             }
         }
     }
 
     /// Adds steps for managers that are missing in Raft or have another address there.
-    fn grow(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
+    fn grow(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         for node in look.inventory.managers() {
             if let Some(step) = self.admit(look, node) {
-                self.due(look, steps, step, Whose::Node(node.id));
+                self.due(look, steps, step, RoleSubject::Node(node.id));
             }
         }
     }
 
     /// The next step for a node that is to be a manager.
-    fn admit(&mut self, look: &Look, node: &Node) -> Option<RoleStep> {
-        let (whose, addr, raft) = (Whose::Node(node.id), node.spec.api.clone(), look.raft);
+    fn admit(&mut self, look: &RoleInputs, node: &Node) -> Option<RoleStep> {
+        let (whose, addr, raft) = (RoleSubject::Node(node.id), node.spec.api.clone(), look.raft);
         let Some(id) = node.raft else { return Some(RoleStep::Grant { node: node.id }) };
         let up = look.up.contains(&node.id);
         let at = raft.voters.get(&id).or_else(|| raft.learners.get(&id));
@@ -299,7 +299,9 @@ impl Roles {
             Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
             Some(_) if raft.voters.contains_key(&id) => return None,
             // Other managers would not trust the node's answer. It needs an operator's acceptance.
-            None if up && look.inventory.lapsed.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) => {
+            None if up
+                && look.inventory.expired_certificates.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) =>
+            {
                 self.wait(whose, format!("its certificate is no longer valid; next: remoor accept {}", node.name()));
                 return None;
             }
@@ -318,7 +320,7 @@ impl Roles {
             self.wait(whose, why);
             return None;
         };
-        if look.now.since(*since) < STEADY_MS {
+        if look.now.ms_since(*since) < STEADY_MS {
             self.wait(whose, format!("caught up; becomes a voter after {} s without lag", STEADY_MS / 1_000));
             return None;
         }
@@ -334,20 +336,20 @@ impl Roles {
 
     /// Removes members that are not desired: first learners, then dead voters, then other voters,
     /// the leader last.
-    fn shrink(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
+    fn shrink(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         let raft = look.raft;
         let unwanted = |ids: &BTreeMap<RaftId, String>| -> Vec<RaftId> {
             ids.keys().copied().filter(|id| !look.is_wanted(*id)).collect()
         };
         for id in unwanted(&raft.learners) {
-            self.due(look, steps, RoleStep::RemoveLearner { raft: id }, look.whose(id));
+            self.due(look, steps, RoleStep::RemoveLearner { raft: id }, look.subject_of(id));
         }
         let mut voters = unwanted(&raft.voters);
         voters.sort_by_key(|id| (*id == raft.me, raft.answers(*id)));
         let wanted = look.inventory.managers().count();
         let coming = look.inventory.managers().any(|node| self.is_coming(look, node));
         for id in voters {
-            let whose = look.whose(id);
+            let whose = look.subject_of(id);
             let next: BTreeSet<RaftId> = raft.voters.keys().copied().filter(|v| *v != id).collect();
             if next.is_empty() {
                 self.wait(whose, "it is the only voter");
@@ -365,18 +367,18 @@ impl Roles {
 
     /// The node is to be a voter, is not one yet, and makes progress: a learner answers, or the
     /// node is up and its last step did not fail.
-    fn is_coming(&self, look: &Look, node: &Node) -> bool {
+    fn is_coming(&self, look: &RoleInputs, node: &Node) -> bool {
         match node.raft {
             Some(id) if look.raft.voters.contains_key(&id) => false,
             Some(id) if look.raft.learners.contains_key(&id) => look.raft.heard.contains(&id),
-            _ => look.up.contains(&node.id) && !self.failed.contains_key(&Whose::Node(node.id)),
+            _ => look.up.contains(&node.id) && !self.failed.contains_key(&RoleSubject::Node(node.id)),
         }
     }
 
     /// The next leader if the current one is to be demoted: of the remaining voters that answer,
     /// the one with the most log. None: no voter accepted, so the leader is removed by the
     /// membership change itself.
-    fn heir(&self, look: &Look) -> Option<RaftId> {
+    fn heir(&self, look: &RoleInputs) -> Option<RaftId> {
         let raft = look.raft;
         let fits =
             |id: &&RaftId| **id != raft.me && look.is_wanted(**id) && raft.answers(**id) && !self.declined.contains(id);
@@ -385,14 +387,14 @@ impl Roles {
 
     /// Retires the ids of workers that are out of Raft, then removes nodes that are to be removed
     /// and have no id.
-    fn retire(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
+    fn retire(&mut self, look: &RoleInputs, steps: &mut Vec<(RoleStep, RoleSubject)>) {
         for node in look.inventory.nodes.values().filter(|n| n.role == ClusterRole::Worker) {
             let step = match node.raft {
-                Some(raft) if !look.raft.has(raft) => RoleStep::Retire { node: node.id, raft },
+                Some(raft) if !look.raft.is_member(raft) => RoleStep::Retire { node: node.id, raft },
                 None if node.removing.is_some() => RoleStep::Remove { node: node.id },
                 _ => continue,
             };
-            self.due(look, steps, step, Whose::Node(node.id));
+            self.due(look, steps, step, RoleSubject::Node(node.id));
         }
     }
 }

@@ -3,10 +3,10 @@
 //! handover.
 
 use super::event::Action;
-use super::manager::{Manager, Moment, PROPOSAL_MS, Seen, stale};
-use super::resetup::pauses;
-use super::routes::Road;
-use remoor_model::{Job, JobState, Node, NodeId, Outcome};
+use super::manager::{ManagerEngine, NodeObservation, PROPOSAL_MS, StepContext, needs_new_examination};
+use super::resetup::is_paused_after;
+use super::routes::Route;
+use remoor_model::{AttemptOutcome, Job, JobState, Node, NodeId};
 
 /// Minimum pause between two requested handovers.
 const HAND_OVER_MS: u64 = 15_000;
@@ -15,53 +15,53 @@ const HANDING_MS: u64 = 5_000;
 /// Maximum number of waiting nodes that are compared before a handover.
 const WAITING_MAX: usize = 32;
 
-impl Manager {
+impl ManagerEngine {
     /// The route to a node, from this leader or from another manager that is up.
-    pub(super) fn road(&self, at: Moment, node: &Node) -> Road {
-        let Some(me) = at.inventory.by_name(self.me.as_str()).map(|n| n.id) else { return Road::Here };
-        self.routes.road(node.id, me, || self.others(at, node.id), at.now, every(at))
+    pub(super) fn route(&self, at: StepContext, node: &Node) -> Route {
+        let Some(me) = at.inventory.by_name(self.me.as_str()).map(|n| n.id) else { return Route::FromLeader };
+        self.routes.road(node.id, me, || self.other_managers(at, node.id), at.now, probe_interval_ms(at))
     }
 
     /// Managers that could lead instead of this one and run work on `node`, which is not one of
     /// them.
-    fn others(&self, at: Moment, node: NodeId) -> Vec<NodeId> {
+    fn other_managers(&self, at: StepContext, node: NodeId) -> Vec<NodeId> {
         let managers = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.name() != &self.me && n.id != node);
-        managers.filter(|n| !n.away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
+        managers.filter(|n| !n.is_away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
     }
 
     /// Asks every manager that is up, including itself, whether it reaches the node, if there is a
     /// reason to.
-    pub(super) fn ask_roads(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
+    pub(super) fn query_reachability(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
-        if alive && !node.away() && self.routes.ask(node.id, at.now, every(at)) {
+        if alive && !node.is_away() && self.routes.ask(node.id, at.now, probe_interval_ms(at)) {
             let me = at.inventory.by_name(self.me.as_str()).map(|n| n.id);
-            let managers = me.into_iter().chain(self.others(at, node.id)).collect();
+            let managers = me.into_iter().chain(self.other_managers(at, node.id)).collect();
             out.push(Action::Reach { node: node.id, managers });
         }
     }
 
     /// This leader may open an attempt on the node now. If only another manager reaches the node,
     /// leadership is handed over first. If no manager reaches it, nothing is opened.
-    pub(super) fn runs_here(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
-        if self.handed.is_some_and(|last| at.now.since(last) < HANDING_MS) {
+    pub(super) fn runs_here(&mut self, at: StepContext, node: &Node, out: &mut Vec<Action>) -> bool {
+        if self.handed_over_at.is_some_and(|last| at.now.ms_since(last) < HANDING_MS) {
             return false;
         }
-        match self.road(at, node) {
-            Road::Here => return true,
-            Road::Asking | Road::Nowhere => return false,
-            Road::From(_) => {}
+        match self.route(at, node) {
+            Route::FromLeader => return true,
+            Route::Querying | Route::NoRoute => return false,
+            Route::FromManager(_) => {}
         }
         // A new leader keeps the leadership at least for the grace period, so that it is not passed
         // back and forth.
-        let rested = at.now.since(self.began) >= at.inventory.limits().leader_grace_ms
-            && self.handed.is_none_or(|last| at.now.since(last) >= HAND_OVER_MS);
+        let rested = at.now.ms_since(self.leading_since) >= at.inventory.limits().leader_grace_ms
+            && self.handed_over_at.is_none_or(|last| at.now.ms_since(last) >= HAND_OVER_MS);
         let busy = at.inventory.jobs.values().any(|j| j.open_attempt().is_some());
-        let asks = |s: &Seen| s.proposing.is_some_and(|since| at.now.since(since) <= PROPOSAL_MS);
+        let asks = |s: &NodeObservation| s.proposing.is_some_and(|since| at.now.ms_since(since) <= PROPOSAL_MS);
         if !rested || busy || self.seen.values().any(asks) {
             return false;
         }
-        if let Some(to) = self.better(at, node) {
-            self.handed = Some(at.now);
+        if let Some(to) = self.better_leader(at, node) {
+            self.handed_over_at = Some(at.now);
             let why = format!("{} does not reach {}", self.me, node.name());
             out.push(Action::HandOver { why, to: Some(to) });
         }
@@ -71,21 +71,21 @@ impl Manager {
     /// If the leader cannot reach this node, returns the manager that can reach it and the largest
     /// number of waiting nodes, provided that is more than the leader can reach. Work that the
     /// leader can start itself takes priority.
-    fn better(&mut self, at: Moment, node: &Node) -> Option<NodeId> {
+    fn better_leader(&mut self, at: StepContext, node: &Node) -> Option<NodeId> {
         let me = at.inventory.by_name(self.me.as_str())?.id;
-        let shut = self.crowd(at) || self.is_rendering(at.now);
+        let shut = self.awaits_mass_return(at) || self.is_rendering(at.now);
         let also = at.inventory.nodes.values().filter(|n| n.id != node.id && waits(at, n, shut)).map(|n| n.id);
         let also = also.filter(|id| self.seen.get(id).is_some_and(|s| s.alive));
         let waiting: Vec<NodeId> = std::iter::once(node.id).chain(also).take(WAITING_MAX).collect();
-        let every = every(at);
+        let every = probe_interval_ms(at);
         let from_here = |n: &&NodeId| **n != me && self.routes.reaches(**n, me, at.now, every) != Some(false);
         let here = waiting.iter().filter(from_here).count();
-        let others = self.others(at, node.id);
+        let others = self.other_managers(at, node.id);
         // Missing results of other managers are requested first. Results that stay unknown count as
         // unreachable.
         let unknown = |n: &NodeId| others.iter().any(|by| self.routes.reaches(*n, *by, at.now, every).is_none());
         let unknown: Vec<NodeId> = waiting.iter().copied().filter(unknown).collect();
-        if unknown.iter().any(|n| others.iter().any(|by| self.routes.awaits(*n, *by, at.now))) {
+        if unknown.iter().any(|n| others.iter().any(|by| self.routes.is_awaiting(*n, *by, at.now))) {
             return None;
         }
         let reached = |by: NodeId| {
@@ -98,24 +98,24 @@ impl Manager {
         if count > here {
             return Some(by);
         }
-        unknown.into_iter().for_each(|n| self.routes.wonder(n));
+        unknown.into_iter().for_each(|n| self.routes.mark_unknown(n));
         None
     }
 }
 
 /// Work could begin on this node at once. With `shut`, only an operator's order counts.
-fn waits(at: Moment, node: &Node, shut: bool) -> bool {
+fn waits(at: StepContext, node: &Node, shut: bool) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
             && job.open_attempt().is_none()
             && job.retry_at.is_some_and(|due| at.wall >= due)
-            && !resting(at, job)
+            && !is_backing_off(at, job)
             && at.ground.may_retry(node, job, at.wall).is_ok()
     };
-    match (&node.want, node.job.and_then(|j| at.inventory.job(j))) {
+    match (&node.pending_resetup, node.job.and_then(|j| at.inventory.job(j))) {
         (_, Some(job)) => retries(job),
         (Some(want), None) => {
-            let free = want.by.is_some() || !shut && !stale(at, node, want);
+            let free = want.by.is_some() || !shut && !needs_new_examination(at, node, want);
             free && at.ground.may_open(node, want, at.wall).is_ok()
         }
         (None, None) => false,
@@ -123,14 +123,14 @@ fn waits(at: Moment, node: &Node, shut: bool) -> bool {
 }
 
 /// The last attempt failed to reach the node a moment ago.
-fn resting(at: Moment, job: &Job) -> bool {
+fn is_backing_off(at: StepContext, job: &Job) -> bool {
     job.attempts.last().and_then(|a| a.closed.as_ref()).is_some_and(|(closed, outcome)| match outcome {
-        Outcome::Failed(failure) => pauses(at, failure, *closed),
+        AttemptOutcome::Failed(failure) => is_paused_after(at, failure, *closed),
         _ => false,
     })
 }
 
 /// Pause between two queries about a node that a manager cannot reach.
-pub(super) fn every(at: Moment) -> u64 {
+pub(super) fn probe_interval_ms(at: StepContext) -> u64 {
     at.inventory.limits().probe_ms
 }

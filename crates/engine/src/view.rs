@@ -1,11 +1,13 @@
 //! What the engine shows of a node in addition to the inventory: its presence, and what it waits
 //! for.
 
-use super::examination::rebooted;
-use super::manager::{FIRST_SIGHT_MS, Manager, Moment};
-use super::routes::Road;
-use super::{crowd, policy};
-use remoor_model::{Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, weekday_text};
+use super::examination::host_rebooted;
+use super::manager::{FIRST_SIGHT_MS, ManagerEngine, StepContext};
+use super::routes::Route;
+use super::{mass_return, policy};
+use remoor_model::{
+    AbsenceKind, FleetView, Inventory, JobState, Node, NodeName, Now, Trigger, Wall, count_noun, weekday_text,
+};
 use serde::{Deserialize, Serialize};
 
 /// Whether a node is present, as the leader sees it.
@@ -24,33 +26,33 @@ pub enum Presence {
 
 /// A condition that is shown in addition to the states, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Condition {
+pub struct NodeCondition {
     pub is: String,
     pub why: String,
 }
 
-impl Manager {
+impl ManagerEngine {
     /// The presence according to the inventory and to gossip.
     pub fn presence_of(&self, node: &Node) -> Presence {
         if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_none()) {
-            return match absence.gone {
-                Gone::Away => Presence::Away,
-                Gone::AgentDown => Presence::AgentDown,
-                Gone::Left => Presence::Left,
+            return match absence.kind {
+                AbsenceKind::Away => Presence::Away,
+                AbsenceKind::AgentDown => Presence::AgentDown,
+                AbsenceKind::Left => Presence::Left,
             };
         }
         match self.seen.get(&node.id) {
             Some(seen) if seen.alive => Presence::Alive,
-            _ if node.marks.is_none() => Presence::NeverSeen,
+            _ if node.last_identity.is_none() => Presence::NeverSeen,
             _ => Presence::Suspect,
         }
     }
 
     /// The presence for display. None: a new leader has not received gossip about the node yet,
     /// which says nothing about the node.
-    pub fn told_presence(&self, now: Now, node: &Node) -> Option<Presence> {
+    pub fn reported_presence(&self, now: Now, node: &Node) -> Option<Presence> {
         let unheard = self.seen.get(&node.id).is_none_or(|seen| !seen.alive && seen.report.is_none());
-        let begins = now.since(self.began) <= FIRST_SIGHT_MS;
+        let begins = now.ms_since(self.leading_since) <= FIRST_SIGHT_MS;
         Some(self.presence_of(node)).filter(|is| *is != Presence::Suspect || !unheard || !begins)
     }
 
@@ -60,35 +62,35 @@ impl Manager {
         if self.presence_of(node) != Presence::Alive {
             return Vec::new();
         }
-        let missed = self.routes.missed_by(node.id, now, inventory.limits().probe_ms).into_iter();
+        let missed = self.routes.unreachable_from(node.id, now, inventory.limits().probe_ms).into_iter();
         let missed = missed.filter_map(|(by, since, _)| Some((inventory.node(by)?, since)));
         let up = |by: &Node| *by.name() == self.me || self.presence_of(by) == Presence::Alive;
         missed.filter(|(by, _)| up(by)).map(|(by, since)| (by.name().clone(), since)).collect()
     }
 
     /// What blocks a job that is otherwise allowed to begin: the route to the node.
-    fn roadblock(&self, at: Moment, node: &Node) -> Option<Condition> {
-        let condition = |is: &str, why: String| Some(Condition { is: is.to_owned(), why });
-        match self.road(at, node) {
-            Road::Here => None,
-            Road::Asking => condition("waiting", "asking the managers which of them reach it".to_owned()),
-            Road::From(other) => {
+    fn route_condition(&self, at: StepContext, node: &Node) -> Option<NodeCondition> {
+        let condition = |is: &str, why: String| Some(NodeCondition { is: is.to_owned(), why });
+        match self.route(at, node) {
+            Route::FromLeader => None,
+            Route::Querying => condition("waiting", "asking the managers which of them reach it".to_owned()),
+            Route::FromManager(other) => {
                 let other = at.inventory.node(other).map_or_else(String::new, |n| n.name().to_string());
                 condition(
                     "waiting",
                     format!("{} does not reach it; {other} does and must become leader first", self.me),
                 )
             }
-            Road::Nowhere => condition("blocked", format!("no route to {}", node.name())),
+            Route::NoRoute => condition("blocked", format!("no route to {}", node.name())),
         }
     }
 
     /// All conditions that apply to the node, in display order.
-    pub fn conditions(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Vec<Condition> {
-        let ground = Ground::new(inventory);
-        let at = Moment { now, wall, inventory, ground: &ground };
+    pub fn conditions(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Vec<NodeCondition> {
+        let ground = FleetView::new(inventory);
+        let at = StepContext { now, wall, inventory, ground: &ground };
         let mut out = Vec::new();
-        let mut add = |is: &str, why: String| out.push(Condition { is: is.to_owned(), why });
+        let mut add = |is: &str, why: String| out.push(NodeCondition { is: is.to_owned(), why });
         let seen = self.seen.get(&node.id);
         if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_some()) {
             let why = match seen.and_then(|s| s.last_failure.as_deref()) {
@@ -98,11 +100,11 @@ impl Manager {
             add("examining", why);
         }
         if let Some((seen, (since, limit))) = seen.and_then(|s| Some((s, s.settling?))) {
-            let what = if rebooted(node, seen) { "rebooted" } else { "reconnected" };
-            add("settling", format!("{what}, {} of at most {} s", now.since(since) / 1000, limit / 1000));
+            let what = if host_rebooted(node, seen) { "rebooted" } else { "reconnected" };
+            add("settling", format!("{what}, {} of at most {} s", now.ms_since(since) / 1000, limit / 1000));
         }
-        if policy::flapping(inventory, node, wall) {
-            add("flapping", format!("{} recently", counted(node.recent.len(), "absence")));
+        if policy::is_flapping(inventory, node, wall) {
+            add("flapping", format!("{} recently", count_noun(node.recent_absences.len(), "absence")));
         }
         let missed = self.unreachable_from(now, inventory, node);
         if !missed.is_empty() {
@@ -119,13 +121,13 @@ impl Manager {
                 format!("{names} in its data directory; inspect them, then delete the files that were moved away"),
             );
         }
-        if let Some((moved, ip)) = node.moved.as_ref().zip(node.ip()) {
+        if let Some((moved, ip)) = node.address_change.as_ref().zip(node.ip()) {
             add("moved", format!("from {} to {ip}; not set up for the new address yet", moved.from));
         }
         if let Some(gossip) = seen.and_then(|s| s.held.as_ref()) {
             add("address-held", format!("it announces {gossip}, which is the recorded address of another node"));
         }
-        if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
+        if node.adopted_only && inventory.group(node).is_some_and(|(_, g)| g.is_spared(node, Trigger::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }
         if let Some(hold) = node.held(wall) {
@@ -134,18 +136,18 @@ impl Manager {
         if let Some(m) = node.maintenance.as_ref().filter(|_| node.in_maintenance(wall)) {
             add("maintenance", format!("announced by {}", m.by));
         }
-        if let Some(want) = &node.want {
+        if let Some(want) = &node.pending_resetup {
             let grace = inventory.limits().leader_grace_ms;
             match ground.may_open(node, want, wall) {
                 Err(wait) => add("waiting", wait.to_string()),
-                Ok(()) if want.by.is_none() && now.since(self.began) < grace => {
+                Ok(()) if want.by.is_none() && now.ms_since(self.leading_since) < grace => {
                     add("waiting", format!("a new leader waits {} s", grace / 1000));
                 }
-                Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
+                Ok(()) => match mass_return::nodes_without_verdict(inventory, wall).filter(|_| want.by.is_none()) {
                     Some(others) => {
-                        add("waiting", format!("no verdict yet about {} that returned", counted(others, "other")))
+                        add("waiting", format!("no verdict yet about {} that returned", count_noun(others, "other")))
                     }
-                    None => match self.roadblock(at, node) {
+                    None => match self.route_condition(at, node) {
                         Some(block) => add(&block.is, block.why),
                         None => add("waiting", "about to begin".to_owned()),
                     },
@@ -157,7 +159,7 @@ impl Manager {
                 (JobState::Open, Some(a)) => add("resetup", format!("job {}, attempt {}, {}", job.id, a.no, a.phase)),
                 (JobState::Open, None) => match ground.may_retry(node, job, wall) {
                     Err(wait) => add("waiting", format!("job {}: {wait}", job.id)),
-                    Ok(()) => match self.roadblock(at, node) {
+                    Ok(()) => match self.route_condition(at, node) {
                         Some(block) => add(&block.is, format!("job {}: {}", job.id, block.why)),
                         None => add("waiting", format!("job {}: the next attempt", job.id)),
                     },
@@ -172,24 +174,24 @@ impl Manager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Event;
-    use remoor_model::{Command, Entry, Marks, NodeId, sample};
+    use crate::EngineEvent;
+    use remoor_model::{Command, HostFingerprint, InventoryEntry, NodeId, sample};
 
     #[test]
     fn a_new_leader_suspects_no_node_that_gossip_has_not_delivered_yet() {
         let mut inventory = sample::fleet(1, 0);
         let (node, at) = (NodeId(1), inventory.applied + 1);
-        let command = Command::Marks { node, marks: Marks::default() };
-        inventory.apply(at, &Entry { at: Wall(at), by: "m1".to_owned(), command });
+        let command = Command::Fingerprint { node, marks: HostFingerprint::default() };
+        inventory.apply(at, &InventoryEntry { at: Wall(at), by: "m1".to_owned(), command });
         let known = &inventory.nodes[&node];
-        let mut leader = Manager::new("m1".into(), Now(0));
-        assert_eq!(leader.told_presence(Now(FIRST_SIGHT_MS), known), None);
-        assert_eq!(leader.told_presence(Now(FIRST_SIGHT_MS + 1), known), Some(Presence::Suspect));
-        leader.step(Now(1), Wall(1), &inventory, Event::Alive { node, report: Default::default() });
-        assert_eq!(leader.told_presence(Now(2), known), Some(Presence::Alive));
-        leader.step(Now(3), Wall(3), &inventory, Event::Gone { node });
+        let mut leader = ManagerEngine::new("m1".into(), Now(0));
+        assert_eq!(leader.reported_presence(Now(FIRST_SIGHT_MS), known), None);
+        assert_eq!(leader.reported_presence(Now(FIRST_SIGHT_MS + 1), known), Some(Presence::Suspect));
+        leader.step(Now(1), Wall(1), &inventory, EngineEvent::Alive { node, report: Default::default() });
+        assert_eq!(leader.reported_presence(Now(2), known), Some(Presence::Alive));
+        leader.step(Now(3), Wall(3), &inventory, EngineEvent::Gone { node });
         assert_eq!(
-            leader.told_presence(Now(4), known),
+            leader.reported_presence(Now(4), known),
             Some(Presence::Suspect),
             "gossip delivered the node and then lost it"
         );

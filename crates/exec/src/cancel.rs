@@ -1,6 +1,6 @@
 //! Tells a run that it should stop after its current task, or at once.
 
-use super::gate::Gate;
+use super::play_gate::PlayGate;
 use super::process::ProcessId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,18 +37,18 @@ type Watcher = Box<dyn Fn(&[ProcessId]) + Send + Sync>;
 /// Stop signal of one session. A stop cannot be taken back. It also records the processes that the
 /// run has started, so that a later attempt can kill them if this executor dies.
 #[derive(Default)]
-pub struct Cancel {
+pub struct SessionCancel {
     stop: Mutex<Option<Stop>>,
     kill: AtomicBool,
     children: Mutex<Vec<ProcessId>>,
     watcher: Mutex<Option<Watcher>>,
-    gate: Arc<Gate>,
+    gate: Arc<PlayGate>,
 }
 
-impl Cancel {
+impl SessionCancel {
     /// The first reason is kept, except that a lost manager outweighs it.
     pub fn stop(&self, why: Stop) {
-        let mut stop = held(&self.stop);
+        let mut stop = lock_unpoisoned(&self.stop);
         if stop.is_none() || why == Stop::ManagerLost {
             *stop = Some(why);
         }
@@ -57,7 +57,7 @@ impl Cancel {
     }
 
     /// The gate that decides which plays may begin. After a stop none may begin.
-    pub fn gate(&self) -> &Arc<Gate> {
+    pub fn gate(&self) -> &Arc<PlayGate> {
         &self.gate
     }
 
@@ -67,37 +67,37 @@ impl Cancel {
         self.kill.store(true, Ordering::SeqCst);
     }
 
-    pub fn killed(&self) -> bool {
+    pub fn is_killed(&self) -> bool {
         self.kill.load(Ordering::SeqCst)
     }
 
     /// The reason for the stop. None: the run continues.
     pub fn stopped(&self) -> Option<Stop> {
-        *held(&self.stop)
+        *lock_unpoisoned(&self.stop)
     }
 
     /// Records a process that a run has started in its own process group. Call it as soon as the
     /// process runs.
-    pub fn began(&self, pid: u32) {
-        let Some(id) = i32::try_from(pid).ok().and_then(ProcessId::of) else { return };
-        let mut children = held(&self.children);
+    pub fn record_started(&self, pid: u32) {
+        let Some(id) = i32::try_from(pid).ok().and_then(ProcessId::from_pid) else { return };
+        let mut children = lock_unpoisoned(&self.children);
         children.push(id);
-        self.tell(&children);
+        self.notify_watcher(&children);
     }
 
     /// Removes a process from the record. Call it after the process was reaped.
-    pub fn ended(&self, pid: u32) {
-        let mut children = held(&self.children);
+    pub fn record_ended(&self, pid: u32) {
+        let mut children = lock_unpoisoned(&self.children);
         children.retain(|child| u32::try_from(child.pid) != Ok(pid));
-        self.tell(&children);
+        self.notify_watcher(&children);
     }
 
     pub(super) fn watch(&self, watcher: Option<Watcher>) {
-        *held(&self.watcher) = watcher;
+        *lock_unpoisoned(&self.watcher) = watcher;
     }
 
-    fn tell(&self, children: &[ProcessId]) {
-        if let Some(watcher) = &*held(&self.watcher) {
+    fn notify_watcher(&self, children: &[ProcessId]) {
+        if let Some(watcher) = &*lock_unpoisoned(&self.watcher) {
             watcher(children);
         }
     }
@@ -105,7 +105,7 @@ impl Cancel {
 
 /// Locks despite poisoning: every statement leaves the guarded value consistent, so a panic in
 /// another thread does no harm.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,29 +116,29 @@ mod tests {
 
     #[test]
     fn a_lost_manager_outweighs_other_reasons() {
-        let cancel = Cancel::default();
+        let cancel = SessionCancel::default();
         assert_eq!(cancel.stopped(), None);
         cancel.stop(Stop::Asked);
         cancel.stop(Stop::Timeout);
         assert_eq!(cancel.stopped(), Some(Stop::Asked));
         cancel.stop(Stop::ManagerLost);
         assert_eq!(cancel.stopped(), Some(Stop::ManagerLost));
-        assert!(!cancel.killed(), "the current task continues");
+        assert!(!cancel.is_killed(), "the current task continues");
         cancel.kill(Stop::Timeout);
-        assert!(cancel.killed() && cancel.stopped() == Some(Stop::ManagerLost));
+        assert!(cancel.is_killed() && cancel.stopped() == Some(Stop::ManagerLost));
     }
 
     #[test]
-    fn the_watcher_sees_children_come_and_go() {
-        let cancel = Cancel::default();
+    fn the_watcher_sees_children_start_and_end() {
+        let cancel = SessionCancel::default();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
-        cancel.watch(Some(Box::new(move |children| held(&log).push(children.len()))));
+        cancel.watch(Some(Box::new(move |children| lock_unpoisoned(&log).push(children.len()))));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        cancel.began(child.id());
+        cancel.record_started(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
-        cancel.ended(child.id());
-        assert_eq!(*held(&seen), [1, 0]);
+        cancel.record_ended(child.id());
+        assert_eq!(*lock_unpoisoned(&seen), [1, 0]);
     }
 }

@@ -4,7 +4,7 @@
 use super::program;
 use super::serve::Tuning;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use remoor_host::systemd::{Fault, Manager, Patience, unit_name};
+use remoor_host::systemd::{BusDeadline, BusError, SystemdManager, unit_name};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -41,12 +41,12 @@ fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
     if units.is_empty() {
         return Vec::new();
     }
-    let patience = Patience { until: None, answer: UNIT_MAX, stop: Box::new(|| false) };
-    let mut manager = Manager::open(&tuning.systemd, patience);
+    let patience = BusDeadline { until: None, answer: UNIT_MAX, stop: Box::new(|| false) };
+    let mut manager = SystemdManager::open(&tuning.systemd, patience);
     let ask = |unit: &String| {
         let shown = match &mut manager {
             Ok(manager) => manager.show(&unit_name(unit)).map_err(|e| format!("systemd did not answer: {e}")),
-            Err(Fault::Absent) => by_program(&tuning.systemctl, unit),
+            Err(BusError::Absent) => show_by_systemctl(&tuning.systemctl, unit),
             Err(e) => Err(format!("systemd did not answer: {e}")),
         };
         match shown {
@@ -57,10 +57,10 @@ fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
     units.iter().filter_map(ask).collect()
 }
 
-fn by_program(systemctl: &Path, unit: &str) -> Result<BTreeMap<String, String>, String> {
+fn show_by_systemctl(systemctl: &Path, unit: &str) -> Result<BTreeMap<String, String>, String> {
     let mut command = Command::new(systemctl);
     command.args(["show", "--property=LoadState,ActiveState,UnitFileState", "--", unit]);
-    let out = program::output(&mut command, UNIT_MAX).map_err(|e| format!("systemctl failed: {e}"))?;
+    let out = program::capture_output(&mut command, UNIT_MAX).map_err(|e| format!("systemctl failed: {e}"))?;
     let pairs = out.stdout.lines().filter_map(|line| line.split_once('='));
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
@@ -87,12 +87,12 @@ fn file_leftovers(declared: &str, keep: &GlobSet, found: &mut Vec<String>) {
     if !declared.starts_with('/') {
         walk.found.push(format!("{declared}: not an absolute path"));
     } else if let Some(dir) = declared.strip_suffix('/') {
-        walk.below(Path::new(dir), 0);
+        walk.walk_dir(Path::new(dir), 0);
     } else if has_glob(declared) {
         match globs(&[declared.to_owned()]) {
             Ok(wanted) => {
                 walk.wanted = Some(wanted);
-                walk.below(&literal_part(declared), 0);
+                walk.walk_dir(&literal_part(declared), 0);
             }
             Err(why) => walk.found.push(why),
         }
@@ -116,7 +116,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Counts symbolic links as leftovers and does not follow them.
-    fn below(&mut self, dir: &Path, depth: usize) {
+    fn walk_dir(&mut self, dir: &Path, depth: usize) {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(e) if is_absent(&e) => return,
@@ -140,7 +140,7 @@ impl Walk<'_> {
                 self.found.push(format!("{}: still exists", path.display()));
             }
             if is_dir {
-                self.below(&path, depth + 1);
+                self.walk_dir(&path, depth + 1);
             }
         }
     }
@@ -178,14 +178,14 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     /// Tuning where systemd is not reachable, so that only `systemctl` is used.
-    fn by(systemctl: &Path) -> Tuning {
-        let systemd = remoor_host::systemd::Sockets::below(Path::new("/nonexistent"));
+    fn tuning_with_systemctl(systemctl: &Path) -> Tuning {
+        let systemd = remoor_host::systemd::SystemdSockets::in_runtime_dir(Path::new("/nonexistent"));
         Tuning { systemctl: systemctl.to_owned(), systemd, ..Tuning::default() }
     }
 
     fn check(dir: &Path, files: &[&str], keep: &[&str], expected: &[&str]) {
         let here = |list: &[&str]| list.iter().map(|f| format!("{}/{f}", dir.display())).collect::<Vec<_>>();
-        let mut found = leftovers(&by(Path::new("systemctl")), &[], &here(files), &here(keep));
+        let mut found = leftovers(&tuning_with_systemctl(Path::new("systemctl")), &[], &here(files), &here(keep));
         found.sort();
         let expected: Vec<String> = expected.iter().map(|f| format!("{}/{f}: still exists", dir.display())).collect();
         assert_eq!(found, expected, "{files:?} without {keep:?}");
@@ -212,10 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_understood_is_not_clean() {
-        assert_eq!(leftovers(&by(Path::new("x")), &[], &["relative".into()], &[]).len(), 1);
-        assert_eq!(leftovers(&by(Path::new("x")), &[], &[], &["[".into()]).len(), 1);
-        let found = leftovers(&by(Path::new("/nonexistent/systemctl")), &["a.service".into()], &[], &[]);
+    fn invalid_or_unreadable_input_is_not_clean() {
+        assert_eq!(leftovers(&tuning_with_systemctl(Path::new("x")), &[], &["relative".into()], &[]).len(), 1);
+        assert_eq!(leftovers(&tuning_with_systemctl(Path::new("x")), &[], &[], &["[".into()]).len(), 1);
+        let found =
+            leftovers(&tuning_with_systemctl(Path::new("/nonexistent/systemctl")), &["a.service".into()], &[], &[]);
         assert!(found[0].contains("systemctl failed"), "{found:?}");
     }
 
@@ -236,7 +237,7 @@ mod tests {
                 "#!/bin/sh\n[ \"$4\" = etcd.service ] && printf 'LoadState={load}\\nActiveState={active}\\nUnitFileState={file}\\n'\n"
             );
             let fake = program::script(dir.path(), "systemctl", &script);
-            let found = leftovers(&by(&fake), &["etcd.service".into()], &[], &[]);
+            let found = leftovers(&tuning_with_systemctl(&fake), &["etcd.service".into()], &[], &[]);
             assert_eq!(found.is_empty(), clean, "{load} {active} {file}: {found:?}");
         }
         let fake = program::script(
@@ -244,6 +245,9 @@ mod tests {
             "systemctl",
             "#!/bin/sh\necho System has not been booted with systemd >&2\nexit 1\n",
         );
-        assert_eq!(leftovers(&by(&fake), &["a".into()], &[], &[]), ["unit a: systemd gave no state"]);
+        assert_eq!(
+            leftovers(&tuning_with_systemctl(&fake), &["a".into()], &[], &[]),
+            ["unit a: systemd gave no state"]
+        );
     }
 }

@@ -1,19 +1,19 @@
 //! State of one session: the fence that it holds, and the execution of each order. Contains no
 //! streams and no threads; see `serve`.
 
-use super::cancel::{Cancel, Stop};
+use super::ansible_processes;
+use super::cancel::{SessionCancel, Stop};
 use super::clean;
 use super::fence::{FenceError, FenceStore};
 use super::fetch::Fetcher;
 use super::host;
-use super::lock::{LockError, Patience, RunLock};
-use super::mark;
-use super::outbox::Outbox;
-use super::runs::{self, RunLog, RunPaths};
+use super::lock::{LockError, RunLock, WaitDecision};
+use super::reply_queue::ReplyQueue;
+use super::runs::{self, RunEventLog, RunPaths};
 use super::serve::Tuning;
-use super::wire::{Order, PlayOrder, Reply, RunOrder};
-use super::work::Work;
-use remoor_model::{AttemptId, Exam, Fence, Manifest, NodeName, ServiceName, Sha256, Trees};
+use super::wire::{ExecutorOrder, PlayOrder, Reply, RunOrder};
+use super::work::ExecutorWork;
+use remoor_model::{AttemptId, DigestTrees, Exam, Fence, NodeManifest, NodeName, ServiceName, Sha256};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Result of the session so far; it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SessionOutcome {
     Good,
     /// A task failed.
     Failed,
@@ -37,32 +37,32 @@ pub(super) enum Outcome {
     Cancelled,
 }
 
-impl Outcome {
+impl SessionOutcome {
     /// Exit code. Never 1, 2, 126, 127 or 255, because shells, sudo and ssh use these themselves.
     pub fn code(self) -> u8 {
         match self {
-            Outcome::Good => 0,
-            Outcome::Failed => 10,
-            Outcome::PlanRefused => 11,
-            Outcome::ManagerLost => 12,
-            Outcome::Fenced => 13,
-            Outcome::Cancelled => 14,
+            SessionOutcome::Good => 0,
+            SessionOutcome::Failed => 10,
+            SessionOutcome::PlanRefused => 11,
+            SessionOutcome::ManagerLost => 12,
+            SessionOutcome::Fenced => 13,
+            SessionOutcome::Cancelled => 14,
         }
     }
 
     /// Last word of the audit line of a run.
-    pub fn word(self) -> &'static str {
+    pub fn audit_word(self) -> &'static str {
         match self {
-            Outcome::Good => "done",
-            Outcome::Failed => "failed",
-            Outcome::PlanRefused => "refused",
-            Outcome::ManagerLost | Outcome::Fenced | Outcome::Cancelled => "stopped",
+            SessionOutcome::Good => "done",
+            SessionOutcome::Failed => "failed",
+            SessionOutcome::PlanRefused => "refused",
+            SessionOutcome::ManagerLost | SessionOutcome::Fenced | SessionOutcome::Cancelled => "stopped",
         }
     }
 }
 
 /// The attempt that this session holds the node for.
-struct Held {
+struct HeldNode {
     fence: Fence,
     lock: RunLock,
 }
@@ -70,21 +70,27 @@ struct Held {
 pub(super) struct Executor<'a> {
     state_dir: PathBuf,
     tuning: &'a Tuning,
-    work: &'a dyn Work,
-    cancel: Arc<Cancel>,
-    outbox: Outbox,
+    work: &'a dyn ExecutorWork,
+    cancel: Arc<SessionCancel>,
+    outbox: ReplyQueue,
     fences: FenceStore,
-    held: Option<Held>,
+    held: Option<HeldNode>,
     /// Built from the manifest of the last examination; None before it.
     fetcher: Option<Fetcher>,
     /// Digest entries of the last examination that were not sent to the manager.
-    trees: Trees,
-    pub outcome: Outcome,
+    trees: DigestTrees,
+    pub outcome: SessionOutcome,
     pub closed: bool,
 }
 
 impl<'a> Executor<'a> {
-    pub fn new(state_dir: &Path, tuning: &'a Tuning, work: &'a dyn Work, cancel: Arc<Cancel>, outbox: Outbox) -> Self {
+    pub fn new(
+        state_dir: &Path,
+        tuning: &'a Tuning,
+        work: &'a dyn ExecutorWork,
+        cancel: Arc<SessionCancel>,
+        outbox: ReplyQueue,
+    ) -> Self {
         Self {
             state_dir: state_dir.to_owned(),
             tuning,
@@ -94,8 +100,8 @@ impl<'a> Executor<'a> {
             fences: FenceStore::new(state_dir),
             held: None,
             fetcher: None,
-            trees: Trees::default(),
-            outcome: Outcome::Good,
+            trees: DigestTrees::default(),
+            outcome: SessionOutcome::Good,
             closed: false,
         }
     }
@@ -106,32 +112,38 @@ impl<'a> Executor<'a> {
     }
 
     /// Executes one order and returns its final reply. Events of a run are sent before that reply.
-    pub fn perform(&mut self, order: Order) -> Reply {
+    pub fn perform(&mut self, order: ExecutorOrder) -> Reply {
         match order {
-            Order::Examine { manifest, digest_key, known } => self.examine(&manifest, &digest_key, known.as_ref()),
-            Order::Branches { questions } => match self.trees.answer(&questions) {
+            ExecutorOrder::Examine { manifest, digest_key, known } => {
+                self.examine(&manifest, &digest_key, known.as_ref())
+            }
+            ExecutorOrder::Branches { questions } => match self.trees.answer(&questions) {
                 Ok(below) => Reply::Branches { below },
                 Err(message) => Reply::Error { message },
             },
-            Order::Fence { fence, node, timeout_ms, .. } => self.fence(fence, &node, Duration::from_millis(timeout_ms)),
-            Order::Run(run) => self.run(&run),
-            Order::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
+            ExecutorOrder::Fence { fence, node, timeout_ms, .. } => {
+                self.fence(fence, &node, Duration::from_millis(timeout_ms))
+            }
+            ExecutorOrder::Run(run) => self.run(&run),
+            ExecutorOrder::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
                 Some(refused) => refused,
                 None => Reply::Cleaned { leftovers: clean::leftovers(self.tuning, &units, &files, &keep) },
             },
-            Order::Fetch { paths } => self.fetch(&paths),
-            Order::Backups => Reply::Backups { attempts: runs::backups(&self.state_dir) },
-            Order::Undo { attempt } => self.undo(attempt),
-            Order::Close { fence, done } => self.close(&fence, done),
-            Order::Play(order) => self.play(&order),
+            ExecutorOrder::Fetch { paths } => self.fetch(&paths),
+            ExecutorOrder::Backups => Reply::Backups { attempts: runs::backups(&self.state_dir) },
+            ExecutorOrder::Undo { attempt } => self.undo(attempt),
+            ExecutorOrder::Close { fence, done } => self.close(&fence, done),
+            ExecutorOrder::Play(order) => self.play(&order),
             // The reader has already handled these.
-            Order::Cancel { .. } | Order::Heartbeat | Order::Go { .. } => Reply::Alive { waiting_for: None },
+            ExecutorOrder::Cancel { .. } | ExecutorOrder::Heartbeat | ExecutorOrder::Go { .. } => {
+                Reply::Alive { waiting_for: None }
+            }
         }
     }
 
     fn examine(
         &mut self,
-        manifest: &Manifest,
+        manifest: &NodeManifest,
         digest_key: &[u8; 32],
         known: Option<&BTreeMap<ServiceName, Sha256>>,
     ) -> Reply {
@@ -140,11 +152,11 @@ impl<'a> Executor<'a> {
         let mut host = host::host_part(&self.state_dir);
         // A session that holds the node does not report its own attempt as busy.
         if host.busy.is_none() && self.held.is_none() {
-            host.busy = mark::running(&self.state_dir, &manifest.node);
+            host.busy = ansible_processes::running_ansible(&self.state_dir, &manifest.node);
         }
-        let found = guarded("examining", || self.work.examine(manifest, digest_key));
+        let found = catch_panic("examining", || self.work.examine(manifest, digest_key));
         self.fetcher = Fetcher::new(manifest).ok();
-        self.trees = Trees::default();
+        self.trees = DigestTrees::default();
         let found = match found {
             Err(message) => return Reply::Error { message },
             Ok(found) => found,
@@ -152,7 +164,7 @@ impl<'a> Executor<'a> {
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let exam = Exam { checks: found.checks, took_ms, ..host };
         let Some(known) = known else { return Reply::Exam(Exam { digest: found.digest, ..exam }) };
-        let (services, trees) = Trees::outlined(found.digest, known);
+        let (services, trees) = DigestTrees::summarize(found.digest, known);
         self.trees = trees;
         Reply::Outlined { exam, services }
     }
@@ -164,7 +176,7 @@ impl<'a> Executor<'a> {
             return Reply::Fenced { ended: None };
         }
         if self.held.is_some() {
-            return refused(None, "this session already holds another attempt");
+            return refusal_reply(None, "this session already holds another attempt");
         }
         if let Err(e) = self.fences.advance(&fence) {
             return self.not_fenced(e);
@@ -177,15 +189,15 @@ impl<'a> Executor<'a> {
                 last_report = Instant::now();
                 outbox.send_if_room(&Reply::Alive { waiting_for: Some(waiting_for.to_owned()) });
             }
-            if cancel.stopped().is_some() { Patience::GiveUp } else { Patience::Wait }
+            if cancel.stopped().is_some() { WaitDecision::GiveUp } else { WaitDecision::Wait }
         };
         let taken = RunLock::take_for_attempt(&self.state_dir, &fence, self.tuning.grace, deadline, &mut pause);
         let (lock, ended) = match taken {
             Ok(taken) => taken,
             Err(e @ (LockError::Io(_) | LockError::Undying(_))) => return Reply::Error { message: chain(&e) },
-            Err(e) => return refused(None, &e.to_string()),
+            Err(e) => return refusal_reply(None, &e.to_string()),
         };
-        let marked = match mark::end_older(&self.state_dir, node, &fence, self.tuning.grace) {
+        let marked = match ansible_processes::kill_older(&self.state_dir, node, &fence, self.tuning.grace) {
             Ok(marked) => marked,
             Err(left) => {
                 return Reply::Error { message: chain(&LockError::Undying(left.iter().map(|id| id.pid).collect())) };
@@ -196,12 +208,12 @@ impl<'a> Executor<'a> {
         // holder of the lock, so this session must not become that holder.
         match self.fences.current() {
             Ok(Some(now)) if now == fence => {
-                self.held = Some(Held { fence, lock });
+                self.held = Some(HeldNode { fence, lock });
                 Reply::Fenced { ended }
             }
             Ok(newer) => {
-                self.outcome = Outcome::Fenced;
-                refused(newer, "a newer attempt took the node meanwhile")
+                self.outcome = SessionOutcome::Fenced;
+                refusal_reply(newer, "a newer attempt took the node meanwhile")
             }
             Err(e) => self.not_fenced(e),
         }
@@ -210,8 +222,8 @@ impl<'a> Executor<'a> {
     fn not_fenced(&mut self, error: FenceError) -> Reply {
         match &error {
             FenceError::NotNewer(seen) | FenceError::OtherCluster(seen) => {
-                self.outcome = Outcome::Fenced;
-                refused(Some(seen.clone()), &error.to_string())
+                self.outcome = SessionOutcome::Fenced;
+                refusal_reply(Some(seen.clone()), &error.to_string())
             }
             FenceError::Damaged(..) | FenceError::Io(..) => Reply::Error { message: chain(&error) },
         }
@@ -222,14 +234,14 @@ impl<'a> Executor<'a> {
     fn refusal(&mut self, fence: &Fence) -> Option<Reply> {
         match &self.held {
             Some(held) if held.fence == *fence => {}
-            Some(held) => return Some(refused(Some(held.fence.clone()), "this session holds another attempt")),
-            None => return Some(refused(None, "this session does not hold the node")),
+            Some(held) => return Some(refusal_reply(Some(held.fence.clone()), "this session holds another attempt")),
+            None => return Some(refusal_reply(None, "this session does not hold the node")),
         }
         match self.fences.current() {
             Ok(Some(now)) if now == *fence => None,
             Ok(newer) => {
-                self.outcome = Outcome::Fenced;
-                Some(refused(newer, "a newer attempt took the node"))
+                self.outcome = SessionOutcome::Fenced;
+                Some(refusal_reply(newer, "a newer attempt took the node"))
             }
             Err(e) => Some(self.not_fenced(e)),
         }
@@ -240,7 +252,7 @@ impl<'a> Executor<'a> {
             return refused;
         }
         if let Some(stop) = self.cancel.stopped() {
-            return refused(None, stop.as_str());
+            return refusal_reply(None, stop.as_str());
         }
         let paths = match RunPaths::prepare(&self.state_dir, &order.fence) {
             Ok(paths) => paths,
@@ -250,12 +262,12 @@ impl<'a> Executor<'a> {
         if let Err(e) = audit("started") {
             return Reply::Error { message: format!("the audit line could not be written: {e}") };
         }
-        let mut log = RunLog::open(&self.state_dir, order);
+        let mut log = RunEventLog::open(&self.state_dir, order);
         if let Some(held) = &self.held {
             self.cancel.watch(Some(Box::new(held.lock.recorder())));
         }
         let outbox = &self.outbox;
-        let end = guarded("running", || {
+        let end = catch_panic("running", || {
             self.work.run(order, &paths, &self.cancel, &mut |event| {
                 log.line(&event);
                 outbox.send(&Reply::Event { event });
@@ -263,7 +275,7 @@ impl<'a> Executor<'a> {
         });
         self.cancel.watch(None);
         let (reply, outcome) = match end {
-            Err(message) => (Reply::Error { message }, Outcome::Failed),
+            Err(message) => (Reply::Error { message }, SessionOutcome::Failed),
             Ok(end) => {
                 log.line(end.to_string().as_bytes());
                 let outcome = outcome_of(&end, self.cancel.stopped());
@@ -272,13 +284,13 @@ impl<'a> Executor<'a> {
         };
         self.outcome = outcome;
         // The run is already over; a failure to write its end to the audit log does not undo it.
-        let _disk_full = audit(outcome.word());
+        let _disk_full = audit(outcome.audit_word());
         reply
     }
 
     fn play(&mut self, order: &PlayOrder) -> Reply {
         if self.held.is_some() {
-            return refused(None, "this session holds an attempt; a play needs its own session");
+            return refusal_reply(None, "this session holds an attempt; a play needs its own session");
         }
         let (reply, outcome) = super::play::play(order, &self.state_dir, self.work, &self.cancel, &self.outbox);
         self.outcome = outcome;
@@ -287,7 +299,7 @@ impl<'a> Executor<'a> {
 
     fn fetch(&self, paths: &[String]) -> Reply {
         let Some(fetcher) = &self.fetcher else {
-            return refused(None, "examine the node first; its manifest says which files are secret");
+            return refusal_reply(None, "examine the node first; its manifest says which files are secret");
         };
         match fetcher.fetch(paths) {
             Ok(files) => Reply::Fetched { files },
@@ -297,12 +309,12 @@ impl<'a> Executor<'a> {
 
     fn undo(&mut self, attempt: AttemptId) -> Reply {
         let Some(fence) = self.held.as_ref().map(|held| held.fence.clone()) else {
-            return refused(None, "this session does not hold the node");
+            return refusal_reply(None, "this session does not hold the node");
         };
         if let Some(refused) = self.refusal(&fence) {
             return refused;
         }
-        let Some(backup) = runs::backup_of(&self.state_dir, attempt) else {
+        let Some(backup) = runs::find_backup(&self.state_dir, attempt) else {
             return Reply::Error { message: format!("this node has no backup of attempt {attempt} any more") };
         };
         let tags = [format!("attempt-{attempt}")];
@@ -310,50 +322,50 @@ impl<'a> Executor<'a> {
         if let Err(e) = audit("started") {
             return Reply::Error { message: format!("the audit line could not be written: {e}") };
         }
-        let (reply, outcome) = match guarded("undoing", || self.work.undo(&backup)) {
-            Ok(Ok(restored)) => (Reply::Undone { restored }, Outcome::Good),
-            Ok(Err(message)) | Err(message) => (Reply::Error { message }, Outcome::Failed),
+        let (reply, outcome) = match catch_panic("undoing", || self.work.undo(&backup)) {
+            Ok(Ok(restored)) => (Reply::Undone { restored }, SessionOutcome::Good),
+            Ok(Err(message)) | Err(message) => (Reply::Error { message }, SessionOutcome::Failed),
         };
         self.outcome = outcome;
-        let _disk_full = audit(if outcome == Outcome::Good { "done" } else { "failed" });
+        let _disk_full = audit(if outcome == SessionOutcome::Good { "done" } else { "failed" });
         reply
     }
 
     fn close(&mut self, fence: &Fence, done: bool) -> Reply {
         match &self.held {
             Some(held) if held.fence == *fence => {}
-            _ => return refused(None, "this session does not hold that attempt"),
+            _ => return refusal_reply(None, "this session does not hold that attempt"),
         }
         // If this note is not written, the next attempt also kills daemons that the playbook
         // started without systemd; it does so before its cleanup.
-        let _best_effort = mark::close(&self.state_dir, fence, done);
+        let _best_effort = ansible_processes::close(&self.state_dir, fence, done);
         self.held = None;
         self.closed = true;
-        if !done && self.outcome == Outcome::Good {
-            self.outcome = Outcome::Failed;
+        if !done && self.outcome == SessionOutcome::Good {
+            self.outcome = SessionOutcome::Failed;
         }
         Reply::Closed
     }
 }
 
-pub(super) fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> Outcome {
+pub(super) fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> SessionOutcome {
     let has = |key: &str| end.get(key).is_some_and(|value| !value.is_null());
     match stopped {
-        Some(Stop::ManagerLost) => Outcome::ManagerLost,
-        Some(Stop::Asked | Stop::Killed | Stop::Timeout) => Outcome::Cancelled,
-        None if has("refused") => Outcome::PlanRefused,
-        None if has("failed") => Outcome::Failed,
-        None => Outcome::Good,
+        Some(Stop::ManagerLost) => SessionOutcome::ManagerLost,
+        Some(Stop::Asked | Stop::Killed | Stop::Timeout) => SessionOutcome::Cancelled,
+        None if has("refused") => SessionOutcome::PlanRefused,
+        None if has("failed") => SessionOutcome::Failed,
+        None => SessionOutcome::Good,
     }
 }
 
-pub(super) fn refused(holder: Option<Fence>, why: &str) -> Reply {
+pub(super) fn refusal_reply(holder: Option<Fence>, why: &str) -> Reply {
     Reply::Refused { holder, why: why.to_owned() }
 }
 
 /// Catches a panic of `work`. A panic is a defect, but the manager must still receive an answer,
 /// and the lock must stay held until the manager closes the session.
-pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+pub(super) fn catch_panic<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("defect while {doing}: {}", panic_text(&*panic)))
 }
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_weighs_more_than_the_attempt() {
+    fn a_higher_epoch_outranks_a_higher_attempt() {
         let dir = tempfile::tempdir().unwrap();
         let store = FenceStore::new(dir.path());
         store.advance(&sample_fence(50)).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_is_refused_whatever_its_numbers() {
+    fn another_cluster_is_always_refused() {
         let dir = tempfile::tempdir().unwrap();
         let store = FenceStore::new(dir.path());
         store.advance(&sample_fence(5)).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_lets_nobody_pass() {
+    fn a_damaged_file_rejects_every_attempt() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("fence.json"), b"{\"cluster\":").unwrap();
         let store = FenceStore::new(dir.path());

@@ -4,7 +4,7 @@
 use super::wire::{FETCH_FILES_MAX, FETCH_MAX, FetchedFile};
 use globset::GlobSet;
 use remoor_host::files;
-use remoor_model::{Manifest, only_owner};
+use remoor_model::{NodeManifest, only_owner};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -17,10 +17,10 @@ pub(super) struct Fetcher {
 
 impl Fetcher {
     /// Err: a glob of the manifest is invalid, so nothing may be fetched.
-    pub fn new(manifest: &Manifest) -> Result<Self, String> {
+    pub fn new(manifest: &NodeManifest) -> Result<Self, String> {
         let secret: Vec<String> = manifest.services.iter().flat_map(|service| service.secret.clone()).collect();
         let mut faults = BTreeMap::new();
-        let secret = files::secrets(&secret, &mut faults);
+        let secret = files::secret_matcher(&secret, &mut faults);
         match faults.into_iter().next() {
             Some((glob, why)) => Err(format!("{glob}: not a glob: {why}")),
             None => Ok(Self { secret }),
@@ -32,10 +32,10 @@ impl Fetcher {
         if paths.len() > FETCH_FILES_MAX {
             return Err(format!("{} files at once, more than {FETCH_FILES_MAX}", paths.len()));
         }
-        Ok(paths.iter().map(|path| self.one(path)).collect())
+        Ok(paths.iter().map(|path| self.fetch_file(path)).collect())
     }
 
-    fn one(&self, path: &str) -> FetchedFile {
+    fn fetch_file(&self, path: &str) -> FetchedFile {
         let (content, size, error) = match self.read(path) {
             Ok((content, size)) => (content, size, None),
             Err(why) => (Vec::new(), 0, Some(why)),
@@ -98,7 +98,7 @@ mod tests {
             .unwrap();
         let secret = vec![path("*.pem"), path("keys")];
         let service = ServiceManifest { secret, ..ServiceManifest::default() };
-        let fetcher = Fetcher::new(&Manifest { services: vec![service], ..Manifest::default() }).unwrap();
+        let fetcher = Fetcher::new(&NodeManifest { services: vec![service], ..NodeManifest::default() }).unwrap();
         let get = |name: &str| fetcher.fetch(&[path(name)]).unwrap().remove(0);
 
         assert_eq!(get("plain").content, b"hello");

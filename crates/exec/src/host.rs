@@ -3,7 +3,7 @@
 
 use super::program;
 use super::wire::{Hello, PROTO};
-use remoor_host::systemd::{Fault, Manager, Patience, Sockets};
+use remoor_host::systemd::{BusDeadline, BusError, SystemdManager, SystemdSockets};
 use remoor_model::{AgentRecord, BootId, Exam, Sha256};
 use sha2::Digest;
 use std::fs::{self, File};
@@ -23,9 +23,9 @@ pub fn host_part(state_dir: &Path) -> Exam {
         boot: BootId(line_of("/proc/sys/kernel/random/boot_id")),
         machine_id: line_of("/etc/machine-id"),
         uptime_ms: uptime_ms(&line_of("/proc/uptime")),
-        system_state: system_state(&Sockets::default(), Path::new("systemctl")),
+        system_state: system_state(&SystemdSockets::default(), Path::new("systemctl")),
         agent: agent_record(state_dir).unwrap_or_default(),
-        damaged: damaged(state_dir),
+        damaged: damaged_files(state_dir),
         agent_running: agent_running(state_dir),
         busy: super::lock::running_attempt(state_dir),
         ..Exam::default()
@@ -71,13 +71,13 @@ fn uptime_ms(text: &str) -> u64 {
 
 /// The system state that systemd reports, for instance `running` or `degraded`. `systemctl` exits
 /// non-zero for most states, so its exit code is ignored. None where there is no systemd.
-fn system_state(sockets: &Sockets, systemctl: &Path) -> Option<String> {
+fn system_state(sockets: &SystemdSockets, systemctl: &Path) -> Option<String> {
     let until = Some(Instant::now() + SYSTEMCTL_MAX);
-    let patience = Patience { until, answer: SYSTEMCTL_MAX, stop: Box::new(|| false) };
-    let state = match Manager::open(sockets, patience).and_then(|mut manager| manager.system_state()) {
+    let patience = BusDeadline { until, answer: SYSTEMCTL_MAX, stop: Box::new(|| false) };
+    let state = match SystemdManager::open(sockets, patience).and_then(|mut manager| manager.system_state()) {
         Ok(word) => word,
-        Err(Fault::Absent) => {
-            program::output(Command::new(systemctl).arg("is-system-running"), SYSTEMCTL_MAX).ok()?.stdout
+        Err(BusError::Absent) => {
+            program::capture_output(Command::new(systemctl).arg("is-system-running"), SYSTEMCTL_MAX).ok()?.stdout
         }
         Err(_) => return None,
     };
@@ -98,9 +98,9 @@ fn agent_record(state_dir: &Path) -> Result<Option<AgentRecord>, ()> {
 
 /// Names of files that the daemon renamed to `.damaged`, and `agent.json` while it is damaged and
 /// no agent has started since.
-fn damaged(state_dir: &Path) -> Vec<String> {
+fn damaged_files(state_dir: &Path) -> Vec<String> {
     let record = agent_record(state_dir).is_err().then(|| RECORD.to_owned());
-    record.into_iter().chain(remoor_host::disk::damaged(state_dir)).collect()
+    record.into_iter().chain(remoor_host::disk::damaged_files(state_dir)).collect()
 }
 
 /// Whether the process in the file `lock` of the state directory is an agent; the daemon writes its
@@ -139,7 +139,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
 
     #[test]
-    fn the_machine_is_told() {
+    fn facts_of_the_machine_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let exam = host_part(dir.path());
         assert_eq!(exam.boot.as_str().len(), 36);
@@ -147,11 +147,11 @@ mod tests {
         assert_eq!(exam.agent, None);
         let hello = hello();
         assert_eq!(hello.proto, PROTO);
-        assert_eq!(hello.exe_sha256, Sha256::of(&fs::read("/proc/self/exe").unwrap()));
+        assert_eq!(hello.exe_sha256, Sha256::digest(&fs::read("/proc/self/exe").unwrap()));
     }
 
     #[test]
-    fn the_agents_record_is_read_and_a_broken_one_is_none() {
+    fn the_agents_record_is_read_and_a_broken_one_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let record = AgentRecord { isolation: 3, left: true, ..AgentRecord::default() };
         fs::write(dir.path().join("agent.json"), serde_json::to_vec(&record).unwrap()).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_in_the_lock_tells_whether_the_agent_runs() {
+    fn the_pid_in_the_lock_file_shows_whether_the_agent_runs() {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join("lock");
         fs::write(&lock, "").unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_known_by_their_command_line() {
+    fn agents_are_recognised_by_their_command_line() {
         for (line, expected) in [
             (&b"/usr/bin/remoor\0agent\0"[..], true),
             (b"/var/lib/remoor/bin/remoor-00ff\0agent\0", true),
@@ -205,13 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn the_system_state_is_systemds_word() {
+    fn the_system_state_is_reported_by_systemd() {
         let dir = tempfile::tempdir().unwrap();
         for (says, expected) in [("degraded", Some("degraded")), ("offline", None)] {
             let fake = program::script(dir.path(), "systemctl", &format!("#!/bin/sh\necho {says}\nexit 1\n"));
-            assert_eq!(system_state(&Sockets::below(dir.path()), &fake).as_deref(), expected);
+            assert_eq!(system_state(&SystemdSockets::in_runtime_dir(dir.path()), &fake).as_deref(), expected);
         }
-        assert_eq!(system_state(&Sockets::below(dir.path()), Path::new("/nonexistent/systemctl")), None);
+        assert_eq!(
+            system_state(&SystemdSockets::in_runtime_dir(dir.path()), Path::new("/nonexistent/systemctl")),
+            None
+        );
         assert_eq!(uptime_ms("12.34 50.1"), 12_340);
     }
 }

@@ -12,17 +12,17 @@ pub mod wire;
 // The main loop, the execution of orders, and its implementation.
 mod cancel;
 mod executor;
-mod gate;
 mod nodework; // the implementation of `ExecutorWork`
-mod outbox;
 mod play;
+mod play_gate;
+mod reply_queue;
 mod serve;
 mod work;
 
 // Which attempt may take the node, which holds it, and how older ones are killed.
+mod ansible_processes;
 mod fence;
 mod lock;
-mod mark;
 mod process;
 
 // Examination of the node, and files that stay on it.
@@ -33,15 +33,15 @@ mod persist;
 mod program;
 mod runs;
 
-pub use cancel::{Cancel, Stop};
+pub use cancel::{SessionCancel, Stop};
 pub use fence::{FenceError, FenceStore};
 pub use host::host_part;
-pub use lock::{Holder, HolderKind, LockError, Patience, RunLock};
+pub use lock::{Holder, HolderKind, LockError, RunLock, WaitDecision};
 pub use nodework::{NodeWork, look};
-pub use process::{Family, ProcessId};
+pub use process::{ProcessFamily, ProcessId};
 pub use runs::RunPaths;
 pub use serve::{STATE_DIR, Tuning, main, serve, serve_with};
-pub use work::Work;
+pub use work::ExecutorWork;
 
 #[cfg(test)]
 mod outline_tests;

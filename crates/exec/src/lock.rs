@@ -4,7 +4,7 @@
 //! The fence decides which attempt may take the node (see `fence`); this file only enforces it. The
 //! file is never removed, because an flock belongs to the file and not to its name.
 
-use super::process::{Family, ProcessId, own_leadership};
+use super::process::{ProcessFamily, ProcessId, own_leadership};
 use remoor_model::Fence;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -52,15 +52,15 @@ pub struct Holder {
 
 impl Holder {
     /// A record of the calling process.
-    pub fn own(kind: HolderKind, fence: Option<Fence>) -> io::Result<Self> {
+    pub fn for_this_process(kind: HolderKind, fence: Option<Fence>) -> io::Result<Self> {
         let process =
-            ProcessId::own().ok_or_else(|| io::Error::other("the own process could not be read from /proc"))?;
+            ProcessId::current().ok_or_else(|| io::Error::other("the own process could not be read from /proc"))?;
         let (leads_group, leads_session) = own_leadership();
         Ok(Self { kind, fence, process, leads_group, leads_session, children: Vec::new(), boot: boot(), run: None })
     }
 
-    fn family(&self) -> Family {
-        Family {
+    fn family(&self) -> ProcessFamily {
+        ProcessFamily {
             leader: self.process,
             leads_group: self.leads_group,
             leads_session: self.leads_session,
@@ -73,7 +73,7 @@ impl Holder {
     /// to another run. Other processes in the session of a dead play are daemons that it was meant
     /// to start; they would block the node forever. For a dead attempt all processes count; the
     /// next attempt kills them.
-    fn living(&self) -> Vec<ProcessId> {
+    fn blocking_processes(&self) -> Vec<ProcessId> {
         if self.boot != boot() {
             return Vec::new();
         }
@@ -84,12 +84,12 @@ impl Holder {
         family.members()
     }
 
-    fn lives(&self) -> bool {
-        !self.living().is_empty()
+    fn blocks_node(&self) -> bool {
+        !self.blocking_processes().is_empty()
     }
 
     /// Whether it is a session of the same run of `remoor play`.
-    fn is_of(&self, run: &str) -> bool {
+    fn belongs_to_run(&self, run: &str) -> bool {
         self.kind == HolderKind::Play && self.boot == boot() && self.run.as_deref() == Some(run)
     }
 
@@ -98,7 +98,7 @@ impl Holder {
         match (&self.kind, &self.fence) {
             (HolderKind::Play, _) if self.process.is_alive() => format!("remoor play, process {}", self.process.pid),
             (HolderKind::Play, _) => {
-                let left: Vec<String> = self.living().iter().map(|id| id.pid.to_string()).collect();
+                let left: Vec<String> = self.blocking_processes().iter().map(|id| id.pid.to_string()).collect();
                 format!("process {} of remoor play (process {}, ended)", left.join(", "), self.process.pid)
             }
             (HolderKind::Attempt, Some(fence)) => format!("attempt {}, process {}", fence.attempt, self.process.pid),
@@ -128,7 +128,7 @@ pub enum LockError {
 
 /// Answer of the `pause` callback of a waiting caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitDecision {
     Wait,
     GiveUp,
 }
@@ -145,12 +145,12 @@ impl RunLock {
     /// same run share the lock.
     pub fn take_for_play(state_dir: &Path, run: &str) -> Result<Self, LockError> {
         let file = open(state_dir).map_err(LockError::Io)?;
-        let own = Holder::own(HolderKind::Play, None).map_err(LockError::Io)?;
+        let own = Holder::for_this_process(HolderKind::Play, None).map_err(LockError::Io)?;
         let own = Holder { run: Some(run.to_owned()), ..own };
         let free = try_flock(&file).map_err(LockError::Io)?;
         match read_record(&file) {
-            Some(holder) if !free && holder.is_of(run) => Self::shared(file, holder, own),
-            Some(holder) if !free || holder.lives() => Err(LockError::Held(Box::new(holder))),
+            Some(holder) if !free && holder.belongs_to_run(run) => Self::share_with_run(file, holder, own),
+            Some(holder) if !free || holder.blocks_node() => Err(LockError::Held(Box::new(holder))),
             None if !free => Err(LockError::Unnamed),
             _ => {
                 let taken = Self::with_record(file, own.clone())?;
@@ -161,7 +161,7 @@ impl RunLock {
     }
 
     /// Shares the lock with other sessions of the same run. The record of the first session stays.
-    fn shared(file: File, holder: Holder, own: Holder) -> Result<Self, LockError> {
+    fn share_with_run(file: File, holder: Holder, own: Holder) -> Result<Self, LockError> {
         match share(&file)? {
             true => Ok(Self { file: Arc::new(file), holder: own }),
             false => Err(LockError::Held(Box::new(holder))),
@@ -177,15 +177,15 @@ impl RunLock {
         fence: &Fence,
         grace: Duration,
         deadline: Instant,
-        pause: &mut dyn FnMut(&str) -> Patience,
+        pause: &mut dyn FnMut(&str) -> WaitDecision,
     ) -> Result<(Self, Option<String>), LockError> {
         let file = open(state_dir).map_err(LockError::Io)?;
-        let own = Holder::own(HolderKind::Attempt, Some(fence.clone())).map_err(LockError::Io)?;
+        let own = Holder::for_this_process(HolderKind::Attempt, Some(fence.clone())).map_err(LockError::Io)?;
         let mut ended = None;
         let mut unnamed_since = None;
         loop {
             let free = try_flock(&file).map_err(LockError::Io)?;
-            let record = read_record(&file).filter(Holder::lives);
+            let record = read_record(&file).filter(Holder::blocks_node);
             match record {
                 None if free => return Ok((Self::with_record(file, own)?, ended)),
                 None => {
@@ -195,7 +195,7 @@ impl RunLock {
                     if since.elapsed() > UNNAMED_MAX || Instant::now() > deadline {
                         return Err(LockError::Unnamed);
                     }
-                    if pause("a process without a record") == Patience::GiveUp {
+                    if pause("a process without a record") == WaitDecision::GiveUp {
                         return Err(LockError::GivenUp);
                     }
                     thread::sleep(POLL);
@@ -217,7 +217,7 @@ impl RunLock {
                     if Instant::now() > deadline {
                         return Err(LockError::Held(Box::new(holder)));
                     }
-                    if pause(&holder.describe()) == Patience::GiveUp {
+                    if pause(&holder.describe()) == WaitDecision::GiveUp {
                         return Err(LockError::GivenUp);
                     }
                     thread::sleep(POLL);
@@ -258,7 +258,7 @@ impl Drop for RunLock {
 /// and if no run is active.
 pub(super) fn running_attempt(state_dir: &Path) -> Option<String> {
     let holder = read_record(&File::open(state_dir.join("run.lock")).ok()?)?;
-    let other = holder.kind == HolderKind::Attempt && Some(holder.process) != ProcessId::own();
+    let other = holder.kind == HolderKind::Attempt && Some(holder.process) != ProcessId::current();
     let works = holder.boot == boot() && (holder.process.is_alive() || holder.children.iter().any(|c| c.is_alive()));
     (other && works).then(|| holder.describe())
 }

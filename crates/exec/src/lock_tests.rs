@@ -8,12 +8,12 @@ use std::process::{Child, Command};
 
 const GRACE: Duration = Duration::from_millis(500);
 
-struct Stranger {
+struct LockStranger {
     child: Child,
     holder: Holder,
 }
 
-impl Stranger {
+impl LockStranger {
     /// Starts a process group that holds the lock, and writes its record. It then makes the file
     /// `ready` and runs `script`.
     fn hold(dir: &Path, kind: HolderKind, script: &str) -> Self {
@@ -25,7 +25,7 @@ impl Stranger {
             .spawn()
             .expect("flock(1) of util-linux");
         wait_for("the stranger", || ready.exists());
-        let process = ProcessId::of(child.id() as i32).unwrap();
+        let process = ProcessId::from_pid(child.id() as i32).unwrap();
         let holder = Holder {
             kind,
             fence: (kind == HolderKind::Attempt).then(|| sample_fence(1)),
@@ -50,7 +50,7 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for LockStranger {
     fn drop(&mut self) {
         let _all = self.holder.family().end(Duration::from_secs(5));
         let _reaped = self.child.wait();
@@ -66,11 +66,11 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 fn take(dir: &Path, wait: Duration) -> Result<(RunLock, Option<String>), LockError> {
-    RunLock::take_for_attempt(dir, &sample_fence(2), GRACE, Instant::now() + wait, &mut |_| Patience::Wait)
+    RunLock::take_for_attempt(dir, &sample_fence(2), GRACE, Instant::now() + wait, &mut |_| WaitDecision::Wait)
 }
 
 #[test]
-fn a_free_lock_is_taken_and_given_back() {
+fn a_free_lock_is_taken_and_released() {
     let dir = tempfile::tempdir().unwrap();
     let (lock, ended) = take(dir.path(), GRACE).unwrap();
     assert_eq!(ended, None);
@@ -83,9 +83,9 @@ fn a_free_lock_is_taken_and_given_back() {
 }
 
 #[test]
-fn an_older_attempt_is_ended_with_its_whole_group() {
+fn an_older_attempt_is_killed_with_its_whole_group() {
     let dir = tempfile::tempdir().unwrap();
-    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300 & sleep 300");
+    let stranger = LockStranger::hold(dir.path(), HolderKind::Attempt, "sleep 300 & sleep 300");
     let (_lock, ended) = take(dir.path(), Duration::from_secs(60)).unwrap();
     assert!(ended.unwrap().contains("attempt 1, process"));
     assert!(!stranger.is_alive());
@@ -93,11 +93,11 @@ fn an_older_attempt_is_ended_with_its_whole_group() {
 }
 
 #[test]
-fn one_that_ignores_term_is_killed() {
+fn an_attempt_that_ignores_term_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let deaf = dir.path().join("deaf");
     let script = format!("trap '' TERM; : > '{}'; while :; do sleep 0.1; done", deaf.display());
-    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, &script);
+    let stranger = LockStranger::hold(dir.path(), HolderKind::Attempt, &script);
     wait_for("the trap", || deaf.exists());
     let (_lock, ended) = take(dir.path(), Duration::from_secs(60)).unwrap();
     assert!(ended.unwrap().contains("was killed"));
@@ -105,11 +105,11 @@ fn one_that_ignores_term_is_killed() {
 }
 
 #[test]
-fn what_a_dead_attempt_left_running_is_ended_too() {
+fn children_of_a_dead_attempt_are_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
+    let mut stranger = LockStranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
     let mut orphan = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
-    let child = ProcessId::of(orphan.id() as i32).unwrap();
+    let child = ProcessId::from_pid(orphan.id() as i32).unwrap();
     stranger.holder.children = vec![child];
     stranger.record(dir.path());
     stranger.child.kill().unwrap();
@@ -120,10 +120,10 @@ fn what_a_dead_attempt_left_running_is_ended_too() {
 }
 
 #[test]
-fn a_reused_pid_is_never_ended() {
+fn a_reused_pid_is_never_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mut innocent = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
-    let process = ProcessId::of(innocent.id() as i32).unwrap();
+    let process = ProcessId::from_pid(innocent.id() as i32).unwrap();
     let dead = Holder {
         kind: HolderKind::Attempt,
         fence: Some(sample_fence(1)),
@@ -143,11 +143,11 @@ fn a_reused_pid_is_never_ended() {
 }
 
 #[test]
-fn a_record_of_an_earlier_boot_means_nobody() {
+fn a_record_of_an_earlier_boot_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let mut innocent = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
-    let process = ProcessId::of(innocent.id() as i32).unwrap();
-    let own = Holder::own(HolderKind::Attempt, None).unwrap();
+    let process = ProcessId::from_pid(innocent.id() as i32).unwrap();
+    let own = Holder::for_this_process(HolderKind::Attempt, None).unwrap();
     let before = Holder { process, leads_group: true, boot: "another".into(), ..own };
     write_record(&open(dir.path()).unwrap(), Some(&before)).unwrap();
     take(dir.path(), Duration::from_secs(60)).unwrap();
@@ -157,11 +157,11 @@ fn a_record_of_an_earlier_boot_means_nobody() {
 }
 
 #[test]
-fn a_play_is_waited_for_and_never_ended() {
+fn an_attempt_waits_for_a_play_and_never_kills_it() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
     let script = format!("while [ ! -e '{}' ]; do sleep 0.05; done", go.display());
-    let stranger = Stranger::hold(dir.path(), HolderKind::Play, &script);
+    let stranger = LockStranger::hold(dir.path(), HolderKind::Play, &script);
     let refused = take(dir.path(), Duration::from_millis(300));
     assert!(matches!(refused, Err(LockError::Held(holder)) if holder.kind == HolderKind::Play));
     assert!(stranger.is_alive());
@@ -177,24 +177,25 @@ fn a_play_is_waited_for_and_never_ended() {
             assert!(stranger.is_alive());
             fs::write(&go, b"").unwrap();
         }
-        Patience::Wait
+        WaitDecision::Wait
     });
     assert_eq!(taken.unwrap().1, None);
     assert!(asked >= 3);
 }
 
 #[test]
-fn of_a_dead_play_a_command_under_way_holds_the_node_and_is_named_and_a_daemon_does_not() {
+fn a_running_command_of_a_dead_play_holds_the_node_and_its_daemon_does_not() {
     let dir = tempfile::tempdir().unwrap();
     // The lock is free because it ended with the play. A daemon in the group of the play and a
     // recorded command remain.
     let child = Command::new("sh").args(["-c", "sleep 300 & wait"]).process_group(0).spawn().unwrap();
-    let process = ProcessId::of(child.id() as i32).unwrap();
-    let own = Holder::own(HolderKind::Play, None).unwrap();
-    let mut stranger = Stranger { child, holder: Holder { process, leads_group: true, leads_session: false, ..own } };
+    let process = ProcessId::from_pid(child.id() as i32).unwrap();
+    let own = Holder::for_this_process(HolderKind::Play, None).unwrap();
+    let mut stranger =
+        LockStranger { child, holder: Holder { process, leads_group: true, leads_session: false, ..own } };
     wait_for("the daemon", || stranger.holder.family().members().len() == 2);
     let mut command = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
-    let under_way = ProcessId::of(command.id() as i32).unwrap();
+    let under_way = ProcessId::from_pid(command.id() as i32).unwrap();
     stranger.holder.children = vec![under_way];
     stranger.record(dir.path());
     stranger.child.kill().unwrap();
@@ -216,36 +217,36 @@ fn of_a_dead_play_a_command_under_way_holds_the_node_and_is_named_and_a_daemon_d
 }
 
 #[test]
-fn waiting_for_a_play_can_be_given_up() {
+fn the_wait_for_a_play_can_be_given_up() {
     let dir = tempfile::tempdir().unwrap();
-    let _stranger = Stranger::hold(dir.path(), HolderKind::Play, "sleep 300");
+    let _stranger = LockStranger::hold(dir.path(), HolderKind::Play, "sleep 300");
     let far = Instant::now() + Duration::from_secs(60);
-    let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |_| Patience::GiveUp);
+    let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |_| WaitDecision::GiveUp);
     assert!(matches!(taken, Err(LockError::GivenUp)));
 }
 
 #[test]
-fn a_play_takes_a_free_lock_and_ends_nobody() {
+fn a_play_takes_a_free_lock_and_kills_nothing() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(running_attempt(dir.path()), None);
     let own = RunLock::take_for_play(dir.path(), "r1").unwrap();
     assert_eq!(running_attempt(dir.path()), None);
     drop(own);
-    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
+    let stranger = LockStranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
     assert!(running_attempt(dir.path()).is_some_and(|who| who.contains("attempt")));
     assert!(matches!(RunLock::take_for_play(dir.path(), "r1"), Err(LockError::Held(_))));
     assert!(stranger.is_alive());
 }
 
 #[test]
-fn sessions_of_one_run_share_the_node_and_nobody_else_gets_it_meanwhile() {
+fn sessions_of_one_run_share_the_node_and_exclude_others() {
     let dir = tempfile::tempdir().unwrap();
     let first = RunLock::take_for_play(dir.path(), "r1").unwrap();
     let second = RunLock::take_for_play(dir.path(), "r1").unwrap();
     for left in [first, second] {
         assert!(matches!(RunLock::take_for_play(dir.path(), "r2"), Err(LockError::Held(_))));
         let at_once = Instant::now();
-        let mut pause = |_: &str| Patience::GiveUp;
+        let mut pause = |_: &str| WaitDecision::GiveUp;
         let attempt = RunLock::take_for_attempt(dir.path(), &sample_fence(1), Duration::ZERO, at_once, &mut pause);
         assert!(attempt.is_err());
         drop(left);

@@ -1,12 +1,12 @@
 //! The real work of an executor on its own machine: digest, checks and plans.
 
-use super::cancel::{Cancel, Stop};
+use super::cancel::{SessionCancel, Stop};
 use super::executor::panic_text;
-use super::wire::{Phase, PlayOrder, RunOrder};
-use super::{RunPaths, Work};
+use super::wire::{PlayOrder, RunOrder, RunPhase};
+use super::{ExecutorWork, RunPaths};
 use remoor_check as check;
 use remoor_host::files;
-use remoor_model::{CheckResult, CheckState, Exam, Manifest, NodeDigest, OnFail, Severity, Wall};
+use remoor_model::{CheckResult, CheckState, Exam, NodeDigest, NodeManifest, OnFail, Severity, Wall};
 use remoor_playbook as playbook;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,8 +24,8 @@ const RESIDENT_KB: usize = 11 << 10;
 /// Works on the machine it runs on.
 pub struct NodeWork;
 
-impl Work for NodeWork {
-    fn examine(&self, manifest: &Manifest, key: &[u8; 32]) -> Exam {
+impl ExecutorWork for NodeWork {
+    fn examine(&self, manifest: &NodeManifest, key: &[u8; 32]) -> Exam {
         let begun = std::time::Instant::now();
         let (digest, checks) = look(manifest, key);
         Exam { digest, checks, took_ms: begun.elapsed().as_millis() as u64, ..Exam::default() }
@@ -35,32 +35,32 @@ impl Work for NodeWork {
         &self,
         order: &RunOrder,
         paths: &RunPaths,
-        cancel: &Cancel,
+        cancel: &SessionCancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
             Ok(plan) => plan,
-            Err(error) => return refused(&format!("the plan could not be read: {error}")),
+            Err(error) => return refused_end(&format!("the plan could not be read: {error}")),
         };
-        let options = playbook::RunOptions {
+        let options = playbook::PlaybookRunOptions {
             run_id: order.fence.attempt.to_string(),
             gate: None,
             pending_handlers: Vec::new(),
             journal: match order.phase {
-                Phase::Cleanup => paths.cleanup_journal.clone(),
-                Phase::Provision => paths.journal.clone(),
+                RunPhase::Cleanup => paths.cleanup_journal.clone(),
+                RunPhase::Provision => paths.journal.clone(),
             },
             backup: Some(paths.backup.clone()),
             task_timeout_ms: order.timeout_ms,
             phase: match order.phase {
-                Phase::Cleanup => playbook::Phase::Cleanup,
-                Phase::Provision => playbook::Phase::Provision,
+                RunPhase::Cleanup => playbook::ResetupPhase::Cleanup,
+                RunPhase::Provision => playbook::ResetupPhase::Provision,
             },
             protect: order.protect.clone(),
             park_dir: paths.park.clone(),
             secret: order.secret.clone(),
             check: false,
-            ..playbook::RunOptions::default()
+            ..playbook::PlaybookRunOptions::default()
         };
         drive(&plan, &options, cancel, sink).0
     }
@@ -69,31 +69,31 @@ impl Work for NodeWork {
         &self,
         order: &PlayOrder,
         journal: &Path,
-        cancel: &Cancel,
+        cancel: &SessionCancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value {
         let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
             Ok(plan) => plan,
-            Err(error) => return refused(&format!("the plan could not be read: {error}")),
+            Err(error) => return refused_end(&format!("the plan could not be read: {error}")),
         };
-        let login = login().filter(|_| plan.needs_root());
+        let login = login_uid().filter(|_| plan.needs_root());
         if login.is_some()
-            && let Some(task) = plan.unelevated()
+            && let Some(task) = plan.first_unelevated_task()
         {
             let place = format!("{}:{}", task.place.file, task.place.line);
-            return refused(&format!("{place}: {}", playbook::MIXED));
+            return refused_end(&format!("{place}: {}", playbook::MIXED));
         }
-        let options = playbook::RunOptions {
+        let options = playbook::PlaybookRunOptions {
             run_id: order.run_id.clone(),
             journal: journal.to_owned(),
             gate: order.through.map(|through| {
                 let gate = std::sync::Arc::clone(cancel.gate());
                 gate.open(through, &order.lost);
-                playbook::Gate::new(move |play| gate.pass(play))
+                playbook::PlayBarrier::new(move |play| gate.pass(play))
             }),
             check: order.check,
             login,
-            ..playbook::RunOptions::default()
+            ..playbook::PlaybookRunOptions::default()
         };
         let (mut end, defect) = drive(&plan, &options, cancel, sink);
         if defect && let Some(fields) = end.as_object_mut() {
@@ -111,12 +111,12 @@ impl Work for NodeWork {
 /// and the result of the current task is unknown.
 fn drive(
     plan: &playbook::Plan,
-    options: &playbook::RunOptions,
-    cancel: &Cancel,
+    options: &playbook::PlaybookRunOptions,
+    cancel: &SessionCancel,
     sink: &mut dyn FnMut(Vec<u8>),
 ) -> (serde_json::Value, bool) {
     let (children, news) = mpsc::channel();
-    let stop = playbook::Cancel::watched(move |pid, began| {
+    let stop = playbook::CancelToken::with_watcher(move |pid, began| {
         let _the_run_is_over = children.send((pid, began));
     });
     let over = AtomicBool::new(false);
@@ -125,14 +125,14 @@ fn drive(
         scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
         // The watching thread must learn of the end also after a panic; otherwise the scope would
         // wait for it forever.
-        let _end_signal = TellOver(&over);
+        let _end_signal = EndSignal(&over);
         let mut under_way = None;
-        files::let_go_above(RESIDENT_KB);
+        files::trim_memory_above(RESIDENT_KB);
         let ran = catch_unwind(AssertUnwindSafe(|| {
             playbook::run(plan, options, &stop, &mut |event| {
-                if let playbook::Event::TaskStart { i, name, .. } = &event {
+                if let playbook::RunEvent::TaskStart { i, name, .. } = &event {
                     under_way = Some((*i, name.clone()));
-                    files::let_go_above(RESIDENT_KB);
+                    files::trim_memory_above(RESIDENT_KB);
                 }
                 sink(serde_json::to_vec(&event).unwrap_or_default());
             })
@@ -161,34 +161,34 @@ fn drive(
 }
 
 /// The uid of the user who logged in, if this process is root by sudo.
-fn login() -> Option<u32> {
+fn login_uid() -> Option<u32> {
     let login = std::env::var("SUDO_UID").ok()?.parse().ok()?;
     (rustix::process::geteuid().is_root() && login != 0).then_some(login)
 }
 
 /// While a plan runs, passes stops on to it. Also records the commands that it has started, so that
 /// a newer attempt finds them even if they left the session of the executor.
-fn watch(cancel: &Cancel, stop: &playbook::Cancel, news: &mpsc::Receiver<(u32, bool)>, over: &AtomicBool) {
+fn watch(cancel: &SessionCancel, stop: &playbook::CancelToken, news: &mpsc::Receiver<(u32, bool)>, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         if cancel.stopped().is_some() {
             stop.stop();
         }
-        if cancel.killed() {
+        if cancel.is_killed() {
             stop.cancel();
         }
         match news.recv_timeout(POLL) {
-            Ok((pid, true)) => cancel.began(pid),
-            Ok((pid, false)) => cancel.ended(pid),
+            Ok((pid, true)) => cancel.record_started(pid),
+            Ok((pid, false)) => cancel.record_ended(pid),
             Err(_) => {}
         }
     }
-    news.try_iter().filter(|(_, began)| !began).for_each(|(pid, _)| cancel.ended(pid));
+    news.try_iter().filter(|(_, began)| !began).for_each(|(pid, _)| cancel.record_ended(pid));
 }
 
 /// Marks the run as over when dropped, also after a panic.
-struct TellOver<'a>(&'a AtomicBool);
+struct EndSignal<'a>(&'a AtomicBool);
 
-impl Drop for TellOver<'_> {
+impl Drop for EndSignal<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -196,7 +196,11 @@ impl Drop for TellOver<'_> {
 
 /// The event of the current task and the end of a run that a defect of this program ended. As after
 /// a crash, the journal contains the handlers that still have to run.
-fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) -> (playbook::Event, playbook::RunEnd) {
+fn defect(
+    plan: &playbook::Plan,
+    under_way: Option<(u32, String)>,
+    panic: &str,
+) -> (playbook::RunEvent, playbook::RunEnd) {
     let (i, name) = under_way.unwrap_or((0, "before the first task".to_owned()));
     let message = format!("defect of remoor while running: {panic}");
     let failure = playbook::Failure {
@@ -222,11 +226,11 @@ fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) 
         took_ms: 0,
     };
     let end = playbook::RunEnd { failed: 1, failure: Some(failure), ..playbook::RunEnd::default() };
-    (playbook::Event::Task(done), end)
+    (playbook::RunEvent::Task(done), end)
 }
 
 /// The end of a run that did not begin.
-fn refused(message: &str) -> serde_json::Value {
+fn refused_end(message: &str) -> serde_json::Value {
     let failure = playbook::Failure { message: message.to_owned(), ..playbook::Failure::default() };
     let end = playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() };
     let mut end = serde_json::to_value(end).unwrap_or_default();
@@ -239,7 +243,7 @@ fn refused(message: &str) -> serde_json::Value {
 
 /// Computes digest and checks of everything in the manifest. A check file that cannot be parsed
 /// gives one unknown result.
-pub fn look(manifest: &Manifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult>) {
+pub fn look(manifest: &NodeManifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult>) {
     let digest = files::digest(manifest, key, &mut files::Cache::default());
     let mut checks = Vec::new();
     let mut results = Vec::new();
@@ -262,7 +266,7 @@ pub fn look(manifest: &Manifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult
             }
         }
     }
-    results.extend(check::run(&checks, &check::RunOptions::at(now())));
+    results.extend(check::run(&checks, &check::CheckRunOptions::with_defaults(now())));
     (digest, results)
 }
 
@@ -274,16 +278,16 @@ fn now() -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::executor::{Outcome, outcome_of};
+    use crate::executor::{SessionOutcome, outcome_of};
     use crate::wire::sample_fence;
-    use remoor_playbook::{PLAN_VERSION, Plan, Play, Step, Task};
+    use remoor_playbook::{PLAN_VERSION, Plan, PlanStep, Play, Task};
 
     /// A plan whose second task panics in this program.
     fn plan() -> Plan {
         let task = |id, module: &str| {
             let args = [("msg".to_owned(), serde_json::json!("hello"))].into_iter().collect();
             let name = format!("task {id}");
-            Step::Task(Box::new(Task { id, name, module: module.into(), args, ..Task::default() }))
+            PlanStep::Task(Box::new(Task { id, name, module: module.into(), args, ..Task::default() }))
         };
         let sections = vec![vec![task(1, "debug"), task(2, "panic")]];
         let play = Play { name: "p".into(), sections, ..Play::default() };
@@ -305,7 +309,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let order = RunOrder {
             fence: sample_fence(1),
-            phase: Phase::Cleanup,
+            phase: RunPhase::Cleanup,
             plan: rmp_serde::to_vec_named(&plan()).unwrap(),
             protect: vec![],
             secret: vec![],
@@ -317,7 +321,7 @@ mod tests {
         // In another thread, because this call once waited forever.
         std::thread::spawn(move || {
             let mut events = Vec::new();
-            let end = NodeWork.run(&order, &paths, &Cancel::default(), &mut |event| events.push(event));
+            let end = NodeWork.run(&order, &paths, &SessionCancel::default(), &mut |event| events.push(event));
             sender.send((end, events))
         });
         let (end, events) = receiver.recv_timeout(Duration::from_secs(30)).expect("the run ends");
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_can_not_be_read_is_refused_and_no_task_has_failed() {
+    fn an_unreadable_plan_is_refused_without_a_failed_task() {
         let dir = tempfile::tempdir().unwrap();
         let order = PlayOrder {
             plan: b"no plan".to_vec(),
@@ -341,15 +345,15 @@ mod tests {
             through: None,
             lost: vec![],
         };
-        let end = NodeWork.play(&order, &dir.path().join("journal"), &Cancel::default(), &mut |_| ());
-        assert_eq!(outcome_of(&end, None), Outcome::PlanRefused, "{end}");
+        let end = NodeWork.play(&order, &dir.path().join("journal"), &SessionCancel::default(), &mut |_| ());
+        assert_eq!(outcome_of(&end, None), SessionOutcome::PlanRefused, "{end}");
         assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }
 
     /// The plan of the next attempt's cleanup has no such handler and once dropped it from the
     /// journal. Then the service kept running with its old configuration.
     #[test]
-    fn a_cleanup_forgets_no_handler_that_a_provisioning_owes() {
+    fn a_cleanup_keeps_pending_handlers_of_a_provisioning() {
         let dir = tempfile::tempdir().unwrap();
         let play = |text: &str| {
             let vars = serde_json::json!({"inventory_hostname": "w1", "group_names": [], "dir": dir.path()});
@@ -366,7 +370,7 @@ mod tests {
                 RunOrder { fence, phase, plan, protect: vec![], secret: vec![], tags: vec![], timeout_ms: 60_000 };
             let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
             let mut events = Vec::new();
-            let end = NodeWork.run(&order, &paths, &Cancel::default(), &mut |event| {
+            let end = NodeWork.run(&order, &paths, &SessionCancel::default(), &mut |event| {
                 events.push(String::from_utf8_lossy(&event).into_owned());
             });
             (end["failure"].is_null(), events.iter().any(|e| e.contains("\"handler\"") && e.contains("restart x")))
@@ -384,10 +388,14 @@ mod tests {
   handlers:
     - {name: reload, command: 'true'}
 ";
-        assert_eq!(run(1, Phase::Provision, &provision(true)), (false, false), "the handler is pending");
-        assert_eq!(run(2, Phase::Cleanup, cleanup), (true, false), "the cleanup does not run it");
+        assert_eq!(run(1, RunPhase::Provision, &provision(true)), (false, false), "the handler is pending");
+        assert_eq!(run(2, RunPhase::Cleanup, cleanup), (true, false), "the cleanup does not run it");
         assert!(!dir.path().join("journal-cleanup.json").exists(), "the cleanup has no pending handlers");
-        assert_eq!(run(2, Phase::Provision, &provision(false)), (true, true), "the file is as it was, and x restarts");
+        assert_eq!(
+            run(2, RunPhase::Provision, &provision(false)),
+            (true, true),
+            "the file is as it was, and x restarts"
+        );
         assert!(!dir.path().join("journal.json").exists());
     }
 }

@@ -1,23 +1,23 @@
 //! Asks a real session over real files for an outlined digest: size in frames, and peers that do
 //! not know these orders.
 
-use super::wire::{Order, Reply, frame};
+use super::wire::{ExecutorOrder, Reply, frame};
 use super::{NodeWork, Tuning, serve_with};
-use remoor_model::{Below, Manifest, Next, NodeDigest, ServiceManifest, Walk, differences};
+use remoor_model::{BranchContent, DigestWalk, NodeDigest, NodeManifest, ServiceManifest, WalkStep, differences};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::path::Path;
 
 const FILES: usize = 3_000;
 
 /// The manager's end of a session. Counts round trips and bytes.
-struct Session {
+struct CountingSession {
     orders: PipeWriter,
     replies: PipeReader,
     round_trips: usize,
     bytes: usize,
 }
 
-impl Session {
+impl CountingSession {
     fn open(state_dir: &Path) -> Self {
         let (input, orders) = std::io::pipe().unwrap();
         let (mut replies, output) = std::io::pipe().unwrap();
@@ -28,7 +28,7 @@ impl Session {
         Self { orders, replies, round_trips: 0, bytes: 0 }
     }
 
-    fn ask(&mut self, order: &Order) -> Reply {
+    fn ask(&mut self, order: &ExecutorOrder) -> Reply {
         let frame = frame::encode(order).unwrap();
         self.orders.write_all(&frame).unwrap();
         let reply = frame::read(&mut self.replies).unwrap().expect("a reply");
@@ -38,8 +38,8 @@ impl Session {
     }
 }
 
-fn examine(manifest: &Manifest, known: Option<&NodeDigest>) -> Order {
-    Order::Examine { manifest: manifest.clone(), digest_key: [7; 32], known: known.map(Walk::roots) }
+fn examine(manifest: &NodeManifest, known: Option<&NodeDigest>) -> ExecutorOrder {
+    ExecutorOrder::Examine { manifest: manifest.clone(), digest_key: [7; 32], known: known.map(DigestWalk::roots) }
 }
 
 #[test]
@@ -50,26 +50,26 @@ fn one_changed_file_is_found_by_a_few_small_frames() {
     }
     let files = vec![format!("{}/", dir.path().display())];
     let services = vec![ServiceManifest { name: "app".into(), files, ..ServiceManifest::default() }];
-    let manifest = Manifest { services, ..Manifest::default() };
-    let mut session = Session::open(state.path());
+    let manifest = NodeManifest { services, ..NodeManifest::default() };
+    let mut session = CountingSession::open(state.path());
     let Reply::Exam(before) = session.ask(&examine(&manifest, None)) else { panic!("every entry") };
     assert_eq!(before.digest.services["app"].entries.len(), FILES + 1);
     let whole = session.bytes;
 
     (session.round_trips, session.bytes) = (0, 0);
     let Reply::Outlined { exam, services } = session.ask(&examine(&manifest, Some(&before.digest))) else { panic!() };
-    assert!(exam.digest.services.is_empty() && services["app"].below.is_none(), "known entries are not sent");
+    assert!(exam.digest.services.is_empty() && services["app"].content.is_none(), "known entries are not sent");
     let same = session.bytes;
 
     std::fs::write(dir.path().join("1234"), "edited").unwrap();
     (session.round_trips, session.bytes) = (0, 0);
     let Reply::Outlined { services, .. } = session.ask(&examine(&manifest, Some(&before.digest))) else { panic!() };
-    let (mut walk, mut next) = Walk::begin(before.digest.clone(), services).unwrap();
+    let (mut walk, mut next) = DigestWalk::begin(before.digest.clone(), services).unwrap();
     let found = loop {
         match next {
-            Next::Found(found) => break *found,
-            Next::Ask(questions) => {
-                let Reply::Branches { below } = session.ask(&Order::Branches { questions }) else { panic!() };
+            WalkStep::Found(found) => break *found,
+            WalkStep::Ask(questions) => {
+                let Reply::Branches { below } = session.ask(&ExecutorOrder::Branches { questions }) else { panic!() };
                 next = walk.answers(below).unwrap();
             }
         }
@@ -81,23 +81,23 @@ fn one_changed_file_is_found_by_a_few_small_frames() {
     let Reply::Exam(after) = session.ask(&examine(&manifest, None)) else { panic!() };
     assert_eq!(after.digest, found, "as if every entry had been sent");
     assert!(
-        matches!(session.ask(&Order::Branches { questions: Vec::new() }), Reply::Branches { below } if below.is_empty())
+        matches!(session.ask(&ExecutorOrder::Branches { questions: Vec::new() }), Reply::Branches { below } if below.is_empty())
     );
 }
 
 #[test]
-fn an_executor_of_before_reads_the_order_and_sends_every_entry() {
+fn an_older_executor_reads_the_order_and_sends_every_entry() {
     #[derive(serde::Deserialize)]
-    enum Before {
-        Examine { manifest: Manifest, digest_key: [u8; 32] },
+    enum OlderOrder {
+        Examine { manifest: NodeManifest, digest_key: [u8; 32] },
     }
-    let manifest = Manifest { node: "w1".into(), ..Manifest::default() };
+    let manifest = NodeManifest { node: "w1".into(), ..NodeManifest::default() };
     let bytes = frame::encode(&examine(&manifest, Some(&NodeDigest::default()))).unwrap();
-    let Before::Examine { manifest: read, digest_key } = frame::decode(&bytes[4..]).unwrap();
+    let OlderOrder::Examine { manifest: read, digest_key } = frame::decode(&bytes[4..]).unwrap();
     assert_eq!((read, digest_key), (manifest.clone(), [7; 32]));
     // An older manager does not receive fields that it does not know.
     let plain = frame::encode(&examine(&manifest, None)).unwrap();
     assert!(!plain.windows(5).any(|part| part == b"known"));
-    let reply = frame::encode(&Reply::Branches { below: vec![Below::Entries(Vec::new())] }).unwrap();
+    let reply = frame::encode(&Reply::Branches { below: vec![BranchContent::Entries(Vec::new())] }).unwrap();
     assert!(frame::decode::<Reply>(&reply[4..]).is_ok());
 }

@@ -1,12 +1,12 @@
 //! Runs a plan for a person (`remoor play`). The run holds the node and kills nothing. It leaves
 //! its audit line and its pending handlers on the node.
 
-use super::cancel::Cancel;
-use super::executor::{Outcome, chain, guarded, outcome_of, refused};
+use super::cancel::SessionCancel;
+use super::executor::{SessionOutcome, catch_panic, chain, outcome_of, refusal_reply};
 use super::lock::{LockError, RunLock};
-use super::outbox::Outbox;
+use super::reply_queue::ReplyQueue;
 use super::wire::{PlayOrder, Reply};
-use super::work::Work;
+use super::work::ExecutorWork;
 use super::{FenceStore, runs};
 use remoor_model::Sha256;
 use std::path::{Path, PathBuf};
@@ -19,46 +19,46 @@ const AGENT: &str = "/run/remoor/remoor.sock";
 pub(super) fn play(
     order: &PlayOrder,
     state_dir: &Path,
-    work: &dyn Work,
-    cancel: &Cancel,
-    outbox: &Outbox,
-) -> (Reply, Outcome) {
+    work: &dyn ExecutorWork,
+    cancel: &SessionCancel,
+    outbox: &ReplyQueue,
+) -> (Reply, SessionOutcome) {
     if let Some(stop) = cancel.stopped() {
-        return (refused(None, stop.as_str()), Outcome::Cancelled);
+        return (refusal_reply(None, stop.as_str()), SessionOutcome::Cancelled);
     }
     if !order.force
         && !order.check
-        && let Some(why) = of_a_fleet(state_dir)
+        && let Some(why) = why_managed(state_dir)
     {
-        return (refused(None, &why), Outcome::Fenced);
+        return (refusal_reply(None, &why), SessionOutcome::Fenced);
     }
     let lock = match RunLock::take_for_play(state_dir, &order.run_id) {
         Ok(lock) => lock,
         Err(e @ (LockError::Held(_) | LockError::Unnamed)) => {
             let why = format!("{e}; nothing was run, try again after it has ended");
-            return (refused(None, &why), Outcome::Fenced);
+            return (refusal_reply(None, &why), SessionOutcome::Fenced);
         }
-        Err(e) => return (Reply::Error { message: chain(&e) }, Outcome::PlanRefused),
+        Err(e) => return (Reply::Error { message: chain(&e) }, SessionOutcome::PlanRefused),
     };
     let audit = |what: &str| runs::audit_play(state_dir, &order.run_id, order.check, &order.tags, what);
     if let Err(e) = audit("started") {
         let message = format!("the audit line could not be written: {e}");
-        return (Reply::Error { message }, Outcome::PlanRefused);
+        return (Reply::Error { message }, SessionOutcome::PlanRefused);
     }
     cancel.watch(Some(Box::new(lock.recorder())));
-    let end = guarded("running", || {
+    let end = catch_panic("running", || {
         work.play(order, &journal(state_dir, order), cancel, &mut |event| outbox.send(&Reply::Event { event }))
     });
     cancel.watch(None);
     let (reply, outcome) = match end {
-        Err(message) => (Reply::Error { message }, Outcome::Failed),
+        Err(message) => (Reply::Error { message }, SessionOutcome::Failed),
         Ok(end) => {
             let outcome = outcome_of(&end, cancel.stopped());
             (Reply::RunEnd(end), outcome)
         }
     };
     // The run is already over; a failure to write its end to the audit log does not undo it.
-    let _disk_full = audit(outcome.word());
+    let _disk_full = audit(outcome.audit_word());
     (reply, outcome)
 }
 
@@ -68,12 +68,12 @@ fn journal(state_dir: &Path, order: &PlayOrder) -> PathBuf {
     if order.check {
         return PathBuf::new();
     }
-    let name = Sha256::of(order.name.as_bytes()).to_string();
+    let name = Sha256::digest(order.name.as_bytes()).to_string();
     state_dir.join(format!("journal-play-{}.json", &name[..16]))
 }
 
 /// Why a person may not run a plan on this node without `--force`: managers provision it.
-fn of_a_fleet(state_dir: &Path) -> Option<String> {
+fn why_managed(state_dir: &Path) -> Option<String> {
     let text =
         "remoor managers provision this node and would report the changes as drift; --force runs the plan anyway";
     match FenceStore::new(state_dir).current() {

@@ -19,20 +19,20 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// The calling process.
-    pub fn own() -> Option<Self> {
-        Self::of(i32::try_from(std::process::id()).ok()?)
+    pub fn current() -> Option<Self> {
+        Self::from_pid(i32::try_from(std::process::id()).ok()?)
     }
 
     /// The process that has `pid` now. None if there is none, or if it has ended and was not
     /// reaped.
-    pub fn of(pid: i32) -> Option<Self> {
+    pub fn from_pid(pid: i32) -> Option<Self> {
         let stat = Stat::read(pid)?;
         stat.running.then_some(Self { pid, start: stat.start })
     }
 
     /// Whether exactly this process still runs.
     pub fn is_alive(self) -> bool {
-        Self::of(self.pid) == Some(self)
+        Self::from_pid(self.pid) == Some(self)
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn own_leadership() -> (bool, bool) {
 /// A process with its descendants, as far as they are known: members of the groups and sessions
 /// that it or its recorded children lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Family {
+pub struct ProcessFamily {
     pub leader: ProcessId,
     /// The leader leads its own process group (session). If both are false, only the leader itself
     /// belongs to the family.
@@ -87,12 +87,12 @@ pub struct Family {
     pub children: Vec<ProcessId>,
 }
 
-impl Family {
+impl ProcessFamily {
     /// All members that still run, without the caller and its ancestors, which are never signalled.
     pub fn members(&self) -> Vec<ProcessId> {
         let processes = all_processes();
-        let spared = forebears(&processes);
-        let group = |id: &ProcessId| still_its(&processes, *id).then_some(id.pid);
+        let spared = ancestors(&processes);
+        let group = |id: &ProcessId| is_same_group(&processes, *id).then_some(id.pid);
         let groups: Vec<i32> = self
             .leads_group
             .then(|| group(&self.leader))
@@ -123,14 +123,14 @@ impl Family {
 
     /// Kills all members, as [`end`] does.
     pub fn end(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
-        end(&|| self.members(), grace)
+        terminate_all(&|| self.members(), grace)
     }
 }
 
 /// Terminates all processes that `members` returns: TERM, and after `grace` KILL. Ok(true) if KILL
 /// was needed. Err: the processes that still run after KILL and another wait (in an uninterruptible
 /// call, or not permitted to kill).
-pub(super) fn end(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Result<bool, Vec<ProcessId>> {
+pub(super) fn terminate_all(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Result<bool, Vec<ProcessId>> {
     if !signal_until_gone(members, Signal::TERM, grace).is_empty() {
         let left = signal_until_gone(members, Signal::KILL, grace.max(Duration::from_secs(2)));
         return if left.is_empty() { Ok(true) } else { Err(left) };
@@ -150,7 +150,7 @@ fn signal_until_gone(members: &dyn Fn() -> Vec<ProcessId>, signal: Signal, at_mo
         }
         for id in members {
             if !signalled.contains(&id) {
-                send(id, signal);
+                send_signal(id, signal);
                 signalled.push(id);
             }
         }
@@ -161,7 +161,7 @@ fn signal_until_gone(members: &dyn Fn() -> Vec<ProcessId>, signal: Signal, at_mo
 /// Whether a group or session that `id` led is still the same. The kernel does not give the number
 /// of a group or session to a new process while a member lives. So if the pid is free, the members
 /// are the old ones; if another process has it, no old member is left.
-fn still_its(processes: &BTreeMap<i32, Stat>, id: ProcessId) -> bool {
+fn is_same_group(processes: &BTreeMap<i32, Stat>, id: ProcessId) -> bool {
     processes.get(&id.pid).is_none_or(|stat| stat.start == id.start)
 }
 
@@ -177,7 +177,7 @@ pub(super) fn all_processes() -> BTreeMap<i32, Stat> {
 }
 
 /// The caller and its ancestors. They must never be signalled.
-pub(super) fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
+pub(super) fn ancestors(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
     let mut out = vec![1];
     let mut next = i32::try_from(std::process::id()).unwrap_or(1);
     while next > 1 && !out.contains(&next) {
@@ -189,7 +189,7 @@ pub(super) fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
 
 /// Signals exactly this process. Opens a pidfd first and compares the start time after that, so the
 /// pid cannot be reused in between. A process that has ended needs no signal.
-fn send(id: ProcessId, signal: Signal) {
+fn send_signal(id: ProcessId, signal: Signal) {
     let Some(pid) = Pid::from_raw(id.pid) else { return };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     if id.is_alive() {
@@ -207,9 +207,9 @@ mod tests {
         Command::new("sh").args(["-c", "sleep 300 & sleep 300"]).process_group(0).spawn().unwrap()
     }
 
-    fn family(child: &Child, start_off_by: u64) -> Family {
-        let id = ProcessId::of(child.id() as i32).unwrap();
-        Family {
+    fn family(child: &Child, start_off_by: u64) -> ProcessFamily {
+        let id = ProcessId::from_pid(child.id() as i32).unwrap();
+        ProcessFamily {
             leader: ProcessId { start: id.start - start_off_by, ..id },
             leads_group: true,
             leads_session: false,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_group_is_ended() {
+    fn a_whole_group_is_terminated() {
         let mut child = group_of_two();
         let family = family(&child, 0);
         wait_for(|| family.members().len() == 2 || family.members().len() == 3);
@@ -262,15 +262,15 @@ mod tests {
         let stranger = family(&child, 1);
         assert!(stranger.members().is_empty());
         assert!(!stranger.end(Duration::from_secs(1)).unwrap());
-        assert!(ProcessId::of(child.id() as i32).is_some());
+        assert!(ProcessId::from_pid(child.id() as i32).is_some());
         family(&child, 0).end(Duration::from_secs(10)).unwrap();
         child.wait().unwrap();
     }
 
     #[test]
     fn the_caller_is_never_a_member() {
-        let own = ProcessId::own().unwrap();
-        let family = Family { leader: own, leads_group: false, leads_session: false, children: vec![] };
+        let own = ProcessId::current().unwrap();
+        let family = ProcessFamily { leader: own, leads_group: false, leads_session: false, children: vec![] };
         assert!(family.members().is_empty());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const OUTPUT_MAX: u64 = 64 * 1024;
 const POLL: Duration = Duration::from_millis(5);
 
-pub(super) struct Output {
+pub(super) struct CapturedOutput {
     /// At most 64 KiB.
     pub stdout: String,
 }
@@ -18,7 +18,7 @@ pub(super) struct Output {
 /// Runs `command` without input in its own process group, for at most `at_most`. After that the
 /// whole group is killed and the error is `TimedOut`. The exit code is ignored, because the callers
 /// need only the output.
-pub(super) fn output(command: &mut Command, at_most: Duration) -> io::Result<Output> {
+pub(super) fn capture_output(command: &mut Command, at_most: Duration) -> io::Result<CapturedOutput> {
     let deadline = Instant::now() + at_most;
     let mut child = command
         .stdin(Stdio::null())
@@ -45,7 +45,7 @@ pub(super) fn output(command: &mut Command, at_most: Duration) -> io::Result<Out
         thread::sleep(POLL);
     }
     match read {
-        Ok(bytes) => Ok(Output { stdout: String::from_utf8_lossy(&bytes?).into_owned() }),
+        Ok(bytes) => Ok(CapturedOutput { stdout: String::from_utf8_lossy(&bytes?).into_owned() }),
         Err(_) => {
             kill(&mut child);
             Err(io::ErrorKind::TimedOut.into())
@@ -76,8 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_read_whatever_the_exit_code() {
-        let out = output(Command::new("sh").args(["-c", "echo word; exit 3"]), Duration::from_secs(20)).unwrap();
+    fn output_is_read_for_every_exit_code() {
+        let out =
+            capture_output(Command::new("sh").args(["-c", "echo word; exit 3"]), Duration::from_secs(20)).unwrap();
         assert_eq!(out.stdout, "word\n");
     }
 
@@ -86,7 +87,7 @@ mod tests {
         let started = Instant::now();
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 300 & sleep 300"]);
-        let error = output(&mut command, Duration::from_millis(100)).err().unwrap();
+        let error = capture_output(&mut command, Duration::from_millis(100)).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(100));
     }

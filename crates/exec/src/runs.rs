@@ -50,7 +50,7 @@ impl RunPaths {
 }
 
 /// The backup of an attempt. If several epochs have this attempt number, the highest epoch is used.
-pub(super) fn backup_of(state_dir: &Path, attempt: AttemptId) -> Option<PathBuf> {
+pub(super) fn find_backup(state_dir: &Path, attempt: AttemptId) -> Option<PathBuf> {
     let backups = state_dir.join("backups");
     let (_, name) = attempts_in(&backups).into_iter().filter(|((_, n), _)| *n == attempt.0).max()?;
     Some(backups.join(name))
@@ -93,12 +93,12 @@ fn prune(dir: &Path, kept: usize, current: &str) {
 
 /// Events of one attempt as JSON lines, at most 4 MiB, then a truncation line. Never contains the
 /// plan, which may hold secrets. If the disk is full, the log is lost but the run continues.
-pub(super) struct RunLog {
+pub(super) struct RunEventLog {
     file: Option<File>,
     written: u64,
 }
 
-impl RunLog {
+impl RunEventLog {
     /// Opens the log of the attempt for appending and removes the oldest logs. Never fails; without
     /// a file the lines are dropped.
     pub fn open(state_dir: &Path, order: &RunOrder) -> Self {
@@ -164,14 +164,14 @@ fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Phase, sample_fence};
+    use crate::wire::{RunPhase, sample_fence};
     use remoor_model::Epoch;
 
     fn order(n: u64) -> RunOrder {
         let plan = b"secret plan".to_vec();
         RunOrder {
             fence: sample_fence(n),
-            phase: Phase::Cleanup,
+            phase: RunPhase::Cleanup,
             plan,
             protect: vec![],
             secret: vec![],
@@ -191,8 +191,8 @@ mod tests {
         left.sort_unstable();
         assert_eq!(left, [10, 11, 100, 101, 102]);
         assert_eq!(backups(dir.path()), left.iter().map(|n| AttemptId(*n)).collect::<Vec<_>>());
-        assert!(backup_of(dir.path(), AttemptId(101)).unwrap().join("file").exists());
-        assert_eq!(backup_of(dir.path(), AttemptId(9)), None);
+        assert!(find_backup(dir.path(), AttemptId(101)).unwrap().join("file").exists());
+        assert_eq!(find_backup(dir.path(), AttemptId(9)), None);
     }
 
     #[test]
@@ -204,13 +204,13 @@ mod tests {
         let after_recovery = Fence { epoch: Epoch(2), ..sample_fence(3) };
         let paths = RunPaths::prepare(dir.path(), &after_recovery).unwrap();
         assert!(paths.backup.exists());
-        assert_eq!(backup_of(dir.path(), AttemptId(3)), Some(paths.backup));
+        assert_eq!(find_backup(dir.path(), AttemptId(3)), Some(paths.backup));
     }
 
     #[test]
     fn a_log_is_bounded_marked_and_holds_no_plan() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = RunLog::open(dir.path(), &order(7));
+        let mut log = RunEventLog::open(dir.path(), &order(7));
         let event = vec![b'e'; 1024 * 1024];
         for _ in 0..6 {
             log.line(&event);
@@ -219,7 +219,7 @@ mod tests {
         assert!(text.len() as u64 <= LOG_BYTES_MAX + TRUNCATED.len() as u64);
         assert!(text.ends_with(TRUNCATED));
         assert!(!text.windows(6).any(|w| w == b"secret"));
-        let mut again = RunLog::open(dir.path(), &order(7));
+        let mut again = RunEventLog::open(dir.path(), &order(7));
         again.line(&event);
         assert!(fs::metadata(dir.path().join("runs/1-7.jsonl")).unwrap().len() < LOG_BYTES_MAX + 1024);
     }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line() {
         let dir = tempfile::tempdir().unwrap();
-        RunLog::open(dir.path(), &order(7)).line(b"{\n\"a\":\n1}");
+        RunEventLog::open(dir.path(), &order(7)).line(b"{\n\"a\":\n1}");
         let text = fs::read_to_string(dir.path().join("runs/1-7.jsonl")).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert_eq!(text.lines().last(), Some("{ \"a\": 1}"));

@@ -13,14 +13,14 @@
 //! A lost manager is noticed in three ways: the stream ends, nothing arrives for 30 s, or a write
 //! fails.
 
-use super::cancel::{Cancel, Stop};
-use super::executor::{Executor, Outcome};
+use super::cancel::{SessionCancel, Stop};
+use super::executor::{Executor, SessionOutcome};
 use super::host;
-use super::outbox::Outbox;
 use super::persist;
-use super::wire::{Order, Reply, frame};
-use super::work::Work;
-use remoor_host::systemd::Sockets;
+use super::reply_queue::ReplyQueue;
+use super::wire::{ExecutorOrder, Reply, frame};
+use super::work::ExecutorWork;
+use remoor_host::systemd::SystemdSockets;
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid, umask};
 use std::io::{Read, Write};
@@ -52,7 +52,7 @@ pub struct Tuning {
     /// How often a waiting executor reports that it waits.
     pub alive_every: Duration,
     /// Where systemd is asked for the state of units.
-    pub systemd: Sockets,
+    pub systemd: SystemdSockets,
     /// The program that is used where systemd does not answer.
     pub systemctl: PathBuf,
 }
@@ -64,7 +64,7 @@ impl Default for Tuning {
             grace: Duration::from_secs(5),
             overtime: Duration::from_secs(10),
             alive_every: Duration::from_secs(5),
-            systemd: Sockets::default(),
+            systemd: SystemdSockets::default(),
             systemctl: PathBuf::from("systemctl"),
         }
     }
@@ -73,7 +73,7 @@ impl Default for Tuning {
 /// `remoor exec -`: starts its own session and process group, sets umask 077 (except for commands
 /// of playbooks) and disables core dumps, because secrets pass through this process. Then runs
 /// [`serve`] on stdin and stdout.
-pub fn main(state_dir: &Path, work: &dyn Work) -> ExitCode {
+pub fn main(state_dir: &Path, work: &dyn ExecutorWork) -> ExitCode {
     // Fails if the process already leads a group, as under sshd; then that group is its own anyway.
     let _leads_already = setsid();
     umask(Mode::from_raw_mode(0o077));
@@ -88,7 +88,7 @@ pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     state_dir: &Path,
-    work: &dyn Work,
+    work: &dyn ExecutorWork,
 ) -> ExitCode {
     ExitCode::from(serve_with(input, output, state_dir, work, &Tuning::default()))
 }
@@ -99,49 +99,49 @@ pub fn serve_with(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     state_dir: &Path,
-    work: &dyn Work,
+    work: &dyn ExecutorWork,
     tuning: &Tuning,
 ) -> u8 {
-    let cancel = Arc::new(Cancel::default());
-    let outbox = Outbox::start(output, Arc::clone(&cancel));
+    let cancel = Arc::new(SessionCancel::default());
+    let outbox = ReplyQueue::start(output, Arc::clone(&cancel));
     outbox.send(&Reply::Hello(host::hello()));
     let outcome = match persist::private_dir(state_dir) {
         Ok(()) => {
-            let watch = Arc::new(Watch::new());
+            let watch = Arc::new(SessionWatch::new());
             let orders = start_reader(input, outbox.clone(), Arc::clone(&cancel), Arc::clone(&watch));
             start_watchdog(Arc::downgrade(&watch), Arc::clone(&cancel), tuning);
             let mut executor = Executor::new(state_dir, tuning, work, Arc::clone(&cancel), outbox.clone());
-            obey(&mut executor, &orders, &watch, &cancel, &outbox)
+            run_orders(&mut executor, &orders, &watch, &cancel, &outbox)
         }
         Err(e) => {
             let message = format!("state directory {}: {e}", state_dir.display());
             outbox.send(&Reply::Error { message });
-            Outcome::PlanRefused
+            SessionOutcome::PlanRefused
         }
     };
     outbox.flush(FLUSH_MAX);
     outcome.code()
 }
 
-enum Incoming {
-    Order(Box<Order>),
+enum ReaderItem {
+    Order(Box<ExecutorOrder>),
     /// The stream ended between two frames.
     End,
     /// The stream cannot be read further.
     Broken(String),
 }
 
-fn obey(
+fn run_orders(
     executor: &mut Executor<'_>,
-    orders: &Receiver<Incoming>,
-    watch: &Watch,
-    cancel: &Cancel,
-    outbox: &Outbox,
-) -> Outcome {
+    orders: &Receiver<ReaderItem>,
+    watch: &SessionWatch,
+    cancel: &SessionCancel,
+    outbox: &ReplyQueue,
+) -> SessionOutcome {
     loop {
         match orders.recv_timeout(TICK) {
-            Ok(Incoming::Order(order)) => {
-                if let Order::Run(run) = &*order {
+            Ok(ReaderItem::Order(order)) => {
+                if let ExecutorOrder::Run(run) = &*order {
                     watch.limit(Duration::from_millis(run.timeout_ms));
                 }
                 let reply = executor.perform(*order);
@@ -151,17 +151,17 @@ fn obey(
                     return executor.outcome;
                 }
             }
-            Ok(Incoming::Broken(message)) => {
+            Ok(ReaderItem::Broken(message)) => {
                 outbox.send(&Reply::Error { message });
-                return Outcome::PlanRefused;
+                return SessionOutcome::PlanRefused;
             }
             // A session that only examined may end without `Close`.
-            Ok(Incoming::End) | Err(RecvTimeoutError::Disconnected) if !executor.holds_the_node() => {
+            Ok(ReaderItem::End) | Err(RecvTimeoutError::Disconnected) if !executor.holds_the_node() => {
                 return executor.outcome;
             }
-            Ok(Incoming::End) | Err(RecvTimeoutError::Disconnected) => return Outcome::ManagerLost,
-            Err(RecvTimeoutError::Timeout) if cancel.stopped() == Some(Stop::ManagerLost) && !watch.ended() => {
-                return Outcome::ManagerLost;
+            Ok(ReaderItem::End) | Err(RecvTimeoutError::Disconnected) => return SessionOutcome::ManagerLost,
+            Err(RecvTimeoutError::Timeout) if cancel.stopped() == Some(Stop::ManagerLost) && !watch.has_ended() => {
+                return SessionOutcome::ManagerLost;
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -170,21 +170,21 @@ fn obey(
 
 /// Maximum number of queued orders. The manager sends one order and waits. If it sends more than
 /// this without waiting, the session ends.
-const ORDERS: usize = 4;
+const ORDERS_MAX: usize = 4;
 
 fn start_reader(
     mut input: impl Read + Send + 'static,
-    outbox: Outbox,
-    cancel: Arc<Cancel>,
-    watch: Arc<Watch>,
-) -> Receiver<Incoming> {
-    let (queue, orders) = mpsc::sync_channel(ORDERS);
+    outbox: ReplyQueue,
+    cancel: Arc<SessionCancel>,
+    watch: Arc<SessionWatch>,
+) -> Receiver<ReaderItem> {
+    let (queue, orders) = mpsc::sync_channel(ORDERS_MAX);
     thread::spawn(move || {
         let last = read_orders(&mut input, &queue, &outbox, &cancel, &watch);
         watch.end();
         // Stop before the last item is queued, so that a current run stops. After a protocol error
         // the manager is not lost: it receives an error.
-        cancel.stop(if matches!(last, Incoming::End) { Stop::ManagerLost } else { Stop::Asked });
+        cancel.stop(if matches!(last, ReaderItem::End) { Stop::ManagerLost } else { Stop::Asked });
         // If nothing receives it any longer, the session is over anyway.
         drop(queue.send(last));
     });
@@ -193,36 +193,36 @@ fn start_reader(
 
 fn read_orders(
     input: &mut impl Read,
-    queue: &SyncSender<Incoming>,
-    outbox: &Outbox,
-    cancel: &Cancel,
-    watch: &Watch,
-) -> Incoming {
+    queue: &SyncSender<ReaderItem>,
+    outbox: &ReplyQueue,
+    cancel: &SessionCancel,
+    watch: &SessionWatch,
+) -> ReaderItem {
     loop {
         let order = match frame::read(input) {
-            Ok(Some(content)) => frame::decode::<Order>(&content),
-            Ok(None) => return Incoming::End,
+            Ok(Some(content)) => frame::decode::<ExecutorOrder>(&content),
+            Ok(None) => return ReaderItem::End,
             Err(e) => Err(e),
         };
-        watch.heard();
+        watch.record_frame();
         match order {
-            Ok(Order::Heartbeat) => outbox.send_if_room(&Reply::Alive { waiting_for: None }),
-            Ok(Order::Cancel { now: false }) => cancel.stop(Stop::Asked),
-            Ok(Order::Cancel { now: true }) => cancel.kill(Stop::Killed),
-            Ok(Order::Go { play, lost }) => cancel.gate().open(play, &lost),
+            Ok(ExecutorOrder::Heartbeat) => outbox.send_if_room(&Reply::Alive { waiting_for: None }),
+            Ok(ExecutorOrder::Cancel { now: false }) => cancel.stop(Stop::Asked),
+            Ok(ExecutorOrder::Cancel { now: true }) => cancel.kill(Stop::Killed),
+            Ok(ExecutorOrder::Go { play, lost }) => cancel.gate().open(play, &lost),
             Ok(order) => {
-                if queue.try_send(Incoming::Order(Box::new(order))).is_err() {
-                    return Incoming::Broken("the manager sent orders without waiting for the answers".to_owned());
+                if queue.try_send(ReaderItem::Order(Box::new(order))).is_err() {
+                    return ReaderItem::Broken("the manager sent orders without waiting for the answers".to_owned());
                 }
             }
-            Err(e) => return Incoming::Broken(format!("protocol error: {e}")),
+            Err(e) => return ReaderItem::Broken(format!("protocol error: {e}")),
         }
     }
 }
 
 /// The time of the last frame from the manager, and the deadline of the current order. Times are in
 /// milliseconds since `from`.
-struct Watch {
+struct SessionWatch {
     from: Instant,
     heard: AtomicU64,
     /// `u64::MAX`: no limit.
@@ -230,7 +230,7 @@ struct Watch {
     ended: AtomicBool,
 }
 
-impl Watch {
+impl SessionWatch {
     fn new() -> Self {
         let (heard, limit) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         Self { from: Instant::now(), heard, limit, ended: AtomicBool::new(false) }
@@ -238,7 +238,7 @@ impl Watch {
     fn now(&self) -> u64 {
         u64::try_from(self.from.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
-    fn heard(&self) {
+    fn record_frame(&self) {
         self.heard.store(self.now(), Ordering::Relaxed);
     }
     fn silent_for(&self) -> Duration {
@@ -252,7 +252,7 @@ impl Watch {
         self.limit.store(u64::MAX, Ordering::Relaxed);
     }
     /// Whether the order's deadline passed at least `by` ago.
-    fn is_over(&self, by: Duration) -> bool {
+    fn is_past_deadline(&self, by: Duration) -> bool {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         self.now() > self.limit.load(Ordering::Relaxed).saturating_add(by)
     }
@@ -260,12 +260,12 @@ impl Watch {
         self.ended.store(true, Ordering::Release);
     }
     /// Whether the stream has ended. Its last item is in the queue or about to be queued.
-    fn ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-fn start_watchdog(watch: Weak<Watch>, cancel: Arc<Cancel>, tuning: &Tuning) {
+fn start_watchdog(watch: Weak<SessionWatch>, cancel: Arc<SessionCancel>, tuning: &Tuning) {
     let (silence, overtime) = (tuning.silence, tuning.overtime);
     thread::spawn(move || {
         // The session holds the only strong reference. So this thread lives as long as the session,
@@ -274,10 +274,10 @@ fn start_watchdog(watch: Weak<Watch>, cancel: Arc<Cancel>, tuning: &Tuning) {
             if watch.silent_for() > silence {
                 cancel.stop(Stop::ManagerLost);
             }
-            if watch.is_over(Duration::ZERO) {
+            if watch.is_past_deadline(Duration::ZERO) {
                 cancel.stop(Stop::Timeout);
             }
-            if watch.is_over(overtime) {
+            if watch.is_past_deadline(overtime) {
                 cancel.kill(Stop::Timeout);
             }
             drop(watch);

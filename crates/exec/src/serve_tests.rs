@@ -4,19 +4,19 @@
 use super::*;
 use crate::lock::RunLock;
 use crate::runs::RunPaths;
-use crate::wire::{PROTO, Phase, PlayOrder, RunOrder, sample_fence};
+use crate::wire::{PROTO, PlayOrder, RunOrder, RunPhase, sample_fence};
 use proptest::prelude::*;
-use remoor_model::{AttemptId, Exam, Manifest, NodeName, ServiceManifest};
+use remoor_model::{AttemptId, Exam, NodeManifest, NodeName, ServiceManifest};
 use std::io::{PipeReader, PipeWriter};
 use std::os::unix::process::CommandExt;
 
 /// The text of the plan selects what happens: `ok`, `fail`, `refuse`, `panic`, `tasks` (until
 /// stopped), `keep` (a file for undo), `long` (one task that lasts until the file `go` exists or it
 /// is killed).
-struct Scripted;
+struct ScriptedWork;
 
-impl Work for Scripted {
-    fn examine(&self, manifest: &Manifest, key: &[u8; 32]) -> Exam {
+impl ExecutorWork for ScriptedWork {
+    fn examine(&self, manifest: &NodeManifest, key: &[u8; 32]) -> Exam {
         assert_eq!(key, &[7; 32]);
         let mut exam = Exam { boot: "not the machine's".into(), ..Exam::default() };
         for service in &manifest.services {
@@ -29,7 +29,7 @@ impl Work for Scripted {
         &self,
         order: &RunOrder,
         paths: &RunPaths,
-        cancel: &Cancel,
+        cancel: &SessionCancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value {
         let mut tasks = 0;
@@ -40,10 +40,11 @@ impl Work for Scripted {
             b"keep" => std::fs::write(paths.backup.join("etc-hosts"), b"old").unwrap(),
             b"long" => {
                 sink(b"{\"task\":1}".to_vec());
-                while !cancel.killed() && !paths.state_dir.join("go").exists() {
+                while !cancel.is_killed() && !paths.state_dir.join("go").exists() {
                     thread::sleep(Duration::from_millis(5));
                 }
-                std::fs::write(paths.state_dir.join(if cancel.killed() { "killed" } else { "finished" }), b"").unwrap();
+                std::fs::write(paths.state_dir.join(if cancel.is_killed() { "killed" } else { "finished" }), b"")
+                    .unwrap();
             }
             b"tasks" => {
                 while cancel.stopped().is_none() {
@@ -61,12 +62,12 @@ impl Work for Scripted {
         &self,
         order: &PlayOrder,
         journal: &Path,
-        cancel: &Cancel,
+        cancel: &SessionCancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value {
         let holder = std::fs::read_to_string(journal.parent().unwrap().join("run.lock")).unwrap();
         sink(holder.into_bytes());
-        while order.plan == b"long" && !cancel.killed() && !journal.parent().unwrap().join("go").exists() {
+        while order.plan == b"long" && !cancel.is_killed() && !journal.parent().unwrap().join("go").exists() {
             thread::sleep(Duration::from_millis(5));
         }
         serde_json::json!({"journal": journal})
@@ -80,31 +81,31 @@ impl Work for Scripted {
     }
 }
 
-struct Peer {
+struct SessionPeer {
     orders: Option<PipeWriter>,
     replies: PipeReader,
     server: thread::JoinHandle<u8>,
 }
 
-fn start(dir: &Path) -> Peer {
+fn start(dir: &Path) -> SessionPeer {
     start_with(dir, Tuning { grace: Duration::from_millis(500), ..Tuning::default() })
 }
 
-fn start_with(dir: &Path, tuning: Tuning) -> Peer {
+fn start_with(dir: &Path, tuning: Tuning) -> SessionPeer {
     let (input, orders) = std::io::pipe().unwrap();
     let (mut replies, output) = std::io::pipe().unwrap();
     let dir = dir.to_owned();
-    let server = thread::spawn(move || serve_with(input, output, &dir, &Scripted, &tuning));
+    let server = thread::spawn(move || serve_with(input, output, &dir, &ScriptedWork, &tuning));
     let mut preface = vec![0; frame::PREFACE.len()];
     replies.read_exact(&mut preface).unwrap();
     assert_eq!(preface, frame::PREFACE);
-    let mut peer = Peer { orders: Some(orders), replies, server };
+    let mut peer = SessionPeer { orders: Some(orders), replies, server };
     assert!(matches!(peer.receive(), Reply::Hello(hello) if hello.proto == PROTO));
     peer
 }
 
-impl Peer {
-    fn send(&mut self, order: &Order) {
+impl SessionPeer {
+    fn send(&mut self, order: &ExecutorOrder) {
         self.orders.as_mut().unwrap().write_all(&frame::encode(order).unwrap()).unwrap();
     }
 
@@ -112,7 +113,7 @@ impl Peer {
         frame::decode(&frame::read(&mut self.replies).unwrap().expect("a reply")).unwrap()
     }
 
-    fn ask(&mut self, order: &Order) -> Reply {
+    fn ask(&mut self, order: &ExecutorOrder) -> Reply {
         self.send(order);
         loop {
             let reply = self.receive();
@@ -122,7 +123,7 @@ impl Peer {
         }
     }
 
-    fn hang_up(mut self) -> u8 {
+    fn close_orders(mut self) -> u8 {
         self.orders = None;
         exit_of(self.server)
     }
@@ -137,14 +138,19 @@ fn exit_of(server: thread::JoinHandle<u8>) -> u8 {
     server.join().unwrap()
 }
 
-fn fence(n: u64) -> Order {
-    Order::Fence { fence: sample_fence(n), node: NodeName::from("w1"), job: remoor_model::JobId(1), timeout_ms: 20_000 }
+fn fence(n: u64) -> ExecutorOrder {
+    ExecutorOrder::Fence {
+        fence: sample_fence(n),
+        node: NodeName::from("w1"),
+        job: remoor_model::JobId(1),
+        timeout_ms: 20_000,
+    }
 }
 
-fn run(n: u64, plan: &str) -> Order {
-    Order::Run(RunOrder {
+fn run(n: u64, plan: &str) -> ExecutorOrder {
+    ExecutorOrder::Run(RunOrder {
         fence: sample_fence(n),
-        phase: Phase::Cleanup,
+        phase: RunPhase::Cleanup,
         plan: plan.into(),
         protect: vec![],
         secret: vec![],
@@ -153,19 +159,21 @@ fn run(n: u64, plan: &str) -> Order {
     })
 }
 
-fn close(n: u64) -> Order {
-    Order::Close { fence: sample_fence(n), done: true }
+fn close(n: u64) -> ExecutorOrder {
+    ExecutorOrder::Close { fence: sample_fence(n), done: true }
 }
 
 #[test]
 fn a_session_examines_fences_runs_and_closes() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
-    let manifest = Manifest {
+    let manifest = NodeManifest {
         services: vec![ServiceManifest { name: "nginx".into(), ..Default::default() }],
         ..Default::default()
     };
-    let Reply::Exam(exam) = peer.ask(&Order::Examine { manifest, digest_key: [7; 32], known: None }) else { panic!() };
+    let Reply::Exam(exam) = peer.ask(&ExecutorOrder::Examine { manifest, digest_key: [7; 32], known: None }) else {
+        panic!()
+    };
     assert_eq!(exam.digest.services.len(), 1);
     assert_eq!(exam.boot.as_str().len(), 36, "the value of the machine, not of the work");
     assert_eq!(peer.ask(&fence(3)), Reply::Fenced { ended: None });
@@ -174,7 +182,7 @@ fn a_session_examines_fences_runs_and_closes() {
     assert!(matches!(peer.receive(), Reply::Event { event } if event == b"{\"task\":1}"));
     assert!(matches!(peer.receive(), Reply::RunEnd(end) if end["failed"].is_null()));
     let gone = dir.path().join("gone").display().to_string();
-    let cleaned = Order::Cleaned { fence: sample_fence(3), units: vec![], files: vec![gone], keep: vec![] };
+    let cleaned = ExecutorOrder::Cleaned { fence: sample_fence(3), units: vec![], files: vec![gone], keep: vec![] };
     assert_eq!(peer.ask(&cleaned), Reply::Cleaned { leftovers: vec![] });
     assert_eq!(peer.ask(&close(3)), Reply::Closed);
     assert_eq!(exit_of(peer.server), 0);
@@ -186,7 +194,7 @@ fn a_session_examines_fences_runs_and_closes() {
 fn nothing_runs_without_the_fence_of_this_session() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
-    for order in [run(3, "ok"), Order::Undo { attempt: AttemptId(3) }, close(3)] {
+    for order in [run(3, "ok"), ExecutorOrder::Undo { attempt: AttemptId(3) }, close(3)] {
         assert!(matches!(peer.ask(&order), Reply::Refused { .. }), "{order:?}");
     }
     peer.ask(&fence(3));
@@ -196,7 +204,7 @@ fn nothing_runs_without_the_fence_of_this_session() {
     crate::FenceStore::new(dir.path()).advance(&sample_fence(9)).unwrap();
     assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(9)));
     assert!(!dir.path().join("runs.log").exists());
-    assert_eq!(peer.hang_up(), 12);
+    assert_eq!(peer.close_orders(), 12);
 }
 
 #[test]
@@ -204,19 +212,19 @@ fn an_equal_fence_of_another_session_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut first = start(dir.path());
     first.ask(&fence(3));
-    assert_eq!(first.hang_up(), 12);
+    assert_eq!(first.close_orders(), 12);
     let mut second = start(dir.path());
     for n in [2, 3] {
         assert!(matches!(second.ask(&fence(n)), Reply::Refused { holder: Some(h), .. } if h == sample_fence(3)));
     }
-    assert_eq!(second.hang_up(), 13);
+    assert_eq!(second.close_orders(), 13);
     let mut third = start(dir.path());
     assert_eq!(third.ask(&fence(4)), Reply::Fenced { ended: None });
     drop(third);
 }
 
 #[test]
-fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
+fn a_blocking_play_is_reported_during_the_wait() {
     let dir = tempfile::tempdir().unwrap();
     // The holder must be another process, because a process never blocks itself.
     let ready = dir.path().join("ready");
@@ -231,8 +239,8 @@ fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
         assert!(play.try_wait().unwrap().is_none());
         thread::sleep(Duration::from_millis(10));
     }
-    let id = crate::ProcessId::of(play.id() as i32).unwrap();
-    let own = crate::Holder::own(crate::HolderKind::Play, None).unwrap();
+    let id = crate::ProcessId::from_pid(play.id() as i32).unwrap();
+    let own = crate::Holder::for_this_process(crate::HolderKind::Play, None).unwrap();
     let holder = crate::Holder { process: id, leads_group: false, leads_session: false, ..own };
     std::fs::write(&lock, serde_json::to_vec(&holder).unwrap()).unwrap();
 
@@ -252,7 +260,7 @@ fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
 }
 
 #[test]
-fn the_fence_is_stored_before_an_older_attempt_is_ended() {
+fn the_fence_is_stored_before_an_older_attempt_is_killed() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
     // The older attempt copies the fence when it receives TERM.
@@ -268,8 +276,8 @@ fn the_fence_is_stored_before_an_older_attempt_is_ended() {
         thread::sleep(Duration::from_millis(10));
     }
     crate::FenceStore::new(dir).advance(&sample_fence(2)).unwrap();
-    let process = crate::ProcessId::of(older.id() as i32).unwrap();
-    let own = crate::Holder::own(crate::HolderKind::Attempt, Some(sample_fence(2))).unwrap();
+    let process = crate::ProcessId::from_pid(older.id() as i32).unwrap();
+    let own = crate::Holder::for_this_process(crate::HolderKind::Attempt, Some(sample_fence(2))).unwrap();
     let holder = crate::Holder { process, leads_group: true, leads_session: false, ..own };
     std::fs::write(dir.join("run.lock"), serde_json::to_vec(&holder).unwrap()).unwrap();
 
@@ -282,14 +290,14 @@ fn the_fence_is_stored_before_an_older_attempt_is_ended() {
 }
 
 #[test]
-fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
+fn the_end_of_the_stream_stops_a_run_and_releases_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
     assert!(matches!(peer.receive(), Reply::Event { .. }));
     assert!(RunLock::take_for_play(dir.path(), "r1").is_err());
-    assert_eq!(peer.hang_up(), 12);
+    assert_eq!(peer.close_orders(), 12);
     RunLock::take_for_play(dir.path(), "r1").unwrap();
     assert!(std::fs::read_to_string(dir.path().join("runs.log")).unwrap().contains("stopped"));
 }
@@ -305,7 +313,7 @@ fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     let from = Instant::now();
     let mut alive = 0;
     while from.elapsed() < silence * 3 / 2 {
-        peer.send(&Order::Heartbeat);
+        peer.send(&ExecutorOrder::Heartbeat);
         while !matches!(peer.receive(), Reply::Alive { .. }) {}
         alive += 1;
     }
@@ -325,26 +333,26 @@ fn an_idle_session_ends_with_silence_too() {
 }
 
 #[test]
-fn a_session_that_only_looked_needs_no_goodbye() {
+fn a_session_that_only_examined_ends_without_close() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
-    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32], known: None });
-    assert_eq!(peer.hang_up(), 0);
+    peer.ask(&ExecutorOrder::Examine { manifest: NodeManifest::default(), digest_key: [7; 32], known: None });
+    assert_eq!(peer.close_orders(), 0);
 }
 
 #[test]
-fn cancel_and_time_stop_a_run() {
+fn cancel_and_timeout_stop_a_run() {
     for by_time in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let mut peer = start(dir.path());
         peer.ask(&fence(3));
-        let Order::Run(mut order) = run(3, "tasks") else { unreachable!() };
+        let ExecutorOrder::Run(mut order) = run(3, "tasks") else { unreachable!() };
         // Long enough for the first task to be reported on a busy machine.
         order.timeout_ms = if by_time { 2_000 } else { 60_000 };
-        peer.send(&Order::Run(order));
+        peer.send(&ExecutorOrder::Run(order));
         assert!(matches!(peer.receive(), Reply::Event { .. }));
         if !by_time {
-            peer.send(&Order::Cancel { now: false });
+            peer.send(&ExecutorOrder::Cancel { now: false });
         }
         while !matches!(peer.receive(), Reply::RunEnd(_)) {}
         assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { .. }), "a stop is for good");
@@ -354,24 +362,24 @@ fn cancel_and_time_stop_a_run() {
 }
 
 /// A session whose one long task has begun.
-fn in_a_long_task(dir: &Path, overtime: Duration, timeout_ms: u64) -> Peer {
+fn in_a_long_task(dir: &Path, overtime: Duration, timeout_ms: u64) -> SessionPeer {
     let mut peer = start_with(dir, Tuning { overtime, ..Tuning::default() });
     peer.ask(&fence(3));
-    let Order::Run(order) = run(3, "long") else { unreachable!() };
-    peer.send(&Order::Run(RunOrder { timeout_ms, ..order }));
+    let ExecutorOrder::Run(order) = run(3, "long") else { unreachable!() };
+    peer.send(&ExecutorOrder::Run(RunOrder { timeout_ms, ..order }));
     assert!(matches!(peer.receive(), Reply::Event { .. }));
     peer
 }
 
 #[test]
-fn a_begun_task_is_let_finish_when_the_manager_is_lost_or_cancels() {
+fn a_started_task_finishes_when_the_manager_is_lost_or_cancels() {
     for lost in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let mut peer = in_a_long_task(dir.path(), Duration::from_secs(60), 60_000);
         if lost {
             peer.orders = None;
         } else {
-            peer.send(&Order::Cancel { now: false });
+            peer.send(&ExecutorOrder::Cancel { now: false });
         }
         // By now it knows of the stop and continues.
         thread::sleep(Duration::from_millis(300));
@@ -388,13 +396,13 @@ fn a_begun_task_is_let_finish_when_the_manager_is_lost_or_cancels() {
 }
 
 #[test]
-fn a_begun_task_is_ended_on_order_or_when_its_time_is_over() {
+fn a_started_task_is_killed_on_order_or_after_its_timeout() {
     for (timeout_ms, order) in [(60_000, true), (50, false)] {
         let dir = tempfile::tempdir().unwrap();
         let mut peer = in_a_long_task(dir.path(), Duration::from_millis(100), timeout_ms);
         if order {
-            peer.send(&Order::Cancel { now: false });
-            peer.send(&Order::Cancel { now: true });
+            peer.send(&ExecutorOrder::Cancel { now: false });
+            peer.send(&ExecutorOrder::Cancel { now: true });
         }
         assert!(matches!(peer.receive(), Reply::RunEnd(_)));
         assert!(dir.path().join("killed").exists());
@@ -404,7 +412,7 @@ fn a_begun_task_is_ended_on_order_or_when_its_time_is_over() {
 }
 
 #[test]
-fn the_time_of_an_order_is_kept_after_its_manager_was_lost() {
+fn the_timeout_of_an_order_is_kept_after_the_manager_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = in_a_long_task(dir.path(), Duration::from_millis(100), 2_000);
     peer.orders = None;
@@ -413,7 +421,7 @@ fn the_time_of_an_order_is_kept_after_its_manager_was_lost() {
 }
 
 #[test]
-fn exit_codes_tell_how_the_run_ended() {
+fn exit_codes_show_how_the_run_ended() {
     for (plan, code) in [("ok", 0), ("fail", 10), ("refuse", 11), ("panic", 10)] {
         let dir = tempfile::tempdir().unwrap();
         let mut peer = start(dir.path());
@@ -426,41 +434,41 @@ fn exit_codes_tell_how_the_run_ended() {
 }
 
 #[test]
-fn undo_puts_the_backup_of_an_earlier_attempt_back() {
+fn undo_restores_the_backup_of_an_earlier_attempt() {
     let dir = tempfile::tempdir().unwrap();
     let mut first = start(dir.path());
     first.ask(&fence(3));
     first.ask(&run(3, "keep"));
     first.ask(&close(3));
     let mut second = start(dir.path());
-    assert_eq!(second.ask(&Order::Backups), Reply::Backups { attempts: vec![AttemptId(3)] });
+    assert_eq!(second.ask(&ExecutorOrder::Backups), Reply::Backups { attempts: vec![AttemptId(3)] });
     second.ask(&fence(4));
-    let undone = second.ask(&Order::Undo { attempt: AttemptId(3) });
+    let undone = second.ask(&ExecutorOrder::Undo { attempt: AttemptId(3) });
     assert_eq!(undone, Reply::Undone { restored: vec!["etc-hosts".into()] });
     let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
     assert!(audit.ends_with(" undo 1-4 attempt-3 done\n"), "{audit}");
-    assert!(matches!(second.ask(&Order::Undo { attempt: AttemptId(1) }), Reply::Error { .. }));
+    assert!(matches!(second.ask(&ExecutorOrder::Undo { attempt: AttemptId(1) }), Reply::Error { .. }));
 }
 
 #[test]
-fn fetching_needs_an_examination() {
+fn fetching_requires_an_examination() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), b"text").unwrap();
-    let fetch = Order::Fetch { paths: vec![dir.path().join("f").display().to_string()] };
+    let fetch = ExecutorOrder::Fetch { paths: vec![dir.path().join("f").display().to_string()] };
     let mut peer = start(dir.path());
     assert!(matches!(peer.ask(&fetch), Reply::Refused { .. }));
-    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32], known: None });
+    peer.ask(&ExecutorOrder::Examine { manifest: NodeManifest::default(), digest_key: [7; 32], known: None });
     let Reply::Fetched { files } = peer.ask(&fetch) else { panic!() };
     assert_eq!(files[0].content, b"text");
 }
 
 #[test]
-fn orders_that_do_not_wait_are_cut_off() {
+fn too_many_unanswered_orders_end_the_session() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
-    for _ in 0..ORDERS + 1 {
+    for _ in 0..ORDERS_MAX + 1 {
         // The pipe may be closed already.
         let _cut_off = peer.orders.as_mut().unwrap().write_all(&frame::encode(&run(3, "ok")).unwrap());
     }
@@ -496,11 +504,11 @@ fn an_oversized_frame_is_answered_and_ends_the_session() {
 /// A manager is lost while its Ansible runs a task on this node. The connection ends, but the task
 /// continues.
 #[test]
-fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
+fn processes_left_by_ansible_are_reported_and_killed_by_the_next_attempt() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeName::from("left-by-ansible");
     let mut first = start(dir.path());
-    let fence = |n| Order::Fence {
+    let fence = |n| ExecutorOrder::Fence {
         fence: sample_fence(n),
         node: NodeName::from("left-by-ansible"),
         job: remoor_model::JobId(1),
@@ -510,17 +518,17 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
     let mark = sample_fence(5).mark(&node);
     let mut task = std::process::Command::new("setsid");
     let mut task = task.args(["sleep", "300"]).env(remoor_model::Fence::MARK, mark).spawn().unwrap();
-    assert_eq!(first.hang_up(), 12);
-    let manifest = Manifest { node, ..Manifest::default() };
+    assert_eq!(first.close_orders(), 12);
+    let manifest = NodeManifest { node, ..NodeManifest::default() };
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let mut look = start(dir.path());
         let Reply::Exam(exam) =
-            look.ask(&Order::Examine { manifest: manifest.clone(), digest_key: [7; 32], known: None })
+            look.ask(&ExecutorOrder::Examine { manifest: manifest.clone(), digest_key: [7; 32], known: None })
         else {
             panic!()
         };
-        look.hang_up();
+        look.close_orders();
         if exam.busy.is_some_and(|busy| busy.contains("of Ansible")) {
             break;
         }
@@ -530,12 +538,12 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
     let Reply::Fenced { ended: Some(ended) } = second.ask(&fence(6)) else { panic!() };
     assert!(ended.contains("Ansible processes of attempt 5"), "{ended}");
     assert!(task.try_wait().unwrap().is_some(), "it still runs");
-    second.hang_up();
+    second.close_orders();
 }
 
-fn play(plan: &str, force: bool) -> Order {
+fn play(plan: &str, force: bool) -> ExecutorOrder {
     let (name, run_id) = ("/srv/site.yml".to_owned(), if plan == "long" { "7-1" } else { "8-1" }.to_owned());
-    Order::Play(PlayOrder {
+    ExecutorOrder::Play(PlayOrder {
         plan: plan.into(),
         name,
         run_id,
@@ -548,7 +556,7 @@ fn play(plan: &str, force: bool) -> Order {
 }
 
 #[test]
-fn a_play_holds_the_node_against_another_and_an_attempt_waits_for_it() {
+fn a_play_holds_the_node_and_excludes_another_play() {
     let dir = tempfile::tempdir().unwrap();
     let mut first = start(dir.path());
     first.send(&play("long", false));
@@ -568,13 +576,13 @@ fn a_play_holds_the_node_against_another_and_an_attempt_waits_for_it() {
     assert!(matches!(first.ask(&fence(3)), Reply::Fenced { ended: None }), "the node is free again");
     let reply = first.ask(&play("ok", true));
     assert!(matches!(reply, Reply::Refused { .. }), "a session that holds an attempt runs no play");
-    assert_eq!(first.hang_up(), 12);
+    assert_eq!(first.close_orders(), 12);
     let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
     assert!(audit.contains(" play 7-1 - started") && audit.contains(" play 7-1 - done"), "{audit}");
 }
 
 #[test]
-fn a_node_of_a_fleet_is_played_on_by_force_only() {
+fn a_play_on_a_managed_node_needs_force() {
     for mark in [remoor_host::disk::IDENTITY, remoor_host::disk::FENCE] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(mark), b"").unwrap();

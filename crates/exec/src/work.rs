@@ -1,16 +1,16 @@
 //! Work that the executor delegates: examine, run, undo. The binary uses the real implementation;
 //! tests use a smaller one.
 
-use super::cancel::Cancel;
+use super::cancel::SessionCancel;
 use super::runs::RunPaths;
 use super::wire::{PlayOrder, RunOrder};
-use remoor_model::{Exam, Manifest};
+use remoor_model::{Exam, NodeManifest};
 use std::path::Path;
 
 /// Called from one thread at a time.
-pub trait Work: Send + Sync {
+pub trait ExecutorWork: Send + Sync {
     /// Computes digest and checks. The executor adds the facts of the machine. Changes nothing.
-    fn examine(&self, manifest: &Manifest, digest_key: &[u8; 32]) -> Exam;
+    fn examine(&self, manifest: &NodeManifest, digest_key: &[u8; 32]) -> Exam;
 
     /// Runs a plan, passes each event to `sink` as JSON, and returns the end of the run. Must check
     /// `cancel` between two tasks and stop if it says so. Must report processes that it starts in
@@ -20,7 +20,7 @@ pub trait Work: Send + Sync {
         &self,
         order: &RunOrder,
         paths: &RunPaths,
-        cancel: &Cancel,
+        cancel: &SessionCancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;
 
@@ -30,7 +30,7 @@ pub trait Work: Send + Sync {
         &self,
         order: &PlayOrder,
         journal: &Path,
-        cancel: &Cancel,
+        cancel: &SessionCancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;
 

@@ -61,5 +61,5 @@ pub struct Authority {
 
 /// Identifies a CA: by this hash, a manager finds its key on disk, and messages name it.
 pub fn ca_id(ca_pem: &str) -> Sha256 {
-    Sha256::of(ca_pem.trim().as_bytes())
+    Sha256::digest(ca_pem.trim().as_bytes())
 }

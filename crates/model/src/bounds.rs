@@ -7,7 +7,7 @@ pub const TEXT_MAX: usize = 4096;
 const MORE: usize = 40;
 
 /// The beginning of `text`, at most [`TEXT_MAX`] bytes.
-pub fn clipped(text: String) -> String {
+pub fn truncate_text(text: String) -> String {
     clip(text, TEXT_MAX)
 }
 
@@ -54,9 +54,9 @@ mod tests {
         // A second call does not change the text.
         assert_eq!(listed(std::slice::from_ref(&long), "; "), long);
         let huge = "ä".repeat(TEXT_MAX);
-        let once = clipped(huge.clone());
+        let once = truncate_text(huge.clone());
         assert!(once.len() <= TEXT_MAX && once.ends_with("ä.."));
-        assert_eq!(clipped(once.clone()), once);
+        assert_eq!(truncate_text(once.clone()), once);
         let two = listed(&[huge.clone(), huge], "; ");
         assert!(two.len() <= TEXT_MAX && two.ends_with("ä..; and 1 more"), "{}", two.len());
         assert_eq!(listed(&items(1, &"x".repeat(TEXT_MAX)), ", ").len(), TEXT_MAX);

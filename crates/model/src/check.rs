@@ -76,7 +76,7 @@ impl CheckResult {
 /// An agent and an examination that find the same problems compute the same hash. Values and
 /// messages are not included, because they may differ between two examinations. Checks with
 /// `on-fail: none` are not included either.
-pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
+pub fn failure_hash(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
     let mut lines = BTreeSet::new();
     for c in checks.iter().filter(|c| c.on_fail != OnFail::None) {
         if matches!(c.state, CheckState::Fail | CheckState::Unknown) {
@@ -93,14 +93,14 @@ pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
     if lines.is_empty() {
         return 0;
     }
-    let Sha256(hash) = Sha256::of(lines.into_iter().collect::<String>().as_bytes());
+    let Sha256(hash) = Sha256::digest(lines.into_iter().collect::<String>().as_bytes());
     hash.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1))
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl CheckResult {
     /// A critical check of `service` that fails and asks for a re-setup.
-    pub fn failing(service: &str, check: &str) -> Self {
+    pub fn sample_failing(service: &str, check: &str) -> Self {
         Self {
             service: service.into(),
             check: check.to_owned(),
@@ -120,29 +120,34 @@ impl CheckResult {
 mod tests {
     use super::*;
 
-    fn of(checks: &[CheckResult]) -> u64 {
-        amiss(&NodeDigest::default(), checks)
+    fn hash_of_checks(checks: &[CheckResult]) -> u64 {
+        failure_hash(&NodeDigest::default(), checks)
     }
 
     #[test]
     fn failure_hash_depends_on_the_failures_but_not_on_their_values() {
-        let (one, two) = (CheckResult::failing("web", "service:nginx"), CheckResult::failing("web", "service:php"));
+        let (one, two) =
+            (CheckResult::sample_failing("web", "service:nginx"), CheckResult::sample_failing("web", "service:php"));
         let passing = CheckResult { state: CheckState::Pass, ..one.clone() };
-        assert_eq!((of(&[]), of(std::slice::from_ref(&passing))), (0, 0));
+        assert_eq!((hash_of_checks(&[]), hash_of_checks(std::slice::from_ref(&passing))), (0, 0));
         let all = [
-            of(std::slice::from_ref(&one)),
-            of(std::slice::from_ref(&two)),
-            of(&[one.clone(), two.clone()]),
-            of(&[CheckResult { state: CheckState::Unknown, ..one.clone() }]),
-            of(&[CheckResult { on_fail: OnFail::Alert, severity: Severity::Warning, ..one.clone() }]),
-            of(&[CheckResult { property: "enabled".to_owned(), ..one.clone() }]),
+            hash_of_checks(std::slice::from_ref(&one)),
+            hash_of_checks(std::slice::from_ref(&two)),
+            hash_of_checks(&[one.clone(), two.clone()]),
+            hash_of_checks(&[CheckResult { state: CheckState::Unknown, ..one.clone() }]),
+            hash_of_checks(&[CheckResult { on_fail: OnFail::Alert, severity: Severity::Warning, ..one.clone() }]),
+            hash_of_checks(&[CheckResult { property: "enabled".to_owned(), ..one.clone() }]),
         ];
         assert!(!all.contains(&0));
         assert_eq!(BTreeSet::from(all).len(), all.len(), "{all:?}");
-        assert_eq!(of(&[two.clone(), passing, one.clone()]), of(&[one.clone(), two]), "in any order");
+        assert_eq!(
+            hash_of_checks(&[two.clone(), passing, one.clone()]),
+            hash_of_checks(&[one.clone(), two]),
+            "in any order"
+        );
         let later = CheckResult { found: "dead".to_owned(), message: "exit 1".to_owned(), took_ms: 9, ..one.clone() };
-        assert_eq!(of(&[later]), of(std::slice::from_ref(&one)));
-        assert_eq!(of(&[CheckResult { on_fail: OnFail::None, ..one }]), 0);
+        assert_eq!(hash_of_checks(&[later]), hash_of_checks(std::slice::from_ref(&one)));
+        assert_eq!(hash_of_checks(&[CheckResult { on_fail: OnFail::None, ..one }]), 0);
     }
 
     #[test]
@@ -151,7 +156,7 @@ mod tests {
             let mut digest = NodeDigest::default();
             let service = digest.services.entry("web".into()).or_default();
             service.unreadable.insert(path.to_owned(), why.to_owned());
-            amiss(&digest, &[])
+            failure_hash(&digest, &[])
         };
         let first = unreadable("/etc/a", "input/output error");
         assert_ne!(first, 0);

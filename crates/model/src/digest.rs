@@ -1,13 +1,13 @@
 //! The configuration of a node as hashes.
 
 mod differences;
-mod outline;
+mod digest_summary;
 mod record;
 mod tree;
 mod walk;
 
 pub use differences::*;
-pub use outline::*;
+pub use digest_summary::*;
 pub use record::*;
 pub use walk::*;
 
@@ -57,7 +57,7 @@ pub struct FileEntry {
 
 impl FileEntry {
     /// The content is never shown: the file is declared secret, or only its owner may read it.
-    pub fn hidden(&self) -> bool {
+    pub fn is_hidden(&self) -> bool {
         self.secret || self.kind == FileKind::File && only_owner(self.mode)
     }
 }
@@ -93,7 +93,7 @@ impl ServiceDigest {
     }
 
     /// One line `path: why` for each unreadable path, then the number of paths that are not listed.
-    pub fn unclear(&self) -> impl Iterator<Item = String> + '_ {
+    pub fn describe_unreadable(&self) -> impl Iterator<Item = String> + '_ {
         let named = self.unreadable.iter().map(|(path, why)| format!("{path}: {why}"));
         let more = (self.unreadable_more > 0).then(|| format!("{} more can't be read", self.unreadable_more));
         named.chain(more)

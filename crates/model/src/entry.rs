@@ -1,8 +1,9 @@
 //! The commands of the Raft log. A refused command changes nothing (invariant I12).
 
 use super::{
-    AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, GenerationSeq,
-    Gone, JobId, Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, RaftId, Sha256, Wall, Want,
+    AbsenceKind, AbsenceNo, AttemptId, AttemptOutcome, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding,
+    FleetSummary, GenerationSeq, HostFingerprint, JobId, NodeId, NodeName, NodeSpec, Phase, RaftId, ResetupRequest,
+    Sha256, Wall,
 };
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,25 +17,25 @@ pub const ENTRY_FORMAT: u32 = 3;
 
 /// One entry of the replicated log. It is stored as a MessagePack map with field names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "Stored")]
-pub struct Entry {
+#[serde(from = "EntryToRead")]
+pub struct InventoryEntry {
     pub at: Wall,
     /// The manager or operator that proposed the entry, for the journal.
     pub by: String,
     pub command: Command,
 }
 
-impl Serialize for Entry {
+impl Serialize for InventoryEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { at, by, command } = self;
         let format = Some(command.format()).filter(|format| *format > 1);
-        Written { format, at, by, command }.serialize(serializer)
+        EntryToWrite { format, at, by, command }.serialize(serializer)
     }
 }
 
 /// The form in which an entry is written.
 #[derive(Serialize)]
-struct Written<'a> {
+struct EntryToWrite<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     format: Option<u32>,
     at: &'a Wall,
@@ -44,16 +45,16 @@ struct Written<'a> {
 
 /// The form in which an entry is read. The format is checked before the rest.
 #[derive(Deserialize)]
-struct Stored {
+struct EntryToRead {
     #[serde(default, rename = "format")]
-    _format: Readable,
+    _format: ReadableFormat,
     at: Wall,
     by: String,
     command: Command,
 }
 
-impl From<Stored> for Entry {
-    fn from(Stored { _format, at, by, command }: Stored) -> Self {
+impl From<EntryToRead> for InventoryEntry {
+    fn from(EntryToRead { _format, at, by, command }: EntryToRead) -> Self {
         Self { at, by, command }
     }
 }
@@ -61,9 +62,9 @@ impl From<Stored> for Entry {
 /// The format of an entry. Reading fails if this program does not support it.
 #[derive(Default, Deserialize)]
 #[serde(try_from = "u32")]
-struct Readable;
+struct ReadableFormat;
 
-impl TryFrom<u32> for Readable {
+impl TryFrom<u32> for ReadableFormat {
     type Error = String;
 
     fn try_from(format: u32) -> Result<Self, String> {
@@ -137,7 +138,7 @@ pub enum Command {
     },
     /// A node presented an expired certificate.
     #[serde(rename = "Lapse")]
-    Lapse {
+    CertificateExpired {
         node: NodeId,
     },
     /// Allows the node to get a new certificate.
@@ -146,7 +147,7 @@ pub enum Command {
     },
     /// The node has used its new certificate.
     #[serde(rename = "Renewed")]
-    Renewed {
+    CertificateRenewed {
         node: NodeId,
     },
     /// Sets a new join secret for this role. The previous secret stays valid for `keep_ms`.
@@ -253,7 +254,7 @@ pub enum Command {
     /// there.
     Drain {
         node: NodeId,
-        want: Box<Want>,
+        want: Box<ResetupRequest>,
     },
     /// The name of the failure domain of this node; empty: none.
     Zone {
@@ -267,31 +268,31 @@ pub enum Command {
     /// The identity of a node when first examined, and at each later examination that shows no
     /// missed absence.
     #[serde(rename = "Marks")]
-    Marks {
+    Fingerprint {
         node: NodeId,
-        marks: Marks,
+        marks: HostFingerprint,
     },
     AbsenceOpened {
         node: NodeId,
         no: AbsenceNo,
         last_seen: Wall,
         seen_by: Vec<NodeName>,
-        gone: Gone,
+        gone: AbsenceKind,
         planned: bool,
         /// Set if the absence was detected afterwards, from a changed boot id, agent instance or
         /// isolation count.
-        returned: Option<Marks>,
+        returned: Option<HostFingerprint>,
     },
     #[serde(rename = "Gone")]
-    Gone {
+    SetAbsenceKind {
         node: NodeId,
         no: AbsenceNo,
-        gone: Gone,
+        gone: AbsenceKind,
     },
     Returned {
         node: NodeId,
         no: AbsenceNo,
-        after: Marks,
+        after: HostFingerprint,
     },
     /// The node went away again before its examination: the same absence continues.
     AwayAgain {
@@ -305,7 +306,7 @@ pub enum Command {
     },
     /// A live examination was inconclusive. It is only counted.
     #[serde(rename = "Unclear")]
-    Unclear {
+    Inconclusive {
         node: NodeId,
         why: String,
     },
@@ -323,12 +324,12 @@ pub enum Command {
     },
     /// An operator's order or a decommissioning. Queued while the node is away.
     #[serde(rename = "Want")]
-    Want {
+    RequestResetup {
         node: NodeId,
-        want: Box<Want>,
+        want: Box<ResetupRequest>,
     },
     #[serde(rename = "DropWant")]
-    DropWant {
+    DropRequest {
         node: NodeId,
         why: String,
     },
@@ -350,9 +351,9 @@ pub enum Command {
     CloseAttempt {
         job: JobId,
         attempt: AttemptId,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         baseline: Option<Baseline>,
-        marks: Option<Marks>,
+        marks: Option<HostFingerprint>,
     },
     HoldJob {
         job: JobId,
@@ -404,7 +405,7 @@ impl Command {
 
     /// Adds the issuers whose authorization is checked again when the entry is applied. Without
     /// issuers the command stays as it is, so that earlier programs can read it.
-    pub fn ordered(self, via: Option<NodeId>, key: Option<String>) -> Self {
+    pub fn with_issuers(self, via: Option<NodeId>, key: Option<String>) -> Self {
         if via.is_none() && key.is_none() {
             return self;
         }
@@ -414,8 +415,8 @@ impl Command {
     /// The node of an order that is allowed in a batch; None: the command is not allowed there.
     pub fn in_batch(&self) -> Option<NodeId> {
         match self {
-            Command::Want { node, .. }
-            | Command::DropWant { node, .. }
+            Command::RequestResetup { node, .. }
+            | Command::DropRequest { node, .. }
             | Command::Entrust { node }
             | Command::Availability { node, .. }
             | Command::Drain { node, .. }

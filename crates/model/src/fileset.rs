@@ -20,7 +20,7 @@ impl FileSet {
         self.get(path).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
     /// Paths below `dir` (`dir` without a slash at its end; empty: all), in order.
-    pub fn under<'a>(&'a self, dir: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn paths_below<'a>(&'a self, dir: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .keys()
             .map(String::as_str)
@@ -32,8 +32,8 @@ impl FileSet {
         for (path, content) in &self.0 {
             text.extend_from_slice(&(path.len() as u64).to_be_bytes());
             text.extend_from_slice(path.as_bytes());
-            text.extend_from_slice(&Sha256::of(content).0);
+            text.extend_from_slice(&Sha256::digest(content).0);
         }
-        Sha256::of(&text)
+        Sha256::digest(&text)
     }
 }

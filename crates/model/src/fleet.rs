@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The strongest cause that the evidence shows. Reboot outranks agent, agent outranks network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum AbsenceCause {
     Network,
     Reboot,
     Agent,
@@ -20,7 +20,7 @@ pub enum Cause {
 /// Selects the policy: a cause of absence, or a trigger without an absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Occasion {
+pub enum Trigger {
     Network,
     Reboot,
     Agent,
@@ -44,11 +44,11 @@ pub enum Policy {
 }
 
 /// Variables that an order gives its job, by name.
-pub type Vars = BTreeMap<String, serde_json::Value>;
+pub type JobVars = BTreeMap<String, serde_json::Value>;
 
 /// What the cluster knows in addition to the fleet directory; empty without a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ClusterContext {
     /// IP addresses by node name, as recorded in the inventory.
     pub addresses: BTreeMap<String, String>,
     /// Names of the nodes whose desired cluster role is manager.
@@ -56,7 +56,7 @@ pub struct Known {
     /// Variables of the job that is rendered; they override the fleet's. Empty when the desired
     /// state is rendered.
     #[serde(default)]
-    pub vars: Vars,
+    pub vars: JobVars,
 }
 
 /// The part of a generation that is kept in the replicated state.
@@ -82,7 +82,7 @@ pub struct HostSummary {
 pub struct GroupSummary {
     pub services: Vec<ServiceName>,
     /// Triggers that are not listed have the default policy: see the method `policy`.
-    pub policy: BTreeMap<Occasion, Policy>,
+    pub policy: BTreeMap<Trigger, Policy>,
     /// If set, a re-setup must leave a majority of the group's members up.
     pub quorum: bool,
     /// Set up the whole group again, not only the drifted services and their dependents.
@@ -96,29 +96,29 @@ pub struct GroupSummary {
 
 impl GroupSummary {
     /// The configured policy; by default `check` after an absence and `report` otherwise.
-    pub fn policy(&self, occasion: Occasion) -> Policy {
+    pub fn policy(&self, occasion: Trigger) -> Policy {
         self.policy.get(&occasion).copied().unwrap_or(match occasion {
-            Occasion::Live | Occasion::Apply => Policy::Report,
+            Trigger::Live | Trigger::Apply => Policy::Report,
             _ => Policy::Check,
         })
     }
 
     /// The policy for one node. If the group configures none, an adopted node is only reported.
-    pub fn policy_of(&self, node: &Node, occasion: Occasion) -> Policy {
-        if self.spares(node, occasion) { Policy::Report } else { self.policy(occasion) }
+    pub fn policy_of(&self, node: &Node, occasion: Trigger) -> Policy {
+        if self.is_spared(node, occasion) { Policy::Report } else { self.policy(occasion) }
     }
 
     /// The node would be set up again by the default policy, but is spared because it is only
     /// adopted.
-    pub fn spares(&self, node: &Node, occasion: Occasion) -> bool {
-        node.watched && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
+    pub fn is_spared(&self, node: &Node, occasion: Trigger) -> bool {
+        node.adopted_only && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }
 }
 
 impl FleetSummary {
     /// The service is monitored only.
-    pub fn watches(&self, service: &ServiceName) -> bool {
-        self.services.get(service).is_some_and(|s| s.watched)
+    pub fn is_monitor_only(&self, service: &ServiceName) -> bool {
+        self.services.get(service).is_some_and(|s| s.monitor_only)
     }
 }
 
@@ -130,7 +130,7 @@ pub struct ServiceSummary {
     pub resetup_on_recorded: bool,
     /// The service is monitored only: it never triggers a re-setup, and cleanup leaves it as it is.
     #[serde(default, rename = "watched")]
-    pub watched: bool,
+    pub monitor_only: bool,
 }
 
 /// All durations and budgets. `remoor.yml` may set each of them (`limits:`). Milliseconds unless

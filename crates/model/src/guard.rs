@@ -3,8 +3,8 @@
 //! budget together (invariant I7).
 
 use super::{
-    Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion, Wall, Want,
-    Witness, weekday_text,
+    Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, ResetupRequest, Trigger,
+    Wall, Witness, weekday_text,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -63,28 +63,28 @@ impl fmt::Display for Wait {
 /// running work, the quorum and the canary of an ordered rollout. Windows protect nodes in service:
 /// they delay neither an order to commission or decommission a node nor the repair of a node that
 /// an earlier attempt left half done.
-pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
-    Ground::new(inventory).may_open(node, want, at)
+pub fn may_open(inventory: &Inventory, node: &Node, want: &ResetupRequest, at: Wall) -> Result<(), Wait> {
+    FleetView::new(inventory).may_open(node, want, at)
 }
 
 /// One state of the fleet for many checks. Values that are the same for all nodes are computed
 /// once.
-pub struct Ground<'a> {
+pub struct FleetView<'a> {
     inventory: &'a Inventory,
     busy: OnceCell<Vec<&'a Node>>,
     in_service: OnceCell<usize>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> FleetView<'a> {
     /// A view of this state. Nothing is computed yet.
     pub fn new(inventory: &'a Inventory) -> Self {
         Self { inventory, busy: OnceCell::new(), in_service: OnceCell::new() }
     }
 
     /// See [`may_open`].
-    pub fn may_open(&self, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
-        let question = Question::new(self, node, want, at);
-        match ASKED.iter().find_map(|ask| ask(&question)) {
+    pub fn may_open(&self, node: &Node, want: &ResetupRequest, at: Wall) -> Result<(), Wait> {
+        let question = PreconditionInput::new(self, node, want, at);
+        match PRECONDITIONS.iter().find_map(|ask| ask(&question)) {
             Some(wait) => Err(wait),
             None => Ok(()),
         }
@@ -92,13 +92,13 @@ impl<'a> Ground<'a> {
 
     /// Checks whether the next attempt of an open job may begin.
     pub fn may_retry(&self, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
-        self.may_open(node, &job.again(job.opened), at)
+        self.may_open(node, &job.to_request(job.opened), at)
     }
 
     /// All preconditions that are not met, in order.
-    pub fn obstacles(&self, node: &Node, want: &Want, at: Wall) -> Vec<Wait> {
-        let question = Question::new(self, node, want, at);
-        ASKED.iter().filter_map(|ask| ask(&question)).collect()
+    pub fn obstacles(&self, node: &Node, want: &ResetupRequest, at: Wall) -> Vec<Wait> {
+        let question = PreconditionInput::new(self, node, want, at);
+        PRECONDITIONS.iter().filter_map(|ask| ask(&question)).collect()
     }
 
     /// The breaker of the whole fleet is open: nothing may begin without an operator's order.
@@ -117,30 +117,30 @@ impl<'a> Ground<'a> {
     }
 }
 
-struct Question<'q, 'a> {
-    ground: &'q Ground<'a>,
+struct PreconditionInput<'q, 'a> {
+    fleet: &'q FleetView<'a>,
     inventory: &'a Inventory,
     node: &'q Node,
-    want: &'q Want,
+    want: &'q ResetupRequest,
     at: Wall,
     automatic: bool,
     group: Option<(&'a GroupName, &'a GroupSummary)>,
 }
 
 /// One precondition of a re-setup; None: it is met.
-type Ask = fn(&Question) -> Option<Wait>;
+type Precondition = fn(&PreconditionInput) -> Option<Wait>;
 
 /// In the order in which they are checked and reported.
-const ASKED: [Ask; 15] = [
-    away,
-    unexamined,
+const PRECONDITIONS: [Precondition; 15] = [
+    node_is_away,
+    absence_unexamined,
     lifecycle,
     key_changed,
-    unknown,
-    paused,
+    no_generation,
+    node_paused,
     maintenance,
-    held,
-    moved,
+    node_held,
+    moved_recently,
     window,
     breaker,
     rollout,
@@ -149,21 +149,21 @@ const ASKED: [Ask; 15] = [
     quorum,
 ];
 
-impl<'q, 'a> Question<'q, 'a> {
-    fn new(ground: &'q Ground<'a>, node: &'q Node, want: &'q Want, at: Wall) -> Self {
-        let inventory = ground.inventory;
+impl<'q, 'a> PreconditionInput<'q, 'a> {
+    fn new(fleet: &'q FleetView<'a>, node: &'q Node, want: &'q ResetupRequest, at: Wall) -> Self {
+        let inventory = fleet.inventory;
         let (automatic, group) = (want.by.is_none(), inventory.group(node));
-        Self { ground, inventory, node, want, at, automatic, group }
+        Self { fleet, inventory, node, want, at, automatic, group }
     }
 
     /// The operator uses `force`, and the host answers while its agent is silent.
-    fn insisted(&self) -> bool {
+    fn is_forced(&self) -> bool {
         self.want.force && !self.automatic && self.node.agent_down()
     }
 
     /// The other nodes with an open attempt.
     fn busy(&self) -> impl Iterator<Item = &'a Node> + use<'_, 'q, 'a> {
-        self.ground.busy().iter().copied().filter(|n| n.id != self.node.id)
+        self.fleet.busy().iter().copied().filter(|n| n.id != self.node.id)
     }
 
     fn of_group(&self, node: &Node) -> bool {
@@ -171,15 +171,15 @@ impl<'q, 'a> Question<'q, 'a> {
     }
 }
 
-fn away(q: &Question) -> Option<Wait> {
-    (q.node.away() && !q.insisted()).then_some(Wait::Away)
+fn node_is_away(q: &PreconditionInput) -> Option<Wait> {
+    (q.node.is_away() && !q.is_forced()).then_some(Wait::Away)
 }
 
-fn unexamined(q: &Question) -> Option<Wait> {
-    (q.node.absence.is_some() && !q.node.away() && !q.want.now).then_some(Wait::Unexamined)
+fn absence_unexamined(q: &PreconditionInput) -> Option<Wait> {
+    (q.node.absence.is_some() && !q.node.is_away() && !q.want.now).then_some(Wait::Unexamined)
 }
 
-fn lifecycle(q: &Question) -> Option<Wait> {
+fn lifecycle(q: &PreconditionInput) -> Option<Wait> {
     if q.node.removing.is_some() {
         return Some(Wait::Lifecycle("being removed".to_owned()));
     }
@@ -188,69 +188,69 @@ fn lifecycle(q: &Question) -> Option<Wait> {
         Lifecycle::Decommissioning => !q.want.decommission,
         _ => false,
     };
-    stands.then(|| Wait::Lifecycle(q.node.lifecycle.word().to_owned()))
+    stands.then(|| Wait::Lifecycle(q.node.lifecycle.as_str().to_owned()))
 }
 
-fn key_changed(q: &Question) -> Option<Wait> {
+fn key_changed(q: &PreconditionInput) -> Option<Wait> {
     q.node.key_changed.clone().map(Wait::KeyChanged)
 }
 
-fn unknown(q: &Question) -> Option<Wait> {
+fn no_generation(q: &PreconditionInput) -> Option<Wait> {
     q.group.is_none().then_some(Wait::NoGeneration)
 }
 
-fn paused(q: &Question) -> Option<Wait> {
+fn node_paused(q: &PreconditionInput) -> Option<Wait> {
     (q.automatic && q.node.availability == Availability::Pause).then_some(Wait::Paused)
 }
 
-fn maintenance(q: &Question) -> Option<Wait> {
+fn maintenance(q: &PreconditionInput) -> Option<Wait> {
     (q.automatic && !q.want.now && q.node.in_maintenance(q.at)).then_some(Wait::Maintenance)
 }
 
-fn held(q: &Question) -> Option<Wait> {
+fn node_held(q: &PreconditionInput) -> Option<Wait> {
     let hold = q.node.held(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
     hold.map(|hold| Wait::Held(hold.why.clone()))
 }
 
 /// An automatic re-setup for a changed address waits until the address is stable, because the
 /// address may change again.
-fn moved(q: &Question) -> Option<Wait> {
-    let own = q.inventory.own_move(q.node).filter(|_| q.automatic && !q.want.now && !q.node.half_done())?;
+fn moved_recently(q: &PreconditionInput) -> Option<Wait> {
+    let own = q.inventory.own_address_change(q.node).filter(|_| q.automatic && !q.want.now && !q.node.half_done())?;
     let only = q.want.reasons.iter().all(|r| r.by == Witness::Desired);
-    (only && q.at.since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
+    (only && q.at.ms_since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
 /// Windows protect nodes in service. They do not delay the repair of a half-done node.
-fn window(q: &Question) -> Option<Wait> {
+fn window(q: &PreconditionInput) -> Option<Wait> {
     let (_, group) = q.group.filter(|_| !q.want.now && q.want.undo.is_none() && !q.node.half_done())?;
     let takes_in_or_out = !q.automatic && (q.want.decommission || !q.node.serves());
-    (!takes_in_or_out && !group.windows.open(q.at)).then(|| Wait::Window(group.windows.opens(q.at)))
+    (!takes_in_or_out && !group.windows.open(q.at)).then(|| Wait::Window(group.windows.next_opening(q.at)))
 }
 
-fn breaker(q: &Question) -> Option<Wait> {
+fn breaker(q: &PreconditionInput) -> Option<Wait> {
     let breaker = q.inventory.breaker.as_ref().filter(|_| q.automatic)?;
     let about = breaker.group.as_ref().is_none_or(|group| q.group.is_some_and(|(name, _)| name == group));
     about.then(|| Wait::Breaker(breaker.why.clone()))
 }
 
-fn rollout(q: &Question) -> Option<Wait> {
-    let applies = (q.automatic || q.want.rollout) && q.want.occasion == Occasion::Apply;
-    let (name, _) = q.group.filter(|_| applies || joins(q))?;
+fn rollout(q: &PreconditionInput) -> Option<Wait> {
+    let applies = (q.automatic || q.want.rollout) && q.want.trigger == Trigger::Apply;
+    let (name, _) = q.group.filter(|_| applies || joins_rollout(q))?;
     canary(q, name).err()
 }
 
 /// A node that returns when a newer generation exists joins its rollout, whatever the reason of its
 /// absence (docs/design/design.md, section 8). A node that only changed its address, or that is
 /// half done, is set up without a canary.
-fn joins(q: &Question) -> bool {
+fn joins_rollout(q: &PreconditionInput) -> bool {
     let (inventory, node) = (q.inventory, q.node);
     let renewed = q.automatic && q.want.undo.is_none() && !q.want.decommission && q.want.services.is_empty();
-    renewed && inventory.outdated(node) && !inventory.only_moved(node) && !node.half_done()
+    renewed && inventory.is_outdated(node) && !inventory.only_addresses_changed(node) && !node.half_done()
 }
 
-fn budgets(q: &Question) -> Option<Wait> {
+fn budgets(q: &PreconditionInput) -> Option<Wait> {
     let (name, group) = q.group?;
-    let fleet_max = (q.ground.in_service() as u32 * q.inventory.limits().fleet_percent / 100).max(1);
+    let fleet_max = (q.fleet.in_service() as u32 * q.inventory.limits().fleet_percent / 100).max(1);
     let busy = q.busy().count() as u32;
     if busy >= fleet_max {
         return Some(Wait::Budget(format!("{busy} of {fleet_max} re-setups of the fleet are running")));
@@ -261,7 +261,7 @@ fn budgets(q: &Question) -> Option<Wait> {
     full.then(|| Wait::Budget(format!("{peers} of {group_max} re-setups of group {name} are running")))
 }
 
-fn manager(q: &Question) -> Option<Wait> {
+fn manager(q: &PreconditionInput) -> Option<Wait> {
     if !q.node.manages() {
         return None;
     }
@@ -269,13 +269,13 @@ fn manager(q: &Question) -> Option<Wait> {
 }
 
 /// A node that is not in service cannot reduce the quorum.
-fn quorum(q: &Question) -> Option<Wait> {
+fn quorum(q: &PreconditionInput) -> Option<Wait> {
     let (name, _) = q.group.filter(|(_, group)| group.quorum && q.node.serves())?;
     let members: Vec<&Node> =
         q.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| q.of_group(n) && n.serves()).collect();
     // Two half-done nodes must not wait for each other, because it is unknown which of them still
     // serves.
-    let up = |n: &Node| !n.away() && q.busy().all(|busy| busy.id != n.id) && (q.node.half_done() || !n.half_done());
+    let up = |n: &Node| !n.is_away() && q.busy().all(|busy| busy.id != n.id) && (q.node.half_done() || !n.half_done());
     let others = members.iter().filter(|n| n.id != q.node.id && up(n)).count();
     let majority = members.len() / 2 + 1;
     (members.len() > 1 && others < majority)
@@ -284,10 +284,10 @@ fn quorum(q: &Question) -> Option<Wait> {
 
 /// A rollout waits for the first node of the group and stops if a node of it is held. A first node
 /// that goes away is not waited for; another node takes its place.
-fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
+fn canary(q: &PreconditionInput, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
-    let absent = |other: &Node, job: &Job| other.away() && !(job.force && other.agent_down());
-    if let Some(held) = inventory.roll_out_held(group).find(|n| n.id != node.id) {
+    let absent = |other: &Node, job: &Job| other.is_away() && !(job.force && other.agent_down());
+    if let Some(held) = inventory.held_in_rollout(group).find(|n| n.id != node.id) {
         return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
     }
     // Of two jobs between attempts, the older one continues, so that they never wait for each
@@ -305,7 +305,7 @@ fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
             JobState::Open | JobState::Held | JobState::Done | JobState::Cancelled => {}
         }
     }
-    let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired(n);
+    let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired_hash(n);
     let members = inventory.nodes.values().filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group));
     match first {
         Some(first) if !members.into_iter().any(|n| desired(n)) => Err(Wait::Canary(format!("{first} comes first"))),
@@ -321,7 +321,7 @@ mod tests {
     const HOUR: u64 = 3_600_000;
 
     /// w1, w2 and w3 (nodes 1 to 3) of group web, adopted before the current generation.
-    fn behind() -> Inventory {
+    fn outdated_fleet() -> Inventory {
         let mut inventory = Inventory::default();
         for name in ["w1", "w2", "w3"] {
             let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
@@ -338,7 +338,7 @@ mod tests {
 
     fn write(inventory: &mut Inventory, command: Command) -> Applied {
         let index = inventory.applied + 1;
-        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "admin".to_owned(), command });
+        let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "admin".to_owned(), command });
         assert_eq!(applied.refusal(), None);
         applied
     }
@@ -346,18 +346,18 @@ mod tests {
     fn generation(inventory: &mut Inventory, desired: &str) {
         let mut summary = FleetSummary::default();
         for name in ["w1", "w2", "w3"] {
-            let host = HostSummary { group: "web".into(), desired: Sha256::of(desired.as_bytes()) };
+            let host = HostSummary { group: "web".into(), desired: Sha256::digest(desired.as_bytes()) };
             summary.hosts.insert(name.into(), host);
         }
         summary.groups.insert("web".into(), GroupSummary { parallel: 3, ..GroupSummary::default() });
         summary.limits.fleet_percent = 100;
-        write(inventory, Command::Generation { blob: Sha256::of(desired.as_bytes()), summary: Box::new(summary) });
+        write(inventory, Command::Generation { blob: Sha256::digest(desired.as_bytes()), summary: Box::new(summary) });
     }
 
     fn baseline(desired: &str) -> Baseline {
         Baseline {
             generation: GenerationSeq(1),
-            desired: Sha256::of(desired.as_bytes()),
+            desired: Sha256::digest(desired.as_bytes()),
             root: Sha256::default(),
             blob: Sha256::default(),
             adopted: true,
@@ -365,104 +365,107 @@ mod tests {
         }
     }
 
-    fn open(inventory: &mut Inventory, id: u64, want: &Want) -> (JobId, AttemptId) {
+    fn open(inventory: &mut Inventory, id: u64, want: &ResetupRequest) -> (JobId, AttemptId) {
         let node = NodeId(id);
-        write(inventory, Command::Want { node, want: Box::new(want.clone()) });
+        write(inventory, Command::RequestResetup { node, want: Box::new(want.clone()) });
         match write(inventory, Command::OpenJob { node, runner: "m1".into() }) {
             Applied::Job(job, attempt) => (job, attempt),
             other => panic!("{other:?}"),
         }
     }
 
-    fn lost(inventory: &mut Inventory, (job, attempt): (JobId, AttemptId)) {
+    fn lose_attempt(inventory: &mut Inventory, (job, attempt): (JobId, AttemptId)) {
         let class = FailureClass::Unreachable;
         let failure = Failure { class, phase: Phase::Fence, rc: None, message: "lost".to_owned(), tail: Vec::new() };
-        let outcome = Outcome::Failed(failure);
+        let outcome = AttemptOutcome::Failed(failure);
         write(inventory, Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None });
     }
 
-    fn away(inventory: &mut Inventory, id: u64) {
+    fn set_away(inventory: &mut Inventory, id: u64) {
         let (node, no) = (NodeId(id), AbsenceNo(1));
-        let (last_seen, seen_by, gone) = (Wall(1), vec!["m1".into()], Gone::Away);
+        let (last_seen, seen_by, gone) = (Wall(1), vec!["m1".into()], AbsenceKind::Away);
         write(inventory, Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned: false, returned: None });
     }
 
-    fn asked(inventory: &Inventory, id: u64, want: &Want) -> Result<(), Wait> {
+    fn check_may_open(inventory: &Inventory, id: u64, want: &ResetupRequest) -> Result<(), Wait> {
         may_open(inventory, inventory.node(NodeId(id)).expect("a node"), want, Wall(HOUR))
     }
 
-    fn waits_for(name: &str) -> Result<(), Wait> {
+    fn blocked_by_canary(name: &str) -> Result<(), Wait> {
         Err(Wait::Canary(format!("{name} comes first")))
     }
 
     #[test]
     fn an_ordered_rollout_waits_for_its_canary_and_stops_if_the_canary_is_held() {
-        let mut inventory = behind();
-        let order = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Apply, Wall(1)) };
-        let rollout = Want { rollout: true, ..order.clone() };
-        assert_eq!(asked(&inventory, 1, &rollout), Ok(()), "any of them may be the first");
+        let mut inventory = outdated_fleet();
+        let order = ResetupRequest { by: Some("admin".to_owned()), ..ResetupRequest::new(Trigger::Apply, Wall(1)) };
+        let rollout = ResetupRequest { rollout: true, ..order.clone() };
+        assert_eq!(check_may_open(&inventory, 1, &rollout), Ok(()), "any of them may be the first");
         let (job, attempt) = open(&mut inventory, 1, &rollout);
-        assert_eq!(asked(&inventory, 2, &rollout), waits_for("w1"));
-        assert_eq!(asked(&inventory, 2, &order), Ok(()), "one alone, or without a canary");
+        assert_eq!(check_may_open(&inventory, 2, &rollout), blocked_by_canary("w1"));
+        assert_eq!(check_may_open(&inventory, 2, &order), Ok(()), "one alone, or without a canary");
         let mut done = inventory.clone();
         for phase in [Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify] {
             write(&mut done, Command::Phase { job, attempt, phase });
         }
-        let (outcome, baseline) = (Outcome::Done, Some(baseline("two")));
+        let (outcome, baseline) = (AttemptOutcome::Done, Some(baseline("two")));
         write(&mut done, Command::CloseAttempt { job, attempt, outcome, baseline, marks: None });
-        assert_eq!(asked(&done, 2, &rollout), Ok(()));
-        lost(&mut inventory, (job, attempt));
+        assert_eq!(check_may_open(&done, 2, &rollout), Ok(()));
+        lose_attempt(&mut inventory, (job, attempt));
         write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
         let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
-        assert_eq!(asked(&inventory, 2, &rollout), held);
-        assert_eq!(asked(&inventory, 2, &order), Ok(()));
-        let again = inventory.job(job).expect("on record").again(Wall(9));
+        assert_eq!(check_may_open(&inventory, 2, &rollout), held);
+        assert_eq!(check_may_open(&inventory, 2, &order), Ok(()));
+        let again = inventory.job(job).expect("on record").to_request(Wall(9));
         assert!(again.rollout, "resumed, it is part of the roll-out still");
     }
 
     #[test]
     fn a_node_that_returns_to_a_newer_generation_joins_its_rollout() {
-        let mut inventory = behind();
-        let back = Want::new(Occasion::Network, Wall(1));
-        assert_eq!(asked(&inventory, 2, &back), Ok(()), "it is the first itself");
-        let (job, attempt) = open(&mut inventory, 1, &Want::new(Occasion::Apply, Wall(1)));
-        assert_eq!(asked(&inventory, 2, &back), waits_for("w1"));
-        let part = Want { services: vec!["etcd".into()], ..back.clone() };
-        assert_eq!(asked(&inventory, 2, &part), Ok(()), "a partial repair uses the node's own generation");
-        let order = Want { by: Some("admin".to_owned()), ..back.clone() };
-        assert_eq!(asked(&inventory, 2, &order), Ok(()));
-        lost(&mut inventory, (job, attempt));
+        let mut inventory = outdated_fleet();
+        let back = ResetupRequest::new(Trigger::Network, Wall(1));
+        assert_eq!(check_may_open(&inventory, 2, &back), Ok(()), "it is the first itself");
+        let (job, attempt) = open(&mut inventory, 1, &ResetupRequest::new(Trigger::Apply, Wall(1)));
+        assert_eq!(check_may_open(&inventory, 2, &back), blocked_by_canary("w1"));
+        let part = ResetupRequest { services: vec!["etcd".into()], ..back.clone() };
+        assert_eq!(check_may_open(&inventory, 2, &part), Ok(()), "a partial repair uses the node's own generation");
+        let order = ResetupRequest { by: Some("admin".to_owned()), ..back.clone() };
+        assert_eq!(check_may_open(&inventory, 2, &order), Ok(()));
+        lose_attempt(&mut inventory, (job, attempt));
         write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
         let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
-        assert_eq!(asked(&inventory, 2, &back), held);
+        assert_eq!(check_may_open(&inventory, 2, &back), held);
         // A node that has this generation already does not join the rollout.
         let baseline = baseline("two");
         write(&mut inventory, Command::Adopt { node: NodeId(3), baseline, basis: 0 });
-        assert_eq!(asked(&inventory, 3, &back), Ok(()));
+        assert_eq!(check_may_open(&inventory, 3, &back), Ok(()));
     }
 
     #[test]
     fn a_canary_that_goes_away_is_replaced() {
-        let (mut inventory, want) = (behind(), Want::new(Occasion::Apply, Wall(1)));
+        let (mut inventory, want) = (outdated_fleet(), ResetupRequest::new(Trigger::Apply, Wall(1)));
         let first = open(&mut inventory, 1, &want);
-        assert_eq!(asked(&inventory, 2, &want), waits_for("w1"));
-        lost(&mut inventory, first);
-        assert_eq!(asked(&inventory, 2, &want), waits_for("w1"), "it is tried again");
-        away(&mut inventory, 1);
-        assert_eq!(asked(&inventory, 2, &want), Ok(()));
+        assert_eq!(check_may_open(&inventory, 2, &want), blocked_by_canary("w1"));
+        lose_attempt(&mut inventory, first);
+        assert_eq!(check_may_open(&inventory, 2, &want), blocked_by_canary("w1"), "it is tried again");
+        set_away(&mut inventory, 1);
+        assert_eq!(check_may_open(&inventory, 2, &want), Ok(()));
         let second = open(&mut inventory, 2, &want);
-        assert_eq!(asked(&inventory, 3, &want), waits_for("w2"));
+        assert_eq!(check_may_open(&inventory, 3, &want), blocked_by_canary("w2"));
         // The first node is back and waits while the second is being set up. Between attempts, the
         // older job continues.
         let no = AbsenceNo(1);
-        write(&mut inventory, Command::Returned { node: NodeId(1), no, after: Marks::default() });
+        write(&mut inventory, Command::Returned { node: NodeId(1), no, after: HostFingerprint::default() });
         let retry = |inventory: &Inventory, id: u64, job: JobId| {
             let (node, job) = (inventory.node(NodeId(id)).expect("a node"), inventory.job(job).expect("a job"));
-            canary(&Question::new(&Ground::new(inventory), node, &job.again(job.opened), Wall(HOUR)), &"web".into())
+            canary(
+                &PreconditionInput::new(&FleetView::new(inventory), node, &job.to_request(job.opened), Wall(HOUR)),
+                &"web".into(),
+            )
         };
-        assert_eq!(retry(&inventory, 1, first.0), waits_for("w2"));
-        lost(&mut inventory, second);
+        assert_eq!(retry(&inventory, 1, first.0), blocked_by_canary("w2"));
+        lose_attempt(&mut inventory, second);
         assert_eq!(retry(&inventory, 1, first.0), Ok(()));
-        assert_eq!(retry(&inventory, 2, second.0), waits_for("w1"));
+        assert_eq!(retry(&inventory, 2, second.0), blocked_by_canary("w1"));
     }
 }

@@ -1,8 +1,8 @@
 //! The journal for people: decisions and their results, newest last, bounded.
 
 use super::{
-    AbsenceNo, AttemptId, Cause, Finding, GenerationSeq, Gone, JobId, NodeId, NodeName, Outcome, Phase, Reason,
-    ServiceName, Wall,
+    AbsenceCause, AbsenceKind, AbsenceNo, AttemptId, AttemptOutcome, Finding, GenerationSeq, JobId, NodeId, NodeName,
+    Phase, Reason, ServiceName, Wall,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
@@ -81,13 +81,13 @@ pub struct HistoryItem {
     pub by: String,
     pub node: Option<NodeId>,
     #[serde(flatten)]
-    pub what: Happening,
+    pub what: JournalEvent,
 }
 
 /// What happened. The variant is stored as `what`, in kebab-case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
-pub enum Happening {
+pub enum JournalEvent {
     Accepted {
         name: NodeName,
     },
@@ -97,13 +97,13 @@ pub enum Happening {
     Away {
         absence: AbsenceNo,
         last_seen: Wall,
-        gone: Gone,
+        gone: AbsenceKind,
         seen_by: Vec<NodeName>,
         retrospect: bool,
     },
     Gone {
         absence: AbsenceNo,
-        gone: Gone,
+        gone: AbsenceKind,
     },
     Returned {
         absence: AbsenceNo,
@@ -143,7 +143,7 @@ pub enum Happening {
     AttemptClosed {
         job: JobId,
         attempt: AttemptId,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
     },
     JobHeld {
         job: JobId,
@@ -180,7 +180,7 @@ pub enum Happening {
     },
     Resumed,
     AgentFault {
-        cause: Cause,
+        cause: AbsenceCause,
         count: u32,
     },
     Operator {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn history_is_a_bounded_list_independent_of_its_parts() {
         let item = |index: u64| {
-            let what = Happening::Operator { text: index.to_string() };
+            let what = JournalEvent::Operator { text: index.to_string() };
             HistoryItem { index, at: Wall(index), by: "alice".to_owned(), node: None, what }
         };
         let mut history = History::default();

@@ -78,7 +78,7 @@ pub struct Sha256(pub [u8; 32]);
 
 impl Sha256 {
     /// Hash of `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn digest(bytes: &[u8]) -> Self {
         use sha2::Digest;
         Self(sha2::Sha256::digest(bytes).into())
     }
@@ -91,7 +91,7 @@ impl Sha256 {
     }
 
     /// The first 12 hex digits, for people.
-    pub fn short(&self) -> String {
+    pub fn short_hex(&self) -> String {
         hex::encode(&self.0[..6])
     }
 }
@@ -156,7 +156,7 @@ impl Fence {
 
 /// A name that no node may have, because Ansible gives it another meaning in an inventory; returns
 /// that meaning. IPv6 addresses are not checked, because node names contain no colon.
-pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
+pub fn reserved_by_ansible(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let parts: Vec<&str> = name.split('.').collect();
     match name.as_str() {
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn names_reserved_by_ansible_are_recognized() {
         for name in ["all", "Ungrouped", "localhost", "LocalHost.LocalDomain", "10.0.0.5", "255.255.255.255"] {
-            assert!(kept_by_ansible(name).is_some(), "{name}");
+            assert!(reserved_by_ansible(name).is_some(), "{name}");
         }
         for name in ["localhost.example", "10.0.0", "10.0.0.256", "10.0.0.5.example", "w1.10.0.0", "1"] {
-            assert_eq!(kept_by_ansible(name), None, "{name}");
+            assert_eq!(reserved_by_ansible(name), None, "{name}");
         }
     }
 

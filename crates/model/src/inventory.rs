@@ -5,7 +5,9 @@
 //! I12). Entries that violate an invariant (I3, I7, I8, I11) are refused even if the engine
 //! proposes them by mistake.
 
+mod addresses;
 mod authority;
+mod authorization;
 mod batch;
 mod drain;
 mod gossip_key;
@@ -14,16 +16,14 @@ mod jobs;
 mod leave;
 mod nodes;
 mod operators;
-mod ordered;
 mod pending;
-mod places;
-mod refound;
+mod rebuild;
 mod remove;
 mod roles;
 mod undo;
 
-pub use places::ip_of;
-pub use refound::{EPOCH_GAP, EPOCHS_A_SECOND, Refounding};
+pub use addresses::ip_of;
+pub use rebuild::{ClusterRebuild, EPOCH_GAP, EPOCHS_A_SECOND};
 
 use super::*;
 use serde::{Deserialize, Serialize};
@@ -61,24 +61,24 @@ pub struct Inventory {
     pub authority: Arc<Authority>,
     /// Machines that wait for an operator's permission to join.
     #[serde(default)]
-    pub pending: BTreeMap<NodeName, Arc<Pending>>,
+    pub pending: BTreeMap<NodeName, Arc<PendingJoin>>,
     /// Keys that operators refused.
     #[serde(default)]
-    pub denied: BTreeMap<String, Arc<Denied>>,
+    pub denied: BTreeMap<String, Arc<DeniedKey>>,
     /// Operator credentials that were recorded by an entry, by their key.
     #[serde(default)]
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
     /// Nodes that presented an expired certificate.
     #[serde(default, rename = "lapsed")]
-    pub lapsed: BTreeMap<NodeId, Lapsed>,
+    pub expired_certificates: BTreeMap<NodeId, ExpiredCertificate>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
     /// Nodes that left by themselves, until they return or are removed. Their names stay reserved.
     #[serde(default)]
-    pub left: BTreeMap<NodeId, Arc<Left>>,
+    pub left: BTreeMap<NodeId, Arc<LeftNode>>,
     /// Permanently removed nodes, until none of their certificates can be valid any more.
     #[serde(default)]
-    pub removed: BTreeMap<NodeId, Arc<Removed>>,
+    pub removed: BTreeMap<NodeId, Arc<RemovedRecord>>,
     /// The current generation, and those that a node or an open job refers to.
     pub generations: BTreeMap<GenerationSeq, Arc<Generation>>,
     pub current: GenerationSeq,
@@ -88,12 +88,12 @@ pub struct Inventory {
     pub breaker: Option<Breaker>,
     /// When an operator last closed a breaker. Earlier events do not count for the next one.
     #[serde(rename = "resumed")]
-    pub resumed: Wall,
+    pub breaker_closed_at: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
     /// Index of the last entry that changed a node's address.
     #[serde(default, rename = "moved")]
-    pub moved: u64,
+    pub moved_at_index: u64,
 }
 
 /// Maximum number of closed jobs that are kept.
@@ -101,9 +101,9 @@ pub const JOBS_KEPT: usize = 500;
 
 /// The entry that is being applied.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct ApplyContext<'a> {
     index: u64,
-    entry: &'a Entry,
+    entry: &'a InventoryEntry,
     /// The command of the entry, or the inner command of a batch or of `Ordered` that is decided
     /// now.
     command: &'a Command,
@@ -118,8 +118,8 @@ impl Inventory {
     }
 
     /// Applies one committed entry. `index` is its log index.
-    pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
-        let at = At { index, entry, command: &entry.command };
+    pub fn apply(&mut self, index: u64, entry: &InventoryEntry) -> Applied {
+        let at = ApplyContext { index, entry, command: &entry.command };
         let applied = self.decide(&at).unwrap_or_else(Applied::Refused);
         if applied.refusal().is_none() {
             self.forget_removed(entry.at);
@@ -149,21 +149,21 @@ impl Inventory {
     }
 
     /// The service of the current generation is monitored only.
-    pub fn watches(&self, service: &ServiceName) -> bool {
-        self.generation().is_some_and(|g| g.summary.watches(service))
+    pub fn is_monitor_only(&self, service: &ServiceName) -> bool {
+        self.generation().is_some_and(|g| g.summary.is_monitor_only(service))
     }
 
     /// At least one service of the node is monitored only.
-    pub(super) fn looks_at(&self, node: NodeId) -> bool {
+    pub(super) fn has_monitor_only_service(&self, node: NodeId) -> bool {
         let group = self.node(node).and_then(|node| self.group(node));
-        group.is_some_and(|(_, group)| group.services.iter().any(|service| self.watches(service)))
+        group.is_some_and(|(_, group)| group.services.iter().any(|service| self.is_monitor_only(service)))
     }
 
     /// There is drift, and all of it concerns services that are monitored only, so a re-setup
     /// cannot repair it.
-    pub fn only_watched(&self, reasons: &[Reason]) -> bool {
+    pub fn drifts_only_monitored(&self, reasons: &[Reason]) -> bool {
         let drift = || reasons.iter().filter(|r| r.drifts());
-        drift().count() > 0 && drift().all(|r| self.watches(&r.service))
+        drift().count() > 0 && drift().all(|r| self.is_monitor_only(&r.service))
     }
 
     /// The limits of the current generation; the defaults before the first one.
@@ -180,33 +180,33 @@ impl Inventory {
     }
 
     /// Hash of the node's desired state; None: the generation does not contain the node.
-    pub fn desired(&self, node: &Node) -> Option<Sha256> {
-        self.generation()?.desired(node.name())
+    pub fn desired_hash(&self, node: &Node) -> Option<Sha256> {
+        self.generation()?.desired_hash(node.name())
     }
 
     /// The desired state changed since the node was set up or adopted.
-    pub fn outdated(&self, node: &Node) -> bool {
-        node.baseline.as_ref().is_some_and(|b| self.desired(node).is_some_and(|desired| desired != b.desired))
+    pub fn is_outdated(&self, node: &Node) -> bool {
+        node.baseline.as_ref().is_some_and(|b| self.desired_hash(node).is_some_and(|desired| desired != b.desired))
     }
 
     /// The generation from which a re-setup of these services (none: all) is provisioned. A partial
     /// re-setup of an outdated node uses the node's own generation. One record, one manifest and
     /// one cleanup cannot describe two generations, and an order for a part does not request the
     /// rest.
-    pub fn source(&self, node: &Node, services: &[ServiceName]) -> GenerationSeq {
+    pub fn source_generation(&self, node: &Node, services: &[ServiceName]) -> GenerationSeq {
         let own = node.baseline.as_ref().map(|b| b.generation).filter(|g| self.generations.contains_key(g));
-        own.filter(|_| !services.is_empty() && self.outdated(node)).unwrap_or(self.current)
+        own.filter(|_| !services.is_empty() && self.is_outdated(node)).unwrap_or(self.current)
     }
 
     /// Nodes of the group that are held with the current generation. While there is one, no other
     /// member is set up automatically with this generation.
-    pub fn roll_out_held<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = &'a Node> {
+    pub fn held_in_rollout<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = &'a Node> {
         let held = |j: &&Job| j.state == JobState::Held && j.kind() != JobKind::Undo && j.generation == self.current;
         let nodes = self.jobs.values().map(|j| j.as_ref()).filter(held).filter_map(|j| self.node(j.node));
         nodes.filter(move |n| self.group(n).is_some_and(|(name, _)| name == group))
     }
 
-    fn decide(&mut self, at: &At) -> Decision {
+    fn decide(&mut self, at: &ApplyContext) -> Decision {
         match at.command {
             Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret } => {
                 if !self.cluster.0.is_empty() {
@@ -221,7 +221,7 @@ impl Inventory {
                 (self.worker_token, self.manager_token) = (record.clone(), record);
                 Ok(Applied::Done)
             }
-            Command::Accept { spec, role } => self.accept(at, spec, *role),
+            Command::Accept { spec, role } => self.accept_node(at, spec, *role),
             Command::Invite { secret, name, role, expires } => self.invite(at, *secret, name, *role, *expires),
             Command::AcceptInvited { spec, secret } => self.accept_invited(at, spec, *secret),
             Command::Pend { spec, role } => self.pend(at, spec, *role),
@@ -230,9 +230,9 @@ impl Inventory {
             Command::MakeOperator { name, key, ca, until } => self.make_operator(at, name, key, *ca, *until),
             Command::RevokeOperator { name } => self.revoke_operator(at, name),
             Command::AcceptPending { spec } => self.accept_pending(at, spec),
-            Command::Lapse { node } => self.lapse(at, *node),
+            Command::CertificateExpired { node } => self.record_expired_certificate(at, *node),
             Command::Readmit { node } => self.readmit(at, *node),
-            Command::Renewed { node } => self.renewed(*node),
+            Command::CertificateRenewed { node } => self.clear_expired_certificate(*node),
             Command::RotateToken { role, secret, keep_ms } => self.rotate_token(at, *role, *secret, *keep_ms),
             Command::RotateGossip => self.rotate_gossip(at),
             Command::GossipStep { changed } => self.gossip_step(at, *changed),
@@ -240,14 +240,14 @@ impl Inventory {
             Command::CaStep { changed } => self.ca_step(at, *changed),
             Command::FinishCa { without } => self.finish_ca(at, without),
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
-            Command::Role { node, role } => self.role(at, *node, *role),
+            Command::Role { node, role } => self.set_role(at, *node, *role),
             Command::Retire { node, raft } => self.retire(at, *node, *raft),
             Command::Remove { node, force } => self.remove(at, *node, *force),
             Command::Leave { node } => self.leave(at, *node),
             Command::ForgetLeft { node, since } => self.forget_left(at, *node, *since),
             Command::Readdress { node, api, gossip, over } => self.readdress(at, *node, api, gossip, *over),
             Command::Rendered { generation, moved, hosts, fault } => {
-                self.rendered(at, *generation, *moved, hosts, fault.as_deref())
+                self.apply_rendering(at, *generation, *moved, hosts, fault.as_deref())
             }
             Command::TrustKey { keys, .. } if keys.is_empty() => {
                 Err(Refusal::new("no-key", "no key was given to trust"))
@@ -256,17 +256,17 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.spec.ssh_host_keys = keys.clone();
                 changed.key_changed = None;
-                (changed.altered, changed.trusted) = (at.index, at.index);
-                self.note(at, Some(*node), Happening::KeyTrusted { keys: keys.clone() });
+                (changed.invalidated_at_index, changed.trusted) = (at.index, at.index);
+                self.note(at, Some(*node), JournalEvent::KeyTrusted { keys: keys.clone() });
                 Ok(Applied::Done)
             }
             Command::KeyChanged { node, fingerprint, basis } => {
                 let changed = self.change(*node)?;
-                if *basis != 0 && *basis < changed.altered {
+                if *basis != 0 && *basis < changed.invalidated_at_index {
                     return Err(Refusal::new("stale", "the node changed after that key was offered"));
                 }
                 changed.key_changed = Some(fingerprint.clone());
-                self.note(at, Some(*node), Happening::KeyChanged { fingerprint: fingerprint.clone() });
+                self.note(at, Some(*node), JournalEvent::KeyChanged { fingerprint: fingerprint.clone() });
                 Ok(Applied::Done)
             }
             Command::Generation { blob, summary } => self.new_generation(at, *blob, summary),
@@ -280,7 +280,7 @@ impl Inventory {
                 self.note(
                     at,
                     Some(*node),
-                    Happening::Operator { text: format!("availability {availability:?}").to_lowercase() },
+                    JournalEvent::Operator { text: format!("availability {availability:?}").to_lowercase() },
                 );
                 Ok(Applied::Done)
             }
@@ -290,24 +290,24 @@ impl Inventory {
                 let by = at.entry.by.clone();
                 self.change(*node)?.maintenance = until.map(|until| Maintenance { from: at.entry.at, until, by });
                 let text = if until.is_some() { "maintenance announced" } else { "maintenance ended" };
-                self.note(at, Some(*node), Happening::Operator { text: text.to_owned() });
+                self.note(at, Some(*node), JournalEvent::Operator { text: text.to_owned() });
                 Ok(Applied::Done)
             }
-            Command::Marks { node, marks } => {
+            Command::Fingerprint { node, marks } => {
                 let changed = self.change(*node)?;
                 if changed.absence.is_some() {
                     return Err(Refusal::new("absent", "an absence is open"));
                 }
-                changed.marks = Some(marks.clone());
+                changed.last_identity = Some(marks.clone());
                 changed.seen = at.entry.at;
                 Ok(Applied::Done)
             }
             Command::AbsenceOpened { .. }
-            | Command::Gone { .. }
+            | Command::SetAbsenceKind { .. }
             | Command::Returned { .. }
             | Command::AwayAgain { .. }
             | Command::Conclude { .. }
-            | Command::Unclear { .. } => self.absence_entry(at),
+            | Command::Inconclusive { .. } => self.absence_entry(at),
             Command::Adopt { node, baseline, basis } => {
                 let known = self.node(*node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {node}")))?;
                 if known.job.and_then(|j| self.job(j)).is_some_and(|j| j.state == JobState::Open) {
@@ -321,7 +321,7 @@ impl Inventory {
                         Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
                     );
                 }
-                if *basis != 0 && *basis < known.altered {
+                if *basis != 0 && *basis < known.invalidated_at_index {
                     let text = format!("{} changed while it was examined; nothing was adopted", known.name());
                     return Err(Refusal::new("outlived", text).next(format!("remoor adopt {}", known.name())));
                 }
@@ -329,34 +329,34 @@ impl Inventory {
                     let text = format!("{} is drained; its current state will be cleaned up", known.name());
                     return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
                 }
-                self.end_held(*node, at.entry.at)?;
+                self.close_held_job(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
-                changed.want = changed.want.take().filter(|w| w.by.is_some());
+                changed.pending_resetup = changed.pending_resetup.take().filter(|w| w.by.is_some());
                 changed.hold = None;
-                changed.watched |= changed.baseline.is_none();
+                changed.adopted_only |= changed.baseline.is_none();
                 changed.baseline = Some(baseline.clone());
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
-                changed.altered = at.index;
-                changed.unseen = false;
-                changed.moved = None;
-                changed.is_right(Some(baseline.root), at.entry.at);
-                self.note(at, Some(*node), Happening::Adopted { files: true });
+                changed.invalidated_at_index = at.index;
+                changed.needs_examination = false;
+                changed.address_change = None;
+                changed.mark_as_desired(Some(baseline.root), at.entry.at);
+                self.note(at, Some(*node), JournalEvent::Adopted { files: true });
                 Ok(Applied::Done)
             }
             Command::Entrust { node } => {
                 let changed = self.change(*node)?;
-                if !changed.watched {
+                if !changed.adopted_only {
                     let text = format!("{} is not an adopted node, or remoor manages it already", changed.name());
                     return Err(Refusal::new("not-adopted", text));
                 }
-                changed.watched = false;
+                changed.adopted_only = false;
                 let text = "entrusted to remoor: the policies of its group hold".to_owned();
-                self.note(at, Some(*node), Happening::Operator { text });
+                self.note(at, Some(*node), JournalEvent::Operator { text });
                 Ok(Applied::Done)
             }
-            Command::Want { .. }
-            | Command::DropWant { .. }
+            Command::RequestResetup { .. }
+            | Command::DropRequest { .. }
             | Command::OpenJob { .. }
             | Command::NextAttempt { .. }
             | Command::Phase { .. }
@@ -369,39 +369,39 @@ impl Inventory {
                     return Err(Refusal::new("breaker-open", "a breaker is open already"));
                 }
                 self.breaker = Some(Breaker { group: group.clone(), why: why.clone(), at: at.entry.at });
-                self.note(at, None, Happening::Breaker { why: why.clone() });
+                self.note(at, None, JournalEvent::Breaker { why: why.clone() });
                 Ok(Applied::Done)
             }
             Command::Resume => {
                 if self.breaker.take().is_none() {
                     return Err(Refusal::new("nothing-to-resume", "no breaker is open"));
                 }
-                self.resumed = at.entry.at;
-                self.note(at, None, Happening::Resumed);
+                self.breaker_closed_at = at.entry.at;
+                self.note(at, None, JournalEvent::Resumed);
                 Ok(Applied::Done)
             }
             Command::ResumeNode { node } => {
-                let held = self.end_held(*node, at.entry.at)?;
+                let held = self.close_held_job(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
                 changed.end_drain(held.as_deref());
                 changed.hold = None;
                 // A failed undo is not repeated automatically; an operator may order it again.
                 if let Some(job) = held.filter(|j| j.undo.is_none()) {
-                    changed.want = Some(job.again(at.entry.at));
+                    changed.pending_resetup = Some(job.to_request(at.entry.at));
                 }
-                self.note(at, Some(*node), Happening::Resumed);
+                self.note(at, Some(*node), JournalEvent::Resumed);
                 Ok(Applied::Done)
             }
             Command::Batch(commands) => self.batch(at, commands),
-            Command::Ordered { via, key, command } => self.ordered(at, *via, key.as_deref(), command),
+            Command::Ordered { via, key, command } => self.decide_ordered(at, *via, key.as_deref(), command),
         }
     }
 
-    fn new_generation(&mut self, at: &At, blob: Sha256, summary: &FleetSummary) -> Decision {
+    fn new_generation(&mut self, at: &ApplyContext, blob: Sha256, summary: &FleetSummary) -> Decision {
         let seq = GenerationSeq(self.current.0 + 1);
         if let Some(current) = self.generation()
             && current.blob == blob
-            && current.says(summary)
+            && current.has_summary(summary)
         {
             return Ok(Applied::Generation(self.current));
         }
@@ -420,16 +420,16 @@ impl Inventory {
         used.extend(self.baselines().map(|b| b.generation));
         used.extend(self.jobs.values().filter(|j| j.closed.is_none()).map(|j| j.generation));
         self.generations.retain(|seq, _| used.contains(seq));
-        self.note(at, None, Happening::Generation { seq });
+        self.note(at, None, JournalEvent::Generation { seq });
         Ok(Applied::Generation(seq))
     }
 
     fn change(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
         let Self { nodes, left, removed, .. } = self;
-        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| remove::nobody(left, removed, id))
+        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| remove::no_such_node(left, removed, id))
     }
 
-    fn note(&mut self, at: &At, node: Option<NodeId>, what: Happening) {
+    fn note(&mut self, at: &ApplyContext, node: Option<NodeId>, what: JournalEvent) {
         self.keep_item(HistoryItem { index: at.index, at: at.entry.at, by: at.entry.by.clone(), node, what });
     }
 

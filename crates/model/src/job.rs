@@ -1,7 +1,8 @@
 //! A re-setup of one node: a series of attempts with their phases.
 
 use super::{
-    AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Vars, Wall, Want,
+    AttemptId, Baseline, GenerationSeq, JobId, JobVars, NodeId, NodeName, Reason, ResetupRequest, ServiceName, Trigger,
+    Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -43,7 +44,7 @@ impl Phase {
         }
     }
     /// The stored and displayed form.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Phase::Fence => "fence",
             Phase::Cleanup => "cleanup",
@@ -57,7 +58,7 @@ impl Phase {
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
@@ -81,7 +82,7 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// The stored and displayed form.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             FailureClass::Step => "step",
             FailureClass::Unreachable => "unreachable",
@@ -105,10 +106,10 @@ pub struct Failure {
 
 impl Failure {
     /// Truncates the texts to the sizes that may enter the log.
-    pub fn bounded(mut self) -> Self {
-        self.message = super::clipped(self.message);
+    pub fn truncate_for_log(mut self) -> Self {
+        self.message = super::truncate_text(self.message);
         self.tail.truncate(TAIL_MAX);
-        self.tail = self.tail.into_iter().map(super::clipped).collect();
+        self.tail = self.tail.into_iter().map(super::truncate_text).collect();
         self
     }
 }
@@ -119,7 +120,7 @@ const TAIL_MAX: usize = 20;
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum AttemptOutcome {
     Done,
     Failed(Failure),
     /// A later attempt replaced this one; with the reason.
@@ -138,7 +139,7 @@ pub struct Attempt {
     /// The manager that runs it.
     pub runner: NodeName,
     pub phase: Phase,
-    pub closed: Option<(Wall, Outcome)>,
+    pub closed: Option<(Wall, AttemptOutcome)>,
 }
 
 /// The state of a job.
@@ -159,7 +160,7 @@ pub struct Job {
     pub node: NodeId,
     pub opened: Wall,
     #[serde(rename = "occasion")]
-    pub occasion: Occasion,
+    pub trigger: Trigger,
     pub reasons: Vec<Reason>,
     /// Empty: all services of the group.
     pub services: Vec<ServiceName>,
@@ -189,10 +190,10 @@ pub struct Job {
     pub attempts_dropped: u32,
     /// Variables of this job; they override the fleet's.
     #[serde(default)]
-    pub vars: Vars,
+    pub vars: JobVars,
     /// Cancelled with `now`: the current task is ended too, and not allowed to finish.
     #[serde(default, rename = "cut")]
-    pub cut: bool,
+    pub end_task_now: bool,
 }
 
 impl Job {
@@ -207,8 +208,8 @@ impl Job {
 
     /// The same request again, after the job was held. For an automatic job, the node is examined
     /// again first.
-    pub fn again(&self, since: Wall) -> Want {
-        Want {
+    pub fn to_request(&self, since: Wall) -> ResetupRequest {
+        ResetupRequest {
             reasons: self.reasons.clone(),
             services: self.services.clone(),
             examined: self.by.is_none().then_some(self.opened),
@@ -219,7 +220,7 @@ impl Job {
             undo: self.undo,
             vars: self.vars.clone(),
             rollout: self.rollout,
-            ..Want::new(self.occasion, since)
+            ..ResetupRequest::new(self.trigger, since)
         }
     }
 

@@ -4,7 +4,7 @@
 mod authority;
 mod bounds;
 mod check;
-mod counted;
+mod count_noun;
 mod digest;
 mod entry;
 mod exam;
@@ -36,7 +36,7 @@ mod zones;
 pub use authority::*;
 pub use bounds::*;
 pub use check::*;
-pub use counted::*;
+pub use count_noun::*;
 pub use digest::*;
 pub use entry::*;
 pub use exam::*;

@@ -7,13 +7,13 @@ pub fn majority(voters: usize) -> usize {
 }
 
 /// How many voters may fail while a majority remains.
-pub fn spare(voters: usize) -> usize {
+pub fn tolerated_losses(voters: usize) -> usize {
     voters.saturating_sub(majority(voters))
 }
 
 /// Warns about one manager or an even number of managers, and names the next better number.
 pub fn tolerance_warning(managers: usize) -> Option<String> {
-    let survive = |n: usize| match (n, spare(n)) {
+    let survive = |n: usize| match (n, tolerated_losses(n)) {
         (1, _) => "1 manager survives no loss".to_owned(),
         (n, 0) => format!("{n} managers (majority {}) survive no loss", majority(n)),
         (n, lost) => format!("{n} managers (majority {}) survive the loss of {lost}", majority(n)),
@@ -34,9 +34,9 @@ mod tests {
 
     #[test]
     fn an_even_number_survives_no_more_than_the_odd_one_below_it() {
-        let table: Vec<(usize, usize)> = (1..=9).map(|n| (majority(n), spare(n))).collect();
+        let table: Vec<(usize, usize)> = (1..=9).map(|n| (majority(n), tolerated_losses(n))).collect();
         assert_eq!(table, [(1, 0), (2, 0), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (5, 3), (5, 4)]);
-        assert_eq!((majority(0), spare(0)), (1, 0));
+        assert_eq!((majority(0), tolerated_losses(0)), (1, 0));
     }
 
     #[test]

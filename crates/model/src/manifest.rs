@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The services of one node with their files and checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct NodeManifest {
     pub node: NodeName,
     pub group: GroupName,
     pub generation: GenerationSeq,

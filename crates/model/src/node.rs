@@ -1,8 +1,8 @@
 //! One machine in the replicated state.
 
 use super::{
-    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId,
-    Reason, ServiceName, Sha256, Vars, Wall,
+    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, HostFingerprint, JobId, JobVars, NodeId, NodeName, Phase,
+    RaftId, Reason, ServiceName, Sha256, Trigger, Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub enum ClusterRole {
 
 impl ClusterRole {
     /// The stored and displayed form.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             ClusterRole::Worker => "worker",
             ClusterRole::Manager => "manager",
@@ -53,7 +53,7 @@ pub enum Lifecycle {
 
 impl Lifecycle {
     /// The stored and displayed form.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Lifecycle::Accepted => "accepted",
             Lifecycle::Commissioning => "commissioning",
@@ -67,7 +67,7 @@ impl Lifecycle {
 /// Why a node is silent, as far as this is visible from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Gone {
+pub enum AbsenceKind {
     /// Not probed yet, or the host does not answer on SSH.
     #[default]
     Away,
@@ -88,13 +88,13 @@ pub struct Absence {
     /// The managers that noticed the absence; empty if it was detected afterwards.
     pub seen_by: Vec<NodeName>,
     #[serde(rename = "gone")]
-    pub gone: Gone,
+    pub kind: AbsenceKind,
     /// The node's identity at its last examination.
-    pub before: Marks,
+    pub before: HostFingerprint,
     /// None while it lasts.
     pub returned: Option<Wall>,
     /// What the agent reported after the return. It is a hint, not evidence.
-    pub after: Option<Marks>,
+    pub after: Option<HostFingerprint>,
     pub planned: bool,
 }
 
@@ -125,9 +125,9 @@ impl Baseline {
 /// A re-setup that is requested and has not begun. It is part of the state, so a crash does not
 /// lose it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Want {
+pub struct ResetupRequest {
     #[serde(rename = "occasion")]
-    pub occasion: Occasion,
+    pub trigger: Trigger,
     pub reasons: Vec<Reason>,
     /// Empty: the whole group.
     pub services: Vec<ServiceName>,
@@ -151,19 +151,19 @@ pub struct Want {
     pub commission: bool,
     /// Variables of this re-setup; they override the fleet's.
     #[serde(default)]
-    pub vars: Vars,
+    pub vars: JobVars,
     /// An order that rolls a generation out to several nodes of a group. One of them goes first as
     /// the canary, as in an automatic rollout.
     #[serde(default)]
     pub rollout: bool,
 }
 
-impl Want {
+impl ResetupRequest {
     /// An automatic request for the whole group, without reasons from an examination. Callers set
     /// further fields.
-    pub fn new(occasion: Occasion, since: Wall) -> Self {
+    pub fn new(trigger: Trigger, since: Wall) -> Self {
         Self {
-            occasion,
+            trigger,
             reasons: Vec::new(),
             services: Vec::new(),
             since,
@@ -174,7 +174,7 @@ impl Want {
             force: false,
             undo: None,
             commission: false,
-            vars: Vars::new(),
+            vars: JobVars::new(),
             rollout: false,
         }
     }
@@ -200,7 +200,7 @@ pub struct Hold {
 /// The node's address changed since it was last set up or adopted, so configuration that was
 /// rendered with the old address is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct AddressChange {
     /// The previous IP address.
     pub from: String,
     /// When the address last changed.
@@ -243,7 +243,7 @@ pub struct Node {
     pub raft: Option<RaftId>,
     /// The node is removed as soon as it has left Raft.
     #[serde(default)]
-    pub removing: Option<super::Removing>,
+    pub removing: Option<super::PendingRemoval>,
     pub availability: Availability,
     pub lifecycle: Lifecycle,
     /// The phase in which the last re-setup failed. Separate from the lifecycle, because a failed
@@ -256,7 +256,7 @@ pub struct Node {
     pub key_changed: Option<String>,
     /// The identity at the last examination; None: never examined.
     #[serde(rename = "marks")]
-    pub marks: Option<Marks>,
+    pub last_identity: Option<HostFingerprint>,
     /// When the node was last examined.
     #[serde(rename = "seen")]
     pub seen: Wall,
@@ -264,45 +264,45 @@ pub struct Node {
     pub absences: AbsenceNo,
     /// Start times of the last absences, at most 16, to detect flapping.
     #[serde(rename = "recent")]
-    pub recent: Vec<Wall>,
+    pub recent_absences: Vec<Wall>,
     /// The last conclusion about an absence or from a live examination.
     pub finding: Option<Finding>,
     pub baseline: Option<Baseline>,
     /// Adopted, and neither set up by remoor nor entrusted to it: see `GroupSummary::policy_of`.
     #[serde(default, rename = "watched")]
-    pub watched: bool,
+    pub adopted_only: bool,
     #[serde(rename = "want")]
-    pub want: Option<Want>,
+    pub pending_resetup: Option<ResetupRequest>,
     /// The open job.
     pub job: Option<JobId>,
     /// Number of agent crashes that verdicts named.
     pub agent_faults: u32,
     /// Number of consecutive examinations that were inconclusive.
     #[serde(rename = "unknowns")]
-    pub unknowns: u32,
+    pub consecutive_inconclusive: u32,
     /// Index of the last entry that invalidates earlier examinations: the node returned, something
     /// ran on it, or its baseline or verdict changed.
     #[serde(rename = "altered")]
-    pub altered: u64,
+    pub invalidated_at_index: u64,
     /// Since when the node is known to be drifted. Later examinations that confirm the drift do not
     /// change it.
     pub drifted_since: Option<Wall>,
     /// Something ran on the node after its last examination. It is examined even if its agent
     /// reports no problem.
     #[serde(default, rename = "unseen")]
-    pub unseen: bool,
+    pub needs_examination: bool,
     /// Index of the entry by which an operator last trusted its SSH host keys.
     #[serde(default, rename = "trusted")]
     pub trusted: u64,
     #[serde(default, rename = "moved")]
-    pub moved: Option<Moved>,
+    pub address_change: Option<AddressChange>,
     /// IP address with which the current provisioning began.
     #[serde(default)]
     pub provisioned_at: Option<String>,
     /// The node was to be a manager when the cluster was rebuilt without it. Set until an operator
     /// decides its role.
     #[serde(default, rename = "lost")]
-    pub lost: bool,
+    pub awaiting_role_decision: bool,
 }
 
 impl Node {
@@ -320,19 +320,19 @@ impl Node {
         super::ip_of(&self.spec.gossip)
     }
     /// An absence is open and the node has not come back.
-    pub fn away(&self) -> bool {
+    pub fn is_away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
     }
     /// Records the phase in which a re-setup failed. A failure in `Fence` or of an undo does not
     /// overwrite that of a run which got further.
-    pub(super) fn fail(&mut self, phase: Phase) {
+    pub(super) fn record_failure(&mut self, phase: Phase) {
         if !matches!(phase, Phase::Fence | Phase::Undo) || self.failed.is_none() {
-            self.failed = Some(phase.word().to_owned());
+            self.failed = Some(phase.as_str().to_owned());
         }
     }
     /// Records that the node matches its desired state. A last finding that said otherwise is
     /// marked as overtaken.
-    pub(super) fn is_right(&mut self, root: Option<Sha256>, at: Wall) {
+    pub(super) fn mark_as_desired(&mut self, root: Option<Sha256>, at: Wall) {
         self.drifted_since = None;
         if let Some(finding) = &mut self.finding {
             let before = std::mem::replace(&mut finding.verdict, super::Verdict::Same);
@@ -342,7 +342,7 @@ impl Node {
             finding.reasons = Vec::new();
             finding.digest = root;
             finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
-            finding.amiss = Some(0);
+            finding.failure_hash = Some(0);
         }
     }
     /// The node was set up and has not been decommissioned yet; includes a node whose
@@ -361,11 +361,11 @@ impl Node {
     }
     /// A re-setup ended between cleanup and verification, so the node's services may not run.
     pub fn half_done(&self) -> bool {
-        self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.word())
+        self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.as_str())
     }
     /// The node is away, and its host answers on SSH.
     pub fn agent_down(&self) -> bool {
-        self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.gone == Gone::AgentDown)
+        self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.kind == AbsenceKind::AgentDown)
     }
     /// A maintenance window is open at this moment.
     pub fn in_maintenance(&self, at: Wall) -> bool {
@@ -407,7 +407,7 @@ impl Generation {
     }
     /// Hash of the node's desired state, rendered with the recorded addresses; None: the generation
     /// does not contain the node.
-    pub fn desired(&self, node: &NodeName) -> Option<Sha256> {
+    pub fn desired_hash(&self, node: &NodeName) -> Option<Sha256> {
         self.rendered.get(node).copied().or_else(|| self.summary.hosts.get(node).map(|h| h.desired))
     }
 }

@@ -56,7 +56,7 @@ impl Normalizer {
         if drops_all(|line| lines.is_match(line)) {
             return Err(NormalizeError { pattern: None, why: "the patterns together drop every line".to_owned() });
         }
-        let Sha256(hash) = Sha256::of(patterns.join("\n").as_bytes());
+        let Sha256(hash) = Sha256::digest(patterns.join("\n").as_bytes());
         let id = hash.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1));
         Ok(Some(Self { lines, id }))
     }
@@ -87,14 +87,14 @@ impl Normalizer {
     }
 
     /// The lines of `content` that are not ignored, including line ends.
-    pub fn kept<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    pub fn significant_lines<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let lines = content.split_inclusive(|byte| *byte == b'\n');
         lines.filter(|line| !self.lines.is_match(line.strip_suffix(b"\n").unwrap_or(line)))
     }
 
     /// The hash of the lines that are not ignored.
     pub fn sha256(&self, content: &[u8]) -> Sha256 {
-        Sha256::of(&self.kept(content).collect::<Vec<_>>().concat())
+        Sha256::digest(&self.significant_lines(content).collect::<Vec<_>>().concat())
     }
 }
 
@@ -124,11 +124,15 @@ mod tests {
             ("", ""),
             ("Date: 1", ""),
         ] {
-            assert_eq!(stamps.kept(content.as_bytes()).collect::<Vec<_>>().concat(), wanted.as_bytes(), "{content:?}");
-            assert_eq!(stamps.sha256(content.as_bytes()), Sha256::of(wanted.as_bytes()));
+            assert_eq!(
+                stamps.significant_lines(content.as_bytes()).collect::<Vec<_>>().concat(),
+                wanted.as_bytes(),
+                "{content:?}"
+            );
+            assert_eq!(stamps.sha256(content.as_bytes()), Sha256::digest(wanted.as_bytes()));
         }
         let bytes = b"\xff\xfe\n# generated \xff\n";
-        assert_eq!(stamps.sha256(bytes), Sha256::of(b"\xff\xfe\n"), "what is no UTF-8 has lines too");
+        assert_eq!(stamps.sha256(bytes), Sha256::digest(b"\xff\xfe\n"), "what is no UTF-8 has lines too");
         assert!(normalizer(&[]).unwrap().is_none());
         assert_ne!(stamps.id(), normalizer(&["^# generated"]).unwrap().unwrap().id());
     }
@@ -157,7 +161,7 @@ mod tests {
         // A backtracking engine would need exponential time; this one needs linear time.
         let slow = normalizer(&["^(a+)+$", "^(a|aa)+$"]).unwrap().unwrap();
         let line = "a".repeat(1 << 20) + "b\n";
-        assert_eq!(slow.kept(line.as_bytes()).count(), 1);
+        assert_eq!(slow.significant_lines(line.as_bytes()).count(), 1);
     }
 
     proptest! {
@@ -165,12 +169,12 @@ mod tests {
         #[test]
         fn exactly_the_lines_without_a_match_are_kept(content in "[ab#\n\r]{0,40}") {
             let normalizer = normalizer(&["^#", "b$"]).unwrap().unwrap();
-            let kept = String::from_utf8(normalizer.kept(content.as_bytes()).collect::<Vec<_>>().concat()).unwrap();
+            let kept = String::from_utf8(normalizer.significant_lines(content.as_bytes()).collect::<Vec<_>>().concat()).unwrap();
             let drops = |line: &str| line.starts_with('#') || line.ends_with('b');
             let wanted: String =
                 content.split_inclusive('\n').filter(|l| !drops(l.trim_end_matches('\n'))).collect();
             prop_assert_eq!(&kept, &wanted);
-            let again: Vec<&[u8]> = normalizer.kept(kept.as_bytes()).collect();
+            let again: Vec<&[u8]> = normalizer.significant_lines(kept.as_bytes()).collect();
             prop_assert_eq!(again.concat(), kept.as_bytes());
         }
     }

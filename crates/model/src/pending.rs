@@ -12,7 +12,7 @@ pub const PENDING_MS: u64 = 24 * 3_600_000;
 /// An operator's decision about a join request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum JoinDecision {
     /// Not decided yet.
     #[default]
     None,
@@ -23,7 +23,7 @@ pub enum Answer {
 
 /// A machine that asks to join.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingJoin {
     /// As reported by the machine. Only the key is proved.
     pub spec: NodeSpec,
     /// The role that it asks for.
@@ -31,7 +31,7 @@ pub struct Pending {
     pub since: Wall,
     pub expires: Wall,
     #[serde(default)]
-    pub answer: Answer,
+    pub answer: JoinDecision,
 }
 
 /// Maximum number of denied keys.
@@ -40,7 +40,7 @@ pub const DENIED_MAX: usize = 1_000;
 /// A denied key. The denial stands until an operator revokes it, whichever secret the machine
 /// presents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Denied {
+pub struct DeniedKey {
     /// The machine's description in its join request.
     pub spec: NodeSpec,
     pub at: Wall,
@@ -49,16 +49,16 @@ pub struct Denied {
 
 /// A node that presented its own expired certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lapsed {
+pub struct ExpiredCertificate {
     pub since: Wall,
     /// Until when it may get a new certificate, by an operator's decision; None: not decided.
     #[serde(default)]
     pub accepted_until: Option<Wall>,
 }
 
-impl Lapsed {
+impl ExpiredCertificate {
     /// The node may get a new certificate at this moment.
-    pub fn accepted(&self, now: Wall) -> bool {
+    pub fn is_accepted(&self, now: Wall) -> bool {
         self.accepted_until.is_some_and(|until| now <= until)
     }
 }

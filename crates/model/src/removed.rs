@@ -23,7 +23,7 @@ pub const DOWN_MS: u64 = 10_000;
 
 /// The record of a removed node. Its name is free; its key cannot join while this record exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
+pub struct RemovedRecord {
     pub name: NodeName,
     /// ed25519, hex.
     pub public_key: String,
@@ -38,7 +38,7 @@ pub struct Removed {
 /// A node that announced that it leaves permanently. Until it returns it is not among the nodes, so
 /// it is not watched and nothing runs on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct LeftNode {
     /// The node record for a return: its id, name and key, and its last known state.
     pub node: Arc<Node>,
     pub at: Wall,
@@ -47,7 +47,7 @@ pub struct Left {
 
 /// A manager that will be removed as soon as it has left Raft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removing {
+pub struct PendingRemoval {
     pub by: String,
     pub since: Wall,
 }

@@ -17,7 +17,7 @@ pub enum CheckSummary {
 
 impl CheckSummary {
     /// The worst result. Checks with `on-fail: none` do not count.
-    pub fn of(results: &[CheckResult]) -> Self {
+    pub fn from_results(results: &[CheckResult]) -> Self {
         let any = |state| results.iter().any(|r| r.state == state && r.on_fail != OnFail::None);
         match () {
             () if any(CheckState::Fail) => CheckSummary::Fail,
@@ -47,7 +47,7 @@ pub struct Report {
     /// Hash of failed and inconclusive checks, see [`super::amiss`]; 0: no problem, or an older
     /// agent that does not report it.
     #[serde(default, rename = "amiss")]
-    pub amiss: u64,
+    pub failure_hash: u64,
     /// Epoch of the certificate that the node's API presents, so that other nodes can verify it
     /// there; 0: an older agent that does not report it.
     #[serde(default)]

@@ -8,7 +8,7 @@ pub fn fleet(adopted: u64, joined: u64) -> Inventory {
     let mut inventory = Inventory::default();
     let mut summary = FleetSummary::default();
     summary.groups.insert("web".into(), GroupSummary::default());
-    let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
+    let (desired, generation) = (Sha256::digest(b"one"), GenerationSeq(1));
     let name = |id: u64| NodeName::from(format!("w{id}").as_str());
     let mut commands = Vec::new();
     for id in 1..=adopted + joined {
@@ -23,7 +23,7 @@ pub fn fleet(adopted: u64, joined: u64) -> Inventory {
         Command::Adopt { node: NodeId(id), baseline, basis: 0 }
     }));
     for (index, command) in (1..).zip(commands) {
-        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+        let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
         assert_eq!(applied.refusal(), None);
     }
     inventory
@@ -39,15 +39,15 @@ pub fn finding() -> Finding {
         verdict: Verdict::Same,
         overtaken: None,
         reasons: Vec::new(),
-        remedy: Remedy::None,
-        occasion: Occasion::Live,
+        planned_action: PlannedAction::None,
+        trigger: Trigger::Live,
         by: "m1".into(),
         at: Wall(1),
         took_ms: 1,
         digest: None,
         checks: (0, 0, 0),
-        amiss: None,
-        marks: Marks::default(),
+        failure_hash: None,
+        identity: HostFingerprint::default(),
         damaged: Vec::new(),
         basis: 1,
     }

@@ -9,11 +9,11 @@ pub struct Now(pub u64);
 
 impl Now {
     /// This moment plus `ms` milliseconds.
-    pub fn after(self, ms: u64) -> Now {
+    pub fn plus_ms(self, ms: u64) -> Now {
         Now(self.0.saturating_add(ms))
     }
     /// Milliseconds from `earlier` to this moment; 0 if `earlier` is later.
-    pub fn since(self, earlier: Now) -> u64 {
+    pub fn ms_since(self, earlier: Now) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
@@ -26,11 +26,11 @@ pub struct Wall(pub u64);
 
 impl Wall {
     /// This moment plus `ms` milliseconds.
-    pub fn after(self, ms: u64) -> Wall {
+    pub fn plus_ms(self, ms: u64) -> Wall {
         Wall(self.0.saturating_add(ms))
     }
     /// Milliseconds from `earlier` to this moment; 0 if `earlier` is later.
-    pub fn since(self, earlier: Wall) -> u64 {
+    pub fn ms_since(self, earlier: Wall) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }

@@ -1,6 +1,6 @@
 //! Conclusions about a node and the action that follows.
 
-use super::{AbsenceNo, BootId, Cause, Instance, NodeName, Occasion, ServiceName, Sha256, Wall};
+use super::{AbsenceCause, AbsenceNo, BootId, Instance, NodeName, ServiceName, Sha256, Trigger, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The stored and displayed form, without the reason.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Verdict::Same => "same",
             Verdict::Outdated => "outdated",
@@ -36,7 +36,7 @@ impl Verdict {
         }
     }
     /// The node differs from the recorded state.
-    pub fn drifted(&self) -> bool {
+    pub fn is_drifted(&self) -> bool {
         matches!(self, Verdict::Drifted | Verdict::Conflict)
     }
 }
@@ -45,7 +45,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Unknown(why) => write!(f, "unknown: {why}"),
-            other => f.write_str(other.word()),
+            other => f.write_str(other.as_str()),
         }
     }
 }
@@ -57,7 +57,7 @@ pub struct Reason {
     pub text: String,
     /// The reason triggers a re-setup by itself; otherwise it is only reported.
     #[serde(rename = "grave")]
-    pub grave: bool,
+    pub actionable: bool,
     pub by: Witness,
     /// The object: a path, or a check and its property. Empty: the service or node as a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -70,13 +70,13 @@ pub struct Reason {
 
 impl Reason {
     /// A reason without an object and without a date.
-    pub fn new(by: Witness, service: ServiceName, text: String, grave: bool) -> Self {
-        Self { service, text, grave, by, about: String::new(), since: None }
+    pub fn new(by: Witness, service: ServiceName, text: String, actionable: bool) -> Self {
+        Self { service, text, actionable, by, about: String::new(), since: None }
     }
 
     /// Dates the reasons found at `at`: a reason that the finding `before` contains keeps its
     /// earlier date.
-    pub fn dated(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
+    pub fn date_reasons(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
         let mut stood = BTreeMap::new();
         for (reason, finding) in before.iter().flat_map(|f| f.reasons.iter().map(move |r| (r, f))) {
             let since = reason.since.unwrap_or(finding.at);
@@ -90,7 +90,7 @@ impl Reason {
     /// The node differs from the recorded state. A check that only warns is reported, but does not
     /// count as drift.
     pub fn drifts(&self) -> bool {
-        self.by == Witness::Digest || self.by == Witness::Check && self.grave
+        self.by == Witness::Digest || self.by == Witness::Check && self.actionable
     }
 }
 
@@ -106,7 +106,7 @@ pub enum Witness {
 /// The action that the policy derives from a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do", content = "what")]
-pub enum Remedy {
+pub enum PlannedAction {
     None,
     Report,
     /// The services to set up again, including dependents; empty: the whole group.
@@ -115,17 +115,17 @@ pub enum Remedy {
     Blocked(String),
 }
 
-impl fmt::Display for Remedy {
+impl fmt::Display for PlannedAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Remedy::None => f.write_str("none"),
-            Remedy::Report => f.write_str("report"),
-            Remedy::Resetup(services) if services.is_empty() => f.write_str("resetup(group)"),
-            Remedy::Resetup(services) => {
+            PlannedAction::None => f.write_str("none"),
+            PlannedAction::Report => f.write_str("report"),
+            PlannedAction::Resetup(services) if services.is_empty() => f.write_str("resetup(group)"),
+            PlannedAction::Resetup(services) => {
                 write!(f, "resetup({})", services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", "))
             }
-            Remedy::Held(why) => write!(f, "held: {why}"),
-            Remedy::Blocked(why) => write!(f, "blocked: {why}"),
+            PlannedAction::Held(why) => write!(f, "held: {why}"),
+            PlannedAction::Blocked(why) => write!(f, "blocked: {why}"),
         }
     }
 }
@@ -135,7 +135,7 @@ impl fmt::Display for Remedy {
 pub struct Finding {
     /// None: the node was never away.
     pub absence: Option<AbsenceNo>,
-    pub cause: Option<Cause>,
+    pub cause: Option<AbsenceCause>,
     /// The absence was announced, or the node left gracefully.
     pub planned: bool,
     pub evidence: Vec<String>,
@@ -145,9 +145,9 @@ pub struct Finding {
     pub overtaken: Option<(Verdict, Wall)>,
     pub reasons: Vec<Reason>,
     #[serde(rename = "remedy")]
-    pub remedy: Remedy,
+    pub planned_action: PlannedAction,
     #[serde(rename = "occasion")]
-    pub occasion: Occasion,
+    pub trigger: Trigger,
     /// The manager that concluded it.
     pub by: NodeName,
     pub at: Wall,
@@ -159,9 +159,9 @@ pub struct Finding {
     /// Hash of failed and inconclusive checks, see [`super::amiss`]; None: nothing was examined, or
     /// an older manager concluded it.
     #[serde(default, rename = "amiss")]
-    pub amiss: Option<u64>,
+    pub failure_hash: Option<u64>,
     #[serde(rename = "marks")]
-    pub marks: Marks,
+    pub identity: HostFingerprint,
     /// Damaged files of the node's data directory that the examination found.
     #[serde(default)]
     pub damaged: Vec<String>,
@@ -172,20 +172,20 @@ pub struct Finding {
 
 impl Finding {
     /// The finding is inconclusive or shows drift of services other than these.
-    pub fn beyond(&self, services: &[ServiceName]) -> bool {
+    pub fn affects_others(&self, services: &[ServiceName]) -> bool {
         matches!(self.verdict, Verdict::Unknown(_)) || self.drift_of(|service| !services.contains(service))
     }
 
     /// The finding shows drift of a matching service.
     pub fn drift_of(&self, such: impl Fn(&ServiceName) -> bool) -> bool {
-        self.verdict.drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
+        self.verdict.is_drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
     }
 }
 
 /// Identifies one run of a node: a change of any field means an absence, even if it was not
 /// noticed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Marks {
+pub struct HostFingerprint {
     pub boot: BootId,
     pub instance: Instance,
     pub isolation: u32,
@@ -205,7 +205,7 @@ mod tests {
         let path = |text: &str| reason("app", Witness::Digest, "/etc/a", text);
         let since = |reasons: &[Reason]| reasons.iter().map(|r| r.since.map(|at| at.0)).collect::<Vec<_>>();
         let finding = |reasons, at| Finding { reasons, at: Wall(at), ..sample::finding() };
-        let first = Reason::dated(vec![path("mode")], None, Wall(1));
+        let first = Reason::date_reasons(vec![path("mode")], None, Wall(1));
         // Another value of the same attribute is not a new difference. The same path in another
         // service, or in a check, is one.
         let others = [
@@ -213,14 +213,14 @@ mod tests {
             reason("db", Witness::Digest, "/etc/a", "mode"),
             reason("app", Witness::Check, "/etc/a", "mode"),
         ];
-        let second = Reason::dated(others.to_vec(), Some(&finding(first.clone(), 1)), Wall(2));
+        let second = Reason::date_reasons(others.to_vec(), Some(&finding(first.clone(), 1)), Wall(2));
         assert_eq!(since(&second), [Some(1), Some(2), Some(2)]);
-        let gone = Reason::dated(Vec::new(), Some(&finding(second, 2)), Wall(3));
-        let again = Reason::dated(vec![path("mode")], Some(&finding(gone, 3)), Wall(4));
+        let gone = Reason::date_reasons(Vec::new(), Some(&finding(second, 2)), Wall(3));
+        let again = Reason::date_reasons(vec![path("mode")], Some(&finding(gone, 3)), Wall(4));
         assert_eq!(since(&again), [Some(4)], "it was right in between");
         // Findings of older managers contain no date.
         let older = finding(vec![path("mode")], 7);
-        assert_eq!(since(&Reason::dated(vec![path("mode")], Some(&older), Wall(9))), [Some(7)]);
+        assert_eq!(since(&Reason::date_reasons(vec![path("mode")], Some(&older), Wall(9))), [Some(7)]);
     }
 
     #[test]

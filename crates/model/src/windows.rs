@@ -20,7 +20,7 @@ pub struct WeekSpan {
 }
 
 impl WeekSpan {
-    fn holds(self, minute: u32) -> bool {
+    fn contains(self, minute: u32) -> bool {
         if self.from < self.to {
             (self.from..self.to).contains(&minute)
         } else {
@@ -45,7 +45,7 @@ impl Windows {
     }
 
     /// The next opening after a moment at which the windows are closed; None: they never open.
-    pub fn opens(&self, at: Wall) -> Option<Wall> {
+    pub fn next_opening(&self, at: Wall) -> Option<Wall> {
         let now = minute_of_week(at);
         // Windows can only open where an `allow` span begins or a `deny` span ends.
         let edges = self.allow.iter().map(|s| s.from).chain(self.deny.iter().map(|s| s.to % WEEK_MINUTES));
@@ -58,11 +58,11 @@ impl Windows {
 
     /// There is a minute at which the windows are open.
     pub fn ever_open(&self) -> bool {
-        self.open(Wall(0)) || self.opens(Wall(0)).is_some()
+        self.open(Wall(0)) || self.next_opening(Wall(0)).is_some()
     }
 
     fn open_at(&self, minute: u32) -> bool {
-        let among = |spans: &[WeekSpan]| spans.iter().any(|span| span.holds(minute));
+        let among = |spans: &[WeekSpan]| spans.iter().any(|span| span.contains(minute));
         (self.allow.is_empty() || among(&self.allow)) && !among(&self.deny)
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     /// Monday, 5 January 1970, 00:00 UTC.
     const MONDAY: u64 = 4 * 24 * 60 * MINUTE_MS;
 
-    fn at(day: u64, hour: u64, minute: u64) -> Wall {
+    fn moment(day: u64, hour: u64, minute: u64) -> Wall {
         Wall(MONDAY + ((day * 24 + hour) * 60 + minute) * MINUTE_MS)
     }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn deny_overrides_allow_and_empty_windows_are_open() {
-        assert!(Windows::default().open(at(2, 12, 0)));
+        assert!(Windows::default().open(moment(2, 12, 0)));
         let windows =
             Windows { allow: vec![span((0, 22), (1, 6)), span((6, 22), (0, 6))], deny: vec![span((1, 0), (1, 2))] };
         for (day, hour, minute, open) in [
@@ -111,7 +111,7 @@ mod tests {
             (7, 5, 59, true),
             (7, 6, 0, false),
         ] {
-            assert_eq!(windows.open(at(day, hour, minute)), open, "day {day} {hour}:{minute}");
+            assert_eq!(windows.open(moment(day, hour, minute)), open, "day {day} {hour}:{minute}");
         }
     }
 
@@ -120,27 +120,27 @@ mod tests {
         let windows =
             Windows { allow: vec![span((0, 22), (1, 6)), span((6, 22), (0, 6))], deny: vec![span((1, 0), (1, 2))] };
         for (from, to) in [
-            (at(0, 12, 0), at(0, 22, 0)),
-            (at(0, 21, 59), at(0, 22, 0)),
-            (at(1, 0, 0), at(1, 2, 0)), // when a denial ends
-            (at(1, 6, 0), at(6, 22, 0)),
-            (at(7, 6, 0), at(7, 22, 0)),
+            (moment(0, 12, 0), moment(0, 22, 0)),
+            (moment(0, 21, 59), moment(0, 22, 0)),
+            (moment(1, 0, 0), moment(1, 2, 0)), // when a denial ends
+            (moment(1, 6, 0), moment(6, 22, 0)),
+            (moment(7, 6, 0), moment(7, 22, 0)),
         ] {
-            let next = windows.opens(from).unwrap();
+            let next = windows.next_opening(from).unwrap();
             assert_eq!(weekday_text(next), weekday_text(to));
             assert_eq!(next, to);
             assert!(windows.open(next) && !windows.open(Wall(next.0 - 1)));
         }
         // From the middle of a minute, and once a week.
         let weekly = Windows { allow: vec![span((2, 3), (2, 4))], deny: Vec::new() };
-        assert_eq!(weekly.opens(Wall(at(2, 4, 0).0 + 30_000)), Some(at(9, 3, 0)));
+        assert_eq!(weekly.next_opening(Wall(moment(2, 4, 0).0 + 30_000)), Some(moment(9, 3, 0)));
     }
 
     #[test]
     fn windows_that_never_open_are_recognized() {
         let whole = WeekSpan { from: 0, to: 0 };
         assert!(!Windows { allow: Vec::new(), deny: vec![whole] }.ever_open());
-        assert_eq!(Windows { allow: Vec::new(), deny: vec![whole] }.opens(at(0, 0, 0)), None);
+        assert_eq!(Windows { allow: Vec::new(), deny: vec![whole] }.next_opening(moment(0, 0, 0)), None);
         let inside = Windows { allow: vec![span((1, 2), (1, 3))], deny: vec![span((1, 0), (1, 12))] };
         assert!(!inside.ever_open());
         assert!(Windows { allow: vec![whole], deny: vec![span((1, 0), (1, 12))] }.ever_open());

@@ -1,6 +1,6 @@
 //! Zones (failure domains) and how many managers each should contain.
 
-use super::{majority, spare};
+use super::{majority, tolerated_losses};
 use std::collections::BTreeMap;
 
 /// Maximum length of a zone name in bytes.
@@ -37,7 +37,7 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
     }
     // Of two zones with the same count, the first by name.
     let (zone, count) = held.iter().rev().max_by_key(|(_, count)| **count)?;
-    if managers < 3 || *count <= spare(managers) {
+    if managers < 3 || *count <= tolerated_losses(managers) {
         return None;
     }
     let left = managers - count;
@@ -62,7 +62,10 @@ mod tests {
         );
         assert_eq!((spread(0, 3), spread(3, 0)), (vec![0], vec![3]));
         // With this spread, the loss of one zone never breaks the quorum, from three managers on.
-        assert!((3..=9).all(|n| n == 4 || spread(n, 3)[0] <= spare(n)), "four in three zones lose it with the first");
+        assert!(
+            (3..=9).all(|n| n == 4 || spread(n, 3)[0] <= tolerated_losses(n)),
+            "four in three zones lose it with the first"
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 mod manifest;
 
-use super::notes::Notes;
-use super::safe::{self, Attributes, SafeError};
-use manifest::{Entry, Manifest, Was};
+use super::atomic_fs::{self, Attributes, SafeError};
+use super::temp_files::TempFileNotes;
+use manifest::{BackupEntry, BackupManifest, Was};
 use rustix::fs::{FileType, Stat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -27,7 +27,7 @@ const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None
 /// The backup directory of a run. Without a directory, nothing is kept.
 #[derive(Debug, Default)]
 pub struct Backup {
-    to: Option<(PathBuf, Manifest)>,
+    to: Option<(PathBuf, BackupManifest)>,
     /// Recorded paths. The value is set if only mode, owner and group were kept.
     seen: BTreeMap<PathBuf, Option<Only>>,
     /// Number of recorded entries; it also numbers the copies under `files/`.
@@ -41,17 +41,17 @@ type Only = (u32, u32, u32);
 
 /// The record of a path, if it has one.
 #[derive(Debug, Default)]
-pub struct Kept(Option<Option<Only>>);
+pub struct PriorRecord(Option<Option<Only>>);
 
 /// The change that is about to be made to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// It is created, or its attributes change.
-    Stays,
+    AttributesChange,
     /// Its content is replaced by a rename.
-    Exchanged,
+    ContentReplaced,
     /// It is removed.
-    Leaves,
+    Removed,
 }
 
 impl Backup {
@@ -61,18 +61,18 @@ impl Backup {
         let Some(dir) = dir else { return Ok(Self::default()) };
         let fail = |what| move |source| SafeError::Io { path: dir.to_owned(), what, source };
         std::fs::create_dir_all(dir.join("files")).map_err(fail("make the backup directory"))?;
-        safe::set_attributes(dir, Attributes { mode: Some(0o700), ..Attributes::default() })?;
-        let (manifest, entries) = Manifest::open(dir)?;
+        atomic_fs::set_attributes(dir, Attributes { mode: Some(0o700), ..Attributes::default() })?;
+        let (manifest, entries) = BackupManifest::open(dir)?;
         let mut backup = Self { to: Some((dir.to_owned(), manifest)), ..Self::default() };
         let mut moved = BTreeSet::new();
         for entry in &entries {
             if let Was::Parked { to } = &entry.was
-                && safe::look(to)?.is_some()
+                && atomic_fs::look(to)?.is_some()
             {
                 moved.insert(entry.path.clone());
             }
         }
-        backup.noted(entries);
+        backup.mark_recorded(entries);
         backup.seen.extend(moved.into_iter().map(|path| (path, None)));
         Ok(backup)
     }
@@ -80,13 +80,13 @@ impl Backup {
     /// Called before `path` is created or its attributes change. Keeps its current state (of a file
     /// only the attributes) unless that was kept before. The record is on disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
-        let entry = self.entry(path, Fate::Stays, 0)?;
+        let entry = self.entry(path, Fate::AttributesChange, 0)?;
         self.record(entry.into_iter().collect())
     }
 
     /// Like `keep`, for a file whose content is about to be replaced by a rename.
     pub fn keep_exchanged(&mut self, path: &Path) -> Result<(), SafeError> {
-        let entry = self.entry(path, Fate::Exchanged, 0)?;
+        let entry = self.entry(path, Fate::ContentReplaced, 0)?;
         self.record(entry.into_iter().collect())
     }
 
@@ -96,29 +96,29 @@ impl Backup {
         if self.to.is_none() {
             return Ok(());
         }
-        let mut entries: Vec<Entry> = self.entry(path, Fate::Leaves, 0)?.into_iter().collect();
-        let inner = if tree { safe::walk(path, TREE_MAX)? } else { Vec::new() };
+        let mut entries: Vec<BackupEntry> = self.entry(path, Fate::Removed, 0)?.into_iter().collect();
+        let inner = if tree { atomic_fs::walk(path, TREE_MAX)? } else { Vec::new() };
         for (inner, _) in inner {
-            entries.extend(self.entry(&inner, Fate::Leaves, entries.len())?);
+            entries.extend(self.entry(&inner, Fate::Removed, entries.len())?);
         }
         self.record(entries)
     }
 
     /// Records the move on disk, then moves `path` to `to`. If the move fails, the path can still
     /// be kept by another call. Returns the earlier record of the path.
-    pub fn park(&mut self, path: &Path, to: &Path) -> Result<Kept, SafeError> {
-        let before = Kept(self.seen.get(path).copied());
+    pub fn park(&mut self, path: &Path, to: &Path) -> Result<PriorRecord, SafeError> {
+        let before = PriorRecord(self.seen.get(path).copied());
         if !matches!(before.0, Some(None)) {
-            self.record(vec![Entry { path: path.to_owned(), was: Was::Parked { to: to.to_owned() } }])?;
+            self.record(vec![BackupEntry { path: path.to_owned(), was: Was::Parked { to: to.to_owned() } }])?;
         }
-        safe::rename(path, to, "park it (it is protected; nothing was removed)")?;
+        atomic_fs::rename(path, to, "park it (it is protected; nothing was removed)")?;
         self.seen.insert(path.to_owned(), None);
         Ok(before)
     }
 
     /// Call this when a parked file is at `path` again: restores the record `before` that `park`
     /// returned.
-    pub fn not_parked(&mut self, path: &Path, before: Kept) {
+    pub fn not_parked(&mut self, path: &Path, before: PriorRecord) {
         match before.0 {
             Some(kept) => self.seen.insert(path.to_owned(), kept),
             None => self.seen.remove(path),
@@ -126,16 +126,16 @@ impl Backup {
     }
 
     /// Records entries. They count as kept only after the manifest is on disk.
-    fn record(&mut self, entries: Vec<Entry>) -> Result<(), SafeError> {
+    fn record(&mut self, entries: Vec<BackupEntry>) -> Result<(), SafeError> {
         let Some((_, manifest)) = self.to.as_mut().filter(|_| !entries.is_empty()) else { return Ok(()) };
         manifest.append(&entries)?;
-        self.noted(entries);
+        self.mark_recorded(entries);
         Ok(())
     }
 
-    fn noted(&mut self, entries: Vec<Entry>) {
+    fn mark_recorded(&mut self, entries: Vec<BackupEntry>) {
         self.entries += entries.len();
-        for Entry { path, was } in entries {
+        for BackupEntry { path, was } in entries {
             match was {
                 // Counts as kept only after the move; see `park`.
                 Was::Parked { .. } => {}
@@ -147,38 +147,38 @@ impl Backup {
 
     /// Makes the entry to record for a path. `after` is the number of entries that precede it in
     /// the same call. None: there is nothing to record.
-    fn entry(&mut self, path: &Path, fate: Fate, after: usize) -> Result<Option<Entry>, SafeError> {
+    fn entry(&mut self, path: &Path, fate: Fate, after: usize) -> Result<Option<BackupEntry>, SafeError> {
         let Some(dir) = self.to.as_ref().map(|(dir, _)| dir.clone()) else { return Ok(None) };
         let before = match self.seen.get(path) {
             None => None,
-            Some(Some(only)) if fate != Fate::Stays => Some(*only),
+            Some(Some(only)) if fate != Fate::AttributesChange => Some(*only),
             Some(_) => return Ok(None),
         };
-        let was = match safe::look(path)? {
+        let was = match atomic_fs::look(path)? {
             None => Was::Absent,
-            Some(stat) => match safe::kind(&stat) {
+            Some(stat) => match atomic_fs::kind(&stat) {
                 FileType::Directory => {
-                    Was::Directory { mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
+                    Was::Directory { mode: atomic_fs::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
                 }
-                FileType::Symlink => Was::Link { target: safe::read_link(path)? },
-                FileType::RegularFile if fate == Fate::Stays => {
-                    Was::Attributes { mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
+                FileType::Symlink => Was::Link { target: atomic_fs::read_link(path)? },
+                FileType::RegularFile if fate == Fate::AttributesChange => {
+                    Was::Attributes { mode: atomic_fs::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
                 }
                 FileType::RegularFile => {
                     let copy = format!("files/{:06}", self.entries + after);
                     let to = dir.join(&copy);
                     // One descriptor for content and attributes, so that a file exchanged meanwhile
                     // does not lend its owner and mode to the content of another.
-                    let (file, stat) = safe::open(path)?;
+                    let (file, stat) = atomic_fs::open(path)?;
                     self.keep_content(path, (&file, &stat), &to, fate)?;
-                    let (mode, uid, gid) = before.unwrap_or((safe::mode_of(&stat), stat.st_uid, stat.st_gid));
+                    let (mode, uid, gid) = before.unwrap_or((atomic_fs::mode_of(&stat), stat.st_uid, stat.st_gid));
                     Was::File { copy, mode, uid, gid }
                 }
                 // Not kept: sockets, pipes and devices are recreated by the program that made them.
                 _ => return Ok(None),
             },
         };
-        Ok(Some(Entry { path: path.to_owned(), was }))
+        Ok(Some(BackupEntry { path: path.to_owned(), was }))
     }
 
     /// Keeps a removed file under a second hard link, which takes no space. Otherwise copies it, if
@@ -193,16 +193,16 @@ impl Backup {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         // A small file whose content is replaced is copied. If copying fails, the file is not
         // changed; some programs do not accept a second hard link of their files.
-        let linked = fate == Fate::Leaves || size > LINKED_MIN;
+        let linked = fate == Fate::Removed || size > LINKED_MIN;
         // A file with several hard links is not linked: a program that writes through another name
         // would change the kept content.
-        if linked && stat.st_nlink == 1 && safe::second_name(&Notes::default(), path, copy).is_ok() {
+        if linked && stat.st_nlink == 1 && atomic_fs::second_name(&TempFileNotes::default(), path, copy).is_ok() {
             let same = |named: Stat| (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
-            if safe::look(copy)?.is_some_and(same) {
+            if atomic_fs::look(copy)?.is_some_and(same) {
                 return Ok(());
             }
             // Another file took its place meanwhile.
-            safe::remove(copy, false)?;
+            atomic_fs::remove(copy, false)?;
         }
         let refuse = |why: String| {
             let what = format!(
@@ -210,7 +210,7 @@ impl Backup {
                  the file away, or list it in `state` of its service, which is parked as a whole",
                 size >> 20
             );
-            SafeError::refused(path, what)
+            SafeError::new_refused(path, what)
         };
         let copied = self.copied.saturating_add(size);
         if copied > COPIED_MAX {
@@ -223,7 +223,7 @@ impl Backup {
                 return Err(refuse(format!("{} has {} MiB free", copy.display(), bytes(room.f_bavail) >> 20)));
             }
         }
-        safe::copy(&Notes::default(), file, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
+        atomic_fs::copy(&TempFileNotes::default(), file, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
         self.copied = copied;
         Ok(())
     }
@@ -252,7 +252,7 @@ pub fn undo(backup_dir: &Path) -> Result<Vec<String>, UndoError> {
     for entry in entries.iter().rev().filter(|e| e.was == Was::Absent) {
         note(&entry.path, take_away(&entry.path), &mut restored, &mut failed);
     }
-    let only = |e: &&Entry| matches!(e.was, Was::Attributes { .. });
+    let only = |e: &&BackupEntry| matches!(e.was, Was::Attributes { .. });
     for entry in entries.iter().filter(|e| e.was != Was::Absent && !only(e)) {
         note(&entry.path, put_back(backup_dir, entry), &mut restored, &mut failed);
     }
@@ -275,9 +275,9 @@ fn note(path: &Path, done: Result<bool, SafeError>, restored: &mut Vec<String>, 
 }
 
 fn take_away(path: &Path) -> Result<bool, SafeError> {
-    match safe::look(path)? {
+    match atomic_fs::look(path)? {
         None => Ok(false),
-        Some(stat) if safe::kind(&stat) == FileType::Directory => match safe::remove(path, true) {
+        Some(stat) if atomic_fs::kind(&stat) == FileType::Directory => match atomic_fs::remove(path, true) {
             // The directory contains files that the run did not create, so it stays.
             Err(SafeError::Io { source, .. })
                 if source.raw_os_error() == Some(rustix::io::Errno::NOTEMPTY.raw_os_error()) =>
@@ -286,44 +286,53 @@ fn take_away(path: &Path) -> Result<bool, SafeError> {
             }
             other => other.map(|()| true),
         },
-        Some(_) => safe::remove(path, false).map(|()| true),
+        Some(_) => atomic_fs::remove(path, false).map(|()| true),
     }
 }
 
-fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
+fn put_back(dir: &Path, entry: &BackupEntry) -> Result<bool, SafeError> {
     let path = &entry.path;
-    let now = safe::look(path)?;
+    let now = atomic_fs::look(path)?;
     let same = |uid: u32, gid: u32, mode: u32| {
-        now.is_some_and(|s| (s.st_uid, s.st_gid, safe::mode_of(&s)) == (uid, gid, mode))
+        now.is_some_and(|s| (s.st_uid, s.st_gid, atomic_fs::mode_of(&s)) == (uid, gid, mode))
     };
     match &entry.was {
         Was::Absent => Ok(false),
         Was::Directory { mode, uid, gid } => {
             let attributes = attributes(*mode, *uid, *gid);
             match &now {
-                Some(stat) if safe::kind(stat) == FileType::Directory && same(*uid, *gid, *mode) => return Ok(false),
-                Some(stat) if safe::kind(stat) == FileType::Directory => safe::set_attributes(path, attributes)?,
-                Some(_) => {
-                    safe::remove(path, false)?;
-                    safe::make_directory(&Notes::default(), path, attributes)?;
+                Some(stat) if atomic_fs::kind(stat) == FileType::Directory && same(*uid, *gid, *mode) => {
+                    return Ok(false);
                 }
-                None => safe::make_directory(&Notes::default(), path, attributes)?,
+                Some(stat) if atomic_fs::kind(stat) == FileType::Directory => {
+                    atomic_fs::set_attributes(path, attributes)?
+                }
+                Some(_) => {
+                    atomic_fs::remove(path, false)?;
+                    atomic_fs::make_directory(&TempFileNotes::default(), path, attributes)?;
+                }
+                None => atomic_fs::make_directory(&TempFileNotes::default(), path, attributes)?,
             }
             Ok(true)
         }
         Was::File { copy, mode, uid, gid } => {
             let copy = dir.join(copy);
-            let regular = now.is_some_and(|s| safe::kind(&s) == FileType::RegularFile);
-            if regular && same(*uid, *gid, *mode) && safe::same_content(path, &copy)? {
+            let regular = now.is_some_and(|s| atomic_fs::kind(&s) == FileType::RegularFile);
+            if regular && same(*uid, *gid, *mode) && atomic_fs::same_content(path, &copy)? {
                 return Ok(false);
             }
             // Never by the copy's own name: an undo may be repeated.
-            safe::copy(&Notes::default(), &safe::open(&copy)?.0, path, attributes(*mode, *uid, *gid))?;
+            atomic_fs::copy(
+                &TempFileNotes::default(),
+                &atomic_fs::open(&copy)?.0,
+                path,
+                attributes(*mode, *uid, *gid),
+            )?;
             Ok(true)
         }
         Was::Attributes { mode, uid, gid } => {
-            if !now.is_some_and(|s| safe::kind(&s) == FileType::RegularFile) {
-                return Err(SafeError::refused(
+            if !now.is_some_and(|s| atomic_fs::kind(&s) == FileType::RegularFile) {
+                return Err(SafeError::new_refused(
                     path,
                     "its mode and owner cannot be restored, because the file does not exist any more",
                 ));
@@ -331,27 +340,27 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             if same(*uid, *gid, *mode) {
                 return Ok(false);
             }
-            safe::set_attributes(path, attributes(*mode, *uid, *gid))?;
+            atomic_fs::set_attributes(path, attributes(*mode, *uid, *gid))?;
             Ok(true)
         }
         Was::Link { target } => {
-            let link = now.is_some_and(|s| safe::kind(&s) == FileType::Symlink);
-            if link && safe::read_link(path)? == *target {
+            let link = now.is_some_and(|s| atomic_fs::kind(&s) == FileType::Symlink);
+            if link && atomic_fs::read_link(path)? == *target {
                 return Ok(false);
             }
-            safe::link(&Notes::default(), path, target)?;
+            atomic_fs::link(&TempFileNotes::default(), path, target)?;
             Ok(true)
         }
         Was::Parked { to } => {
-            let Some(parked) = safe::look(to)? else { return Ok(false) };
-            let file = |s: &rustix::fs::Stat| safe::kind(s) == FileType::RegularFile;
+            let Some(parked) = atomic_fs::look(to)? else { return Ok(false) };
+            let file = |s: &rustix::fs::Stat| atomic_fs::kind(s) == FileType::RegularFile;
             if now.is_some_and(|s| !(file(&s) && file(&parked))) {
-                return Err(SafeError::refused(
+                return Err(SafeError::new_refused(
                     path,
                     format!("a new file or directory exists there; the parked one stays at {}", to.display()),
                 ));
             }
-            safe::rename(to, path, "move it back")?;
+            atomic_fs::rename(to, path, "move it back")?;
             Ok(true)
         }
     }

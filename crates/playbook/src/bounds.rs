@@ -28,7 +28,7 @@ thread_local! {
 }
 
 /// Runs `f`, which renders one template, with an output counter of its own.
-pub fn counted<T>(f: impl FnOnce() -> T) -> T {
+pub fn with_output_count<T>(f: impl FnOnce() -> T) -> T {
     let around = PRINTED.replace(0);
     let out = f();
     PRINTED.set(around);
@@ -39,18 +39,18 @@ pub fn counted<T>(f: impl FnOnce() -> T) -> T {
 pub fn print(text: &str) -> Result<(), Error> {
     let all = PRINTED.get().saturating_add(text.len());
     PRINTED.set(all);
-    within("the output", all, PRINTED_MAX)
+    check_limit("the output", all, PRINTED_MAX)
 }
 
 /// Returns the text that a template gives. Fails if it is too long.
 pub fn text(out: String) -> Result<String, Error> {
-    within("the output", out.len(), TEXT_MAX).map(|()| out)
+    check_limit("the output", out.len(), TEXT_MAX).map(|()| out)
 }
 
 /// Returns the value of an expression. Fails if it is a text or a list that is too large.
 pub fn value(value: Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
-        within("a text", text.len(), TEXT_MAX)?;
+        check_limit("a text", text.len(), TEXT_MAX)?;
     }
     let list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
     if list && value.len().is_some_and(|len| len > ITEMS_MAX) {
@@ -59,7 +59,7 @@ pub fn value(value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-fn within(what: &str, len: usize, max: usize) -> Result<(), Error> {
+fn check_limit(what: &str, len: usize, max: usize) -> Result<(), Error> {
     match len <= max {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::InvalidOperation, format!("{what} is longer than {max} bytes"))),
@@ -72,16 +72,20 @@ pub fn register(env: &mut Environment<'static>) {
 }
 
 /// Rewrites a template so that each `set` with `~` or `+` checks the size of the value it stores.
-pub fn keeping(template: &str) -> Cow<'_, str> {
+pub fn limit_stored_values(template: &str) -> Cow<'_, str> {
     if !template.contains("{%") || !template.contains(['~', '+']) {
         return Cow::Borrowed(template);
     }
-    lint::parts(template).iter().map(|part| kept(part).unwrap_or(Cow::Borrowed(part.whole))).collect::<String>().into()
+    lint::parts(template)
+        .iter()
+        .map(|part| limit_set_statement(part).unwrap_or(Cow::Borrowed(part.whole)))
+        .collect::<String>()
+        .into()
 }
 
 /// Rewrites `{% set name = a ~ b %}` to `{% set name = (a ~ b) | remoor_keep %}`. Returns None if
 /// the part is not such a statement.
-fn kept<'t>(part: &lint::Part<'t>) -> Option<Cow<'t, str>> {
+fn limit_set_statement<'t>(part: &lint::Part<'t>) -> Option<Cow<'t, str>> {
     let (left, right) = part.inner.filter(|_| part.statement() == Some("set"))?.split_once('=')?;
     // A block `set` has its `=` inside the arguments of a filter.
     let names = left.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "_.,()-+".contains(c));
@@ -96,7 +100,7 @@ fn kept<'t>(part: &lint::Part<'t>) -> Option<Cow<'t, str>> {
 mod tests {
     use super::*;
     use crate::expr;
-    use crate::scope::Scope;
+    use crate::scope::ExprScope;
 
     #[test]
     fn a_set_looks_at_what_it_keeps() {
@@ -109,7 +113,7 @@ mod tests {
             ("{% if x == a ~ b %}", "{% if x == a ~ b %}"),
             ("{# {% set x = a ~ b %} #}", "{# {% set x = a ~ b %} #}"),
         ] {
-            assert_eq!(keeping(text), want);
+            assert_eq!(limit_stored_values(text), want);
         }
         for (text, want) in [
             ("{% set a, b = 1 + 1, 'x' ~ 'y' %}{{ a }}{{ b }}", "2xy"),
@@ -118,7 +122,7 @@ mod tests {
             ("{% set x = [1] + [2] %}{{ x }} {{ x | sum }}", "[1, 2] 3"),
         ] {
             assert_eq!(
-                expr::render_text(&Scope::default(), text).unwrap_or_else(|e| expr::explain(&e)),
+                expr::render_text(&ExprScope::default(), text).unwrap_or_else(|e| expr::explain(&e)),
                 want,
                 "{text}"
             );
@@ -147,7 +151,8 @@ mod tests {
             ),
             ("{{ ('x' * 90000000) ~ ('y' * 90000000) }}", "longer"),
         ] {
-            let error = expr::render_text(&Scope::default(), &format!("{ns}{text}")).map(|out| out.len()).unwrap_err();
+            let error =
+                expr::render_text(&ExprScope::default(), &format!("{ns}{text}")).map(|out| out.len()).unwrap_err();
             let told = expr::explain(&error);
             assert!(told.contains(want) && told.contains("than"), "{text}: {told}");
         }

@@ -22,7 +22,7 @@ impl Plan {
 
     /// The first task that changes or reads the host, is not for root, and cannot run as a user
     /// other than the one who runs the plan.
-    pub fn unelevated(&self) -> Option<&Task> {
+    pub fn first_unelevated_task(&self) -> Option<&Task> {
         let fits = |task: &Task| [&ANYBODY[..], &COMMANDS].iter().any(|list| list.contains(&task.module.as_str()));
         self.find(&|task| !task.elevated && !fits(task))
     }

@@ -20,18 +20,18 @@ type Watcher = dyn Fn(u32, bool) + Send + Sync;
 /// A request to end a run early: after its current task, or at once. Clones share the request; it
 /// cannot be withdrawn.
 #[derive(Clone, Default)]
-pub struct Cancel {
+pub struct CancelToken {
     stopped: Arc<AtomicBool>,
     cancelled: Arc<AtomicBool>,
     children: Option<Arc<Watcher>>,
 }
 
-impl Cancel {
+impl CancelToken {
     pub fn new() -> Self {
         Self::default()
     }
     /// Makes a request whose `children` is called when a command begins and ends.
-    pub fn watched(children: impl Fn(u32, bool) + Send + Sync + 'static) -> Self {
+    pub fn with_watcher(children: impl Fn(u32, bool) + Send + Sync + 'static) -> Self {
         Self { children: Some(Arc::new(children)), ..Self::default() }
     }
     /// Ends the run after the current command has ended or reached its time limit. Pauses end, and
@@ -49,31 +49,31 @@ impl Cancel {
         self.stopped.load(Ordering::SeqCst)
     }
     /// Whether the current command must end too.
-    pub fn cancelled(&self) -> bool {
+    pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
-    pub(super) fn began(&self, pid: u32) {
+    pub(super) fn report_started(&self, pid: u32) {
         if let Some(watcher) = &self.children {
             watcher(pid, true);
         }
     }
-    pub(super) fn ended(&self, pid: u32) {
+    pub(super) fn report_ended(&self, pid: u32) {
         if let Some(watcher) = &self.children {
             watcher(pid, false);
         }
     }
 }
 
-impl std::fmt::Debug for Cancel {
+impl std::fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cancel(stopped {}, cancelled {})", self.stopped(), self.cancelled())
+        write!(f, "Cancel(stopped {}, cancelled {})", self.stopped(), self.is_cancelled())
     }
 }
 
 /// The part of a re-setup that a run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum ResetupPhase {
     /// Things to remove may be absent already: stopping a unit that does not exist is no failure.
     Cleanup,
     Provision,
@@ -83,11 +83,11 @@ pub enum Phase {
 
 /// How to run a plan.
 #[derive(Debug, Clone, Default)]
-pub struct RunOptions {
+pub struct PlaybookRunOptions {
     pub run_id: String,
     /// Waited for before each play; then the end of each play is an event too. None: plays run
     /// without waiting.
-    pub gate: Option<super::Gate>,
+    pub gate: Option<super::PlayBarrier>,
     /// Handlers that an earlier run left pending.
     pub pending_handlers: Vec<String>,
     /// File that holds the pending handlers during a run. Read at the start; removed when no
@@ -97,7 +97,7 @@ pub struct RunOptions {
     pub backup: Option<PathBuf>,
     /// Maximum duration in milliseconds of a task without its own `timeout`; 0: no limit.
     pub task_timeout_ms: u64,
-    pub phase: Phase,
+    pub phase: ResetupPhase,
     /// Globs of paths that are never deleted or emptied but moved to `park_dir`.
     pub protect: Vec<String>,
     pub park_dir: PathBuf,
@@ -106,7 +106,7 @@ pub struct RunOptions {
     /// Check mode: nothing is changed, and the events report what would change.
     pub check: bool,
     /// Sockets of systemd.
-    pub systemd: remoor_host::systemd::Sockets,
+    pub systemd: remoor_host::systemd::SystemdSockets,
     /// If the run is root by sudo, the user id of the login user; commands of tasks without
     /// `become` run as this user.
     pub login: Option<u32>,
@@ -130,7 +130,7 @@ pub enum Status {
 /// An event of a run. One `Task` or `Handler` event reports one item of one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
-pub enum Event {
+pub enum RunEvent {
     TaskStart {
         i: u32,
         name: String,
@@ -184,7 +184,7 @@ pub struct Done {
 impl Done {
     /// Makes the result of a task, or of one item of it, without module-specific values. The
     /// message is hidden if the task has `no_log`.
-    pub fn of(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
+    pub fn for_task(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
         let mut msg = msg.into();
         if msg.len() > MSG_MAX {
             let all = msg.len();
@@ -276,13 +276,13 @@ const TAIL_LINES: usize = 20;
 
 /// Splits a stream of bytes into lines of limited length and keeps the last lines.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineSplitter {
     open: Vec<u8>,
     cut: bool,
     tail: VecDeque<String>,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Adds bytes and passes each complete line to `emit`.
     pub fn push(&mut self, bytes: &[u8], emit: &mut dyn FnMut(&str)) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {

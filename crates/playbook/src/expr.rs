@@ -4,9 +4,9 @@
 //! chain such as `a.b.c | default(1)`, it is repeated with undefined values passed along the chain
 //! (`undefined_chain.rs`), as Ansible does. Using an undefined value is still an error.
 
-use super::filters::{self, Undefined};
-use super::scope::Scope;
-use super::{bounds, chain, lint, python};
+use super::filters::{self, UndefinedPolicy};
+use super::scope::ExprScope;
+use super::{bounds, lint, python, undefined_chain};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -18,12 +18,12 @@ use std::sync::{Arc, LazyLock};
 /// Maximum number of minijinja instructions per evaluation.
 const FUEL: u64 = 2_000_000;
 
-static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Fails));
+static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Fails));
 /// For texts that `undefined_chain` has rewritten.
-static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Passes));
+static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Passes));
 /// Reports the name that is undefined. It renders every visible variable, so it is used only after
 /// a failure.
-static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, Undefined::Fails));
+static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, UndefinedPolicy::Fails));
 
 thread_local! {
     /// The first values, at most two, that each template being rendered printed.
@@ -36,7 +36,7 @@ enum Named {
     No,
 }
 
-fn environment(named: Named, undefined: Undefined) -> Environment<'static> {
+fn environment(named: Named, undefined: UndefinedPolicy) -> Environment<'static> {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
@@ -49,7 +49,7 @@ fn environment(named: Named, undefined: Undefined) -> Environment<'static> {
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).keep_trailing_newline(true).build() {
         env.set_syntax(syntax);
     }
-    env.add_function(chain::STEP, chain::step);
+    env.add_function(undefined_chain::STEP, undefined_chain::step);
     env.set_formatter(|out, _, value| {
         // Only an `if` without `else` gives an undefined value here.
         if value.is_undefined() {
@@ -117,9 +117,9 @@ fn circle(error: &Error) -> Option<String> {
 }
 
 /// Evaluates an expression (without braces).
-pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
+pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     again_if_undefined(|env, chained| {
-        let text = if chained { chain::expression(text) } else { text.to_owned() };
+        let text = if chained { undefined_chain::expression(text) } else { text.to_owned() };
         bounds::value(env.compile_expression_owned(text)?.eval(scope.root())?)
     })
 }
@@ -147,7 +147,7 @@ fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result
 }
 
 /// Evaluates a condition (`when`, `changed_when`, `until` ...).
-pub fn truth(scope: &Scope, text: &str) -> Result<bool, Error> {
+pub fn truth(scope: &ExprScope, text: &str) -> Result<bool, Error> {
     let value = match inner_expression(text) {
         Some(_) => native(scope, text)?,
         None => eval(scope, text)?,
@@ -163,8 +163,8 @@ pub fn truth(scope: &Scope, text: &str) -> Result<bool, Error> {
 
 /// Renders a text of a playbook or inventory. If it prints a single value, returns that value with
 /// its type.
-pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
-    let text = &*escaped(text);
+pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
+    let text = &*double_backslashes(text);
     // A final newline is part of a text value only; values of other types lose it.
     let body = text.strip_suffix('\n').unwrap_or(text);
     let alone = body.starts_with("{{") && body.ends_with("}}");
@@ -179,9 +179,11 @@ pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
         });
     }
     again_if_undefined(|env, chained| {
-        let text = if chained { chain::template(text).into() } else { Cow::Borrowed(text) };
+        let text = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
-        let out = bounds::counted(|| env.render_named_str("template", &bounds::keeping(&text), scope.root()));
+        let out = bounds::with_output_count(|| {
+            env.render_named_str("template", &bounds::limit_stored_values(&text), scope.root())
+        });
         let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
         let out = bounds::text(out?)?;
         match printed.as_slice() {
@@ -193,7 +195,7 @@ pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
 
 /// Doubles backslashes in quotes inside `{{ }}`, as Ansible does with YAML texts, so that a
 /// backslash that YAML left is literal.
-fn escaped(text: &str) -> Cow<'_, str> {
+fn double_backslashes(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
     }
@@ -246,17 +248,17 @@ pub fn inner_expression(text: &str) -> Option<&str> {
 }
 
 /// Renders a template file. `parts` are the templates it may include, by the name used in it.
-pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
+pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
     again_if_undefined(|base, chained| {
         let written = |text| {
-            let text: Cow<str> = if chained { chain::template(text).into() } else { Cow::Borrowed(text) };
-            bounds::keeping(&text).into_owned()
+            let text: Cow<str> = if chained { undefined_chain::template(text).into() } else { Cow::Borrowed(text) };
+            bounds::limit_stored_values(&text).into_owned()
         };
         let mut own = Cow::Borrowed(base);
         for (part, source) in parts {
             own.to_mut().add_template_owned(part.clone(), written(source))?;
         }
-        bounds::text(bounds::counted(|| own.render_named_str(name, &written(text), scope.root()))?)
+        bounds::text(bounds::with_output_count(|| own.render_named_str(name, &written(text), scope.root()))?)
     })
 }
 
@@ -274,7 +276,7 @@ pub fn names_read(text: &str) -> BTreeSet<String> {
 /// Checks syntax, filter names and test names of an expression without evaluating it. The line of
 /// the error is relative to `text`.
 pub fn check_expression(text: &str) -> Result<(), Error> {
-    let (text, markup) = (text.trim(), super::data::has_markup(text));
+    let (text, markup) = (text.trim(), super::var_map::has_markup(text));
     if markup {
         return check_template(text);
     }
@@ -345,15 +347,15 @@ fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
 }
 
 /// Renders every text in `value`, also the keys of maps.
-pub fn render_json(scope: &Scope, value: &serde_json::Value) -> Result<serde_json::Value, Error> {
+pub fn render_json(scope: &ExprScope, value: &serde_json::Value) -> Result<serde_json::Value, Error> {
     use serde_json::Value as Json;
     Ok(match value {
-        Json::String(s) if super::data::has_markup(s) => to_json(&native(scope, s)?)?,
+        Json::String(s) if super::var_map::has_markup(s) => to_json(&native(scope, s)?)?,
         Json::Array(items) => Json::Array(items.iter().map(|item| render_json(scope, item)).collect::<Result<_, _>>()?),
         Json::Object(map) => {
             let mut out = serde_json::Map::new();
             for (key, item) in map {
-                let key = if super::data::has_markup(key) { text_of(&native(scope, key)?) } else { key.clone() };
+                let key = if super::var_map::has_markup(key) { text_of(&native(scope, key)?) } else { key.clone() };
                 out.insert(key, render_json(scope, item)?);
             }
             Json::Object(out)
@@ -363,8 +365,8 @@ pub fn render_json(scope: &Scope, value: &serde_json::Value) -> Result<serde_jso
 }
 
 /// Renders a text. A value that is not a text is printed as text.
-pub fn render_text(scope: &Scope, text: &str) -> Result<String, Error> {
-    if !super::data::has_markup(text) {
+pub fn render_text(scope: &ExprScope, text: &str) -> Result<String, Error> {
+    if !super::var_map::has_markup(text) {
         return Ok(text.to_owned());
     }
     Ok(text_of(&native(scope, text)?))

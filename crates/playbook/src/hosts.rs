@@ -10,7 +10,7 @@ pub const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The names of an inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hosts {
+pub struct InventoryNames {
     /// All hosts, in the order of the inventory.
     pub hosts: Vec<String>,
     /// The hosts of each group, including those of its child groups. `all` may be missing.
@@ -29,7 +29,7 @@ pub struct Selected {
     pub unknown: Vec<String>,
 }
 
-impl Hosts {
+impl InventoryNames {
     /// Selects hosts by all `patterns` together; each may hold several patterns, separated by `,`
     /// or `:`. Plain patterns come first, then `&`, then `!`, in whatever order they are written.
     /// Without a plain pattern, `all` is assumed. Fails if a pattern cannot be parsed.
@@ -43,15 +43,15 @@ impl Hosts {
         let mut out = Selected::default();
         let mut seen = BTreeSet::new();
         for pattern in named {
-            let found = self.matching(pattern, &mut out.unknown)?;
+            let found = self.hosts_matching(pattern, &mut out.unknown)?;
             out.hosts.extend(found.into_iter().filter(|host| seen.insert(host.clone())));
         }
         for pattern in of(&['&']) {
-            let keep: BTreeSet<String> = self.matching(pattern, &mut out.unknown)?.into_iter().collect();
+            let keep: BTreeSet<String> = self.hosts_matching(pattern, &mut out.unknown)?.into_iter().collect();
             out.hosts.retain(|host| keep.contains(host));
         }
         for pattern in of(&['!']) {
-            let drop: BTreeSet<String> = self.matching(pattern, &mut out.unknown)?.into_iter().collect();
+            let drop: BTreeSet<String> = self.hosts_matching(pattern, &mut out.unknown)?.into_iter().collect();
             out.hosts.retain(|host| !drop.contains(host));
         }
         out.hosts.retain(|host| self.limit.as_ref().is_none_or(|limit| limit.contains(host)));
@@ -60,7 +60,7 @@ impl Hosts {
 
     /// Selects the hosts of one pattern without `&` or `!`, and adds it to `unknown` if it matches
     /// nothing.
-    fn matching(&self, pattern: &str, unknown: &mut Vec<String>) -> Result<Vec<String>, String> {
+    fn hosts_matching(&self, pattern: &str, unknown: &mut Vec<String>) -> Result<Vec<String>, String> {
         if pattern.is_empty() {
             return Err("a host pattern is empty".into());
         }
@@ -155,7 +155,7 @@ fn pick(hosts: Vec<String>, range: Option<Range>, pattern: &str) -> Result<Vec<S
 pub fn wildcard(pattern: &str) -> Result<Regex, String> {
     let text = match pattern.strip_prefix('~') {
         Some(regex) => format!("^(?:{regex})"),
-        None => format!("^(?s:{})$", translated(pattern)),
+        None => format!("^(?s:{})$", wildcard_to_regex(pattern)),
     };
     Regex::new(&text).map_err(|e| {
         let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -165,7 +165,7 @@ pub fn wildcard(pattern: &str) -> Result<Regex, String> {
 
 /// Translates `*`, `?`, `[ab]` and `[!ab]` to a regular expression. A bracket that is not closed is
 /// literal.
-fn translated(pattern: &str) -> String {
+fn wildcard_to_regex(pattern: &str) -> String {
     let mut out = String::new();
     let mut rest = pattern;
     while let Some(c) = rest.chars().next() {
@@ -193,10 +193,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn inventory() -> Hosts {
+    fn inventory() -> InventoryNames {
         let list = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let groups = [("web", "w1 w2 w3"), ("db", "d1 d2"), ("prod", "w2 d1"), ("stage", "w1 w3 d2")];
-        Hosts {
+        InventoryNames {
             hosts: list("w1 w2 w3 d1 d2 x.example.org fe80::1"),
             groups: groups.into_iter().map(|(name, hosts)| (name.to_owned(), list(hosts))).collect(),
             limit: None,
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_limit_leaves_patterns_their_meaning() {
         let limit = Some(["w2".to_owned(), "d1".to_owned()].into());
-        let limited = Hosts { limit, ..inventory() };
+        let limited = InventoryNames { limit, ..inventory() };
         for (pattern, want) in
             [("all", "w2 d1"), ("web", "w2"), ("web[0]", ""), ("web[1]", "w2"), ("w1", ""), ("stage", "")]
         {

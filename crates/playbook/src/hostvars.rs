@@ -4,8 +4,8 @@
 //! set variables and registers are added. As in Ansible, variables of plays, roles and tasks are in
 //! neither.
 
-use super::data::{Var, VarMap};
-use super::scope::{Scope, unknown_now};
+use super::scope::{ExprScope, unknown_now};
+use super::var_map::{Var, VarMap};
 use minijinja::Value;
 use minijinja::value::{Enumerator, Object};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ const COMMON: [&str; 5] = ["ansible_check_mode", "ansible_version", "groups", NA
 
 /// Makes the value of `hostvars`. `all` holds the variables of the inventory by host; `scope` is
 /// that of the expression.
-pub fn value(scope: &Scope, all: &Arc<VarMap>) -> Value {
-    Value::from_object(Hosts { scope: scope.clone(), all: all.clone() })
+pub fn value(scope: &ExprScope, all: &Arc<VarMap>) -> Value {
+    Value::from_object(HostVarsObject { scope: scope.clone(), all: all.clone() })
 }
 
 #[derive(Debug)]
-struct Hosts {
-    scope: Scope,
+struct HostVarsObject {
+    scope: ExprScope,
     all: Arc<VarMap>,
 }
 
-impl Object for Hosts {
+impl Object for HostVarsObject {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.get_value_by_str(key.as_str()?)
     }
@@ -42,13 +42,13 @@ impl Object for Hosts {
         common.set("inventory_hostname", Var::Plain(name.into()));
         let mut layers = match unknown.is_empty() {
             true => vec![inventory.clone()],
-            false => vec![Arc::new(inventory.without(&unknown))],
+            false => vec![Arc::new(inventory.without_names(&unknown))],
         };
         layers.extend(own.into_iter().flat_map(|own| own.layers.iter().cloned()));
         let within = [vec![Arc::new(common)], layers.clone()].concat();
-        let [vars, within] = [layers, within].map(|layers| Scope::new(layers, unknown.clone()));
+        let [vars, within] = [layers, within].map(|layers| ExprScope::new(layers, unknown.clone()));
         let within = self.scope.own().map(|own| within.of(own.clone())).unwrap_or(within);
-        Some(Value::from_object(Vars { vars, within }))
+        Some(Value::from_object(SingleHostVars { vars, within }))
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Values(self.all.iter().map(|(name, _)| Value::from(name.clone())).collect())
@@ -60,14 +60,14 @@ impl Object for Hosts {
 
 /// The variables of one host.
 #[derive(Debug)]
-struct Vars {
+struct SingleHostVars {
     /// The host's own variables.
-    vars: Scope,
+    vars: ExprScope,
     /// The scope in which templates among them are rendered.
-    within: Scope,
+    within: ExprScope,
 }
 
-impl Object for Vars {
+impl Object for SingleHostVars {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.get_value_by_str(key.as_str()?)
     }

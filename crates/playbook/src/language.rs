@@ -2,12 +2,12 @@
 //! `docs/reference/playbooks.md` lists them, and a test compares the two. The words are implemented
 //! elsewhere.
 
-use super::compile::spec;
+use super::compile::module_specs;
 use super::{facts, filters};
 
 /// The kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WordKind {
     PlayKeyword,
     BlockKeyword,
     TaskKeyword,
@@ -35,8 +35,8 @@ pub enum State {
 
 /// One word of the language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word {
-    pub kind: Kind,
+pub struct LanguageWord {
+    pub kind: WordKind,
     pub name: &'static str,
     /// The module of an option; empty for other kinds.
     pub of: &'static str,
@@ -47,41 +47,45 @@ pub struct Word {
 const ELSEWHERE: &str = "use provisioner kind: ansible";
 
 /// Lists every word that is supported or rejected by name.
-pub fn words() -> Vec<Word> {
+pub fn all_words() -> Vec<LanguageWord> {
     let mut out = Vec::new();
-    let mut put = |kind, name, of, state| out.push(Word { kind, name, of, state });
+    let mut put = |kind, name, of, state| out.push(LanguageWord { kind, name, of, state });
     let told = |differs: &'static str| if differs.is_empty() { State::Known } else { State::Differs(differs) };
     for (kind, names) in [
-        (Kind::PlayKeyword, spec::PLAY_KEYS),
-        (Kind::BlockKeyword, spec::BLOCK_KEYS),
-        (Kind::TaskKeyword, spec::TASK_KEYS),
+        (WordKind::PlayKeyword, module_specs::PLAY_KEYS),
+        (WordKind::BlockKeyword, module_specs::BLOCK_KEYS),
+        (WordKind::TaskKeyword, module_specs::TASK_KEYS),
     ] {
         names.iter().for_each(|name| put(kind, *name, "", State::Known));
     }
-    spec::KEYS_ELSEWHERE.split_whitespace().for_each(|n| put(Kind::TaskKeyword, n, "", State::Refused(ELSEWHERE)));
-    for module in spec::MODULES {
-        put(Kind::Module, module.name, "", State::Known);
-        module.options.iter().for_each(|option| put(Kind::Option, *option, module.name, State::Known));
+    module_specs::KEYS_ELSEWHERE
+        .split_whitespace()
+        .for_each(|n| put(WordKind::TaskKeyword, n, "", State::Refused(ELSEWHERE)));
+    for module in module_specs::MODULES {
+        put(WordKind::Module, module.name, "", State::Known);
+        module.options.iter().for_each(|option| put(WordKind::Option, *option, module.name, State::Known));
     }
-    spec::ELSEWHERE.split_whitespace().for_each(|name| put(Kind::Module, name, "", State::Refused(ELSEWHERE)));
-    filters::all().for_each(|filter| put(Kind::Filter, filter.name, "", told(filter.differs)));
-    filters::asks().for_each(|ask| put(Kind::Test, ask.name, "", told(ask.differs)));
-    filters::BUILTIN_TESTS.iter().for_each(|name| put(Kind::Test, *name, "", State::Known));
-    filters::FUNCTIONS.iter().for_each(|name| put(Kind::Function, *name, "", State::Known));
-    filters::LOOKUPS.iter().for_each(|(name, differs)| put(Kind::Lookup, *name, "", told(differs)));
-    filters::METHODS.iter().for_each(|name| put(Kind::Method, *name, "", State::Known));
-    facts::NAMES.iter().for_each(|name| put(Kind::Fact, *name, "", State::Known));
+    module_specs::ELSEWHERE
+        .split_whitespace()
+        .for_each(|name| put(WordKind::Module, name, "", State::Refused(ELSEWHERE)));
+    filters::all().for_each(|filter| put(WordKind::Filter, filter.name, "", told(filter.differs)));
+    filters::all_tests().for_each(|ask| put(WordKind::Test, ask.name, "", told(ask.differs)));
+    filters::BUILTIN_TESTS.iter().for_each(|name| put(WordKind::Test, *name, "", State::Known));
+    filters::FUNCTIONS.iter().for_each(|name| put(WordKind::Function, *name, "", State::Known));
+    filters::LOOKUPS.iter().for_each(|(name, differs)| put(WordKind::Lookup, *name, "", told(differs)));
+    filters::METHODS.iter().for_each(|name| put(WordKind::Method, *name, "", State::Known));
+    facts::NAMES.iter().for_each(|name| put(WordKind::Fact, *name, "", State::Known));
     for (kind, refused) in [
-        (Kind::Filter, filters::REFUSED),
-        (Kind::Test, filters::TESTS_REFUSED),
-        (Kind::Function, filters::FUNCTIONS_REFUSED),
-        (Kind::Lookup, filters::LOOKUPS_REFUSED),
-        (Kind::Fact, facts::ABSENT),
+        (WordKind::Filter, filters::REFUSED),
+        (WordKind::Test, filters::TESTS_REFUSED),
+        (WordKind::Function, filters::FUNCTIONS_REFUSED),
+        (WordKind::Lookup, filters::LOOKUPS_REFUSED),
+        (WordKind::Fact, facts::ABSENT),
     ] {
         refused.iter().for_each(|(name, why)| put(kind, *name, "", State::Refused(why)));
     }
     for name in filters::METHODS_REFUSED {
-        put(Kind::Method, *name, "", State::Refused("it changes a value; values do not change here"));
+        put(WordKind::Method, *name, "", State::Refused("it changes a value; values do not change here"));
     }
     out
 }
@@ -105,7 +109,7 @@ mod tests {
         rows.map(|(name, rest)| (name, rest.trim().trim_end_matches('|').trim())).collect()
     }
 
-    fn shown(state: State) -> String {
+    fn describe_state(state: State) -> String {
         match state {
             State::Known => "same".into(),
             State::Differs(how) => format!("differs: {how}"),
@@ -115,11 +119,11 @@ mod tests {
 
     /// Reports words that the tables lack and rows for words that do not exist. If `exact`, the
     /// description must be that of the code.
-    fn compare(document: &str, heading: &str, kind: Kind, exact: bool, faults: &mut Vec<String>) {
+    fn compare(document: &str, heading: &str, kind: WordKind, exact: bool, faults: &mut Vec<String>) {
         let rows = rows(document, heading);
-        let words: Vec<Word> = words().into_iter().filter(|w| w.kind == kind).collect();
+        let words: Vec<LanguageWord> = all_words().into_iter().filter(|w| w.kind == kind).collect();
         for word in &words {
-            let want = shown(word.state);
+            let want = describe_state(word.state);
             match rows.iter().find(|(name, _)| *name == word.name) {
                 None => faults.push(format!("{heading}: lacks `| `{}` | {want} |`", word.name)),
                 Some((_, said)) if exact && *said != want => {
@@ -150,25 +154,25 @@ mod tests {
         let document = document();
         let mut faults = Vec::new();
         for (heading, kind, exact) in [
-            ("Keywords of plays", Kind::PlayKeyword, false),
-            ("Keywords of blocks", Kind::BlockKeyword, false),
-            ("Keywords of tasks", Kind::TaskKeyword, false),
-            ("Filters", Kind::Filter, true),
-            ("Tests", Kind::Test, true),
-            ("Functions", Kind::Function, true),
-            ("Lookups", Kind::Lookup, true),
-            ("Methods", Kind::Method, true),
-            ("Facts", Kind::Fact, true),
+            ("Keywords of plays", WordKind::PlayKeyword, false),
+            ("Keywords of blocks", WordKind::BlockKeyword, false),
+            ("Keywords of tasks", WordKind::TaskKeyword, false),
+            ("Filters", WordKind::Filter, true),
+            ("Tests", WordKind::Test, true),
+            ("Functions", WordKind::Function, true),
+            ("Lookups", WordKind::Lookup, true),
+            ("Methods", WordKind::Method, true),
+            ("Facts", WordKind::Fact, true),
         ] {
             compare(&document, heading, kind, exact, &mut faults);
         }
-        compare(&document, "Modules", Kind::Module, false, &mut faults);
+        compare(&document, "Modules", WordKind::Module, false, &mut faults);
         // The row of a module lists its options.
         for (module, said) in rows(&document, "Modules").into_iter().filter(|(_, said)| !said.starts_with("refused")) {
             let (said, refused) = said.split_once("; refused:").unwrap_or((said, ""));
             let named: BTreeSet<&str> = said.split('`').skip(1).step_by(2).collect();
             let known: BTreeSet<&str> =
-                words().iter().filter(|w| w.kind == Kind::Option && w.of == module).map(|w| w.name).collect();
+                all_words().iter().filter(|w| w.kind == WordKind::Option && w.of == module).map(|w| w.name).collect();
             for option in known.difference(&named) {
                 faults.push(format!("Modules: the row of `{module}` lacks its option `{option}`"));
             }
@@ -185,7 +189,13 @@ mod tests {
     #[test]
     fn a_fault_is_found() {
         let mut faults = Vec::new();
-        compare("\n## Lookups\n| `env` | same |\n| `nosuch` | same |\n", "Lookups", Kind::Lookup, true, &mut faults);
+        compare(
+            "\n## Lookups\n| `env` | same |\n| `nosuch` | same |\n",
+            "Lookups",
+            WordKind::Lookup,
+            true,
+            &mut faults,
+        );
         let text = faults.join("\n");
         for part in ["lacks `| `dict`", "`env` is `differs", "`nosuch` is not in the code"] {
             assert!(text.contains(part), "{part}\n{text}");

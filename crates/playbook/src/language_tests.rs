@@ -79,7 +79,7 @@ fn variables_have_ansibles_precedence() {
     let compile_options = CompileOptions { extra_vars: map("extra"), ..CompileOptions::default() };
     let plan = compile(&remoor_model::FileSet(set), "site.yml", &host, &compile_options).unwrap().plan;
     let dir = TempDir::new().unwrap();
-    go(&plan, &options(dir.path())).good();
+    go(&plan, &options(dir.path())).assert_success();
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn roles_bring_what_they_need_and_run_once() {
         ("roles/late/tasks/main.yml", "- {name: 'late {{ who }}', debug: }\n"),
         ("roles/late/tasks/other.yml", "- {name: other, debug: }\n"),
     ];
-    let ran = run_files(&files).good();
+    let ran = run_files(&files).assert_success();
     let want = ["base for web 1", "web 80 web base", "web 81 web base", "twice", "twice", "other"];
     let order = order(&ran);
     assert_eq!(&order[..6], want, "{order:?}");
@@ -163,7 +163,7 @@ fn includes_take_their_own_words_and_what_stands_around_them() {
         ("v1.yml", "text: 'one {{ n }}'\n"),
         ("vars/v2.yml", "text: two\n"),
     ];
-    let ran = run_files(&files).good();
+    let ran = run_files(&files).assert_success();
     let order = order(&ran);
     for name in ["one appliedblock", "two importedblock", "three aroundblock", "in y y"] {
         assert!(order.contains(&name.to_owned()), "{name}: {order:?}");
@@ -194,11 +194,12 @@ fn files_of_a_play_may_depend_on_the_node() {
         ("last.yml", "{c: last}"),
         ("roles/r/vars/main.yml", "{d: role}"),
     ];
-    run_files(&files).good();
+    run_files(&files).assert_success();
     let dir = TempDir::new().unwrap();
     let text = "- hosts: all\n  vars_files: ['{{ ansible_system }}.yml']\n  tasks:\n    - {copy: {content: '{{ b }}', dest: /x}}\n    - {copy: {content: y, dest: /y}}\n";
     let plan = plan(dir.path(), &[("site.yml", text), ("Linux.yml", "b: linux")]);
-    let known = |facts: serde_json::Value| rendered(&plan, facts.as_object().unwrap()).into_keys().collect::<Vec<_>>();
+    let known =
+        |facts: serde_json::Value| predict_files(&plan, facts.as_object().unwrap()).into_keys().collect::<Vec<_>>();
     assert_eq!(known(serde_json::json!({})), ["/y"]);
     assert_eq!(known(serde_json::json!({"ansible_system": "Linux"})), ["/x", "/y"]);
 }
@@ -215,7 +216,10 @@ fn a_file_for_another_system_may_hold_what_is_not_known_here() {
             ("os-other.yml", "- {pacman: {name: x}}\n"),
         ])
     };
-    assert_eq!(order(&files("Other", "ansible_system").good()), ["before", "include_tasks os-Linux.yml", "here"]);
+    assert_eq!(
+        order(&files("Other", "ansible_system").assert_success()),
+        ["before", "include_tasks os-Linux.yml", "here"]
+    );
     // An include that is known before the first task is rejected before it.
     for (system, early) in [("Linux", "ansible_system"), ("Other", "ansible_system | replace('Linux', 'other')")] {
         let failure = files(system, early).end.failure.unwrap();
@@ -251,7 +255,7 @@ fn meta_ends_what_it_names() {
     - assert: {that: [ansible_hostname is undefined, inventory_hostname == 'w1']}
   handlers: [{name: h, fail: }]
 ";
-    let ran = run_files(&[("site.yml", site), ("roles/r/tasks/main.yml", role)]).good();
+    let ran = run_files(&[("site.yml", site), ("roles/r/tasks/main.yml", role)]).assert_success();
     assert_eq!(&order(&ran)[..4], ["in role", "after role", "in block", "next play"]);
     assert!(ran.end.pending_handlers.is_empty());
 }
@@ -284,7 +288,7 @@ fn handlers_are_found_by_their_last_name_and_listened_to() {
     assert_eq!(order(&ran), ["t", "failing", "a", "a", "b", "imported", "tasks", "inner", "last"]);
     assert!(ran.end.fatal && ran.end.failure.as_ref().unwrap().task == "failing", "{:?}", ran.end);
     assert!(ran.end.pending_handlers.is_empty());
-    let rescued = run_tasks("    - {block: [{fail: , any_errors_fatal: yes}], rescue: [{debug: }]}\n").good();
+    let rescued = run_tasks("    - {block: [{fail: , any_errors_fatal: yes}], rescue: [{debug: }]}\n").assert_success();
     assert!(!rescued.end.fatal);
 }
 
@@ -312,7 +316,7 @@ fn loops_and_tries_end_where_they_are_told() {
     - {debug: {msg: here}, delegate_to: '{{ inventory_hostname }}', run_once: yes, register: r}
     - assert: {that: \"r.msg == 'here'\"}
 ";
-    run_tasks(text).good();
+    run_tasks(text).assert_success();
 }
 
 #[test]
@@ -333,10 +337,10 @@ fn files_of_the_set_are_looped_over() {
         ("templates/default.j2", "{{ n }}"),
     ];
     let plan = plan(dir.path(), &files);
-    go(&plan, &options(dir.path())).good();
+    go(&plan, &options(dir.path())).assert_success();
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
     assert_eq!(["a.conf", "b.conf", "t.txt", "first", "c.other"].map(read), ["A", "B", "T", "none", ""]);
-    let known = rendered(&plan, &serde_json::Map::new());
+    let known = predict_files(&plan, &serde_json::Map::new());
     let name = |path: &Path| path.display().to_string();
     assert_eq!(known[&name(&dir.path().join("first"))].content, b"none");
 }

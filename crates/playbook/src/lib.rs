@@ -7,66 +7,68 @@
 //! `compile` and `rendered` are pure. `run` blocks, changes only this machine, and knows nothing of
 //! SSH or attempts.
 
+mod accounts;
+mod atomic_fs;
 mod backup;
 mod bounds;
-mod chain;
 mod compile;
-mod data;
-mod due;
+mod dynamic_include;
 mod elevation;
 mod event;
 mod expr;
 mod facts;
-mod faucet;
 mod filters;
-mod frame;
-mod gate;
+mod handlers;
 mod hosts;
 mod hostvars;
 pub mod language; // public, although only its own test uses it: it compares the document
 mod lint;
 mod loops;
 mod modules;
-mod names;
 mod node;
-mod notes;
-mod opened;
-mod owner;
+mod output_throttle;
 mod plan;
+mod play_barrier;
 pub mod process; // public because managers run ansible-playbook with it
 mod pyregex;
 mod python;
 mod pyyaml;
 mod rendered;
 mod run;
-mod safe;
 mod schedule;
 mod scope;
 mod secrets;
-mod split;
-mod step;
+mod suggestions;
+mod symlink_safe_path;
+mod task;
+mod temp_files;
 mod template_fault;
 mod tera_text;
-mod tree;
+mod tree_removal;
+mod undefined_chain;
 mod unknown;
+mod var_map;
+mod variable_scope;
 mod version;
-mod way;
+mod word_split;
 mod yaml;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
-pub use data::{Shared, boolean};
 pub use elevation::MIXED;
-pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
-pub use facts::facts;
-pub use gate::Gate;
-pub use hosts::{Hosts, LOCAL, Selected};
+pub use event::{
+    AttributeChange, CancelToken, Done, Failure, PlaybookRunOptions, ResetupPhase, RunEnd, RunEvent, Status,
+};
+pub use facts::gather;
+pub use hosts::{InventoryNames, LOCAL, Selected};
 pub use plan::*;
-pub use rendered::{Rendered, Seen, hidden, rendered, review};
+pub use play_barrier::PlayBarrier;
+pub use rendered::{PredictedTask, RenderedFile, no_log_files, predict_files, review};
 pub use run::run;
-pub use schedule::{HostEnd, Order, PlayKeys, Portion, Schedule, Verdict};
+pub use schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};
 pub use secrets::Secrets;
 pub use template_fault::TemplateFault;
+pub use var_map::{SharedVar, boolean};
 
 #[cfg(test)]
 mod language_tests;

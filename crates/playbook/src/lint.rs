@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NameKind {
     Filter,
     Test,
 }
@@ -29,7 +29,7 @@ impl<'a> Part<'a> {
     /// The first word of a `{% %}` statement.
     pub fn statement(&self) -> Option<&'a str> {
         let inner = self.inner.filter(|_| self.whole.starts_with("{%"))?.trim_start_matches(['-', '+']).trim_start();
-        Some(&inner[..word(inner)])
+        Some(&inner[..word_length(inner)])
     }
 }
 
@@ -51,8 +51,8 @@ pub fn parts(template: &str) -> Vec<Part<'_>> {
         }
         let end = match markup.as_bytes().get(1) {
             None => break,
-            Some(b'{') => closed(markup, "}}"),
-            Some(b'%') => closed(markup, "%}"),
+            Some(b'{') => find_markup_end(markup, "}}"),
+            Some(b'%') => find_markup_end(markup, "%}"),
             Some(_) => markup[2..].find("#}").map(|at| at + 2),
         };
         let (whole, after) = markup.split_at(end.map_or(markup.len(), |end| end + 2));
@@ -66,11 +66,11 @@ pub fn parts(template: &str) -> Vec<Part<'_>> {
 }
 
 /// The position of the `end` of the markup at the start of a text. Quoted text does not end it.
-fn closed(markup: &str, end: &str) -> Option<usize> {
+fn find_markup_end(markup: &str, end: &str) -> Option<usize> {
     let mut at = 2;
     while let Some(c) = markup[at..].chars().next() {
         match c {
-            '\'' | '"' => at += quoted(&markup[at..]),
+            '\'' | '"' => at += quoted_length(&markup[at..]),
             _ if markup[at..].starts_with(end) => return Some(at),
             _ => at += c.len_utf8(),
         }
@@ -79,7 +79,7 @@ fn closed(markup: &str, end: &str) -> Option<usize> {
 }
 
 /// Length of the quoted text that `rest` begins with, including its quotes.
-pub fn quoted(rest: &str) -> usize {
+pub fn quoted_length(rest: &str) -> usize {
     let quote = rest.chars().next();
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -94,7 +94,7 @@ pub fn quoted(rest: &str) -> usize {
 }
 
 /// Length of the word that `rest` begins with.
-pub fn word(rest: &str) -> usize {
+pub fn word_length(rest: &str) -> usize {
     rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len())
 }
 
@@ -112,11 +112,11 @@ fn section<'a>(mut rest: &'a str, out: &mut Vec<Token<'a>>) {
     while let Some(c) = rest.chars().next() {
         let mut len = c.len_utf8();
         if c == '\'' || c == '"' {
-            len = quoted(rest);
+            len = quoted_length(rest);
             let body = &rest[1..len];
             out.push(Token::Text(if len > 1 { body.strip_suffix(c).unwrap_or(body) } else { body }));
         } else if c.is_alphabetic() || c == '_' {
-            len = word(rest);
+            len = word_length(rest);
             out.push(Token::Word(&rest[..len]));
         } else if !c.is_whitespace() {
             out.push(Token::Sign(c));
@@ -139,14 +139,14 @@ pub fn lenient(template: &str) -> bool {
 }
 
 /// The filters (after `|`) and tests (after `is`) that a template names.
-pub fn filters_and_tests(template: &str) -> Vec<(Kind, String)> {
+pub fn filters_and_tests(template: &str) -> Vec<(NameKind, String)> {
     let tokens = tokens(template);
     let mut out = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
         let (kind, mut at) = match token {
-            Token::Sign('|') => (Kind::Filter, i + 1),
-            Token::Word("is") if tokens.get(i + 1) == Some(&Token::Word("not")) => (Kind::Test, i + 2),
-            Token::Word("is") => (Kind::Test, i + 1),
+            Token::Sign('|') => (NameKind::Filter, i + 1),
+            Token::Word("is") if tokens.get(i + 1) == Some(&Token::Word("not")) => (NameKind::Test, i + 2),
+            Token::Word("is") => (NameKind::Test, i + 1),
             _ => continue,
         };
         let Some(Token::Word(first)) = tokens.get(at) else { continue };
@@ -258,7 +258,7 @@ fn closes(tokens: &[Token]) -> Option<usize> {
 
 /// One read of a variable in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Use {
+pub struct VariableUse {
     /// Offset in bytes.
     pub offset: usize,
     /// The undefined case is handled: by `default`, `is defined`, or an enclosing condition that
@@ -271,7 +271,7 @@ pub struct Use {
 
 /// Finds where a template reads the variable `name`. Fields and arguments of the same name are not
 /// counted.
-pub fn uses(template: &str, name: &str) -> Vec<Use> {
+pub fn uses(template: &str, name: &str) -> Vec<VariableUse> {
     let tokens = tokens(template);
     let mut out = Vec::new();
     // Words of the open block statements, outermost first.
@@ -295,7 +295,7 @@ pub fn uses(template: &str, name: &str) -> Vec<Use> {
                 continue;
             }
             let filtered = next == Some(&Token::Sign('|')) && matches!(after, Some(Token::Word("default" | "d")));
-            out.push(Use {
+            out.push(VariableUse {
                 offset: word.as_ptr() as usize - template.as_ptr() as usize,
                 guarded: filtered || asked || around,
                 conditional: !open.is_empty() || beside,
@@ -393,7 +393,7 @@ pub fn place(text: &str, offset: usize) -> (u32, u32) {
 }
 
 /// Adds every word of a text that could name a variable, in markup or not.
-pub fn words(text: &str, out: &mut BTreeSet<String>) {
+pub fn collect_words(text: &str, out: &mut BTreeSet<String>) {
     for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
         if word.starts_with(|c: char| c.is_alphabetic() || c == '_') && !out.contains(word) {
             out.insert(word.to_owned());

@@ -2,11 +2,11 @@
 //! files only find files of the plan.
 
 use super::compile::join;
-use super::data::{Var, VarMap};
 use super::expr;
 use super::hosts;
 use super::plan::{Repeat, RepeatKind};
-use super::scope::Scope;
+use super::scope::ExprScope;
+use super::var_map::{Var, VarMap};
 use minijinja::ErrorKind;
 use serde_json::{Map, Value, json};
 
@@ -14,13 +14,13 @@ use serde_json::{Map, Value, json};
 const ITEMS_MAX: usize = 10_000;
 
 /// The items of a loop.
-pub fn items(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
+pub fn items(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String> {
     let rendered = |value: &Value| expr::render_json(scope, value).map_err(|e| expr::explain(&e));
     let items = match repeat.kind {
         RepeatKind::FirstFound => first_found(scope, repeat)?,
-        RepeatKind::FileGlob => file_glob(&flat(listed(rendered(&repeat.items)?)), repeat)?,
-        RepeatKind::Sequence => sequences(&listed(rendered(&repeat.items)?))?,
-        kind => plain(kind, rendered(&repeat.items)?)?,
+        RepeatKind::FileGlob => file_glob(&flat(into_list(rendered(&repeat.items)?)), repeat)?,
+        RepeatKind::Sequence => sequences(&into_list(rendered(&repeat.items)?))?,
+        kind => list_items(kind, rendered(&repeat.items)?)?,
     };
     if items.len() > ITEMS_MAX {
         return Err(too_many(items.len()));
@@ -61,11 +61,11 @@ pub fn item_layer(repeat: &Repeat, items: &[Value], index: usize) -> VarMap {
     layer
 }
 
-fn plain(kind: RepeatKind, value: Value) -> Result<Vec<Value>, String> {
+fn list_items(kind: RepeatKind, value: Value) -> Result<Vec<Value>, String> {
     Ok(match (kind, value) {
         (RepeatKind::Dict, value) => {
             let mut out = Vec::new();
-            for map in listed(value) {
+            for map in into_list(value) {
                 let Value::Object(map) = map else { return Err("`with_dict` takes a map".into()) };
                 out.extend(map.into_iter().map(|(key, value)| json!({"key": key, "value": value})));
             }
@@ -74,7 +74,7 @@ fn plain(kind: RepeatKind, value: Value) -> Result<Vec<Value>, String> {
         (RepeatKind::Loop, Value::Array(items)) => items,
         (RepeatKind::Loop, other) => return Err(format!("`loop` takes a list, found {other}")),
         (RepeatKind::Indexed, value) => {
-            flat(listed(value)).into_iter().enumerate().map(|(at, item)| json!([at, item])).collect()
+            flat(into_list(value)).into_iter().enumerate().map(|(at, item)| json!([at, item])).collect()
         }
         (RepeatKind::Flattened, value) => {
             let mut out = Vec::new();
@@ -82,19 +82,19 @@ fn plain(kind: RepeatKind, value: Value) -> Result<Vec<Value>, String> {
             out
         }
         (RepeatKind::Together, value) => {
-            let lists: Vec<Vec<Value>> = listed(value).into_iter().map(listed).collect();
+            let lists: Vec<Vec<Value>> = into_list(value).into_iter().map(into_list).collect();
             let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
             let row = |at: usize| lists.iter().map(|l| l.get(at).cloned().unwrap_or(Value::Null)).collect();
             (0..longest).map(|at| Value::Array(flat(row(at)))).collect()
         }
-        (RepeatKind::Nested, value) => nested(listed(value).into_iter().map(listed).collect())?,
-        (RepeatKind::Subelements, value) => subelements(&listed(value))?,
-        (_, value) => flat(listed(value)),
+        (RepeatKind::Nested, value) => combinations(into_list(value).into_iter().map(into_list).collect())?,
+        (RepeatKind::Subelements, value) => subelements(&into_list(value))?,
+        (_, value) => flat(into_list(value)),
     })
 }
 
 /// Returns a list unchanged, and any other value as a list of one.
-fn listed(value: Value) -> Vec<Value> {
+fn into_list(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
         one => vec![one],
@@ -103,7 +103,7 @@ fn listed(value: Value) -> Vec<Value> {
 
 /// Flattens one level of lists.
 fn flat(items: Vec<Value>) -> Vec<Value> {
-    items.into_iter().flat_map(listed).collect()
+    items.into_iter().flat_map(into_list).collect()
 }
 
 fn flatten(value: Value, out: &mut Vec<Value>) {
@@ -114,7 +114,7 @@ fn flatten(value: Value, out: &mut Vec<Value>) {
     }
 }
 
-fn nested(lists: Vec<Vec<Value>>) -> Result<Vec<Value>, String> {
+fn combinations(lists: Vec<Vec<Value>>) -> Result<Vec<Value>, String> {
     let count = lists.iter().try_fold(1_usize, |all, list| all.checked_mul(list.len())).unwrap_or(usize::MAX);
     if count > ITEMS_MAX {
         return Err(too_many(count));
@@ -123,7 +123,7 @@ fn nested(lists: Vec<Vec<Value>>) -> Result<Vec<Value>, String> {
     for list in lists {
         out = out
             .iter()
-            .flat_map(|row| list.iter().map(|item| row.iter().cloned().chain(listed(item.clone())).collect()))
+            .flat_map(|row| list.iter().map(|item| row.iter().cloned().chain(into_list(item.clone())).collect()))
             .collect();
     }
     Ok(out.into_iter().map(Value::Array).collect())
@@ -138,7 +138,7 @@ fn subelements(terms: &[Value]) -> Result<Vec<Value>, String> {
     let lenient = terms.get(2).and_then(|flags| flags.get("skip_missing")).is_some_and(|f| *f == true || *f == "yes");
     let elements = match elements {
         Value::Object(map) => map.values().cloned().collect(),
-        other => listed(other.clone()),
+        other => into_list(other.clone()),
     };
     let mut out = Vec::new();
     for element in elements {
@@ -176,7 +176,7 @@ fn sequences(terms: &[Value]) -> Result<Vec<Value>, String> {
 fn sequence(text: &str, out: &mut Vec<Value>) -> Result<(), String> {
     let mut options: Map<String, Value> = Map::new();
     if text.contains('=') {
-        for word in super::split::words(text)? {
+        for word in super::word_split::split_words(text)? {
             let (name, value) = word.text.split_once('=').ok_or("takes option=value")?;
             if !["start", "end", "stride", "count", "format"].contains(&name) {
                 return Err(format!("unknown option `{name}`"));
@@ -220,14 +220,14 @@ fn sequence(text: &str, out: &mut Vec<Value>) -> Result<(), String> {
         if out.len() >= ITEMS_MAX {
             return Err(too_many(out.len() + 1));
         }
-        out.push(Value::String(printed(format, at)?));
+        out.push(Value::String(format_number(format, at)?));
         at = at.checked_add(stride).ok_or("is too large")?;
     }
     Ok(())
 }
 
 /// Formats a number by a text with one `%d`, `%x`, `%X` or `%o`, optionally with a width.
-fn printed(format: &str, number: i64) -> Result<String, String> {
+fn format_number(format: &str, number: i64) -> Result<String, String> {
     let wrong = || format!("format `{format}` is not supported");
     let (before, rest) = format.split_once('%').ok_or_else(wrong)?;
     let end = rest.find(|c: char| c.is_ascii_alphabetic()).filter(|_| !rest.contains('%')).ok_or_else(wrong)?;
@@ -277,7 +277,7 @@ fn file_glob(patterns: &[Value], repeat: &Repeat) -> Result<Vec<Value>, String> 
     Ok(out)
 }
 
-fn first_found(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
+fn first_found(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String> {
     let mut names = Vec::new();
     let mut skip = false;
     terms(scope, &repeat.items, &mut names, &mut skip)?;
@@ -291,7 +291,7 @@ fn first_found(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
 }
 
 /// Collects the names in the order in which they are tried. Undefined names are left out.
-fn terms(scope: &Scope, value: &Value, names: &mut Vec<String>, skip: &mut bool) -> Result<(), String> {
+fn terms(scope: &ExprScope, value: &Value, names: &mut Vec<String>, skip: &mut bool) -> Result<(), String> {
     let value = match value {
         Value::String(_) => match expr::render_json(scope, value) {
             Ok(value) => value,
@@ -341,7 +341,7 @@ mod tests {
         let files = ["r/files/a.conf", "r/files/b.conf", "r/files/sub/c.conf", "top.conf"].map(str::to_owned).to_vec();
         let dirs = ["r/files", "r", ""].map(str::to_owned).to_vec();
         let repeat = Repeat { kind, items: terms.clone(), dirs, files, ..Repeat::default() };
-        let got = items(&Scope::default(), &repeat).map_or_else(|e| json!(e), Value::Array);
+        let got = items(&ExprScope::default(), &repeat).map_or_else(|e| json!(e), Value::Array);
         assert_eq!(got, want, "{kind:?} {terms}");
     }
 
@@ -398,7 +398,7 @@ mod tests {
     fn an_extended_loop_knows_its_place() {
         let repeat = Repeat { extended: true, index_var: Some("n".into()), ..Repeat::default() };
         let all = [json!("a"), json!("b")];
-        let scope = Scope::default().with(item_layer(&repeat, &all, 1));
+        let scope = ExprScope::default().with_layer(item_layer(&repeat, &all, 1));
         let told = expr::render_text(
             &scope,
             "{{ ansible_loop.index }}{{ ansible_loop.last }}{{ ansible_loop.revindex0 }}{{ ansible_loop.previtem }}{{ ansible_loop.nextitem is defined }}{{ n }}{{ ansible_loop.allitems | length }}",

@@ -1,7 +1,7 @@
 //! The plan that the compiler makes and the node runs: plain, self-contained data. Plans are
 //! compared by their SHA-256.
 
-use super::data::Shared;
+use super::var_map::SharedVar;
 use base64::Engine as _;
 use remoor_model::Sha256;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -40,7 +40,7 @@ pub struct Plan {
     /// The inventory variables of the host that the plan could read.
     pub vars: Map<String, Value>,
     /// The inventory variables that are the same on all hosts and that the plan could read.
-    pub shared: BTreeMap<String, Shared>,
+    pub shared: BTreeMap<String, SharedVar>,
     /// Extra variables; they have the highest precedence.
     pub extra: Map<String, Value>,
     /// Variables of plays, roles, blocks and tasks, referred to by their index.
@@ -54,36 +54,36 @@ impl Plan {
     /// The hash of the plan. Equal plans of the same compiler have equal hashes, in whatever order
     /// their maps were built.
     pub fn sha256(&self) -> Sha256 {
-        Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
+        Sha256::digest(&serde_json::to_vec(self).unwrap_or_default())
     }
 
     /// Whether the plan has a task that could change the node. Handlers are not considered, because
     /// they only follow tasks.
     pub fn does_something(&self) -> bool {
-        fn any(steps: &[Step]) -> bool {
+        fn any_effective(steps: &[PlanStep]) -> bool {
             steps.iter().any(|step| match step {
-                Step::Task(task) => !IDLE.contains(&task.module.as_str()),
-                Step::Block(b) => any(&b.block) || any(&b.always),
-                Step::Include(i) => i.choices.values().any(|steps| any(steps)),
+                PlanStep::Task(task) => !IDLE.contains(&task.module.as_str()),
+                PlanStep::Block(b) => any_effective(&b.block) || any_effective(&b.always),
+                PlanStep::Include(i) => i.choices.values().any(|steps| any_effective(steps)),
             })
         }
-        self.plays.iter().flat_map(|play| &play.sections).any(|section| any(section))
+        self.plays.iter().flat_map(|play| &play.sections).any(|section| any_effective(section))
     }
 
     /// Whether a task that could change the node has one of these tags.
     pub fn has_tag(&self, tags: &[String]) -> bool {
-        fn any(steps: &[Step], tags: &[String]) -> bool {
+        fn any_tagged(steps: &[PlanStep], tags: &[String]) -> bool {
             steps.iter().any(|step| match step {
-                Step::Task(task) => {
+                PlanStep::Task(task) => {
                     !IDLE.contains(&task.module.as_str()) && task.tags.iter().any(|tag| tags.contains(tag))
                 }
-                Step::Block(b) => any(&b.block, tags) || any(&b.always, tags),
+                PlanStep::Block(b) => any_tagged(&b.block, tags) || any_tagged(&b.always, tags),
                 // The tags of an included task also decide whether it runs, so the tags of the
                 // include are not enough.
-                Step::Include(_) => false,
+                PlanStep::Include(_) => false,
             })
         }
-        self.plays.iter().flat_map(|play| &play.sections).any(|section| any(section, tags))
+        self.plays.iter().flat_map(|play| &play.sections).any(|section| any_tagged(section, tags))
     }
 
     /// Calls `f` with every task of every play.
@@ -93,13 +93,13 @@ impl Plan {
 
     /// Number of tasks and handlers, without blocks and includes.
     pub fn task_count(&self) -> usize {
-        fn count(steps: &[Step]) -> usize {
+        fn count(steps: &[PlanStep]) -> usize {
             steps
                 .iter()
                 .map(|step| match step {
-                    Step::Task(_) => 1,
-                    Step::Block(b) => count(&b.block) + count(&b.rescue) + count(&b.always),
-                    Step::Include(i) => i.choices.values().map(|steps| count(steps)).sum(),
+                    PlanStep::Task(_) => 1,
+                    PlanStep::Block(b) => count(&b.block) + count(&b.rescue) + count(&b.always),
+                    PlanStep::Include(i) => i.choices.values().map(|steps| count(steps)).sum(),
                 })
                 .sum()
         }
@@ -112,7 +112,7 @@ pub struct Play {
     /// Index among all plays of the playbook, including those of other hosts.
     pub index: u32,
     pub name: String,
-    pub place: Place,
+    pub place: SourcePlace,
     /// Layers with less precedence than the inventory: defaults of its roles.
     pub defaults: Vec<u32>,
     /// Layers of the play's `vars` and of those of its `vars_files` that are known before the run.
@@ -124,7 +124,7 @@ pub struct Play {
     /// Notified handlers run even after a failure.
     pub force_handlers: bool,
     /// Sections of steps; handlers are flushed after each.
-    pub sections: Vec<Vec<Step>>,
+    pub sections: Vec<Vec<PlanStep>>,
     pub handlers: Vec<Handler>,
 }
 
@@ -137,18 +137,18 @@ pub struct VarsFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Step {
+pub enum PlanStep {
     Task(Box<Task>),
     Block(Block),
-    Include(Box<Include>),
+    Include(Box<DynamicInclude>),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    pub place: Place,
-    pub block: Vec<Step>,
-    pub rescue: Vec<Step>,
-    pub always: Vec<Step>,
+    pub place: SourcePlace,
+    pub block: Vec<PlanStep>,
+    pub rescue: Vec<PlanStep>,
+    pub always: Vec<PlanStep>,
     /// Set if the block holds the tasks of a role.
     pub role: Option<RoleRun>,
     /// Variables that the rest of the play sees once the block has started.
@@ -170,19 +170,19 @@ pub struct Exports {
 }
 
 /// The possible targets of an include, by the name used for it there.
-pub type Choices = BTreeMap<String, Vec<Step>>;
+pub type Choices = BTreeMap<String, Vec<PlanStep>>;
 
 /// Possible targets that a plan cannot hold, with the reason.
-pub type Refused = BTreeMap<String, String>;
+pub type RejectedChoices = BTreeMap<String, String>;
 
 /// `include_tasks` and `include_role`: the node selects one of the possible targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Include {
+pub struct DynamicInclude {
     /// Name, condition and loop. Its rendered arguments give the key in `choices` (see `choice`).
     pub task: Task,
     pub choices: Choices,
     /// A run that selects one of these fails.
-    pub refused: Refused,
+    pub refused: RejectedChoices,
 }
 
 /// The key in `choices` of an include with these rendered arguments.
@@ -210,18 +210,18 @@ pub struct Handler {
     pub list: u32,
     /// Possible targets, if the handler is `include_tasks`.
     pub choices: Choices,
-    pub refused: Refused,
+    pub refused: RejectedChoices,
 }
 
 impl Play {
     /// Calls `f` with every task, including those of includes; then with the handlers.
     pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
-        fn steps<'a>(list: &'a [Step], f: &mut dyn FnMut(&'a Task)) {
+        fn steps<'a>(list: &'a [PlanStep], f: &mut dyn FnMut(&'a Task)) {
             for step in list {
                 match step {
-                    Step::Task(task) => f(task),
-                    Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
-                    Step::Include(include) => {
+                    PlanStep::Task(task) => f(task),
+                    PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
+                    PlanStep::Include(include) => {
                         f(&include.task);
                         include.choices.values().for_each(|part| steps(part, f));
                     }
@@ -257,7 +257,7 @@ impl Play {
 
 /// A file and a line, for messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SourcePlace {
     pub file: String,
     pub line: u32,
 }
@@ -268,18 +268,18 @@ pub struct Task {
     pub id: u32,
     /// May contain markup.
     pub name: String,
-    pub place: Place,
+    pub place: SourcePlace,
     /// The module's short name.
     pub module: String,
     /// The module's options, not rendered.
     pub args: Map<String, Value>,
     /// The task runs if all conditions hold.
-    pub when: Vec<Condition>,
+    pub when: Vec<TaskCondition>,
     pub repeat: Option<Repeat>,
     pub register: Option<String>,
-    pub changed_when: Option<Vec<Condition>>,
-    pub failed_when: Option<Vec<Condition>>,
-    pub until: Option<Vec<Condition>>,
+    pub changed_when: Option<Vec<TaskCondition>>,
+    pub failed_when: Option<Vec<TaskCondition>>,
+    pub until: Option<Vec<TaskCondition>>,
     pub retries: Option<Value>,
     pub delay: Option<Value>,
     pub notify: Vec<String>,
@@ -316,15 +316,15 @@ pub struct Task {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Condition {
+pub struct TaskCondition {
     pub text: String,
     pub line: u32,
 }
 
-impl Condition {
+impl TaskCondition {
     /// Whether the condition is literally `false`. The compiler writes YAML booleans in this form.
     /// A text `no` is a variable name.
-    pub fn never(&self) -> bool {
+    pub fn is_always_false(&self) -> bool {
         matches!(self.text.trim(), "false" | "False")
     }
 }
@@ -344,7 +344,7 @@ pub struct Repeat {
     /// Whether to leave out `ansible_loop.allitems`.
     pub leave_out_all: bool,
     /// The loop ends after the item for which all of these hold.
-    pub break_when: Vec<Condition>,
+    pub break_when: Vec<TaskCondition>,
     /// For loops over files: the directories to search, in order of preference.
     pub dirs: Vec<String>,
     /// For loops over files: the files that could be found.
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn only_what_is_written_false_never_holds() {
-        let never = |text: &str| Condition { text: text.to_owned(), line: 1 }.never();
+        let never = |text: &str| TaskCondition { text: text.to_owned(), line: 1 }.is_always_false();
         for text in ["False", "false", " false "] {
             assert!(never(text), "{text}");
         }

@@ -4,7 +4,7 @@
 //! On timeout or cancel the whole group receives TERM and, after a grace period, KILL. This file
 //! knows nothing of tasks.
 
-use super::event::{Cancel, Lines};
+use super::event::{CancelToken, LineSplitter};
 use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process_group, umask};
 use std::io::{Read, Write};
@@ -84,7 +84,7 @@ struct Chunk {
 }
 
 /// Runs a command to its end. `emit` receives its lines as they come.
-pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
+pub fn run(job: &Job, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);
     if job.clean {
@@ -114,12 +114,12 @@ pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Fin
         // A failure is ignored: a command may close its input without reading it.
         std::thread::spawn(move || pipe.write_all(&bytes));
     }
-    cancel.began(child.id());
+    cancel.report_started(child.id());
     let mut leash = Leash { child: &mut child, ended: false };
     let finished = watch(leash.child, &receive, job.timeout, cancel, emit);
     leash.ended = true;
     drop(leash);
-    cancel.ended(child.id());
+    cancel.report_ended(child.id());
     Ok(finished)
 }
 
@@ -166,12 +166,12 @@ fn watch(
     child: &mut Child,
     chunks: &Receiver<Chunk>,
     timeout: Option<Duration>,
-    cancel: &Cancel,
+    cancel: &CancelToken,
     emit: &mut dyn FnMut(&str),
 ) -> Finished {
     let mut out = Finished::default();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let mut lines = [Lines::default(), Lines::default()];
+    let mut lines = [LineSplitter::default(), LineSplitter::default()];
     let start = Instant::now();
     let mut term: Option<Instant> = None;
     let mut killed = false;
@@ -206,7 +206,7 @@ fn watch(
             break;
         }
         if term.is_none() && ended.is_none() {
-            out.cancelled = cancel.cancelled();
+            out.cancelled = cancel.is_cancelled();
             out.timed_out = timeout.is_some_and(|t| start.elapsed() > t);
             if out.cancelled || out.timed_out {
                 signal(child, Signal::TERM);
@@ -265,7 +265,7 @@ mod tests {
     fn two_hundred_thousand_lines_and_a_line_of_a_megabyte_stay_within_bounds() {
         let script = "seq 1 200000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last";
         let (mut count, mut longest) = (0, 0);
-        let done = run(&sh(script), &Cancel::new(), &mut |line| {
+        let done = run(&sh(script), &CancelToken::new(), &mut |line| {
             count += 1;
             longest = longest.max(line.len());
         })
@@ -282,7 +282,7 @@ mod tests {
         for (script, partial) in
             [("printf 'caf\\303\\251'", false), ("printf 'caf\\351'", true), ("head -c 5000000 /dev/zero", true)]
         {
-            let done = run(&sh(script), &Cancel::new(), &mut |_| {}).unwrap();
+            let done = run(&sh(script), &CancelToken::new(), &mut |_| {}).unwrap();
             assert_eq!(done.partial, partial, "{script}");
         }
     }
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn cancel_ends_the_whole_group() {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let mut children = Vec::new();
         let stop = cancel.clone();
         let script = "trap '' TERM; sleep 300 & echo $!; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 300; done' & sleep 0.1; echo $$; wait; sleep 300";
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_child_that_keeps_the_streams_does_not_hang_us() {
-        let done = run(&sh("sleep 30 & echo $!"), &Cancel::new(), &mut |_| {}).unwrap();
+        let done = run(&sh("sleep 30 & echo $!"), &CancelToken::new(), &mut |_| {}).unwrap();
         assert_eq!(done.rc, Some(0));
         let pid: i32 = done.stdout.trim().parse().unwrap();
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn the_umask_asked_for_is_the_commands_alone() {
         for mask in [0o022, 0o027] {
-            let done = run(&Job { umask: Some(mask), ..sh("umask") }, &Cancel::new(), &mut |_| {}).unwrap();
+            let done = run(&Job { umask: Some(mask), ..sh("umask") }, &CancelToken::new(), &mut |_| {}).unwrap();
             assert_eq!(done.stdout.trim(), format!("{mask:04o}"));
         }
     }
@@ -337,7 +337,7 @@ mod tests {
     fn a_panic_while_a_command_runs_ends_it() {
         let mut pid = String::new();
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _never = run(&sh("echo $$; exec sleep 300"), &Cancel::new(), &mut |line| {
+            let _never = run(&sh("echo $$; exec sleep 300"), &CancelToken::new(), &mut |line| {
                 pid = line.to_owned();
                 panic!("a defect");
             });
@@ -357,10 +357,10 @@ mod tests {
             env: vec![("X".into(), "y".into())],
             ..sh("cat; echo \" $X\"; exit 3")
         };
-        let done = run(&job, &Cancel::new(), &mut |_| {}).unwrap();
+        let done = run(&job, &CancelToken::new(), &mut |_| {}).unwrap();
         assert_eq!((done.rc, done.stdout.as_str()), (Some(3), "hello y\n"));
         let job = Job { timeout: Some(Duration::from_millis(100)), ..sh("sleep 60") };
-        let done = run(&job, &Cancel::new(), &mut |_| {}).unwrap();
+        let done = run(&job, &CancelToken::new(), &mut |_| {}).unwrap();
         assert!(done.timed_out && done.rc.is_none());
     }
 }

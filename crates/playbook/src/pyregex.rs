@@ -18,7 +18,7 @@ pub struct Flags {
 /// Compiles a pattern of Python's `re`, with limits for its size and steps. `subject` is the text
 /// that it will be matched against.
 pub fn regex(pattern: &str, flags: Flags, subject: &str) -> Result<Regex, String> {
-    RegexBuilder::new(&translated(pattern, flags.multiline, subject.ends_with('\n')))
+    RegexBuilder::new(&translate_pattern(pattern, flags.multiline, subject.ends_with('\n')))
         .case_insensitive(flags.ignorecase)
         .multi_line(flags.multiline)
         .backtrack_limit(BACKTRACK_MAX)
@@ -30,14 +30,14 @@ pub fn regex(pattern: &str, flags: Flags, subject: &str) -> Result<Regex, String
 /// Like `regex`, for the bytes of files, which may have any encoding. Look-around and
 /// backreferences are not supported.
 pub fn bytes(pattern: &str) -> regex::bytes::RegexBuilder {
-    let mut builder = regex::bytes::RegexBuilder::new(&translated(pattern, false, false));
+    let mut builder = regex::bytes::RegexBuilder::new(&translate_pattern(pattern, false, false));
     builder.size_limit(1 << 20);
     builder
 }
 
 /// Translates what Python writes differently: `[` and `&&` in classes, bare braces, `\Z`, and `$`
 /// before a final newline.
-fn translated(pattern: &str, multiline: bool, ends_line: bool) -> String {
+fn translate_pattern(pattern: &str, multiline: bool, ends_line: bool) -> String {
     let chars: Vec<char> = pattern.chars().collect();
     let mut out = String::with_capacity(pattern.len() + 8);
     let (mut i, mut class) = (0, None);

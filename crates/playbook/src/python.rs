@@ -31,7 +31,7 @@ fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error>
         ValueKind::Number if !value.is_integer() => {
             out.push_str(&float(f64::try_from(value.clone()).unwrap_or(f64::NAN)));
         }
-        ValueKind::String => quoted(value.as_str().unwrap_or_default(), out),
+        ValueKind::String => push_quoted(value.as_str().unwrap_or_default(), out),
         ValueKind::Seq | ValueKind::Iterable => {
             if let Some((a, b)) = super::filters::as_pair(value) {
                 out.push('(');
@@ -73,7 +73,7 @@ fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error>
 }
 
 /// Appends a text in the quotes that Python would choose.
-fn quoted(text: &str, out: &mut String) {
+fn push_quoted(text: &str, out: &mut String) {
     let mark = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(mark);
     for c in text.chars() {

@@ -216,9 +216,9 @@ impl Writer {
     fn scalar(&mut self, value: &Value, key: bool) {
         let before = self.deeper(true, false);
         match value {
-            Value::Null => self.plain("null", key),
-            Value::Bool(b) => self.plain(&b.to_string(), key),
-            Value::Number(n) => self.plain(&number(n), key),
+            Value::Null => self.write_plain("null", key),
+            Value::Bool(b) => self.write_plain(&b.to_string(), key),
+            Value::Number(n) => self.write_plain(&number(n), key),
             Value::String(text) => self.text(text, key),
             Value::Array(_) | Value::Object(_) => {}
         }
@@ -226,11 +226,11 @@ impl Writer {
     }
 
     fn text(&mut self, text: &str, key: bool) {
-        let allowed = Allowed::of(text, self.style.allow_unicode);
+        let allowed = Allowed::for_text(text, self.style.allow_unicode);
         let resolved = RESOLVED.as_ref().is_some_and(|regex| regex.is_match(text));
         let fits = if self.flow_level > 0 { allowed.flow_plain } else { allowed.block_plain };
         if !resolved && fits && !(key && (text.is_empty() || allowed.multiline)) {
-            self.plain(text, key);
+            self.write_plain(text, key);
         } else if allowed.single && !(key && allowed.multiline) {
             self.single(text, key);
         } else {
@@ -238,7 +238,7 @@ impl Writer {
         }
     }
 
-    fn plain(&mut self, text: &str, key: bool) {
+    fn write_plain(&mut self, text: &str, key: bool) {
         if text.is_empty() {
             return;
         }
@@ -306,7 +306,7 @@ impl Writer {
                 let data = std::mem::take(&mut run);
                 self.put(&data);
                 if let Some(c) = ch {
-                    let data = escaped(c);
+                    let data = escape_char(c);
                     self.put(&data);
                     started = true;
                 }
@@ -328,7 +328,7 @@ impl Writer {
     }
 }
 
-fn escaped(c: char) -> String {
+fn escape_char(c: char) -> String {
     let short = match c {
         '\0' => '0',
         '\u{7}' => 'a',
@@ -365,7 +365,7 @@ struct Allowed {
 }
 
 impl Allowed {
-    fn of(text: &str, allow_unicode: bool) -> Self {
+    fn for_text(text: &str, allow_unicode: bool) -> Self {
         if text.is_empty() {
             return Self { multiline: false, flow_plain: false, block_plain: true, single: true };
         }

@@ -3,13 +3,13 @@
 
 mod undefined;
 
-use super::data::{self, has_markup};
-use super::frame::{self, Frame};
 use super::modules;
 use super::modules::ContentError;
-use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task, choice};
-use super::scope::{Scope, Trace, traced};
+use super::plan::{DynamicInclude, Plan, PlanStep, Play, Repeat, SourcePlace, Task, choice};
+use super::scope::{ExprScope, Trace, with_trace};
 use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
+use super::var_map::{self, has_markup};
+use super::variable_scope::{self, VariableScope};
 use super::{expr, facts, lint};
 use remoor_model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ const LINES_SEARCHED: usize = 100;
 
 /// A file that the plan makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedFile {
     pub sha256: Sha256,
     pub mode: Option<String>,
     pub owner: Option<String>,
@@ -36,14 +36,14 @@ pub struct Rendered {
 
 /// Every file of a `template` or `copy` task whose condition, path and content depend only on
 /// variables and `facts`. A path that a later task may change unpredictably is left out.
-pub fn rendered(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, Rendered> {
+pub fn predict_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, RenderedFile> {
     let mut out = Walk::new(plan, facts);
     out.plan();
     out.files
 }
 
 /// Paths of the files that `no_log` tasks write. Other tasks must not show their content either.
-pub fn hidden(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
+pub fn no_log_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
     let mut out = Walk::new(plan, facts);
     out.plan();
     out.hidden
@@ -58,18 +58,18 @@ pub fn review(
     facts: &Map<String, Value>,
     files: &FileSet,
     names: &[&str],
-) -> (BTreeMap<String, Rendered>, Vec<Fault>) {
+) -> (BTreeMap<String, RenderedFile>, Vec<Fault>) {
     let mut out = Walk::new(plan, facts);
     out.review = Some(Review { files, names });
     out.plan();
-    out.faults.extend(undefined::facts_nobody_tells(plan, files));
+    out.faults.extend(undefined::ungathered_fact_faults(plan, files));
     (out.files, out.faults)
 }
 
 /// A task, or one item of its loop, as far as it is known without the node.
 #[derive(Debug, Clone)]
-pub struct Seen {
-    pub place: Place,
+pub struct PredictedTask {
+    pub place: SourcePlace,
     pub module: String,
     /// Rendered options; None: only known during a run.
     pub args: Option<Map<String, Value>>,
@@ -83,7 +83,7 @@ impl Plan {
     /// The tasks that a run on the plan's host would perform, without those whose condition is
     /// known not to hold. Handlers are included, but never certain. `facts` are the facts assumed
     /// to be known.
-    pub fn seen(&self, facts: &Map<String, Value>) -> Vec<Seen> {
+    pub fn seen(&self, facts: &Map<String, Value>) -> Vec<PredictedTask> {
         let mut out = Walk::new(self, facts);
         out.plan();
         out.seen
@@ -106,22 +106,22 @@ struct Review<'p> {
 }
 
 struct Walk<'p> {
-    frame: Frame<'p>,
-    files: BTreeMap<String, Rendered>,
+    frame: VariableScope<'p>,
+    files: BTreeMap<String, RenderedFile>,
     declared: BTreeSet<String>,
     hidden: BTreeSet<String>,
-    seen: Vec<Seen>,
+    seen: Vec<PredictedTask>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
     /// The current steps may never run, or their failure is handled.
-    doubtful: bool,
+    may_be_skipped_or_fail: bool,
     /// The current steps may never run, so the values they set are unknown.
-    maybe: bool,
+    may_be_skipped: bool,
 }
 
 impl<'p> Walk<'p> {
     fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
-        let mut frame = Frame::new(plan, facts);
+        let mut frame = VariableScope::new(plan, facts);
         let of_a_run = facts::NAMES.iter().chain(&OF_AN_ATTEMPT);
         frame.unknown.extend(of_a_run.filter(|name| !facts.contains_key(**name)).map(|name| (*name).to_owned()));
         Self {
@@ -132,8 +132,8 @@ impl<'p> Walk<'p> {
             seen: Vec::new(),
             faults: Vec::new(),
             review: None,
-            doubtful: false,
-            maybe: false,
+            may_be_skipped_or_fail: false,
+            may_be_skipped: false,
         }
     }
 
@@ -142,47 +142,47 @@ impl<'p> Walk<'p> {
             self.frame.open_play(play);
             play.sections.iter().for_each(|section| self.steps(play, section));
             // Only a run knows whether a handler is notified.
-            let doubtful = std::mem::replace(&mut self.doubtful, true);
+            let doubtful = std::mem::replace(&mut self.may_be_skipped_or_fail, true);
             for handler in &play.handlers {
                 self.task(play, &handler.task);
-                handler.choices.values().for_each(|steps| self.perhaps(|walk| walk.steps(play, steps)));
+                handler.choices.values().for_each(|steps| self.walk_uncertain(|walk| walk.steps(play, steps)));
             }
-            self.doubtful = doubtful;
+            self.may_be_skipped_or_fail = doubtful;
         }
     }
 
     /// Runs `f` for steps that may never run. Only files that `f` leaves unchanged stay known.
-    fn perhaps(&mut self, f: impl FnOnce(&mut Self)) {
+    fn walk_uncertain(&mut self, f: impl FnOnce(&mut Self)) {
         let before = self.files.clone();
-        let (doubtful, maybe) = (self.doubtful, self.maybe);
-        (self.doubtful, self.maybe) = (true, true);
+        let (doubtful, maybe) = (self.may_be_skipped_or_fail, self.may_be_skipped);
+        (self.may_be_skipped_or_fail, self.may_be_skipped) = (true, true);
         f(self);
-        (self.doubtful, self.maybe) = (doubtful, maybe);
+        (self.may_be_skipped_or_fail, self.may_be_skipped) = (doubtful, maybe);
         self.files = before.into_iter().filter(|(path, file)| self.files.get(path) == Some(file)).collect();
     }
 
-    fn steps(&mut self, play: &'p Play, steps: &'p [Step]) {
+    fn steps(&mut self, play: &'p Play, steps: &'p [PlanStep]) {
         for step in steps {
             match step {
-                Step::Task(task) => self.task(play, task),
-                Step::Block(block) => {
-                    if let Some(exports) = block.exports.as_ref().filter(|_| !self.maybe) {
+                PlanStep::Task(task) => self.task(play, task),
+                PlanStep::Block(block) => {
+                    if let Some(exports) = block.exports.as_ref().filter(|_| !self.may_be_skipped) {
                         self.frame.export(exports);
                     }
                     // A failure in the block is rescued.
-                    let doubtful = self.doubtful;
-                    self.doubtful |= !block.rescue.is_empty();
+                    let doubtful = self.may_be_skipped_or_fail;
+                    self.may_be_skipped_or_fail |= !block.rescue.is_empty();
                     self.steps(play, &block.block);
-                    self.doubtful = doubtful;
+                    self.may_be_skipped_or_fail = doubtful;
                     // The rescue part runs only after a failure.
-                    self.perhaps(|walk| walk.steps(play, &block.rescue));
+                    self.walk_uncertain(|walk| walk.steps(play, &block.rescue));
                     self.steps(play, &block.always);
                 }
-                Step::Include(include) => {
+                PlanStep::Include(include) => {
                     let scope = self.frame.scope(play, &include.task);
                     let items = match &include.task.repeat {
                         None => vec![None],
-                        Some(repeat) => match frame::items(&scope, repeat) {
+                        Some(repeat) => match variable_scope::items(&scope, repeat) {
                             Ok(items) => items.into_iter().map(Some).collect(),
                             Err(_) => {
                                 self.any_of(play, include, Some(repeat));
@@ -195,16 +195,17 @@ impl<'p> Walk<'p> {
                         let layer = item
                             .as_ref()
                             .zip(include.task.repeat.as_ref())
-                            .map(|(_, r)| frame::item_layer(r, &known, index));
-                        let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with(l));
-                        let holds = frame::all_hold(&inner, &include.task.when);
+                            .map(|(_, r)| variable_scope::item_layer(r, &known, index));
+                        let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with_layer(l));
+                        let holds = variable_scope::all_hold(&inner, &include.task.when);
                         self.conditions(&include.task, &inner);
                         if matches!(holds, Ok(false)) {
                             continue;
                         }
                         self.texts(&include.task, &inner, holds.is_ok());
-                        let name =
-                            frame::args(&inner, &include.task).ok().map(|args| choice(&include.task.module, &args));
+                        let name = variable_scope::args(&inner, &include.task)
+                            .ok()
+                            .map(|args| choice(&include.task.module, &args));
                         let Some(name) = name else {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
@@ -214,7 +215,7 @@ impl<'p> Walk<'p> {
                             self.frame.params.extend(layer.map(std::sync::Arc::new));
                             match holds {
                                 Ok(_) => self.steps(play, steps),
-                                Err(_) => self.perhaps(|walk| walk.steps(play, steps)),
+                                Err(_) => self.walk_uncertain(|walk| walk.steps(play, steps)),
                             }
                             self.frame.params.truncate(depth);
                         }
@@ -226,10 +227,10 @@ impl<'p> Walk<'p> {
 
     /// Handles an include whose target or items are only known during a run: each of its choices
     /// may be selected.
-    fn any_of(&mut self, play: &'p Play, include: &'p Include, repeat: Option<&'p Repeat>) {
+    fn any_of(&mut self, play: &'p Play, include: &'p DynamicInclude, repeat: Option<&'p Repeat>) {
         let names = self.guess_items(repeat);
         for steps in include.choices.values() {
-            self.perhaps(|walk| walk.steps(play, steps));
+            self.walk_uncertain(|walk| walk.steps(play, steps));
         }
         self.frame.unknown.retain(|name| !names.contains(name));
     }
@@ -246,50 +247,56 @@ impl<'p> Walk<'p> {
         let scope = self.frame.scope(play, task);
         match &task.repeat {
             None => self.item(task, &scope),
-            Some(repeat) => match frame::items(&scope, repeat) {
+            Some(repeat) => match variable_scope::items(&scope, repeat) {
                 Ok(items) => {
                     for index in 0..items.len() {
-                        let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
+                        let inner =
+                            self.frame.scope(play, task).with_layer(variable_scope::item_layer(repeat, &items, index));
                         self.item(task, &inner);
                     }
                 }
                 // Only the node knows the items of the loop.
-                Err(_) if !matches!(frame::all_hold(&scope, &task.when), Ok(false)) => {
-                    let certain = frame::all_hold(&scope, &task.when).is_ok();
+                Err(_) if !matches!(variable_scope::all_hold(&scope, &task.when), Ok(false)) => {
+                    let certain = variable_scope::all_hold(&scope, &task.when).is_ok();
                     self.value(task, &scope, &repeat.items, certain && !may_fail(task));
                     let names = self.guess_items(Some(repeat));
                     let inner = self.frame.scope(play, task);
-                    self.perhaps(|walk| walk.item(task, &inner));
+                    self.walk_uncertain(|walk| walk.item(task, &inner));
                     self.frame.unknown.retain(|name| !names.contains(name));
                 }
                 Err(_) => {}
             },
         }
-        self.afterwards(play, task);
+        self.review_after_task(play, task);
     }
 
-    fn item(&mut self, task: &'p Task, scope: &Scope) {
-        let holds = frame::all_hold(scope, &task.when);
+    fn item(&mut self, task: &'p Task, scope: &ExprScope) {
+        let holds = variable_scope::all_hold(scope, &task.when);
         self.conditions(task, scope);
         if matches!(holds, Ok(false)) {
             return;
         }
         self.texts(task, scope, holds.is_ok());
-        let args = frame::args(scope, task);
-        self.seen.push(seen(task, scope, args.as_ref().ok(), holds.is_ok() && !self.maybe && !self.doubtful));
+        let args = variable_scope::args(scope, task);
+        self.seen.push(predicted_task(
+            task,
+            scope,
+            args.as_ref().ok(),
+            holds.is_ok() && !self.may_be_skipped && !self.may_be_skipped_or_fail,
+        ));
         if task.module == "set_fact" {
             for (name, value) in args.clone().unwrap_or_default() {
-                if holds.is_ok() && !self.maybe {
+                if holds.is_ok() && !self.may_be_skipped {
                     self.frame.set(&name, &value);
                 }
             }
-            if holds.is_err() || args.is_err() || self.maybe {
+            if holds.is_err() || args.is_err() || self.may_be_skipped {
                 task.args.keys().filter(|k| !has_markup(k)).for_each(|name| self.frame.forget(name));
             }
             return;
         }
         if task.module == "include_vars" {
-            self.include_vars(task, args.as_ref().ok().filter(|_| holds.is_ok() && !self.maybe));
+            self.include_vars(task, args.as_ref().ok().filter(|_| holds.is_ok() && !self.may_be_skipped));
             return;
         }
         let target = ["dest", "path", "name"]
@@ -334,20 +341,22 @@ impl<'p> Walk<'p> {
                 fault.hint("put the line into the template; otherwise drift of the file is reported, but not repaired"),
             );
         }
-        let uncertain = holds.is_err() || edits || args.get("remote_src").and_then(data::boolean) == Some(true);
-        let (content, trace) = traced(|| modules::content_of(self.frame.plan(), task, &args, scope));
+        let uncertain = holds.is_err() || edits || args.get("remote_src").and_then(var_map::boolean) == Some(true);
+        let (content, trace) = with_trace(|| modules::content_of(self.frame.plan(), task, &args, scope));
         if let Err(ContentError::Template(fault)) = &content {
             let template = modules::template_of(self.frame.plan(), task, &args);
             let certain = holds.is_ok() && !may_fail(task);
-            if let Some((fault, always)) = judged(template.unwrap_or_default(), (**fault).clone(), &trace, scope) {
+            if let Some((fault, always)) =
+                classify_fault(template.unwrap_or_default(), (**fault).clone(), &trace, scope)
+            {
                 self.note(fault, scope, certain && always);
             }
         }
         match content {
             Ok((content, source)) if !uncertain => {
                 let word = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
-                let file = Rendered {
-                    sha256: Sha256::of(&content),
+                let file = RenderedFile {
+                    sha256: Sha256::digest(&content),
                     mode: word("mode"),
                     owner: word("owner"),
                     group: word("group"),
@@ -374,15 +383,15 @@ impl<'p> Walk<'p> {
     }
 
     /// Reviews the conditions of a task up to the first that does not hold.
-    fn conditions(&mut self, task: &Task, scope: &Scope) {
+    fn conditions(&mut self, task: &Task, scope: &ExprScope) {
         if self.review.is_some() {
-            self.asked(task, &task.when, scope, !may_fail(task));
+            self.review_conditions(task, &task.when, scope, !may_fail(task));
         }
     }
 
     /// Reviews all texts of a task that are rendered before its module runs, except the file of a
     /// template.
-    fn texts(&mut self, task: &Task, scope: &Scope, certain: bool) {
+    fn texts(&mut self, task: &Task, scope: &ExprScope, certain: bool) {
         if self.review.is_none() {
             return;
         }
@@ -405,10 +414,10 @@ impl<'p> Walk<'p> {
     }
 
     /// Reviews every text with markup in a value.
-    fn value(&mut self, task: &Task, scope: &Scope, value: &Value, certain: bool) {
+    fn value(&mut self, task: &Task, scope: &ExprScope, value: &Value, certain: bool) {
         match value {
             Value::String(text) if has_markup(text) => {
-                let (told, trace) = traced(|| expr::native(scope, text).and_then(|v| expr::to_json(&v)));
+                let (told, trace) = with_trace(|| expr::native(scope, text).and_then(|v| expr::to_json(&v)));
                 if let Err(e) = told {
                     self.inline(&task.place, text, &e, &trace, scope, certain);
                 }
@@ -422,25 +431,25 @@ impl<'p> Walk<'p> {
     /// Reports the error of a text of a playbook that begins at `place` or after it.
     fn inline(
         &mut self,
-        place: &Place,
+        place: &SourcePlace,
         text: &str,
         error: &minijinja::Error,
         trace: &Trace,
-        scope: &Scope,
+        scope: &ExprScope,
         certain: bool,
     ) {
         let Some(files) = self.review.as_ref().map(|review| review.files) else { return };
         let fault = TemplateFault::of_jinja(&place.file, text, error, trace, scope);
-        let Some((mut fault, always)) = judged((&place.file, text), fault, trace, scope) else { return };
+        let Some((mut fault, always)) = classify_fault((&place.file, text), fault, trace, scope) else { return };
         let source = files.text(&place.file).unwrap_or_default();
         let found = find(source, place.line, fault.variable.as_deref().unwrap_or_default());
         (fault.line, fault.column) = found.unwrap_or((place.line, 1));
         self.note(fault, scope, certain && always);
     }
 
-    fn note(&mut self, fault: TemplateFault, scope: &Scope, certain: bool) {
+    fn note(&mut self, fault: TemplateFault, scope: &ExprScope, certain: bool) {
         let Some(review) = &self.review else { return };
-        self.faults.push(fault.knowing(review.names, scope).fault(certain && !self.doubtful));
+        self.faults.push(fault.with_hint(review.names, scope).fault(certain && !self.may_be_skipped_or_fail));
     }
 
     /// A `file` task may set attributes that a template task left open.
@@ -457,26 +466,26 @@ impl<'p> Walk<'p> {
 /// Decides what an error of a template (path and text) means, and whether it occurs in every run.
 /// It does if no value was read that is only known during a run. If rendering stopped at such a
 /// value, returns what can be said about the other names in the template.
-fn judged(
+fn classify_fault(
     (path, text): (&str, &str),
     fault: TemplateFault,
     trace: &Trace,
-    scope: &Scope,
+    scope: &ExprScope,
 ) -> Option<(TemplateFault, bool)> {
     if !trace.unknown {
         return Some((fault, true));
     }
     let root = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
     if fault.undefined && scope.get(root).is_some() {
-        let here = |u: &lint::Use| lint::place(text, u.offset).0 == fault.line && !u.conditional;
+        let here = |u: &lint::VariableUse| lint::place(text, u.offset).0 == fault.line && !u.conditional;
         let always = !lint::lenient(text) && lint::uses(text, root).iter().any(here);
         return Some((fault, always));
     }
-    TemplateFault::of_names(path, text, Language::of(path), scope)
+    TemplateFault::of_names(path, text, Language::for_path(path), scope)
 }
 
 /// Records a task. The words of a command, which a run renders one by one, are all rendered here.
-fn seen(task: &Task, scope: &Scope, args: Option<&Map<String, Value>>, certain: bool) -> Seen {
+fn predicted_task(task: &Task, scope: &ExprScope, args: Option<&Map<String, Value>>, certain: bool) -> PredictedTask {
     let mut args = args.cloned();
     if let Some(words) = task.args.get("words") {
         let rendered = expr::render_json(scope, words).ok();
@@ -485,7 +494,7 @@ fn seen(task: &Task, scope: &Scope, args: Option<&Map<String, Value>>, certain: 
             args
         });
     }
-    Seen { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
+    PredictedTask { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
 }
 
 /// Whether a failure of the task may be ignored by the run.

@@ -4,11 +4,11 @@
 //! Blocking; needs no async runtime. `task.rs` runs one task, `dynamic_include.rs` selects
 //! includes, `handlers.rs` runs handlers, and `modules` makes the changes.
 
-use super::event::{Cancel, Done, Event, Failure, HIDDEN, RunEnd, RunOptions, Status};
-use super::frame::Frame;
-use super::modules::Ground;
-use super::plan::{Block, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{compile, expr, facts, opened, rendered, safe, unknown};
+use super::event::{CancelToken, Done, Failure, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, Status};
+use super::modules::RunContext;
+use super::plan::{Block, PLAN_VERSION, Plan, PlanStep, Play, Task};
+use super::variable_scope::VariableScope;
+use super::{atomic_fs, compile, dynamic_include, expr, facts, rendered, unknown};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// Runs the plan to its end, to the first failure that is not rescued, or until it is cancelled.
 ///
 /// Changes that were made stay. `RunEnd` and the journal file list the pending handlers.
-pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn FnMut(Event)) -> RunEnd {
+pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink: &mut dyn FnMut(RunEvent)) -> RunEnd {
     let refuse = |message: String| RunEnd {
         failed: 1,
         failure: Some(Failure {
@@ -31,7 +31,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if plan.version != PLAN_VERSION {
         return refuse(format!("the plan has version {}, but this node supports version {PLAN_VERSION}", plan.version));
     }
-    let mut ground = match Ground::open(options, cancel) {
+    let mut ground = match RunContext::open(options, cancel) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
     };
@@ -41,13 +41,13 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             owed.push(name);
         }
     }
-    let facts = facts::facts(cancel);
-    rendered::hidden(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
-    let mut frame = Frame::new(plan, &facts);
+    let facts = facts::gather(cancel);
+    rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
+    let mut frame = VariableScope::new(plan, &facts);
     if options.check {
         frame.check();
     }
-    if let Some((place, why)) = opened::refusal(plan, &mut frame) {
+    if let Some((place, why)) = dynamic_include::refusal(plan, &mut frame) {
         return refuse(format!("{}:{}: {why}", place.file, place.line));
     }
     let before = owed.clone();
@@ -59,13 +59,13 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         ground,
         end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
         notified: Vec::new(),
-        owed,
-        perhaps: Vec::new(),
-        due: Vec::new(),
+        pending_earlier: owed,
+        possibly_notified: Vec::new(),
+        flushing: Vec::new(),
         journaled: Vec::new(),
-        broken_off: Vec::new(),
+        notified_by_failed: Vec::new(),
         last_failure: Value::Null,
-        ending: None,
+        early_end: None,
         roles_done: BTreeSet::new(),
         depth: 0,
         turn: 0,
@@ -75,7 +75,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         // Names that are left belong to a play that ended early, or to a handler that the plan does
         // not contain any more.
         run.notified.clear();
-        run.owed.retain(|name| plan.plays.iter().any(|play| play.means(name)));
+        run.pending_earlier.retain(|name| plan.plays.iter().any(|play| play.means(name)));
     }
     if let Err(message) = run.write_journal()
         && run.end.failure.is_none()
@@ -85,39 +85,39 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
     // Check mode ran no handler, so the pending ones are unchanged.
-    let pending_handlers = if options.check { before } else { run.owed(&[]) };
+    let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
     RunEnd { pending_handlers, ..run.end }
 }
 
 /// Ends the run: after a failure or a cancel (see `Run::end` and `Run::cancel`).
-pub(super) struct Stop;
-pub(super) type Flow = Result<(), Stop>;
+pub(super) struct RunStopped;
+pub(super) type Flow = Result<(), RunStopped>;
 
 pub(super) struct Run<'a, 's> {
-    pub frame: Frame<'a>,
-    pub options: &'a RunOptions,
-    pub cancel: &'a Cancel,
-    pub sink: &'s mut dyn FnMut(Event),
-    pub ground: Ground<'a>,
+    pub frame: VariableScope<'a>,
+    pub options: &'a PlaybookRunOptions,
+    pub cancel: &'a CancelToken,
+    pub sink: &'s mut dyn FnMut(RunEvent),
+    pub ground: RunContext<'a>,
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run yet.
     pub notified: Vec<String>,
     /// Names that earlier runs left pending. Each waits for the first task that may have notified
     /// it, or for the end of the play, because its handler may depend on changes that this run has
     /// yet to make.
-    pub owed: Vec<String>,
+    pub pending_earlier: Vec<String>,
     /// Check mode: names of which it is not known whether they would be notified.
-    pub perhaps: Vec<String>,
+    pub possibly_notified: Vec<String>,
     /// Notified names whose handlers are running or are about to run in the current flush.
-    pub due: Vec<String>,
+    pub flushing: Vec<String>,
     pub journaled: Vec<String>,
     /// Names notified by a task that failed after it may have changed something. They are pending
     /// unless the failure is rescued, as if the run had been killed there.
-    pub broken_off: Vec<String>,
+    pub notified_by_failed: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
     /// Set when a `meta` task ended the play or role early, which is not a failure.
-    ending: Option<Ending>,
+    early_end: Option<Ending>,
     /// Roles that the play has run and must not run again.
     roles_done: BTreeSet<String>,
     /// Number of nested includes.
@@ -141,18 +141,18 @@ impl<'a> Run<'a, '_> {
                     Some(lost) => self.frame.lose(&lost),
                     None => {
                         self.cancel.stop();
-                        return Err(Stop);
+                        return Err(RunStopped);
                     }
                 }
             }
             self.frame.open_play(play);
             self.roles_done.clear();
             let flow = self.play(play);
-            if self.ending.take().is_some() {
+            if self.early_end.take().is_some() {
                 // The play ended early without failure, so names notified for its end are dropped.
                 self.notified.retain(|name| !play.means(name));
                 self.journal_or_stop()?;
-                self.played(play);
+                self.report_play_end(play);
                 continue;
             }
             if flow.is_err() && play.force_handlers && !self.cancel.stopped() {
@@ -162,15 +162,15 @@ impl<'a> Run<'a, '_> {
                 forced?;
             }
             flow?;
-            self.played(play);
+            self.report_play_end(play);
         }
         Ok(())
     }
 
     /// Reports the end of the play to the caller that coordinates the hosts.
-    fn played(&mut self, play: &Play) {
+    fn report_play_end(&mut self, play: &Play) {
         if self.options.gate.is_some() {
-            (self.sink)(Event::PlayEnd { play: play.index });
+            (self.sink)(RunEvent::PlayEnd { play: play.index });
         }
     }
 
@@ -180,8 +180,9 @@ impl<'a> Run<'a, '_> {
             self.steps(play, section)?;
             left -= 1;
             if left == 0 {
-                let (due, later) = std::mem::take(&mut self.owed).into_iter().partition(|name| play.means(name));
-                self.owed = later;
+                let (due, later) =
+                    std::mem::take(&mut self.pending_earlier).into_iter().partition(|name| play.means(name));
+                self.pending_earlier = later;
                 self.notified = union([&self.notified, &due]);
             }
             self.flush(play)?;
@@ -189,16 +190,16 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
+    pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [PlanStep]) -> Flow {
         for step in steps {
             if self.cancel.stopped() {
-                return Err(Stop);
+                return Err(RunStopped);
             }
             match step {
-                Step::Task(task) if task.module == "meta" => self.meta(play, task)?,
-                Step::Task(task) => self.single(play, task, false)?,
-                Step::Block(block) => self.block(play, block)?,
-                Step::Include(include) => {
+                PlanStep::Task(task) if task.module == "meta" => self.meta(play, task)?,
+                PlanStep::Task(task) => self.single(play, task, false)?,
+                PlanStep::Block(block) => self.block(play, block)?,
+                PlanStep::Include(include) => {
                     self.include(play, &include.task, (&include.choices, &include.refused), false)?;
                 }
             }
@@ -224,16 +225,16 @@ impl<'a> Run<'a, '_> {
             Ok(Some(true)) => {}
             Ok(None) if flushes => {}
             Ok(_) => return Ok(()),
-            Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
+            Err((line, e)) => return self.fail_task(task, line, &expr::explain(&e), false),
         }
         match task.args.get("action").and_then(Value::as_str).unwrap_or_default() {
             "flush_handlers" => return self.flush(play),
             "clear_facts" => self.frame.clear_facts(),
-            "end_role" => self.ending = Some(Ending::Role),
-            "end_play" | "end_batch" | "end_host" => self.ending = Some(Ending::Play),
+            "end_role" => self.early_end = Some(Ending::Role),
+            "end_play" | "end_batch" | "end_host" => self.early_end = Some(Ending::Play),
             _ => {}
         }
-        if self.ending.is_some() { Err(Stop) } else { Ok(()) }
+        if self.early_end.is_some() { Err(RunStopped) } else { Ok(()) }
     }
 
     fn block(&mut self, play: &'a Play, block: &'a Block) -> Flow {
@@ -247,20 +248,20 @@ impl<'a> Run<'a, '_> {
         let before = self.end.ok + self.end.changed;
         let failed_before = self.end.failed;
         let mut flow = self.steps(play, &block.block);
-        if block.role.is_some() && self.ending == Some(Ending::Role) {
-            self.ending = None;
+        if block.role.is_some() && self.early_end == Some(Ending::Role) {
+            self.early_end = None;
             flow = Ok(());
         }
         if flow.is_ok() && self.end.ok + self.end.changed > before {
             self.roles_done.extend(once.cloned());
         }
-        if self.ending.is_some() {
+        if self.early_end.is_some() {
             return flow;
         }
         if flow.is_err() && !block.rescue.is_empty() && !self.cancel.stopped() {
             let failed = self.end.failure.take();
             self.end.failed = failed_before;
-            self.broken_off.clear();
+            self.notified_by_failed.clear();
             self.end.fatal = false;
             if let Some(failure) = failed {
                 self.frame.set("ansible_failed_task", &json!({"name": failure.task}));
@@ -269,8 +270,8 @@ impl<'a> Run<'a, '_> {
             }
             flow = self.steps(play, &block.rescue);
         }
-        if self.cancel.stopped() || self.ending.is_some() {
-            return Err(Stop);
+        if self.cancel.stopped() || self.early_end.is_some() {
+            return Err(RunStopped);
         }
         let always = self.steps(play, &block.always);
         flow.and(always)
@@ -281,18 +282,18 @@ impl<'a> Run<'a, '_> {
             self.end.failed += 1;
             self.end.failure =
                 Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
-            Stop
+            RunStopped
         })
     }
 
     /// Names of all pending handlers, of this run and earlier ones, including `more`.
-    pub fn owed(&self, more: &[String]) -> Vec<String> {
-        union([&self.owed, &self.due, &self.notified, &self.broken_off, more])
+    pub fn all_pending(&self, more: &[String]) -> Vec<String> {
+        union([&self.pending_earlier, &self.flushing, &self.notified, &self.notified_by_failed, more])
     }
 
     /// Writes the pending handlers to the journal; on disk when this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
-        let (path, owed) = (&self.options.journal, self.owed(&[]));
+        let (path, owed) = (&self.options.journal, self.all_pending(&[]));
         if path.as_os_str().is_empty()
             || self.options.check
             || self.journaled == owed && !(owed.is_empty() && path.exists())
@@ -301,32 +302,32 @@ impl<'a> Run<'a, '_> {
         }
         if owed.is_empty() {
             if path.exists() {
-                safe::remove(path, false)?;
+                atomic_fs::remove(path, false)?;
             }
         } else {
             let text = serde_json::to_vec(&owed).unwrap_or_default();
-            let private = safe::Attributes { mode: Some(0o600), ..safe::Attributes::default() };
-            safe::write(self.ground.node.notes(), path, &text, private, &mut |_| Ok(()))?;
+            let private = atomic_fs::Attributes { mode: Some(0o600), ..atomic_fs::Attributes::default() };
+            atomic_fs::write(self.ground.node.notes(), path, &text, private, &mut |_| Ok(()))?;
         }
         self.journaled = owed;
         Ok(())
     }
 
-    pub(super) fn tell(&mut self, done: Done, handler: bool) {
-        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+    pub(super) fn send_event(&mut self, done: Done, handler: bool) {
+        (self.sink)(if handler { RunEvent::Handler(done) } else { RunEvent::Task(done) });
     }
 
     /// The current task failed: handlers that the journal recorded before its change stay pending.
     pub fn break_off(&mut self) {
-        let owed = self.owed(&[]);
-        self.broken_off.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
+        let owed = self.all_pending(&[]);
+        self.notified_by_failed.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
     }
 
     /// Fails a task that could not be evaluated.
-    pub fn broken(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
+    pub fn fail_task(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
         let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
         let msg = format!("{}:{line}: {message}", task.place.file);
-        self.tell(Done { msg, ..Done::of(task, self.turn, Status::Failed, "") }, handler);
+        self.send_event(Done { msg, ..Done::for_task(task, self.turn, Status::Failed, "") }, handler);
         self.break_off();
         self.end.failed += 1;
         self.end.fatal |= task.fatal;
@@ -339,7 +340,7 @@ impl<'a> Run<'a, '_> {
             message,
             tail: Vec::new(),
         });
-        Err(Stop)
+        Err(RunStopped)
     }
 }
 
@@ -359,5 +360,5 @@ fn read_journal(path: &Path) -> Vec<String> {
         return Vec::new();
     }
     // A journal that cannot be read contributes no pending handlers.
-    safe::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    atomic_fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }

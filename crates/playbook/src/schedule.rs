@@ -6,8 +6,8 @@
 //! PlayKeys, hosts of the inventory -> Schedule -> batches, host_ended(host) -> BatchVerdict
 //! ```
 
-use super::hosts::Hosts;
-use super::plan::Place;
+use super::hosts::InventoryNames;
+use super::plan::SourcePlace;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keywords of a play that concern all its hosts together.
@@ -17,7 +17,7 @@ pub struct PlayKeys {
     /// a host's plan.
     pub index: u32,
     pub name: String,
-    pub place: Place,
+    pub place: SourcePlace,
     /// Rendered host patterns.
     pub hosts: Vec<String>,
     /// Sizes of the batches; empty: one batch of all hosts. The last size is used for all batches
@@ -29,7 +29,7 @@ pub struct PlayKeys {
     pub any_errors_fatal: bool,
     /// An unreachable host counts as done.
     pub ignore_unreachable: bool,
-    pub order: Order,
+    pub order: HostOrder,
 }
 
 /// The size of a batch.
@@ -42,7 +42,7 @@ pub enum Portion {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum HostOrder {
     #[default]
     Inventory,
     ReverseInventory,
@@ -50,9 +50,9 @@ pub enum Order {
     ReverseSorted,
 }
 
-impl Order {
+impl HostOrder {
     /// Parses the value of `order`.
-    pub fn named(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "inventory" => Self::Inventory,
             "reverse_inventory" => Self::ReverseInventory,
@@ -65,7 +65,7 @@ impl Order {
 
 impl Portion {
     /// Parses `3` or `30%`.
-    pub fn named(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         match text.trim().strip_suffix('%') {
             Some(percent) => {
                 percent.trim().parse().ok().filter(|p: &f64| p.is_finite() && *p >= 0.0).map(Self::Percent)
@@ -75,7 +75,7 @@ impl Portion {
         }
     }
 
-    fn of(self, hosts: usize) -> usize {
+    fn host_count(self, hosts: usize) -> usize {
         match self {
             Self::Hosts(0) => hosts,
             Self::Hosts(n) => n as usize,
@@ -97,7 +97,7 @@ pub enum HostEnd {
 
 /// The consequence of a host's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum BatchVerdict {
     /// Hosts of the batch are still running.
     Wait,
     /// All hosts of the batch have ended: start the next batch, or the next play after the last
@@ -125,10 +125,10 @@ impl Schedule {
     /// that earlier plays lost.
     pub fn new(keys: &PlayKeys, mut hosts: Vec<String>, lost: &BTreeSet<String>) -> Self {
         match keys.order {
-            Order::Inventory => {}
-            Order::ReverseInventory => hosts.reverse(),
-            Order::Sorted => hosts.sort(),
-            Order::ReverseSorted => hosts.sort_by(|a, b| b.cmp(a)),
+            HostOrder::Inventory => {}
+            HostOrder::ReverseInventory => hosts.reverse(),
+            HostOrder::Sorted => hosts.sort(),
+            HostOrder::ReverseSorted => hosts.sort_by(|a, b| b.cmp(a)),
         }
         let all = hosts.len();
         let mut batches = Vec::new();
@@ -136,7 +136,7 @@ impl Schedule {
         let mut portions = keys.serial.iter().copied();
         let mut portion = portions.next().unwrap_or(Portion::Hosts(0));
         while !rest.is_empty() {
-            let (batch, after) = rest.split_at(portion.of(all).min(rest.len()));
+            let (batch, after) = rest.split_at(portion.host_count(all).min(rest.len()));
             batches.push(batch.to_vec());
             rest = after;
             portion = portions.next().unwrap_or(portion);
@@ -145,7 +145,7 @@ impl Schedule {
     }
 
     /// Selects the hosts of the play in `inventory` and makes their schedule.
-    pub fn of(keys: &PlayKeys, inventory: &Hosts, lost: &BTreeSet<String>) -> Result<Self, String> {
+    pub fn for_play(keys: &PlayKeys, inventory: &InventoryNames, lost: &BTreeSet<String>) -> Result<Self, String> {
         Ok(Self::new(keys, inventory.select(&keys.hosts)?.hosts, lost))
     }
 
@@ -157,16 +157,16 @@ impl Schedule {
 
     /// The host that runs `run_once` tasks for the batch of `host`: the first one of the batch that
     /// was not lost.
-    pub fn first_beside(&self, host: &str) -> Option<&str> {
+    pub fn run_once_host(&self, host: &str) -> Option<&str> {
         let batch = self.batches.iter().find(|batch| batch.iter().any(|h| h == host))?;
         batch.iter().find(|h| !self.lost.contains(*h)).map(String::as_str)
     }
 
     /// Records how `host` ended, and returns the consequence. A host that is in no batch or has
     /// already ended changes nothing.
-    pub fn ended(&mut self, host: &str, end: HostEnd) -> Verdict {
+    pub fn host_ended(&mut self, host: &str, end: HostEnd) -> BatchVerdict {
         let Some(batch) = self.batches.iter().find(|batch| batch.iter().any(|h| h == host)) else {
-            return Verdict::Wait;
+            return BatchVerdict::Wait;
         };
         let end = match end {
             HostEnd::Unreachable if self.keys.ignore_unreachable => HostEnd::Done,
@@ -190,9 +190,9 @@ impl Schedule {
         };
         if let Some(why) = why {
             self.stopped = true;
-            return Verdict::Stop(why);
+            return BatchVerdict::Stop(why);
         }
-        if known.len() == live.len() { Verdict::Next } else { Verdict::Wait }
+        if known.len() == live.len() { BatchVerdict::Next } else { BatchVerdict::Wait }
     }
 
     /// Whether nothing further may be started, in this play or later ones.
@@ -201,7 +201,7 @@ impl Schedule {
     }
 
     /// Hosts that do not run in later plays: failed, unreachable, or lost before.
-    pub fn lost(&self) -> BTreeSet<String> {
+    pub fn lost_hosts(&self) -> BTreeSet<String> {
         let now = self.ends.iter().filter(|(_, end)| **end != HostEnd::Done).map(|(host, _)| host.clone());
         self.lost.iter().cloned().chain(now).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn schedule(count: usize, serial: &[&str], change: impl Fn(&mut PlayKeys)) -> Schedule {
-        let serial = serial.iter().map(|text| Portion::named(text).unwrap()).collect();
+        let serial = serial.iter().map(|text| Portion::parse(text).unwrap()).collect();
         let mut keys = PlayKeys { serial, ..PlayKeys::default() };
         change(&mut keys);
         Schedule::new(&keys, hosts(count), &BTreeSet::new())
@@ -242,10 +242,10 @@ mod tests {
                 schedule(*count, serial, |_| {}).batches().iter().map(|b| b.len().to_string()).collect();
             assert_eq!(got.join(" "), *want, "{count} {serial:?}");
         }
-        assert!(Portion::named("x").is_none() && Portion::named("a%").is_none());
-        let reversed = schedule(3, &["2"], |k| k.order = Order::ReverseInventory);
+        assert!(Portion::parse("x").is_none() && Portion::parse("a%").is_none());
+        let reversed = schedule(3, &["2"], |k| k.order = HostOrder::ReverseInventory);
         assert_eq!(reversed.batches(), [vec!["h3", "h2"], vec!["h1"]]);
-        assert_eq!((reversed.first_beside("h2"), reversed.first_beside("h1")), (Some("h3"), Some("h1")));
+        assert_eq!((reversed.run_once_host("h2"), reversed.run_once_host("h1")), (Some("h3"), Some("h1")));
     }
 
     #[test]
@@ -253,28 +253,30 @@ mod tests {
         use HostEnd::{Done, Failed, Unreachable};
         let bad = Failed { everyone: false };
         let mut plain = schedule(4, &["2"], |_| {});
-        assert_eq!(plain.ended("h1", bad), Verdict::Wait);
-        assert_eq!(plain.ended("h2", Done), Verdict::Next);
-        assert_eq!(plain.ended("h3", Unreachable), Verdict::Wait);
-        assert_eq!(plain.ended("h4", bad), Verdict::Stop("no host of the batch is left".into()));
-        assert_eq!(plain.lost().into_iter().collect::<Vec<_>>(), ["h1", "h3", "h4"]);
+        assert_eq!(plain.host_ended("h1", bad), BatchVerdict::Wait);
+        assert_eq!(plain.host_ended("h2", Done), BatchVerdict::Next);
+        assert_eq!(plain.host_ended("h3", Unreachable), BatchVerdict::Wait);
+        assert_eq!(plain.host_ended("h4", bad), BatchVerdict::Stop("no host of the batch is left".into()));
+        assert_eq!(plain.lost_hosts().into_iter().collect::<Vec<_>>(), ["h1", "h3", "h4"]);
         let mut percent = schedule(4, &[], |k| k.max_fail_percentage = Some(25.0));
-        assert_eq!(percent.ended("h1", bad), Verdict::Wait);
-        assert_eq!(percent.ended("h2", Unreachable), Verdict::Wait);
-        assert!(matches!(percent.ended("h3", bad), Verdict::Stop(why) if why.starts_with("2 of 4 hosts failed")));
+        assert_eq!(percent.host_ended("h1", bad), BatchVerdict::Wait);
+        assert_eq!(percent.host_ended("h2", Unreachable), BatchVerdict::Wait);
+        assert!(
+            matches!(percent.host_ended("h3", bad), BatchVerdict::Stop(why) if why.starts_with("2 of 4 hosts failed"))
+        );
         let mut fatal = schedule(4, &[], |k| k.any_errors_fatal = true);
-        assert_eq!(fatal.ended("h1", Done), Verdict::Wait);
-        assert!(matches!(fatal.ended("h2", Unreachable), Verdict::Stop(_)));
+        assert_eq!(fatal.host_ended("h1", Done), BatchVerdict::Wait);
+        assert!(matches!(fatal.host_ended("h2", Unreachable), BatchVerdict::Stop(_)));
         assert!(fatal.stopped());
         let mut task = schedule(2, &[], |_| {});
-        assert!(matches!(task.ended("h1", Failed { everyone: true }), Verdict::Stop(_)));
+        assert!(matches!(task.host_ended("h1", Failed { everyone: true }), BatchVerdict::Stop(_)));
         let mut calm = schedule(1, &[], |k| k.ignore_unreachable = true);
-        assert_eq!(calm.ended("h1", Unreachable), Verdict::Next);
+        assert_eq!(calm.host_ended("h1", Unreachable), BatchVerdict::Next);
         // Hosts that were lost before are not waited for and do not run.
         let lost = BTreeSet::from(["h1".to_owned()]);
         let mut later = Schedule::new(&PlayKeys::default(), hosts(2), &lost);
-        assert_eq!((later.batches(), later.first_beside("h2")), (vec![vec!["h2"]], Some("h2")));
-        assert_eq!(later.ended("h2", Done), Verdict::Next);
+        assert_eq!((later.batches(), later.run_once_host("h2")), (vec![vec!["h2"]], Some("h2")));
+        assert_eq!(later.host_ended("h2", Done), BatchVerdict::Next);
     }
 
     proptest! {

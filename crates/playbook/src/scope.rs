@@ -4,7 +4,7 @@
 //! read, at most `DEPTH_MAX` levels deep. So a variable that refers to itself causes an error, not
 //! an endless loop.
 
-use super::data::{Var, VarMap};
+use super::var_map::{Var, VarMap};
 use super::{expr, hostvars};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
@@ -35,7 +35,7 @@ pub struct Trace {
 }
 
 /// Runs `f` and records its reads. An outer trace receives them too.
-pub fn traced<T>(f: impl FnOnce() -> T) -> (T, Trace) {
+pub fn with_trace<T>(f: impl FnOnce() -> T) -> (T, Trace) {
     let around = TRACE.replace(Some(Trace::default()));
     let out = f();
     let mine = TRACE.replace(around).unwrap_or_default();
@@ -53,19 +53,19 @@ fn note(f: impl FnOnce(&mut Trace)) {
 
 /// The variables that expressions are evaluated with. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Scope(Arc<Layers>);
+pub struct ExprScope(Arc<Layers>);
 
 #[derive(Debug, Default)]
 struct Layers {
     layers: Vec<Arc<VarMap>>,
     /// Names whose value is only known during a run. Reading one is a distinct error.
     unknown: BTreeSet<String>,
-    own: Option<Arc<Own>>,
+    own: Option<Arc<HostLayers>>,
 }
 
 /// The values that `hostvars` adds to the inventory variables of the plan's own host.
 #[derive(Debug)]
-pub struct Own {
+pub struct HostLayers {
     pub name: String,
     /// Layers in ascending order of precedence.
     pub layers: Vec<Arc<VarMap>>,
@@ -75,24 +75,24 @@ pub struct Own {
 /// `Trace`.
 const UNKNOWN: &str = "known only during a run";
 
-impl Scope {
+impl ExprScope {
     pub fn new(layers: Vec<Arc<VarMap>>, unknown: BTreeSet<String>) -> Self {
         Self(Arc::new(Layers { layers, unknown, own: None }))
     }
 
     /// Returns this scope as the scope of a host, whose values in `hostvars` include `own`.
-    pub fn of(&self, own: Arc<Own>) -> Self {
+    pub fn of(&self, own: Arc<HostLayers>) -> Self {
         let (layers, unknown) = (self.0.layers.clone(), self.0.unknown.clone());
         Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
     }
 
     /// The values of the host of this scope, if set.
-    pub fn own(&self) -> Option<&Arc<Own>> {
+    pub fn own(&self) -> Option<&Arc<HostLayers>> {
         self.0.own.as_ref()
     }
 
     /// Returns this scope with one more layer of the highest precedence.
-    pub fn with(&self, layer: VarMap) -> Self {
+    pub fn with_layer(&self, layer: VarMap) -> Self {
         let mut layers = self.0.layers.clone();
         layers.push(Arc::new(layer));
         Self(Arc::new(Layers { layers, unknown: self.0.unknown.clone(), own: self.0.own.clone() }))
@@ -109,7 +109,7 @@ impl Scope {
 
     /// Whether the value of `name` is only known during a run. If so, the trace records the read.
     pub fn asks_a_run(&self, name: &str) -> bool {
-        let unknown = self.get(name).is_none() && self.unknown(name);
+        let unknown = self.get(name).is_none() && self.is_unknown(name);
         if unknown {
             note(|trace| trace.unknown = true);
         }
@@ -118,13 +118,13 @@ impl Scope {
 
     /// Whether `name` has a value now or will have one during a run.
     pub fn knows(&self, name: &str) -> bool {
-        self.get(name).is_some() || self.unknown(name) || name == "vars"
+        self.get(name).is_some() || self.is_unknown(name) || name == "vars"
     }
 
     /// Network interfaces are facts with names that no list contains. They count as unknown only if
     /// other names are unknown.
-    fn unknown(&self, name: &str) -> bool {
-        self.0.unknown.contains(name) || !self.0.unknown.is_empty() && super::facts::known(name)
+    fn is_unknown(&self, name: &str) -> bool {
+        self.0.unknown.contains(name) || !self.0.unknown.is_empty() && super::facts::is_known(name)
     }
 
     /// Names whose value is only known during a run.
@@ -144,12 +144,12 @@ impl Scope {
             Var::Template(text) => self.render(name, text),
             Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
             Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
-            Var::Unknown => unknown(name),
+            Var::Unknown => unknown_in_check(name),
         }
     }
 
     fn render(&self, name: &str, text: &str) -> Value {
-        let too_deep = OPEN.with_borrow(|open| (open.len() >= DEPTH_MAX).then(|| Endless::of(open, name)));
+        let too_deep = OPEN.with_borrow(|open| (open.len() >= DEPTH_MAX).then(|| Endless::from_chain(open, name)));
         if let Some(endless) = too_deep {
             let message = match endless.is_circle() {
                 true => "variables refer to each other endlessly".to_owned(),
@@ -178,7 +178,7 @@ struct Endless(Vec<String>);
 impl Endless {
     /// `open` are the variables being rendered, and the last of them refers to `name`. A cycle is
     /// listed once.
-    fn of(open: &[String], name: &str) -> Self {
+    fn from_chain(open: &[String], name: &str) -> Self {
         let from = open.iter().rposition(|other| other == name).unwrap_or_default();
         Self(open[from..].iter().map(String::as_str).chain([name]).map(str::to_owned).collect())
     }
@@ -213,7 +213,7 @@ pub fn unknown_now(name: &str) -> Value {
 }
 
 /// The value of `name` if check mode cannot know it: an error. The trace records the read.
-fn unknown(name: &str) -> Value {
+fn unknown_in_check(name: &str) -> Value {
     note(|trace| trace.unknown = true);
     Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
 }
@@ -235,13 +235,13 @@ pub fn plain(value: &serde_json::Value) -> Value {
 
 /// A JSON value as data, in its own order; it is never rendered.
 pub fn value_of(value: &serde_json::Value) -> Value {
-    Scope::default().value("value", &Var::new(value, false))
+    ExprScope::default().value("value", &Var::new(value, false))
 }
 
 /// A JSON object as data.
 pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
-    let map = Arc::new(VarMap::untrusted(map));
-    Value::from_object(LazyMap { scope: Scope::default(), map })
+    let map = Arc::new(VarMap::from_untrusted(map));
+    Value::from_object(LazyMap { scope: ExprScope::default(), map })
 }
 
 /// Fails if the expression is evaluated before a run and not on the node, where only the node knows
@@ -263,7 +263,7 @@ pub fn depth() -> usize {
 }
 
 #[derive(Debug)]
-struct Root(Scope);
+struct Root(ExprScope);
 
 impl Object for Root {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
@@ -295,7 +295,7 @@ impl Object for Root {
 
 #[derive(Debug)]
 struct LazyMap {
-    scope: Scope,
+    scope: ExprScope,
     map: Arc<VarMap>,
 }
 
@@ -309,7 +309,7 @@ impl Object for LazyMap {
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         match self.map.get(key) {
             Some(var) => Some(self.scope.value(key, var)),
-            None => self.map.is_open().then(|| unknown(key)),
+            None => self.map.is_open().then(|| unknown_in_check(key)),
         }
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -325,7 +325,7 @@ impl Object for LazyMap {
 
 #[derive(Debug)]
 struct LazyList {
-    scope: Scope,
+    scope: ExprScope,
     items: Arc<Vec<Var>>,
 }
 

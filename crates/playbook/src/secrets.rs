@@ -20,7 +20,7 @@ impl Secrets {
     /// Each also matches everything below.
     pub fn new(globs: &[String]) -> Self {
         let mut faults = BTreeMap::new();
-        let globs = files::secrets(globs, &mut faults);
+        let globs = files::secret_matcher(globs, &mut faults);
         let all = !faults.is_empty();
         Self { globs, paths: BTreeSet::new(), all }
     }

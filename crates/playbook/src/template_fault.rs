@@ -1,8 +1,8 @@
 //! The error of a template that cannot be rendered, for `.j2` and `.tera` files and for texts with
 //! markup in playbooks. Code reads its fields; the message is for people.
 
-use super::names::nearest;
-use super::scope::{Scope, Trace};
+use super::scope::{ExprScope, Trace};
+use super::suggestions::nearest;
 use super::{expr, facts, lint, tera_text};
 use remoor_model::Fault;
 use std::fmt;
@@ -39,7 +39,7 @@ pub enum Language {
 }
 
 impl Language {
-    pub fn of(path: &str) -> Self {
+    pub fn for_path(path: &str) -> Self {
         if path.ends_with(".tera") { Self::Tera } else { Self::Jinja }
     }
 }
@@ -47,7 +47,7 @@ impl Language {
 impl TemplateFault {
     /// Converts an error of minijinja for `text` in the file `path`; `trace` is the trace of that
     /// evaluation.
-    pub fn of_jinja(path: &str, text: &str, error: &minijinja::Error, trace: &Trace, scope: &Scope) -> Self {
+    pub fn of_jinja(path: &str, text: &str, error: &minijinja::Error, trace: &Trace, scope: &ExprScope) -> Self {
         let line = error.line().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
         let undefined = error.kind() == minijinja::ErrorKind::UndefinedError;
         let mut out = Self { path: path.to_owned(), line, message: expr::explain(error), undefined, ..Self::default() };
@@ -83,7 +83,7 @@ impl TemplateFault {
     /// whether the read is certain. Used if rendering stopped early at a name that is only known
     /// during a run. Nothing is certain if the text handles undefined values or sets the name
     /// anywhere, because the template engines are more lenient than this scan.
-    pub fn of_names(path: &str, text: &str, language: Language, scope: &Scope) -> Option<(Self, bool)> {
+    pub fn of_names(path: &str, text: &str, language: Language, scope: &ExprScope) -> Option<(Self, bool)> {
         let names = match language {
             Language::Jinja => expr::names_read(text),
             Language::Tera => tera_text::names_read(text),
@@ -120,9 +120,9 @@ impl TemplateFault {
     }
 
     /// Adds a hint: the nearest name in `scope` or `names`, or how to handle a missing value.
-    pub fn knowing(mut self, names: &[&str], scope: &Scope) -> Self {
+    pub fn with_hint(mut self, names: &[&str], scope: &ExprScope) -> Self {
         if let (None, true, Some(name)) = (&self.hint, self.undefined, &self.variable) {
-            self.hint = Some(hint(name, scope, names, Language::of(&self.path)));
+            self.hint = Some(hint(name, scope, names, Language::for_path(&self.path)));
         }
         self
     }
@@ -138,8 +138,8 @@ impl TemplateFault {
     }
 }
 
-fn hint(name: &str, scope: &Scope, more: &[&str], language: Language) -> String {
-    if let Some(why) = facts::absent(name) {
+fn hint(name: &str, scope: &ExprScope, more: &[&str], language: Language) -> String {
+    if let Some(why) = facts::absence_reason(name) {
         return why.to_owned();
     }
     let own = scope.names();

@@ -2,7 +2,7 @@
 
 use super::bounds::TEXT_MAX;
 use super::expr;
-use super::scope::{Scope, traced};
+use super::scope::{ExprScope, with_trace};
 use super::template_fault::TemplateFault;
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -112,14 +112,14 @@ pub fn names_read(text: &str) -> BTreeSet<String> {
 }
 
 /// Renders a template from the file `path` with the variables of `scope` that it reads.
-pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateFault> {
+pub fn render(scope: &ExprScope, path: &str, text: &str) -> Result<String, TemplateFault> {
     let mut tera = engine();
     tera.add_raw_template("template", text).map_err(|e| fault(path, text, &e, scope))?;
     let mut context = Context::new();
     let mut unknown = None;
     for name in names_read(text) {
         if scope.get(&name).is_some() {
-            let (value, trace) = traced(|| expr::eval(scope, &name).and_then(|v| expr::to_json(&v)));
+            let (value, trace) = with_trace(|| expr::eval(scope, &name).and_then(|v| expr::to_json(&v)));
             let value = value.map_err(|e| TemplateFault::of_jinja(path, text, &e, &trace, scope))?;
             context.insert(name, &value);
         } else if scope.asks_a_run(&name) {
@@ -143,7 +143,7 @@ pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateF
 
 /// Converts an error of Tera. If the name at its position has no value, the error is about that
 /// variable.
-fn fault(path: &str, text: &str, error: &tera::Error, scope: &Scope) -> TemplateFault {
+fn fault(path: &str, text: &str, error: &tera::Error, scope: &ExprScope) -> TemplateFault {
     let (line, column, message) = describe(error);
     let mut out = TemplateFault { path: path.to_owned(), line, column, message, ..TemplateFault::default() };
     out.hint = named_arguments(text, line, column);
@@ -181,14 +181,14 @@ fn fault(path: &str, text: &str, error: &tera::Error, scope: &Scope) -> Template
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::VarMap;
+    use crate::var_map::VarMap;
     use std::sync::Arc;
 
     #[test]
     fn renders_without_escaping_and_places_mistakes() {
         let vars = serde_json::json!({"a": {"b": "<x>"}, "c": "{{ a.b }}!"});
-        let vars = VarMap::trusted(vars.as_object().unwrap());
-        let scope = Scope::new(vec![Arc::new(vars)], Default::default());
+        let vars = VarMap::from_trusted(vars.as_object().unwrap());
+        let scope = ExprScope::new(vec![Arc::new(vars)], Default::default());
         let render = |text: &str| render(&scope, "t.tera", text);
         assert_eq!(render("{{ a.b }} {{ c }}\n").unwrap(), "<x> <x>!\n");
         for (text, name, column) in [("ok\n {{ missing }}\n", "missing", 5), ("\n{{ a.bb }}", "a.bb", 6)] {

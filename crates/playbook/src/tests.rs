@@ -10,27 +10,27 @@ use tempfile::TempDir;
 
 mod bounds;
 mod check;
-mod fetched;
+mod data_loss;
+mod fetch_modules;
 mod hostvars;
 mod links;
-mod losses;
-mod others;
-mod owed;
+mod other_users;
+mod pending_handlers;
 mod properties;
 mod set_a;
 mod set_b;
-mod undecided;
+mod unevaluable;
 mod values;
 
 pub(super) struct Ran {
     pub end: RunEnd,
-    events: Vec<Event>,
+    events: Vec<RunEvent>,
 }
 
 impl Ran {
     pub fn statuses(&self) -> Vec<(String, Status)> {
-        let done = |e: &Event| match e {
-            Event::Task(d) | Event::Handler(d) => Some((d.name.clone(), d.status)),
+        let done = |e: &RunEvent| match e {
+            RunEvent::Task(d) | RunEvent::Handler(d) => Some((d.name.clone(), d.status)),
             _ => None,
         };
         self.events.iter().filter_map(done).collect()
@@ -38,7 +38,7 @@ impl Ran {
     fn text(&self) -> String {
         serde_json::to_string(&self.events).unwrap() + &serde_json::to_string(&self.end).unwrap()
     }
-    pub fn good(self) -> Self {
+    pub fn assert_success(self) -> Self {
         assert!(self.end.failure.is_none(), "{:#?}", self.end);
         self
     }
@@ -52,20 +52,20 @@ pub(super) fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
     compiled.unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>())).plan
 }
 
-pub(super) fn options(dir: &Path) -> RunOptions {
-    RunOptions {
+pub(super) fn options(dir: &Path) -> PlaybookRunOptions {
+    PlaybookRunOptions {
         run_id: "r1".into(),
         journal: dir.join("journal"),
         park_dir: dir.join("parked"),
         task_timeout_ms: 120_000,
-        systemd: remoor_host::systemd::Sockets::below(dir),
-        ..RunOptions::default()
+        systemd: remoor_host::systemd::SystemdSockets::in_runtime_dir(dir),
+        ..PlaybookRunOptions::default()
     }
 }
 
-pub(super) fn go(plan: &Plan, options: &RunOptions) -> Ran {
+pub(super) fn go(plan: &Plan, options: &PlaybookRunOptions) -> Ran {
     let mut events = Vec::new();
-    let end = run(plan, options, &Cancel::new(), &mut |e| events.push(e));
+    let end = run(plan, options, &CancelToken::new(), &mut |e| events.push(e));
     Ran { end, events }
 }
 
@@ -105,7 +105,7 @@ fn file_modules_change_once() {
         ("files/data", "data"),
     ];
     let plan = plan(d, &files);
-    let first = go(&plan, &options(d)).good();
+    let first = go(&plan, &options(d)).assert_success();
     let unchanged: Vec<String> =
         first.statuses().into_iter().filter(|(_, s)| *s != Status::Changed).map(|(n, _)| n).collect();
     assert_eq!(unchanged, ["absent"]);
@@ -116,7 +116,7 @@ fn file_modules_change_once() {
     assert_eq!(read("conf"), "b = 2\nc=1\na=9\n");
     let mode = |name: &str| std::fs::metadata(d.join(name)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("x/t"), mode("x/y"), mode("x/c"), mode("new")), (0o640, 0o750, 0o644, 0o600));
-    let second = go(&plan, &options(d)).good();
+    let second = go(&plan, &options(d)).assert_success();
     assert_eq!((second.end.changed, second.end.failed), (0, 0), "{:#?}", second.statuses());
     assert!(
         std::fs::read_dir(d.join("x")).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().contains("remoor"))
@@ -139,7 +139,7 @@ fn handlers_run_once_in_the_order_of_their_definition() {
     - {name: second, command: 'true'}
     - {name: third, command: 'true'}
 ";
-    let ran = go(&plan(dir.path(), &[("site.yml", text)]), &options(dir.path())).good();
+    let ran = go(&plan(dir.path(), &[("site.yml", text)]), &options(dir.path())).assert_success();
     let order: Vec<String> = ran.statuses().into_iter().map(|(n, _)| n).collect();
     assert_eq!(order, ["t1", "t2", "t3", "first", "third", "t4", "second"]);
     assert!(!dir.path().join("journal").exists());
@@ -157,7 +157,7 @@ fn handlers_owed_after_a_failure_are_kept_and_run_by_the_next_run() {
     assert_eq!(failed.end.pending_handlers, ["restart"]);
     assert_eq!(failed.end.failure.as_ref().map(|f| (f.task.as_str(), f.line)), Some(("t2", 4)));
     assert_eq!(std::fs::read_to_string(dir.path().join("journal")).unwrap(), "[\"restart\"]");
-    let next = go(&plan(dir.path(), &[("site.yml", &text("false"))]), &options(dir.path())).good();
+    let next = go(&plan(dir.path(), &[("site.yml", &text("false"))]), &options(dir.path())).assert_success();
     // The handler runs at the end of the play, because this run may correct what failed before.
     assert_eq!(next.statuses().last(), Some(&("restart".into(), Status::Changed)), "{:?}", next.statuses());
     assert!(next.end.pending_handlers.is_empty() && !dir.path().join("journal").exists());
@@ -179,8 +179,8 @@ fn undo_restores_what_was() {
     - {file: {path: '{{ dir }}/made/by/us', state: directory}}
     - {copy: {content: x, dest: '{{ dir }}/made/by/us/f'}}
 ";
-    let options = RunOptions { backup: Some(d.join("backup")), ..options(d) };
-    go(&tasks(d, text), &options).good();
+    let options = PlaybookRunOptions { backup: Some(d.join("backup")), ..options(d) };
+    go(&tasks(d, text), &options).assert_success();
     assert!(!d.join("tree").exists() && d.join("made/by/us/f").exists());
     let restored = undo(&d.join("backup")).unwrap();
     assert!(restored.len() >= 6, "{restored:?}");
@@ -202,11 +202,11 @@ fn names_that_are_no_text_are_cleaned_up_and_put_back() {
     std::fs::create_dir(d.join("tree")).unwrap();
     std::fs::write(&file, "precious").unwrap();
     symlink(&file, &link).unwrap();
-    let options = RunOptions { backup: Some(d.join("backup")), ..options(d) };
-    let cleanup = RunOptions { phase: Phase::Cleanup, ..options.clone() };
-    go(&tasks(d, "    - {file: {path: '{{ dir }}/tree', state: absent}}\n"), &cleanup).good();
+    let options = PlaybookRunOptions { backup: Some(d.join("backup")), ..options(d) };
+    let cleanup = PlaybookRunOptions { phase: ResetupPhase::Cleanup, ..options.clone() };
+    go(&tasks(d, "    - {file: {path: '{{ dir }}/tree', state: absent}}\n"), &cleanup).assert_success();
     assert!(!d.join("tree").exists());
-    go(&tasks(d, "    - {copy: {content: new, dest: '{{ dir }}/new'}}\n"), &options).good();
+    go(&tasks(d, "    - {copy: {content: new, dest: '{{ dir }}/new'}}\n"), &options).assert_success();
     assert_eq!(undo(&d.join("backup")).unwrap().len(), 4);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     assert_eq!(std::fs::read_link(&link).unwrap(), file);
@@ -221,10 +221,10 @@ fn protected_paths_are_parked() {
     std::fs::write(d.join("lib/etcd/member/wal"), "data").unwrap();
     std::fs::write(d.join("state"), "data").unwrap();
     let protect = vec![format!("{}/lib/etcd", d.display()), format!("{}/state", d.display())];
-    let options = RunOptions { protect, backup: Some(d.join("backup")), ..options(d) };
+    let options = PlaybookRunOptions { protect, backup: Some(d.join("backup")), ..options(d) };
     let text =
         "    - {file: {path: '{{ dir }}/lib', state: absent}}\n    - {copy: {content: '', dest: '{{ dir }}/state'}}\n";
-    go(&tasks(d, text), &options).good();
+    go(&tasks(d, text), &options).assert_success();
     assert!(!d.join("lib").exists());
     let mut parked: Vec<_> = std::fs::read_dir(d.join("parked/r1")).unwrap().map(|e| e.unwrap().path()).collect();
     parked.sort();
@@ -255,7 +255,7 @@ fn a_value_with_blanks_stays_one_argument() {
       register: r
     - assert: {that: r.stdout == 'a b;c'}
 "#;
-    go(&tasks(dir.path(), text), &options(dir.path())).good();
+    go(&tasks(dir.path(), text), &options(dir.path())).assert_success();
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn loops_registers_retries_blocks_and_includes() {
         ("sub-a.yml", "- {set_fact: {from_a: '{{ item }}'}}\n"),
         ("sub-b.yml", "- {set_fact: {from_b: '{{ item }}'}}\n"),
     ];
-    let ran = go(&plan(d, &files), &options(d)).good();
+    let ran = go(&plan(d, &files), &options(d)).assert_success();
     assert!(ran.text().contains("\"L1\""));
 }
 
@@ -368,9 +368,12 @@ fn output_events_are_bounded() {
         &tasks(dir.path(), "    - shell: seq 1 200000; head -c 1000000 /dev/zero | tr '\\0' x\n"),
         &options(dir.path()),
     )
-    .good();
-    let lines: Vec<&String> =
-        ran.events.iter().filter_map(|e| if let Event::Output { line, .. } = e { Some(line) } else { None }).collect();
+    .assert_success();
+    let lines: Vec<&String> = ran
+        .events
+        .iter()
+        .filter_map(|e| if let RunEvent::Output { line, .. } = e { Some(line) } else { None })
+        .collect();
     assert!(lines.len() <= 5_001, "{}", lines.len());
     assert!(lines.iter().all(|l| l.len() < 17 << 10));
     assert_eq!(lines.iter().filter(|l| l.starts_with("[truncated")).count(), 1);
@@ -383,10 +386,10 @@ fn cancel_stops_the_run() {
         dir.path(),
         "    - {shell: echo started; sleep 600}\n    - {file: {path: '{{ dir }}/after', state: touch}}\n",
     );
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let stop = cancel.clone();
     let end = run(&plan, &options(dir.path()), &cancel, &mut |e| {
-        if matches!(e, Event::Output { .. }) {
+        if matches!(e, RunEvent::Output { .. }) {
             stop.cancel();
         }
     });
@@ -402,13 +405,13 @@ fn a_stop_lets_the_task_finish_and_begins_nothing_further() {
         "    - {shell: 'echo started; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; touch {{ dir }}/finished'}
     - {file: {path: '{{ dir }}/after', state: touch}}\n",
     );
-    let (cancel, seen) = (Cancel::new(), std::cell::Cell::new(0));
+    let (cancel, seen) = (CancelToken::new(), std::cell::Cell::new(0));
     let end = run(&plan, &options(d), &cancel, &mut |e| {
-        if matches!(e, Event::Output { .. }) {
+        if matches!(e, RunEvent::Output { .. }) {
             cancel.stop();
             std::fs::write(d.join("go"), "").unwrap();
         }
-        seen.set(seen.get() + usize::from(matches!(e, Event::Task(_))));
+        seen.set(seen.get() + usize::from(matches!(e, RunEvent::Task(_))));
     });
     assert!(end.cancelled && end.failure.is_none(), "{end:?}");
     assert!(d.join("finished").exists() && !d.join("after").exists() && seen.get() == 1);
@@ -424,9 +427,9 @@ fn a_loop_that_is_stopped_owes_the_handlers_of_its_first_items() {
     - {name: told, file: {path: '{{ dir }}/told', state: touch}}
 ";
     let plan = plan(dir.path(), &[("site.yml", text)]);
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let end = run(&plan, &options(dir.path()), &cancel, &mut |e| {
-        if matches!(e, Event::Task(_)) {
+        if matches!(e, RunEvent::Task(_)) {
             cancel.stop();
         }
     });
@@ -439,7 +442,7 @@ fn commands_are_told_of_while_they_run() {
     let dir = TempDir::new().unwrap();
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = told.clone();
-    let cancel = Cancel::watched(move |pid, began| log.lock().unwrap().push((pid, began)));
+    let cancel = CancelToken::with_watcher(move |pid, began| log.lock().unwrap().push((pid, began)));
     let plan = tasks(dir.path(), "    - {shell: 'echo $$ > {{ dir }}/pid'}\n");
     let end = run(&plan, &options(dir.path()), &cancel, &mut |_| {});
     assert!(end.failure.is_none(), "{end:?}");
@@ -458,15 +461,15 @@ fn services_are_asked_once_and_only_then_changed() {
     let text =
         |task: &str| format!("    - service: {{{task}}}\n      environment: {{PATH: '{{{{ dir }}}}:/usr/bin:/bin'}}\n");
     let start = tasks(d, &text("name: nginx, state: started"));
-    assert_eq!(go(&start, &options(d)).good().end.changed, 1);
-    assert_eq!(go(&start, &options(d)).good().end.changed, 0);
+    assert_eq!(go(&start, &options(d)).assert_success().end.changed, 1);
+    assert_eq!(go(&start, &options(d)).assert_success().end.changed, 0);
     let log = std::fs::read_to_string(d.join("log")).unwrap();
     assert_eq!(log.lines().filter(|l| l.starts_with("show")).count(), 2, "{log}");
     assert_eq!(log.lines().filter(|l| *l == "start -- nginx").count(), 1, "{log}");
     let stop = tasks(d, &text("name: gone, state: stopped, enabled: no"));
     assert!(go(&stop, &options(d)).end.failure.unwrap().message.contains("no unit"));
-    let cleanup = RunOptions { phase: Phase::Cleanup, ..options(d) };
-    assert_eq!(go(&stop, &cleanup).good().end.changed, 0);
+    let cleanup = PlaybookRunOptions { phase: ResetupPhase::Cleanup, ..options(d) };
+    assert_eq!(go(&stop, &cleanup).assert_success().end.changed, 0);
 }
 
 #[test]
@@ -475,11 +478,11 @@ fn a_plan_of_another_version_is_refused() {
     let mut plan = tasks(dir.path(), "    - debug:\n");
     plan.version += 1;
     assert!(go(&plan, &options(dir.path())).end.failure.is_some());
-    assert!(rendered(&plan, &Map::new()).is_empty());
+    assert!(predict_files(&plan, &Map::new()).is_empty());
 }
 
 /// A sparse file of 65 MiB.
-fn large(path: &Path, end: &str) {
+fn make_large_file(path: &Path, end: &str) {
     use std::io::{Seek, SeekFrom, Write};
     let mut file = std::fs::File::create(path).unwrap();
     file.seek(SeekFrom::Start(65 << 20)).unwrap();
@@ -501,16 +504,16 @@ fn large_files_are_cleaned_up_and_put_back() {
     let d = dir.path();
     std::fs::create_dir(d.join("tree")).unwrap();
     for (name, end) in [("gone", "one"), ("tree/in", "two"), ("mode", "three")] {
-        large(&d.join(name), end);
+        make_large_file(&d.join(name), end);
     }
     let text = "
     - {file: {path: '{{ dir }}/gone', state: absent}}
     - {file: {path: '{{ dir }}/tree', state: absent}}
     - {file: {path: '{{ dir }}/mode', mode: '0600'}}
 ";
-    let options = RunOptions { backup: Some(d.join("backup")), phase: Phase::Cleanup, ..options(d) };
+    let options = PlaybookRunOptions { backup: Some(d.join("backup")), phase: ResetupPhase::Cleanup, ..options(d) };
     std::fs::set_permissions(d.join("mode"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    go(&tasks(d, text), &options).good();
+    go(&tasks(d, text), &options).assert_success();
     assert!(!d.join("gone").exists() && !d.join("tree").exists());
     assert_eq!(std::fs::read_dir(d.join("backup/files")).unwrap().count(), 2, "another mode copies no content");
     assert_eq!(undo(&d.join("backup")).unwrap().len(), 4);
@@ -540,7 +543,7 @@ fn diffs_of_secret_files_are_never_made() {
     let site = format!("- hosts: all\n  tasks:\n{text}");
     let plan = plan(d, &[("site.yml", &site), ("templates/t.j2", "swordfish")]);
     let secret = vec![format!("{}/keys/", d.display()), "token".to_owned()];
-    let ran = go(&plan, &RunOptions { secret, ..options(d) }).good();
+    let ran = go(&plan, &PlaybookRunOptions { secret, ..options(d) }).assert_success();
     assert!(!ran.text().contains("swordfish"), "{}", ran.text());
     assert!(ran.text().contains("+plain"), "{}", ran.text());
     assert_eq!(ran.end.changed, 6);
@@ -572,7 +575,7 @@ fn commands_have_the_umask_of_a_login() {
       register: two
     - assert: {that: [\"one.stdout == '0022'\", \"two.stdout == '0022'\"]}
 ";
-    go(&tasks(dir.path(), text), &options(dir.path())).good();
+    go(&tasks(dir.path(), text), &options(dir.path())).assert_success();
     std::fs::write(dir.path().join("own"), "").unwrap();
     let mode = std::fs::metadata(dir.path().join("own")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600, "what the executor makes itself stays private");

@@ -5,9 +5,9 @@
 //! false, `true or UNKNOWN` is true.
 
 use super::expr;
-use super::lint::quoted;
-use super::plan::Condition;
-use super::scope::{Scope, traced};
+use super::lint::quoted_length;
+use super::plan::TaskCondition;
+use super::scope::{ExprScope, with_trace};
 use minijinja::Error;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -44,7 +44,7 @@ pub fn open(known: Map<String, Value>) -> Value {
 
 /// Whether all conditions hold; None: UNKNOWN. An error carries the line of the condition that
 /// could not be evaluated.
-pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<Option<bool>, (u32, Error)> {
+pub fn all_hold(scope: &ExprScope, conditions: &[TaskCondition]) -> Result<Option<bool>, (u32, Error)> {
     let mut out = Some(true);
     for condition in conditions {
         match holds(scope, &condition.text) {
@@ -61,13 +61,13 @@ pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<Option<bool>,
 }
 
 /// Whether a condition holds; None: UNKNOWN.
-pub fn holds(scope: &Scope, text: &str) -> Result<Option<bool>, Error> {
+pub fn holds(scope: &ExprScope, text: &str) -> Result<Option<bool>, Error> {
     let mut left = NODES_MAX;
-    told(scope, text, &mut left)
+    evaluate_parts(scope, text, &mut left)
 }
 
-fn told(scope: &Scope, text: &str, left: &mut usize) -> Result<Option<bool>, Error> {
-    let (plain, trace) = traced(|| expr::truth(scope, text));
+fn evaluate_parts(scope: &ExprScope, text: &str, left: &mut usize) -> Result<Option<bool>, Error> {
+    let (plain, trace) = with_trace(|| expr::truth(scope, text));
     if !trace.unknown {
         return plain.map(Some);
     }
@@ -75,16 +75,16 @@ fn told(scope: &Scope, text: &str, left: &mut usize) -> Result<Option<bool>, Err
     if *left == 0 {
         return Ok(None);
     }
-    let mut part = |text: &str| told(scope, text, left).ok().flatten();
-    Ok(match Form::of(expr::inner_expression(text).unwrap_or(text)) {
+    let mut part = |text: &str| evaluate_parts(scope, text, left).ok().flatten();
+    Ok(match Form::parse(expr::inner_expression(text).unwrap_or(text)) {
         Form::Not(inner) => part(inner).map(|b| !b),
         Form::Or(parts) => {
             let parts: Vec<_> = parts.into_iter().map(part).collect();
-            if parts.contains(&Some(true)) { Some(true) } else { all(&parts, false) }
+            if parts.contains(&Some(true)) { Some(true) } else { all_equal(&parts, false) }
         }
         Form::And(parts) => {
             let parts: Vec<_> = parts.into_iter().map(part).collect();
-            if parts.contains(&Some(false)) { Some(false) } else { all(&parts, true) }
+            if parts.contains(&Some(false)) { Some(false) } else { all_equal(&parts, true) }
         }
         Form::Group(inner) => part(inner),
         Form::Whole => None,
@@ -92,7 +92,7 @@ fn told(scope: &Scope, text: &str, left: &mut usize) -> Result<Option<bool>, Err
 }
 
 /// Returns `value` if all parts have it.
-fn all(parts: &[Option<bool>], value: bool) -> Option<bool> {
+fn all_equal(parts: &[Option<bool>], value: bool) -> Option<bool> {
     parts.iter().all(|part| *part == Some(value)).then_some(value)
 }
 
@@ -108,7 +108,7 @@ enum Form<'t> {
 }
 
 impl<'t> Form<'t> {
-    fn of(text: &'t str) -> Self {
+    fn parse(text: &'t str) -> Self {
         let text = text.trim();
         let words = top_words(text);
         let cut = |word: &str| {
@@ -130,7 +130,7 @@ impl<'t> Form<'t> {
             Self::And(cut("and"))
         } else if words.first() == Some(&(0, "not")) {
             Self::Not(&text[3..])
-        } else if text.starts_with('(') && closing(text) == Some(text.len() - 1) {
+        } else if text.starts_with('(') && closing_bracket(text) == Some(text.len() - 1) {
             Self::Group(&text[1..text.len() - 1])
         } else {
             Self::Whole
@@ -146,7 +146,7 @@ fn top_words(text: &str) -> Vec<(usize, &str)> {
         let rest = &text[at..];
         let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
         let len = match c {
-            '"' | '\'' => quoted(rest),
+            '"' | '\'' => quoted_length(rest),
             c if word(c) => rest.find(|c| !word(c)).unwrap_or(rest.len()),
             c => c.len_utf8(),
         };
@@ -160,14 +160,14 @@ fn top_words(text: &str) -> Vec<(usize, &str)> {
 }
 
 /// The position at which the bracket at the start of the text is closed.
-fn closing(text: &str) -> Option<usize> {
+fn closing_bracket(text: &str) -> Option<usize> {
     let (mut depth, mut at) = (0_i32, 0);
     while let Some(c) = text[at..].chars().next() {
         depth += bracket(c);
         if depth == 0 {
             return Some(at);
         }
-        at += if matches!(c, '"' | '\'') { quoted(&text[at..]) } else { c.len_utf8() };
+        at += if matches!(c, '"' | '\'') { quoted_length(&text[at..]) } else { c.len_utf8() };
     }
     None
 }
@@ -184,7 +184,7 @@ fn bracket(c: char) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Var, VarMap};
+    use crate::var_map::{Var, VarMap};
     use serde_json::json;
     use std::collections::BTreeSet;
     use std::sync::Arc;
@@ -195,9 +195,9 @@ mod tests {
             "yes": true, "no": false, "u": mark(), "list": [1],
         });
         let known = json!({"skipped": false, "changed": true, "failed": false});
-        let mut layer = VarMap::untrusted(vars.as_object().unwrap());
+        let mut layer = VarMap::from_untrusted(vars.as_object().unwrap());
         layer.set("r", Var::new(&open(known.as_object().unwrap().clone()), false));
-        let scope = Scope::new(vec![Arc::new(layer)], BTreeSet::new());
+        let scope = ExprScope::new(vec![Arc::new(layer)], BTreeSet::new());
         for (text, want) in [
             ("u", None),
             ("not u", None),
@@ -231,7 +231,7 @@ mod tests {
         }
         assert!(holds(&scope, "missing").is_err());
         let both = |a: &str, b: &str| {
-            let condition = |t: &str| Condition { text: t.into(), line: 1 };
+            let condition = |t: &str| TaskCondition { text: t.into(), line: 1 };
             all_hold(&scope, &[condition(a), condition(b)]).map_err(|(line, _)| line)
         };
         assert_eq!(both("u", "no"), Ok(Some(false)));

@@ -21,11 +21,11 @@ const DEPTH_MAX: usize = 64;
 pub struct Node {
     pub line: u32,
     pub column: u32,
-    pub data: Data,
+    pub data: SpannedData,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Data {
+pub enum SpannedData {
     Null,
     Bool(bool),
     Number(Number),
@@ -68,25 +68,27 @@ impl Node {
     /// The value as JSON, without positions.
     pub fn json(&self) -> Value {
         match &self.data {
-            Data::Null => Value::Null,
-            Data::Bool(b) => Value::Bool(*b),
-            Data::Number(n) => Value::Number(n.clone()),
-            Data::Text(s) => Value::String(s.clone()),
-            Data::List(items) => Value::Array(items.iter().map(Node::json).collect()),
-            Data::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.name().to_owned(), v.json())).collect()),
+            SpannedData::Null => Value::Null,
+            SpannedData::Bool(b) => Value::Bool(*b),
+            SpannedData::Number(n) => Value::Number(n.clone()),
+            SpannedData::Text(s) => Value::String(s.clone()),
+            SpannedData::List(items) => Value::Array(items.iter().map(Node::json).collect()),
+            SpannedData::Map(pairs) => {
+                Value::Object(pairs.iter().map(|(k, v)| (k.name().to_owned(), v.json())).collect())
+            }
         }
     }
 
     pub fn map(&self) -> Option<&[(Key, Node)]> {
         match &self.data {
-            Data::Map(pairs) => Some(pairs),
+            SpannedData::Map(pairs) => Some(pairs),
             _ => None,
         }
     }
 
     pub fn list(&self) -> Option<&[Node]> {
         match &self.data {
-            Data::List(items) => Some(items),
+            SpannedData::List(items) => Some(items),
             _ => None,
         }
     }
@@ -94,9 +96,9 @@ impl Node {
     /// A scalar as text, as a person would have written it; None for null, lists and maps.
     pub fn text(&self) -> Option<String> {
         match &self.data {
-            Data::Text(s) => Some(s.clone()),
-            Data::Bool(b) => Some(if *b { "True" } else { "False" }.to_owned()),
-            Data::Number(n) => Some(n.to_string()),
+            SpannedData::Text(s) => Some(s.clone()),
+            SpannedData::Bool(b) => Some(if *b { "True" } else { "False" }.to_owned()),
+            SpannedData::Number(n) => Some(n.to_string()),
             _ => None,
         }
     }
@@ -108,12 +110,12 @@ impl Node {
     /// The type of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self.data {
-            Data::Null => "nothing",
-            Data::Bool(_) => "a boolean",
-            Data::Number(_) => "a number",
-            Data::Text(_) => "a text",
-            Data::List(_) => "a list",
-            Data::Map(_) => "a map",
+            SpannedData::Null => "nothing",
+            SpannedData::Bool(_) => "a boolean",
+            SpannedData::Number(_) => "a number",
+            SpannedData::Text(_) => "a text",
+            SpannedData::List(_) => "a list",
+            SpannedData::Map(_) => "a map",
         }
     }
 }
@@ -138,7 +140,7 @@ pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
         serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
             options.duplicate_keys = DuplicateKeyPolicy::FirstWins;
             let all = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
-            twice(file, key, (location.line() as u32, location.column() as u32), all.ok().as_ref())
+            duplicate_key_fault(file, key, (location.line() as u32, location.column() as u32), all.ok().as_ref())
         }
         error => refusal(file, error),
     })?;
@@ -169,7 +171,7 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
 
 /// The error for a duplicate `key` at `at`. `first` is the file parsed with the first of each
 /// duplicate key only, if that succeeds.
-fn twice(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) -> Fault {
+fn duplicate_key_fault(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) -> Fault {
     fn places(raw: &Spanned<Raw>, key: &str, out: &mut Vec<(u32, u32)>) {
         match &raw.value {
             Raw::List(items) => items.iter().for_each(|item| places(item, key, out)),
@@ -199,23 +201,25 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
     let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
     let source = source_of(&raw, text);
     let data = match raw.value {
-        Raw::Null => Data::Null,
-        Raw::Bool(_) if matches!(source, "y" | "Y" | "n" | "N") => Data::Text(source.to_owned()),
-        Raw::Bool(b) => Data::Bool(b),
+        Raw::Null => SpannedData::Null,
+        Raw::Bool(_) if matches!(source, "y" | "Y" | "n" | "N") => SpannedData::Text(source.to_owned()),
+        Raw::Bool(b) => SpannedData::Bool(b),
         Raw::Number(n) => {
             if source.len() > 1 && source.starts_with('0') && source.bytes().all(|b| b.is_ascii_digit()) {
                 warnings.push(
                     Fault::warn(file, line, column, format!("bare {source} is read as the text \"{source}\""))
                         .hint("quote it, so that every reader sees the same"),
                 );
-                Data::Text(source.to_owned())
+                SpannedData::Text(source.to_owned())
             } else {
-                Data::Number(n)
+                SpannedData::Number(n)
             }
         }
-        Raw::Text(s) => Data::Text(s),
-        Raw::List(items) => Data::List(items.into_iter().map(|item| place(item, file, text, warnings)).collect()),
-        Raw::Map(pairs) => Data::Map(
+        Raw::Text(s) => SpannedData::Text(s),
+        Raw::List(items) => {
+            SpannedData::List(items.into_iter().map(|item| place(item, file, text, warnings)).collect())
+        }
+        Raw::Map(pairs) => SpannedData::Map(
             pairs
                 .into_iter()
                 .map(|(k, v)| {
@@ -308,10 +312,10 @@ mod tests {
         let text = "- name: a\n  mode: 0644\n  on: yes\n  key: y\n  list: [1, 2.5, 'no']\n";
         let (node, warnings) = parse("p.yml", text).unwrap();
         let map = &node.list().unwrap()[0];
-        assert_eq!(map.get("mode").unwrap().data, Data::Text("0644".into()));
+        assert_eq!(map.get("mode").unwrap().data, SpannedData::Text("0644".into()));
         assert_eq!((map.get("mode").unwrap().line, map.get("mode").unwrap().column), (2, 9));
-        assert_eq!(map.get("on").unwrap().data, Data::Bool(true));
-        assert_eq!(map.get("key").unwrap().data, Data::Text("y".into()));
+        assert_eq!(map.get("on").unwrap().data, SpannedData::Bool(true));
+        assert_eq!(map.get("key").unwrap().data, SpannedData::Text("y".into()));
         assert_eq!(map.get("list").unwrap().json(), serde_json::json!([1, 2.5, "no"]));
         let keys = map.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys, ["name", "mode", "True", "key", "list"]);
@@ -350,7 +354,7 @@ mod tests {
 
     #[test]
     fn empty_is_null() {
-        assert_eq!(parse("e.yml", "").unwrap().0.data, Data::Null);
-        assert_eq!(parse("e.yml", "---\n# only a comment\n").unwrap().0.data, Data::Null);
+        assert_eq!(parse("e.yml", "").unwrap().0.data, SpannedData::Null);
+        assert_eq!(parse("e.yml", "---\n# only a comment\n").unwrap().0.data, SpannedData::Null);
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments of the commands that only read: status, nodes, history, jobs; and of those that examine a node over SSH.
 
-use super::{Connection, Output, Which};
+use super::{Connection, NodeSelection, Output};
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -176,7 +176,7 @@ pub enum Goal {
 #[derive(Debug, Args)]
 pub struct WaitArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// State to wait for
     #[arg(long = "for", value_name = "GOAL")]
     pub goal: Goal,

@@ -1,6 +1,6 @@
 //! Arguments of `remoor check`: it examines nodes through a manager, or runs check files on this machine.
 
-use super::{Connection, Output, Which};
+use super::{Connection, NodeSelection, Output};
 use crate::cli::drivers::Form;
 use crate::cli::duration::Span;
 use crate::cli::format::Format;
@@ -71,7 +71,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["group", "all", "file", "add"])]
     pub fleet: Option<PathBuf>,
     #[command(flatten)]
-    pub here: CheckHere,
+    pub here: LocalCheckArgs,
     /// Format: table, wide, json, or template='...' (a Tera template over the JSON); with --file also documentation,
     /// rspecish, structured, tap, junit, nagios, prometheus, silent
     #[arg(
@@ -99,7 +99,7 @@ pub struct CheckArgs {
 /// Arguments of checks on this machine, without a cluster.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "On this machine, without a cluster")]
-pub struct CheckHere {
+pub struct LocalCheckArgs {
     /// Check files, directories with .yml, .yaml and .json files, or `-` for standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub file: Vec<PathBuf>,
@@ -132,12 +132,12 @@ pub struct CheckHere {
 }
 
 impl CheckArgs {
-    pub fn which(&self) -> Which {
-        Which { nodes: self.nodes.clone(), group: self.group.clone(), all: self.all }
+    pub fn which(&self) -> NodeSelection {
+        NodeSelection { nodes: self.nodes.clone(), group: self.group.clone(), all: self.all }
     }
 
     /// Whether the command runs on this machine, without a cluster.
-    pub fn is_here(&self) -> bool {
+    pub fn runs_locally(&self) -> bool {
         !self.here.file.is_empty() || !self.here.add.is_empty()
     }
 

@@ -1,7 +1,7 @@
 //! Arguments of disaster recovery: backups, restoring one, and rebuilding the cluster.
 
 use super::{Connection, Output, local::absolute};
-use crate::cli::drivers::{self, Place};
+use crate::cli::drivers::{self, NodePlacement};
 use crate::cli::duration::Span;
 use clap::Args;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub struct RecoverArgs {
     pub dry_run: bool,
     /// New address of a node: ADDR is IP or IP:API_PORT,GOSSIP_PORT (repeatable)
     #[arg(long, value_name = "NODE=ADDR", value_parser = drivers::set_addr)]
-    pub set_addr: Vec<(String, Place)>,
+    pub set_addr: Vec<(String, NodePlacement)>,
     /// Data directory of the node
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]
@@ -70,7 +70,7 @@ pub struct RestoreArgs {
     pub name: Option<String>,
     /// New address of a node, or of this one: ADDR is IP or IP:API_PORT,GOSSIP_PORT (repeatable)
     #[arg(long, value_name = "NODE=ADDR", value_parser = drivers::set_addr)]
-    pub set_addr: Vec<(String, Place)>,
+    pub set_addr: Vec<(String, NodePlacement)>,
     /// Start an epoch greater than this one, if a node is known to be in it
     #[arg(long, value_name = "EPOCH")]
     pub epoch: Option<u64>,

@@ -12,7 +12,7 @@ pub enum RoleWord {
 }
 
 impl RoleWord {
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             RoleWord::Worker => "worker",
             RoleWord::Manager => "manager",

@@ -14,7 +14,7 @@ pub(super) fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
 
 /// The settings of this machine as a node, for `init` and `join`.
 #[derive(Debug, Clone, Args)]
-pub struct Here {
+pub struct LocalNodeArgs {
     /// Data directory of the node
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]
@@ -51,7 +51,7 @@ pub struct Here {
 #[derive(Debug, Args)]
 pub struct InitArgs {
     #[command(flatten)]
-    pub here: Here,
+    pub here: LocalNodeArgs,
     /// File with the gossip key (64 hex digits, readable only by its owner), instead of a random key
     #[arg(long, value_name = "FILE")]
     pub gossip_key_file: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub wait: Span,
     #[command(flatten)]
-    pub here: Here,
+    pub here: LocalNodeArgs,
 }
 
 #[derive(Debug, Args)]

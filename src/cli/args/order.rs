@@ -1,6 +1,6 @@
 //! Arguments of the commands that change nodes, and of those for the fleet directory.
 
-use super::{Connection, Following, Output, WaitOptions, Which};
+use super::{Connection, FollowOptions, NodeSelection, Output, WaitOptions};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::Args;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct ResetupArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// Only this service and the services that depend on it (repeatable)
     #[arg(short, long, value_name = "SERVICE")]
     pub service: Vec<String>,
@@ -26,7 +26,7 @@ pub struct ResetupArgs {
     #[arg(long, help_heading = "Safety")]
     pub now: bool,
     #[command(flatten)]
-    pub following: Following,
+    pub following: FollowOptions,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub struct LintArgs {
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// Variable for these jobs only; overrides the fleet's. VALUE is YAML (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
     pub extra_vars: Vec<(String, serde_json::Value)>,
@@ -84,7 +84,7 @@ pub struct UpdateArgs {
     #[arg(long, help_heading = "Safety")]
     pub now: bool,
     #[command(flatten)]
-    pub following: Following,
+    pub following: FollowOptions,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -106,12 +106,12 @@ pub struct InventoryArgs {
 #[derive(Debug, Args)]
 pub struct CommissionArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// Variable for these jobs only; overrides the fleet's. VALUE is YAML (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
     pub extra_vars: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
-    pub following: Following,
+    pub following: FollowOptions,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub struct CommissionArgs {
 #[derive(Debug, Args)]
 pub struct DecommissionArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// Accept nodes that are away: they are cleaned up when they return
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
@@ -132,7 +132,7 @@ pub struct DecommissionArgs {
     #[arg(long, help_heading = "Safety")]
     pub no_input: bool,
     #[command(flatten)]
-    pub following: Following,
+    pub following: FollowOptions,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -142,7 +142,7 @@ pub struct DecommissionArgs {
 #[derive(Debug, Args)]
 pub struct ZoneArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// Name of the zone: a rack, a room, a site
     #[arg(long, value_name = "ZONE", required_unless_present = "clear", value_parser = drivers::zone)]
     pub set: Option<String>,
@@ -158,7 +158,7 @@ pub struct ZoneArgs {
 #[derive(Debug, Args)]
 pub struct NodesOrderArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -179,7 +179,7 @@ pub struct ResumeArgs {
 #[derive(Debug, Args)]
 pub struct MaintenanceArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: NodeSelection,
     /// Length of the maintenance window, from now
     #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
     pub time: Option<Span>,

@@ -6,18 +6,18 @@ use crate::cli::drivers::{self, AddError, AddOptions, Added, ToAdd};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use remoor_model::counted;
+use remoor_model::count_noun;
 
 const SSH_PORT: u16 = 22;
 
 pub fn run(out: &Out, args: NodeAddArgs) -> anyhow::Result<Exit> {
     match &args.host {
-        Some(host) => one(out, &args, host),
-        None => many(out, &args),
+        Some(host) => add_one(out, &args, host),
+        None => add_many(out, &args),
     }
 }
 
-fn one(out: &Out, args: &NodeAddArgs, host: &str) -> anyhow::Result<Exit> {
+fn add_one(out: &Out, args: &NodeAddArgs, host: &str) -> anyhow::Result<Exit> {
     let port = args.ssh_port.unwrap_or(SSH_PORT);
     let to_add = ToAdd {
         name: args.name.clone().unwrap_or_else(|| host.to_owned()),
@@ -27,24 +27,24 @@ fn one(out: &Out, args: &NodeAddArgs, host: &str) -> anyhow::Result<Exit> {
         identity: None,
     };
     let options = options(out, args, to_add)?;
-    let added = drivers::node_add(&options, &mut |line| out.talk(line)).map_err(told)?;
+    let added = drivers::node_add(&options, &mut |line| out.talk(line)).map_err(with_done_steps)?;
     show(out, &options, &added)?;
-    next(out, &options.name);
+    print_next(out, &options.name);
     Ok(Exit::Done)
 }
 
 /// The host keys of all machines are confirmed before anything is sent to the first one.
-fn many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
-    let (missing, of) = drivers::to_add(&args.socket, args.group.as_deref())?;
+fn add_many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
+    let (missing, of) = drivers::hosts_to_add(&args.socket, args.group.as_deref())?;
     if of == 0 {
         let text = match &args.group {
             Some(group) => format!("the applied inventory has no hosts in group {group}"),
             None => "no inventory is applied".to_owned(),
         };
-        return Err(Stop::refused(text).next("remoor apply DIR, or remoor node add HOST").into());
+        return Err(Stop::refusal(text).next("remoor apply DIR, or remoor node add HOST").into());
     }
     if missing.is_empty() {
-        out.talk(&format!("nothing to do: all {} of the inventory are nodes already", counted(of, "host")));
+        out.talk(&format!("nothing to do: all {} of the inventory are nodes already", count_noun(of, "host")));
         return Ok(Exit::Done);
     }
     let all = missing.into_iter().map(|to_add| options(out, args, to_add)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -53,15 +53,15 @@ fn many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
     for (options, ended) in all.iter().zip(ended) {
         match ended {
             Ok(added) => show(out, options, &added)?,
-            Err(error) => failed.push((&options.name, Stop::of(&told(error.into())))),
+            Err(error) => failed.push((&options.name, Stop::of(&with_done_steps(error.into())))),
         }
     }
     if failed.is_empty() {
-        next(out, if args.all { "--all" } else { "NODE" });
+        print_next(out, if args.all { "--all" } else { "NODE" });
         return Ok(Exit::Done);
     }
     let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
-    let text = format!("{} of {} were not added: {}", failed.len(), counted(all.len(), "machine"), names.join(", "));
+    let text = format!("{} of {} were not added: {}", failed.len(), count_noun(all.len(), "machine"), names.join(", "));
     let mut stop = Stop::new(Exit::Failed, text)
         .next("fix the causes, then retry the command; machines that are nodes already are skipped");
     for (name, why) in failed {
@@ -84,7 +84,7 @@ fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOp
                     "run ssh-keyscan -p {port} {}, compare the key on the console of the machine, and add it",
                     to_add.host
                 );
-                return Err(Stop::refused(text).next(next).into());
+                return Err(Stop::refusal(text).next(next).into());
             }
             keys
         }
@@ -94,7 +94,7 @@ fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOp
                     .cause(&std::io::Error::other(why))
                     .next("use --ssh-port PORT, or check that sshd runs there; nothing was changed")
             })?;
-            ask::host_keys(out, &to_add.host, &offered, args.fingerprint.as_deref())?
+            ask::confirm_host_keys(out, &to_add.host, &offered, args.fingerprint.as_deref())?
         }
     };
     Ok(AddOptions {
@@ -123,12 +123,12 @@ fn show(out: &Out, options: &AddOptions, added: &Added) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn next(out: &Out, which: &str) {
+fn print_next(out: &Out, which: &str) {
     out.talk(&format!("next: remoor adopt {which} (keep the present state), or remoor commission {which} (set it up)"));
 }
 
 /// Adds the steps that were done before the failure as causes.
-fn told(error: anyhow::Error) -> anyhow::Error {
+fn with_done_steps(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<AddError>() {
         Ok(stopped @ AddError::Stopped { .. }) => {
             let mut stop = Stop::new(Exit::Failed, stopped.to_string());

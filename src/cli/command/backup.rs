@@ -29,16 +29,16 @@ pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit
                 "scheduled: a backup every {every} in {path}; the last {keep} are kept; remoor status on this machine \
                  shows the last one\n"
             );
-            told(out, json!({"version": 1, "dir": path, "every_ms": every_ms, "keep": keep}), &said)
+            print_view(out, json!({"version": 1, "dir": path, "every_ms": every_ms, "keep": keep}), &said)
         }
         (None, true) => {
             let _: Nothing = api.post("/v1/backup/plan", &BackupPlanRequest::default()).await?;
-            told(out, json!({"version": 1, "every_ms": null}), "scheduled backups are stopped\n")
+            print_view(out, json!({"version": 1, "every_ms": null}), "scheduled backups are stopped\n")
         }
     }
 }
 
-fn told(out: &Out, view: serde_json::Value, said: &str) -> anyhow::Result<Exit> {
+fn print_view(out: &Out, view: serde_json::Value, said: &str) -> anyhow::Result<Exit> {
     if !out.machine(&view)? {
         out.text(said)?;
     }
@@ -94,5 +94,5 @@ pub fn verify(out: &Out, file: &Path) -> anyhow::Result<Exit> {
         head.generation,
         head.nodes
     );
-    told(out, view, &said)
+    print_view(out, view, &said)
 }

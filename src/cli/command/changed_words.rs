@@ -41,28 +41,28 @@ fn changed_part(old: &str, new: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn words(lines: &str) -> Vec<String> {
+    fn changes_in(lines: &str) -> Vec<String> {
         changed_words(&format!("--- rendered\n+++ found\n@@ -1 +1 @@\n{lines}"))
     }
 
     #[test]
     fn changed_words_are_shown_with_the_word_before_them() {
         assert_eq!(
-            words(
+            changes_in(
                 "-ARGS=\"-plugin-mode docker -vlan-if eth0 -ctrl-ip 10.0.0.1\"\n+ARGS=\"-plugin-mode docker -vlan-if eth9 -ctrl-ip 10.0.0.1\"\n"
             ),
             ["-vlan-if eth0 -> eth9"]
         );
-        assert_eq!(words(" a\n-port=2379\n+port=2380\n b\n"), ["port=2379 -> port=2380"]);
-        assert_eq!(words("-  listen: 80\n-a 1\n+  listen: 8080\n+a 2\n"), ["listen: 80 -> 8080", "a 1 -> 2"]);
+        assert_eq!(changes_in(" a\n-port=2379\n+port=2380\n b\n"), ["port=2379 -> port=2380"]);
+        assert_eq!(changes_in("-  listen: 80\n-a 1\n+  listen: 8080\n+a 2\n"), ["listen: 80 -> 8080", "a 1 -> 2"]);
     }
 
     #[test]
     fn added_lines_and_large_changes_give_no_summary() {
-        assert!(words("+new\n").is_empty());
-        assert!(words("-a b\n+a\n").is_empty(), "a word was removed");
-        assert!(words(&format!("-{}\n+x\n", "y".repeat(PART_MAX + 1))).is_empty());
-        assert!(words("-a 1\n-b 1\n-c 1\n-d 1\n+a 2\n+b 2\n+c 2\n+d 2\n").is_empty());
+        assert!(changes_in("+new\n").is_empty());
+        assert!(changes_in("-a b\n+a\n").is_empty(), "a word was removed");
+        assert!(changes_in(&format!("-{}\n+x\n", "y".repeat(PART_MAX + 1))).is_empty());
+        assert!(changes_in("-a 1\n-b 1\n-c 1\n-d 1\n+a 2\n+b 2\n+c 2\n+d 2\n").is_empty());
         assert!(changed_words("").is_empty());
     }
 }

@@ -1,13 +1,13 @@
 //! `remoor digest`: hashes of files on this machine, and what changed since an earlier digest.
 
 use crate::cli::args::DigestArgs;
-use crate::cli::drivers::digest::{Comparison, Request, Taken, What};
+use crate::cli::drivers::digest::{DigestComparison, DigestRequest, PathChangeKind, StoredDigest};
 use crate::cli::drivers::{compare_digests, read_digest, take_digest};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use crate::cli::table::{Table, fields};
-use remoor_model::{FileEntry, FileKind, counted};
+use remoor_model::{FileEntry, FileKind, count_noun};
 
 /// Maximum number of unreadable paths that are listed on standard error.
 const TOLD_MAX: usize = 20;
@@ -15,7 +15,7 @@ const TOLD_MAX: usize = 20;
 pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
     let DigestArgs { paths, exclude, normalize, key, compare, .. } = args;
     match compare {
-        None => show(out, &take_digest(&Request { paths, exclude, normalize, key })?),
+        None => show(out, &take_digest(&DigestRequest { paths, exclude, normalize, key })?),
         Some(file) => {
             let before = read_digest(&file)?;
             show_changes(out, &compare_digests(&before, &paths, key)?)
@@ -24,7 +24,7 @@ pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
 }
 
 /// Exit code 0: everything was read. 1: a given path does not exist. 3: something could not be read.
-pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
+pub fn show(out: &Out, taken: &StoredDigest) -> anyhow::Result<Exit> {
     if !out.machine(taken)? {
         if out.quiet {
             out.text(&format!("{}\n", taken.root))?;
@@ -35,7 +35,7 @@ pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
             out.text(&fields(&[
                 ("root", taken.root.to_string()),
                 ("of", taken.paths.join(", ")),
-                ("holds", held(taken)),
+                ("holds", count_entries(taken)),
             ]))?;
         }
     }
@@ -45,7 +45,7 @@ pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
         exit = exit.and(Exit::No);
     }
     if taken.keyless() > 0 {
-        let files = counted(taken.keyless(), "file");
+        let files = count_noun(taken.keyless(), "file");
         out.talk(&format!(
             "{files} without a content hash, because only the owner may read the content; --key FILE hashes it with a key"
         ));
@@ -54,7 +54,7 @@ pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
     Ok(exit.and(unclear(out, &taken.unclear())))
 }
 
-fn entries(out: &Out, taken: &Taken) -> std::io::Result<()> {
+fn entries(out: &Out, taken: &StoredDigest) -> std::io::Result<()> {
     let mut table = Table::new(["MODE", "OWNER", "GROUP", "KIND", "CONTENT", "PATH"]);
     for e in &taken.entries {
         let mode = if e.kind == FileKind::Symlink { String::new() } else { format!("{:04o}", e.mode) };
@@ -66,31 +66,31 @@ fn entries(out: &Out, taken: &Taken) -> std::io::Result<()> {
 fn content(entry: &FileEntry) -> String {
     match (&entry.target, entry.sha256) {
         (Some(target), _) => format!("-> {target}"),
-        (None, Some(sha256)) if entry.secret => format!("hmac:{}", sha256.short()),
+        (None, Some(sha256)) if entry.secret => format!("hmac:{}", sha256.short_hex()),
         (None, Some(sha256)) => sha256.to_string(),
         (None, None) => String::new(),
     }
 }
 
 /// `3 files, 1 directory, 1 symlink`
-fn held(taken: &Taken) -> String {
+fn count_entries(taken: &StoredDigest) -> String {
     let count = |test: &dyn Fn(FileKind) -> bool| taken.entries.iter().filter(|e| test(e.kind)).count();
     let directories = match count(&|kind| kind == FileKind::Dir) {
         1 => "1 directory".to_owned(),
         n => format!("{n} directories"),
     };
-    let mut parts = vec![counted(count(&|kind| kind == FileKind::File), "file"), directories];
+    let mut parts = vec![count_noun(count(&|kind| kind == FileKind::File), "file"), directories];
     let others = [("symlink", FileKind::Symlink), ("pipe", FileKind::Fifo), ("socket", FileKind::Socket)];
     let others = others.map(|(noun, kind)| (noun, count(&|k| k == kind)));
     let devices = count(&|kind| matches!(kind, FileKind::CharDevice | FileKind::BlockDevice));
     for (noun, number) in others.into_iter().chain([("device", devices)]).filter(|(_, number)| *number > 0) {
-        parts.push(counted(number, noun));
+        parts.push(count_noun(number, noun));
     }
     parts.join(", ")
 }
 
 /// Exit code 0: nothing changed. 1: something changed. 3: no change was found, but some paths could not be compared.
-pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> {
+pub fn show_changes(out: &Out, comparison: &DigestComparison) -> anyhow::Result<Exit> {
     if !out.machine(comparison)? {
         if out.quiet {
             out.names(comparison.differences.iter().map(|c| c.path.as_str()))?;
@@ -98,7 +98,7 @@ pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> 
             let mut table = Table::new(["CHANGE", "PATH", "WHAT"]);
             for c in &comparison.differences {
                 let attributes: Vec<String> = c.attributes.iter().map(|a| a.told()).collect();
-                table.row([word(c.change).to_owned(), c.path.clone(), attributes.join(", ")]);
+                table.row([change_word(c.change).to_owned(), c.path.clone(), attributes.join(", ")]);
             }
             if !table.is_empty() {
                 out.table(&table)?;
@@ -107,9 +107,9 @@ pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> 
             out.text(&format!(
                 "{} unchanged, {} added, {} missing, {} changed\n",
                 comparison.unchanged,
-                count(What::Added),
-                count(What::Missing),
-                count(What::Changed)
+                count(PathChangeKind::Added),
+                count(PathChangeKind::Missing),
+                count(PathChangeKind::Changed)
             ))?;
         }
     }
@@ -117,11 +117,11 @@ pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> 
     Ok(if comparison.differences.is_empty() { unclear } else { Exit::No })
 }
 
-fn word(what: What) -> &'static str {
+fn change_word(what: PathChangeKind) -> &'static str {
     match what {
-        What::Added => "added",
-        What::Missing => "missing",
-        What::Changed => "changed",
+        PathChangeKind::Added => "added",
+        PathChangeKind::Missing => "missing",
+        PathChangeKind::Changed => "changed",
     }
 }
 

@@ -3,7 +3,7 @@
 use super::changed_words::changed_words;
 use super::which;
 use crate::cli::api::{self, Api};
-use crate::cli::args::{AdoptArgs, CheckArgs, DiffArgs, Which};
+use crate::cli::args::{AdoptArgs, CheckArgs, DiffArgs, NodeSelection};
 use crate::cli::duration;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
@@ -13,7 +13,7 @@ use crate::cli::out::Out;
 use crate::cli::table::Table;
 use futures_util::stream::{self, StreamExt};
 use remoor_cluster::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, NodeView, OrderRequest};
-use remoor_model::{CheckResult, CheckState, Difference, Severity, counted};
+use remoor_model::{CheckResult, CheckState, Difference, Severity, count_noun};
 use serde_json::{Value, json};
 
 /// Maximum number of nodes that one command examines at the same time.
@@ -77,7 +77,7 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
         "{}: {} ({} passed, {} failed, {} unknown; took {})\n",
         view.node,
         view.verdict,
-        counted(count(CheckState::Pass), "check"),
+        count_noun(count(CheckState::Pass), "check"),
         count(CheckState::Fail),
         count(CheckState::Unknown),
         duration::age(view.took_ms)
@@ -104,8 +104,8 @@ pub fn results_table(checks: &[CheckResult], all: bool) -> Table {
             service,
             check,
             property,
-            word(c.state).into(),
-            weight(c.severity).into(),
+            state_word(c.state).into(),
+            severity_word(c.severity).into(),
             expected,
             found,
             message,
@@ -114,7 +114,7 @@ pub fn results_table(checks: &[CheckResult], all: bool) -> Table {
     table
 }
 
-fn word(state: CheckState) -> &'static str {
+fn state_word(state: CheckState) -> &'static str {
     match state {
         CheckState::Pass => "pass",
         CheckState::Fail => "fail",
@@ -124,7 +124,7 @@ fn word(state: CheckState) -> &'static str {
     }
 }
 
-pub(super) fn weight(severity: Severity) -> &'static str {
+pub(super) fn severity_word(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",
@@ -142,13 +142,13 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
         if out.quiet {
             out.names(view.files.iter().map(|f| f.path.as_str()))?;
         } else {
-            let today = Today::of(&view.as_of.at);
+            let today = Today::from_answer(&view.as_of.at);
             let (mut text, mut missing, mut extra) = (String::new(), String::new(), String::new());
             for file in &view.files {
                 match file.what.as_str() {
-                    "missing" => missing.push_str(&format!("  {}\n", named(file, today))),
-                    "extra" => extra.push_str(&format!("  {}\n", named(file, today))),
-                    _ => text.push_str(&changed(file, today)),
+                    "missing" => missing.push_str(&format!("  {}\n", path_with_facts(file, today))),
+                    "extra" => extra.push_str(&format!("  {}\n", path_with_facts(file, today))),
+                    _ => text.push_str(&changed_file_text(file, today)),
                 }
             }
             for (title, lines) in [("missing", missing), ("extra", extra)] {
@@ -170,7 +170,7 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
 }
 
 /// A path with its facts.
-fn named(file: &FileDiff, today: Today) -> String {
+fn path_with_facts(file: &FileDiff, today: Today) -> String {
     let mut facts = vec![file.service.clone()];
     facts.extend(Some(&file.origin).filter(|origin| !matches!(origin.as_str(), "" | "none")).cloned());
     facts.extend(file.since.map(|at| format!("since {}", today.show(at))));
@@ -180,8 +180,8 @@ fn named(file: &FileDiff, today: Today) -> String {
 }
 
 /// The difference in a few words first, checksums last.
-fn changed(file: &FileDiff, today: Today) -> String {
-    let mut text = format!("{} {}\n", file.what, named(file, today));
+fn changed_file_text(file: &FileDiff, today: Today) -> String {
+    let mut text = format!("{} {}\n", file.what, path_with_facts(file, today));
     let (checksums, attributes): (Vec<_>, Vec<_>) = file.attributes.iter().partition(|a| a.starts_with("sha256: "));
     let words = file.unified.as_deref().map(changed_words).unwrap_or_default();
     words.iter().chain(attributes).for_each(|change| text.push_str(&format!("  {change}\n")));
@@ -204,7 +204,7 @@ pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exi
             if by_group { "use either names of nodes, --group or --all" } else { "the node of these paths is missing" };
         return Err(Stop::usage(text).next("remoor adopt NODE [PATH..]").into());
     }
-    let chosen = Which { nodes: names, group: args.group.clone(), all: args.all };
+    let chosen = NodeSelection { nodes: names, group: args.group.clone(), all: args.all };
     let nodes = which::choose(api, &chosen).await?;
     let request = OrderRequest { paths, ..OrderRequest::default() };
     let mut views: Vec<AdoptView> = Vec::new();
@@ -236,8 +236,8 @@ fn show_adopt(out: &Out, view: &AdoptView) -> anyhow::Result<()> {
         return Ok(out.names([view.node.as_str()])?);
     }
     let files: usize = view.digest.services.values().map(|s| s.entries.len()).sum();
-    let (files, services) = (counted(files, "path"), counted(view.digest.services.len(), "service"));
-    let root = view.digest.root.short();
+    let (files, services) = (count_noun(files, "path"), count_noun(view.digest.services.len(), "service"));
+    let root = view.digest.root.short_hex();
     let mut text = format!("{}: adopted {files} of {services}, digest {root}..; nothing was run\n", view.node);
     view.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
     if view.reported_only {

@@ -8,7 +8,7 @@ use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use anyhow::Context;
 use remoor_cluster::rpc::view::AppliedView;
-use remoor_model::{Fault, counted};
+use remoor_model::{Fault, count_noun};
 use serde_json::{Value, json};
 
 pub fn lint(out: &Out, args: &LintArgs) -> anyhow::Result<Exit> {
@@ -26,7 +26,7 @@ pub fn show_faults(out: &Out, faults: &[Fault]) -> anyhow::Result<Exit> {
         } else {
             let text: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
             out.text(&text)?;
-            out.talk(&format!("{}, {}", counted(grave, "fault"), counted(faults.len() - grave, "warning")));
+            out.talk(&format!("{}, {}", count_noun(grave, "fault"), count_noun(faults.len() - grave, "warning")));
         }
     }
     Ok(if grave > 0 { Exit::Usage } else { Exit::Done })
@@ -72,7 +72,7 @@ pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Re
         Some(host) => {
             let vars = all.get("_meta").and_then(|m| m.get("hostvars")).and_then(|h| h.get(host));
             vars.cloned().ok_or_else(|| {
-                Stop::refused(format!("the inventory has no host {host}")).next("remoor inventory --list")
+                Stop::refusal(format!("the inventory has no host {host}")).next("remoor inventory --list")
             })?
         }
     };

@@ -12,7 +12,7 @@ use crate::cli::story;
 use indicatif::ProgressBar;
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::view::{AsOf, ConditionView, JobsView, StreamItem, WhyView};
-use remoor_model::{AttemptId, Happening, Job, JobState, Outcome, Phase, Wall};
+use remoor_model::{AttemptId, AttemptOutcome, Job, JobState, JournalEvent, Phase, Wall};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const LOG_DEPTH: usize = 256;
 
 /// A node whose next job is followed.
 #[derive(Debug)]
-pub struct Followed {
+pub struct FollowedJob {
     pub node: String,
     id: u64,
     /// Number of the newest job before the order.
@@ -43,7 +43,7 @@ pub struct Followed {
     exit: Option<Exit>,
 }
 
-impl Followed {
+impl FollowedJob {
     pub fn new(node: &str, id: u64, before: u64) -> Self {
         Self {
             node: node.to_owned(),
@@ -65,14 +65,14 @@ pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiEr
 }
 
 /// The query for the jobs of these nodes since their orders.
-fn query(followed: &[Followed]) -> String {
+fn query(followed: &[FollowedJob]) -> String {
     let nodes: Vec<String> = followed.iter().map(|f| api::segment(&f.node)).collect();
     let after = followed.iter().map(|f| f.before).min().unwrap_or(0);
     format!("/v1/jobs?node={}&after={after}", nodes.join(","))
 }
 
 /// Waits a moment until the jobs are opened, and prints their numbers.
-pub async fn begin(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<()> {
+pub async fn wait_for_jobs(api: &Api, out: &Out, followed: &mut [FollowedJob]) -> anyhow::Result<()> {
     let ends = Instant::now() + BEGIN_WITHIN;
     if followed.is_empty() {
         return Ok(());
@@ -97,7 +97,7 @@ pub async fn begin(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::R
     Ok(())
 }
 
-fn find<'a>(view: &'a JobsView, one: &Followed) -> Option<&'a Job> {
+fn find<'a>(view: &'a JobsView, one: &FollowedJob) -> Option<&'a Job> {
     match &one.last {
         Some(known) => view.jobs.iter().find(|j| j.id == known.id),
         None => view.jobs.iter().filter(|j| j.node.0 == one.id && j.id.0 > one.before).max_by_key(|j| j.id),
@@ -105,8 +105,8 @@ fn find<'a>(view: &'a JobsView, one: &Followed) -> Option<&'a Job> {
 }
 
 /// Follows until every job has ended, or Ctrl-C. Returns the most serious exit code.
-pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<Exit> {
-    let screen = Screen::new(out);
+pub async fn follow_to_end(api: &Api, out: &Out, followed: &mut [FollowedJob]) -> anyhow::Result<Exit> {
+    let screen = JobScreen::new(out);
     let (tx, mut logs) = mpsc::channel::<(u64, StreamItem)>(LOG_DEPTH);
     let mut silent: Option<Instant> = None;
     let mut interrupt = Interrupt::new()?;
@@ -126,7 +126,7 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
                 return Ok(Exit::Interrupted);
             }
         }
-        let Some(looked) = interrupt.or(look(api, &screen, followed, &tx)).await else {
+        let Some(looked) = interrupt.unless_interrupted(poll_jobs(api, &screen, followed, &tx)).await else {
             screen.detach(followed);
             return Ok(Exit::Interrupted);
         };
@@ -134,7 +134,7 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
             Ok(()) => silent = None,
             Err(error) if api::temporary(&error) => {
                 let since = *silent.get_or_insert_with(|| {
-                    screen.say(&format!("{error}; retrying"));
+                    screen.print_message(&format!("{error}; retrying"));
                     Instant::now()
                 });
                 if since.elapsed() > SILENT_MAX {
@@ -148,22 +148,22 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
 }
 
 /// Polls all jobs once.
-async fn look(
+async fn poll_jobs(
     api: &Api,
-    screen: &Screen<'_>,
-    followed: &mut [Followed],
+    screen: &JobScreen<'_>,
+    followed: &mut [FollowedJob],
     logs: &mpsc::Sender<(u64, StreamItem)>,
 ) -> Result<(), ApiError> {
     let view: JobsView = api.get(&query(followed)).await?;
-    led(&view.as_of)?;
-    let today = Today::of(&view.as_of.at);
+    require_leader(&view.as_of)?;
+    let today = Today::from_answer(&view.as_of.at);
     for one in followed.iter_mut().filter(|f| f.exit.is_none()) {
         match find(&view, one).cloned() {
             Some(job) => {
                 if one.last.is_none() {
                     let what =
                         job.undo.map_or_else(|| story::service_list(&job.services), |a| format!("undo of attempt {a}"));
-                    screen.say(&format!("{}  job {}  {what}", one.node, job.id));
+                    screen.print_message(&format!("{}  job {}  {what}", one.node, job.id));
                     read_log(api, job.id.0, logs.clone());
                 }
                 screen.job(one, job, today);
@@ -172,14 +172,14 @@ async fn look(
                 screen.answer(&format!("{}: the job is no longer on record; remoor history {0}", one.node));
                 one.exit = Some(Exit::CouldNotAsk);
             }
-            None => not_begun(api, screen, one).await?,
+            None => report_not_started(api, screen, one).await?,
         }
     }
     Ok(())
 }
 
 /// Rejects the answer of a manager that has no quorum: it may be older than the order.
-fn led(as_of: &AsOf) -> Result<(), ApiError> {
+fn require_leader(as_of: &AsOf) -> Result<(), ApiError> {
     match as_of.stale {
         true => Err(ApiError::Unreachable { addr: as_of.by.clone(), reason: "it has no quorum".to_owned() }),
         false => Ok(()),
@@ -187,21 +187,21 @@ fn led(as_of: &AsOf) -> Result<(), ApiError> {
 }
 
 /// Prints why the job is not opened yet. If the order was dropped, following ends.
-async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result<(), ApiError> {
+async fn report_not_started(api: &Api, screen: &JobScreen<'_>, one: &mut FollowedJob) -> Result<(), ApiError> {
     let why: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&one.node))).await?;
-    led(&why.as_of)?;
+    require_leader(&why.as_of)?;
     if why.job.as_ref().is_some_and(|j| j.id.0 > one.before) {
         return Ok(());
     }
     if why.want.is_none() {
         // The job may have been opened, and may even have ended, since the last poll.
         let again: JobsView = api.get(&query(std::slice::from_ref(one))).await?;
-        led(&again.as_of)?;
+        require_leader(&again.as_of)?;
         if find(&again, one).is_some() {
             return Ok(());
         }
         let dropped = why.history.iter().rev().find_map(|item| match &item.what {
-            Happening::WantDropped { why } => Some(why.clone()),
+            JournalEvent::WantDropped { why } => Some(why.clone()),
             _ => None,
         });
         let text = dropped.unwrap_or_else(|| "the order is no longer on record".to_owned());
@@ -216,7 +216,7 @@ async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result
     };
     let text = why.node.conditions.iter().filter(waits).map(word).collect::<Vec<_>>().join("; ");
     if !text.is_empty() && text != one.waiting {
-        screen.say(&format!("{}  {text}", one.node));
+        screen.print_message(&format!("{}  {text}", one.node));
         one.waiting = text;
     }
     Ok(())
@@ -238,12 +238,12 @@ fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
 }
 
 /// Shows the progress: lines, and a spinner below them on a terminal.
-struct Screen<'a> {
+struct JobScreen<'a> {
     out: &'a Out,
     bar: Option<ProgressBar>,
 }
 
-impl<'a> Screen<'a> {
+impl<'a> JobScreen<'a> {
     fn new(out: &'a Out) -> Self {
         let live = out.is_tty() && std::io::stderr().is_terminal() && !out.quiet;
         let bar = live.then(ProgressBar::new_spinner);
@@ -253,42 +253,42 @@ impl<'a> Screen<'a> {
         Self { out, bar }
     }
 
-    fn say(&self, text: &str) {
+    fn print_message(&self, text: &str) {
         if !self.out.quiet {
-            self.aside(|| self.out.talk(text));
+            self.print_above_bar(|| self.out.talk(text));
         }
     }
 
     /// A line of the answer. A closed standard output is ignored here; the next write reports it.
     fn answer(&self, text: &str) {
         if !self.out.format.is_machine() {
-            self.aside(|| drop(self.out.text(&format!("{text}\n"))));
+            self.print_above_bar(|| drop(self.out.text(&format!("{text}\n"))));
         }
     }
 
-    fn aside(&self, print: impl FnOnce()) {
+    fn print_above_bar(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
         }
     }
 
-    fn phase(&self, one: &mut Followed, attempt: AttemptId, phase: Phase, at: Wall) {
+    fn phase(&self, one: &mut FollowedJob, attempt: AttemptId, phase: Phase, at: Wall) {
         if one.shown.is_some_and(|shown| shown >= (attempt, phase)) {
             return;
         }
         let Some(job) = &one.last else { return };
         one.shown = Some((attempt, phase));
         let no = job.attempts.iter().find(|a| a.id == attempt).map_or(1, |a| a.no);
-        let clock = duration::clock(at.since(job.opened));
-        self.say(&format!("{}  job {}  attempt {no}  {:<9}  {clock}", one.node, job.id, phase.word()));
+        let clock = duration::clock(at.ms_since(job.opened));
+        self.print_message(&format!("{}  job {}  attempt {no}  {:<9}  {clock}", one.node, job.id, phase.as_str()));
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{} {phase}", one.node));
         }
     }
 
     /// Prints what changed in the job.
-    fn job(&self, one: &mut Followed, job: Job, today: Today) {
+    fn job(&self, one: &mut FollowedJob, job: Job, today: Today) {
         one.last = Some(job.clone());
         if let Some(attempt) = job.attempts.last() {
             if attempt.closed.is_none() {
@@ -298,48 +298,48 @@ impl<'a> Screen<'a> {
                 && one.closed_shown != Some(attempt.id)
             {
                 one.closed_shown = Some(attempt.id);
-                let clock = duration::clock(at.since(job.opened));
-                self.say(&format!(
+                let clock = duration::clock(at.ms_since(job.opened));
+                self.print_message(&format!(
                     "{}  job {}  attempt {}  {}  {clock}",
                     one.node,
                     job.id,
                     attempt.no,
                     story::outcome_words(outcome)
                 ));
-                if let Outcome::Failed(failure) = outcome {
-                    failure.tail.iter().for_each(|line| self.say(&format!("    | {line}")));
+                if let AttemptOutcome::Failed(failure) = outcome {
+                    failure.tail.iter().for_each(|line| self.print_message(&format!("    | {line}")));
                 }
                 if let Some(retry) = job.retry_at.filter(|_| job.state == JobState::Open) {
-                    self.say(&format!("{}  job {}  next attempt at {}", one.node, job.id, today.show(retry)));
+                    self.print_message(&format!("{}  job {}  next attempt at {}", one.node, job.id, today.show(retry)));
                 }
             }
         }
-        let took = duration::clock(job.closed.unwrap_or(today.0).since(job.opened));
+        let took = duration::clock(job.closed.unwrap_or(today.0).ms_since(job.opened));
         let (text, exit) = match job.state {
             JobState::Open => return,
             JobState::Done => (format!("done in {took}"), Exit::Done),
             JobState::Held => {
-                (format!("held after {took}: {}; next: remoor why {}", last_words(&job), one.node), Exit::Failed)
+                (format!("held after {took}: {}; next: remoor why {}", last_outcome(&job), one.node), Exit::Failed)
             }
-            JobState::Cancelled => (format!("cancelled after {took}: {}", last_words(&job)), Exit::Failed),
+            JobState::Cancelled => (format!("cancelled after {took}: {}", last_outcome(&job)), Exit::Failed),
         };
         self.answer(&format!("{}: job {} {text}", one.node, job.id));
         one.exit = Some(exit);
     }
 
     /// Prints an item of the job's log.
-    fn log(&self, one: &mut Followed, item: &StreamItem) {
+    fn log(&self, one: &mut FollowedJob, item: &StreamItem) {
         match item {
             StreamItem::History { item, .. } => {
-                if let (Happening::Phase { job, attempt, phase }, Some(known)) = (&item.what, &one.last)
+                if let (JournalEvent::Phase { job, attempt, phase }, Some(known)) = (&item.what, &one.last)
                     && *job == known.id
                 {
                     self.phase(one, *attempt, *phase, item.at);
                 }
             }
-            StreamItem::Task { phase, event, .. } if watch::notable(event) => {
-                if let Some(text) = watch::task(event) {
-                    self.say(&format!("{}    {text}", one.node));
+            StreamItem::Task { phase, event, .. } if watch::is_notable(event) => {
+                if let Some(text) = watch::task_text(event) {
+                    self.print_message(&format!("{}    {text}", one.node));
                 }
                 if let Some(bar) = &self.bar {
                     bar.set_message(format!("{} {phase}", one.node));
@@ -350,25 +350,28 @@ impl<'a> Screen<'a> {
                     bar.set_message(crate::cli::sanitize::line(&format!("{} {phase}: {name}", one.node)).into_owned());
                 }
             }
-            StreamItem::Missed { count } => self.say(&format!("{}    ({})", one.node, watch::missed(*count))),
+            StreamItem::Missed { count } => {
+                self.print_message(&format!("{}    ({})", one.node, watch::missed_text(*count)))
+            }
             // The job itself is polled.
             StreamItem::Resync { .. } | StreamItem::End { .. } => {}
         }
     }
 
-    fn detach(&self, followed: &[Followed]) {
+    fn detach(&self, followed: &[FollowedJob]) {
         for one in followed.iter().filter(|f| f.exit.is_none()) {
             match &one.last {
-                Some(job) => self.say(&format!("{}: {}", one.node, job::goes_on(job.id.0))),
-                None => {
-                    self.say(&format!("{0}: the order remains valid; remoor why {0} shows what it waits for", one.node))
-                }
+                Some(job) => self.print_message(&format!("{}: {}", one.node, job::continues_text(job.id.0))),
+                None => self.print_message(&format!(
+                    "{0}: the order remains valid; remoor why {0} shows what it waits for",
+                    one.node
+                )),
             }
         }
     }
 }
 
-impl Drop for Screen<'_> {
+impl Drop for JobScreen<'_> {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -376,7 +379,7 @@ impl Drop for Screen<'_> {
     }
 }
 
-fn last_words(job: &Job) -> String {
+fn last_outcome(job: &Job) -> String {
     let outcome = job.attempts.last().and_then(|a| a.closed.as_ref()).map(|(_, outcome)| story::outcome_words(outcome));
     outcome.unwrap_or_else(|| "before its first attempt ended".to_owned())
 }

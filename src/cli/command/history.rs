@@ -17,7 +17,7 @@ pub async fn run(api: &Api, out: &Out, args: &HistoryArgs) -> anyhow::Result<Exi
 
 pub fn show(out: &Out, view: &HistoryView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {
-        let today = Today::of(&view.as_of.at);
+        let today = Today::from_answer(&view.as_of.at);
         let mut story = Story::new(view.names.clone());
         let mut table = Table::new(["TIME", "NODE", "WHAT"]);
         for item in &view.items {

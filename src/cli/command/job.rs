@@ -1,6 +1,6 @@
 //! `remoor job list|show|logs|cancel`.
 
-use super::watch::Teller;
+use super::watch::StreamPrinter;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{JobListArgs, JobLogsArgs, JobShowArgs, JobVerb};
 use crate::cli::duration;
@@ -13,11 +13,11 @@ use crate::cli::reasons::{self, ReasonLine};
 use crate::cli::story;
 use crate::cli::table::{self, Table};
 use remoor_cluster::rpc::view::{CancelRequest, JobsView, OrderView, QueuedView};
-use remoor_model::{Attempt, Job, JobKind, JobState, Outcome};
+use remoor_model::{Attempt, AttemptOutcome, Job, JobKind, JobState};
 
 pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
     match verb {
-        JobVerb::List(args) => list(out, &filtered(api, args).await?),
+        JobVerb::List(args) => list(out, &get_jobs(api, args).await?),
         JobVerb::Show(JobShowArgs { job, .. }) => show(out, &api.get(&format!("/v1/jobs?job={job}")).await?, *job),
         JobVerb::Logs(args) => logs(api, out, args).await,
         JobVerb::Cancel(args) => {
@@ -35,7 +35,7 @@ pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
     }
 }
 
-async fn filtered(api: &Api, args: &JobListArgs) -> anyhow::Result<JobsView> {
+async fn get_jobs(api: &Api, args: &JobListArgs) -> anyhow::Result<JobsView> {
     let mut query: Vec<String> = Vec::new();
     query.extend(args.node.as_deref().map(|node| format!("node={}", api::segment(node))));
     query.extend(args.open.then(|| "open=true".to_owned()));
@@ -48,7 +48,7 @@ async fn filtered(api: &Api, args: &JobListArgs) -> anyhow::Result<JobsView> {
 
 pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {
-        let today = Today::of(&view.as_of.at);
+        let today = Today::from_answer(&view.as_of.at);
         let mut table = Table::new(["JOB", "NODE", "STATE", "ATTEMPT", "OPENED", "TOOK", "SERVICES", "BECAUSE"]);
         for job in &view.jobs {
             table.row([
@@ -57,9 +57,9 @@ pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
                 state_words(job),
                 job.attempts.last().map(|a| a.no.to_string()).unwrap_or_default(),
                 today.show(job.opened),
-                duration::age(job.closed.unwrap_or(today.0).since(job.opened)),
+                duration::age(job.closed.unwrap_or(today.0).ms_since(job.opened)),
                 if job.undo.is_some() { String::new() } else { story::service_list(&job.services) },
-                because(job),
+                reasons_text(job),
             ]);
         }
         for queued in &view.queued {
@@ -76,7 +76,7 @@ pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
                 String::new(),
                 today.age(queued.want.since),
                 services,
-                waiting(queued),
+                queued_text(queued),
             ]);
         }
         if out.quiet {
@@ -94,13 +94,13 @@ pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
 pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
     let job = view.jobs.iter().find(|j| j.id.0 == id).ok_or_else(|| error::no_such_job(id))?;
     if !out.machine(job)? {
-        let today = Today::of(&view.as_of.at);
-        let ended = job.closed.map(|at| format!("{} after {}", today.show(at), duration::age(at.since(job.opened))));
+        let today = Today::from_answer(&view.as_of.at);
+        let ended = job.closed.map(|at| format!("{} after {}", today.show(at), duration::age(at.ms_since(job.opened))));
         let mut facts = vec![
             ("job", job.id.to_string()),
             ("node", name(view, job)),
             ("state", state_words(job)),
-            ("what", what(job)),
+            ("what", job_kind_text(job)),
             ("services", if job.undo.is_some() { String::new() } else { story::service_list(&job.services) }),
             ("generation", job.generation.to_string()),
             ("by", job.by.clone().unwrap_or_else(|| "remoor (automatic)".to_owned())),
@@ -121,7 +121,7 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
         }
         for attempt in &job.attempts {
             text.push_str(&format!("  {}\n", attempt_line(attempt, today)));
-            if let Some((_, Outcome::Failed(failure))) = &attempt.closed {
+            if let Some((_, AttemptOutcome::Failed(failure))) = &attempt.closed {
                 failure.tail.iter().for_each(|line| text.push_str(&format!("    | {line}\n")));
             }
         }
@@ -132,12 +132,12 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
 
 async fn logs(api: &Api, out: &Out, args: &JobLogsArgs) -> anyhow::Result<Exit> {
     let names = api.get::<JobsView>("/v1/jobs?limit=0").await?.names;
-    let mut teller = Teller::new(names);
+    let mut teller = StreamPrinter::new(names);
     let mut interrupt = Interrupt::new()?;
     let mut lines = api.stream(&format!("/v1/jobs/{}/log?follow={}", args.job, args.follow)).await?;
     loop {
-        let Some(line) = interrupt.or(lines.next()).await else {
-            out.talk(&goes_on(args.job));
+        let Some(line) = interrupt.unless_interrupted(lines.next()).await else {
+            out.talk(&continues_text(args.job));
             return Ok(Exit::Interrupted);
         };
         match line? {
@@ -148,7 +148,7 @@ async fn logs(api: &Api, out: &Out, args: &JobLogsArgs) -> anyhow::Result<Exit> 
 }
 
 /// The message for Ctrl-C while following.
-pub fn goes_on(job: u64) -> String {
+pub fn continues_text(job: u64) -> String {
     format!("job {job} continues; follow it: remoor job logs {job} -f")
 }
 
@@ -156,7 +156,7 @@ fn name(view: &JobsView, job: &Job) -> String {
     view.names.get(&job.node.0).cloned().unwrap_or_else(|| format!("node {}", job.node))
 }
 
-fn what(job: &Job) -> String {
+fn job_kind_text(job: &Job) -> String {
     match (job.kind(), job.undo) {
         (JobKind::Undo, Some(attempt)) => format!("undo of attempt {attempt}"),
         (JobKind::Decommission, _) => "decommissioning".to_owned(),
@@ -165,7 +165,7 @@ fn what(job: &Job) -> String {
 }
 
 /// Who ordered it, and what it waits for.
-fn waiting(queued: &QueuedView) -> String {
+fn queued_text(queued: &QueuedView) -> String {
     let by = queued.want.by.as_ref().map_or_else(|| "remoor (automatic)".to_owned(), |by| format!("ordered by {by}"));
     match queued.waits.as_slice() {
         [] => by,
@@ -173,9 +173,9 @@ fn waiting(queued: &QueuedView) -> String {
     }
 }
 
-fn because(job: &Job) -> String {
+fn reasons_text(job: &Job) -> String {
     match (&job.by, job.reasons.as_slice()) {
-        (Some(by), []) if job.undo.is_some() => format!("{}, ordered by {by}", what(job)),
+        (Some(by), []) if job.undo.is_some() => format!("{}, ordered by {by}", job_kind_text(job)),
         (Some(by), []) => format!("ordered by {by}"),
         (_, reasons) => story::reason_list(reasons),
     }
@@ -196,7 +196,7 @@ pub fn attempt_line(attempt: &Attempt, today: Today) -> String {
     let end = match &attempt.closed {
         None => format!("{} now", attempt.phase),
         Some((at, outcome)) => {
-            format!("after {} {}", duration::age(at.since(attempt.opened)), story::outcome_words(outcome))
+            format!("after {} {}", duration::age(at.ms_since(attempt.opened)), story::outcome_words(outcome))
         }
     };
     let why = if attempt.no == 1 { String::new() } else { format!(", because {}", attempt.why) };

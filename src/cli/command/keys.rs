@@ -41,7 +41,7 @@ pub async fn list(api: &Api, out: &Out, _: &TokenListArgs) -> anyhow::Result<Exi
 
 pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Result<Exit> {
     let keep_old_ms = args.keep_old.map_or(0, |span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
-    let request = RotateRequest { role: args.role.word().to_owned(), keep_old_ms };
+    let request = RotateRequest { role: args.role.name().to_owned(), keep_old_ms };
     let view: RotatedView = api.post("/v1/tokens/rotate", &request).await?;
     if !out.machine(&view)? {
         out.text(&format!("{}\n", view.token.reveal()))?;
@@ -97,25 +97,25 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
 pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Result<Exit> {
     let view: KeysView = api.get("/v1/keys").await?;
     if !out.machine(&view)? && !out.quiet {
-        out.text(&format!("gossip key: {}\n", of_entry(view.serial)))?;
+        out.text(&format!("gossip key: {}\n", key_origin(view.serial)))?;
         if let Some(next) = &view.gossip {
             let step = match next.step.as_str() {
                 "insert" => "all nodes accept it",
                 _ => "all nodes use it, and still accept the old one",
             };
-            on_its_way(out, "new key", next, step, "away, get it when they return")?;
-            overdue(out, next, "or stop it: it gets the key when it returns");
+            print_rotation(out, "new key", next, step, "away, get it when they return")?;
+            print_overdue_advice(out, next, "or stop it: it gets the key when it returns");
         }
         if let Some(ca) = &view.ca {
-            out.text(&format!("CA: {}, {}, until {}\n", ca.fingerprint, of_entry(ca.serial), ca.until))?;
+            out.text(&format!("CA: {}, {}, until {}\n", ca.fingerprint, key_origin(ca.serial), ca.until))?;
             if let Some(next) = &ca.next {
                 let step = match next.step.as_str() {
                     "trust" => "all nodes start to trust it in addition to the old one",
                     _ => "all nodes get certificates from it, and trust both",
                 };
                 let what = format!("new CA {}", next.fingerprint.as_deref().unwrap_or_default());
-                on_its_way(out, &what, next, step, "waits for (away)")?;
-                overdue(out, next, "or stop it, then remoor key rotate ca --finish continues without it");
+                print_rotation(out, &what, next, step, "waits for (away)")?;
+                print_overdue_advice(out, next, "or stop it, then remoor key rotate ca --finish continues without it");
                 if !next.away.is_empty() {
                     out.talk("next: start them, or remoor key rotate ca --finish");
                 }
@@ -141,7 +141,7 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
 }
 
 /// Advice for nodes that are present but delay the rotation.
-fn overdue(out: &Out, next: &RotationView, or: &str) {
+fn print_overdue_advice(out: &Out, next: &RotationView, or: &str) {
     if !next.overdue.is_empty() {
         let names = next.overdue.join(", ");
         out.talk(&format!(
@@ -192,14 +192,14 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
     Ok(Exit::Done)
 }
 
-fn of_entry(serial: u64) -> String {
+fn key_origin(serial: u64) -> String {
     match serial {
         0 => "made by init".to_owned(),
         entry => format!("made by entry {entry}"),
     }
 }
 
-fn on_its_way(out: &Out, what: &str, next: &RotationView, step: &str, away: &str) -> anyhow::Result<()> {
+fn print_rotation(out: &Out, what: &str, next: &RotationView, step: &str, away: &str) -> anyhow::Result<()> {
     out.text(&format!("{what}: rotation since {}, by {}: {step}\n", next.since, next.by))?;
     let behind = "away, need remoor accept NAME when they return";
     for (what, names) in [("waits for", &next.waits_for), (away, &next.away), (behind, &next.without)] {
@@ -213,7 +213,7 @@ fn on_its_way(out: &Out, what: &str, next: &RotationView, step: &str, away: &str
 pub async fn accept(api: &Api, out: &Out, args: &AcceptArgs) -> anyhow::Result<Exit> {
     let request = AcceptRequest {
         name: args.name.clone(),
-        role: args.role.map_or_else(String::new, |role| role.word().to_owned()),
+        role: args.role.map_or_else(String::new, |role| role.name().to_owned()),
         deny: args.deny,
         fingerprint: args.fingerprint.clone().unwrap_or_default(),
     };

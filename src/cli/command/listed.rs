@@ -1,6 +1,6 @@
 //! `remoor check --list` and `--render`: the checks of a node, and why each applies. Contacts no node.
 
-use super::examine::weight;
+use super::examine::severity_word;
 use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::CheckArgs;
@@ -11,7 +11,7 @@ use crate::cli::format::Format;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
 use remoor_cluster::rpc::view::ChecksView;
-use remoor_model::{CheckFile, OnFail, counted};
+use remoor_model::{CheckFile, OnFail, count_noun};
 use serde_json::json;
 
 /// The checks of the generation that the managers examine the node with.
@@ -27,7 +27,7 @@ pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
 }
 
 /// The checks of a fleet directory, without a manager.
-pub fn of_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+pub fn list_for_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let [node] = &args.nodes[..] else { return Err(one_node().into()) };
     let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
         return Err(Stop::usage("--fleet requires --list or --render").into());
@@ -67,7 +67,7 @@ fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> 
             table.row([
                 format!("{}:{}", file.file, check.line),
                 check.check.clone(),
-                weight(check.severity).to_owned(),
+                severity_word(check.severity).to_owned(),
                 remedy(check.on_fail).to_owned(),
                 check.title.clone().unwrap_or_default(),
             ]);
@@ -75,7 +75,7 @@ fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> 
         out.table(&table)?;
     }
     let count: usize = applied().map(|file| file.checks.len()).sum();
-    out.talk(&format!("{} from {}", counted(count, "check"), counted(applied().count(), "file")));
+    out.talk(&format!("{} from {}", count_noun(count, "check"), count_noun(applied().count(), "file")));
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! Commands that run on this machine: init, join, the daemon, completions, manual pages.
 
-use crate::cli::args::{self, AgentArgs, CompletionsArgs, Here, InitArgs, JoinArgs, ManArgs};
-use crate::cli::drivers::{self, InitOptions, JoinOptions, RunOptions};
+use crate::cli::args::{self, AgentArgs, CompletionsArgs, InitArgs, JoinArgs, LocalNodeArgs, ManArgs};
+use crate::cli::drivers::{self, AgentCommand, InitCommand, JoinCommand};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use anyhow::Context;
-use remoor_model::{counted, kept_by_ansible};
+use remoor_model::{count_noun, reserved_by_ansible};
 use serde_json::json;
 use std::io::Read;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
     let api = std::net::SocketAddr::new(args.here.advertise, args.here.api_port).to_string();
     let dir = args.here.dir.clone();
     let (force, gossip_key_file) = (args.force, args.gossip_key_file);
-    let done = drivers::init(InitOptions { here: args.here, name: name.clone(), force, gossip_key_file })?;
+    let done = drivers::init(InitCommand { here: args.here, name: name.clone(), force, gossip_key_file })?;
     let view = json!({
         "version": 1,
         "name": name,
@@ -50,7 +50,7 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
             done.ssh_key,
         ))?;
     }
-    drivers::tokens_told(&dir)?;
+    drivers::record_tokens_printed(&dir)?;
     if !machine {
         out.talk(&format!("next: systemctl start remoor; then on the others: remoor join {api} --token-file FILE"));
     }
@@ -72,7 +72,7 @@ pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
     };
     let name = name_of(&args.here)?;
     let (here, addr, manager, wait) = (args.here, args.addr, args.manager, args.wait.0);
-    drivers::join(JoinOptions { here, name: name.clone(), addr, token, manager, wait }, &mut |said| out.talk(said))?;
+    drivers::join(JoinCommand { here, name: name.clone(), addr, token, manager, wait }, &mut |said| out.talk(said))?;
     out.text(&format!("{name} joined\n"))?;
     out.talk("next: systemctl start remoor");
     Ok(Exit::Done)
@@ -89,20 +89,20 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-fn name_of(here: &Here) -> anyhow::Result<String> {
+fn name_of(here: &LocalNodeArgs) -> anyhow::Result<String> {
     here.name.clone().map_or_else(host_name, Ok)
 }
 
 fn host_name() -> anyhow::Result<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() || name.starts_with("localhost") && kept_by_ansible(&name).is_some() {
+    if name.is_empty() || name.starts_with("localhost") && reserved_by_ansible(&name).is_some() {
         return Err(Stop::usage("this machine has no usable host name").next("--name NAME").into());
     }
     Ok(name)
 }
 
 pub fn agent(args: AgentArgs) -> anyhow::Result<Exit> {
-    drivers::run(RunOptions { dir: args.dir, socket: args.socket })?;
+    drivers::run(AgentCommand { dir: args.dir, socket: args.socket })?;
     Ok(Exit::Done)
 }
 
@@ -119,6 +119,6 @@ pub fn man(out: &Out, args: &ManArgs) -> anyhow::Result<Exit> {
     std::fs::create_dir_all(&args.dir).with_context(context)?;
     clap_mangen::generate_to(args::command(), &args.dir).with_context(context)?;
     let pages = std::fs::read_dir(&args.dir).with_context(context)?.count();
-    out.talk(&format!("{} in {}", counted(pages, "file"), args.dir.display()));
+    out.talk(&format!("{} in {}", count_noun(pages, "file"), args.dir.display()));
     Ok(Exit::Done)
 }

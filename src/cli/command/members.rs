@@ -6,7 +6,7 @@ use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
 use remoor_cluster::rpc::view::{RaftMemberView, RaftView};
-use remoor_model::{majority, spare, spread, spread_text};
+use remoor_model::{majority, spread, spread_text, tolerated_losses};
 use serde_json::json;
 
 /// Numbers of managers in the table of survived failures.
@@ -78,11 +78,12 @@ fn note(member: &RaftMemberView) -> String {
 
 /// `--table`. Contacts no manager.
 pub fn table(out: &Out) -> anyhow::Result<Exit> {
-    let row = |managers: usize| json!({"managers": managers, "majority": majority(managers), "survives": spare(managers), "zones": spread(managers, ZONES)});
+    let row = |managers: usize| json!({"managers": managers, "majority": majority(managers), "survives": tolerated_losses(managers), "zones": spread(managers, ZONES)});
     if !out.machine(&json!({"version": 1, "table": SIZES.map(row).collect::<Vec<_>>()}))? {
         let mut table = Table::new(["MANAGERS", "MAJORITY", "FAILURES SURVIVED", "OVER THREE ZONES"]);
         for managers in SIZES {
-            let [n, majority, spare] = [managers, majority(managers), spare(managers)].map(|n| n.to_string());
+            let [n, majority, spare] =
+                [managers, majority(managers), tolerated_losses(managers)].map(|n| n.to_string());
             table.row([n, majority, spare, spread_text(managers, ZONES)]);
         }
         out.table(&table)?;

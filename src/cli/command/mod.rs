@@ -3,6 +3,7 @@
 pub mod add;
 pub mod backup;
 mod changed_words;
+pub mod check_files;
 pub mod digest;
 pub mod examine;
 pub mod fleet;
@@ -24,7 +25,6 @@ pub mod remove;
 pub mod replay;
 pub mod roles;
 pub mod status;
-pub mod suite;
 mod until;
 pub mod wait;
 pub mod watch;

@@ -1,7 +1,7 @@
 //! `remoor nodes [NODE]`: identity, addresses and roles of the nodes. Their state is in `remoor status`.
 
 use super::keys;
-use super::own::{self, Asked};
+use super::own::{self, AgentQuery};
 use crate::cli::api::{self, Api};
 use crate::cli::args::NodesArgs;
 use crate::cli::error;
@@ -12,14 +12,14 @@ use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
 use remoor_cluster::rpc::view::{AsOf, NodeView, ReportView, StatusView, VarsView};
-use remoor_model::{Availability, counted};
+use remoor_model::{Availability, count_noun};
 
 pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
     let view: StatusView = match api.get("/v1/status").await {
         Ok(view) => view,
         Err(error) => {
-            let asked = args.node.as_deref().map_or(Asked::Nodes, Asked::Node);
-            return own::instead(api, out, asked, error).await;
+            let asked = args.node.as_deref().map_or(AgentQuery::Nodes, AgentQuery::Node);
+            return own::ask_agent_instead(api, out, asked, error).await;
         }
     };
     match &args.node {
@@ -43,7 +43,7 @@ pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
             out.names(view.nodes.iter().map(|n| n.name.as_str()))?;
         } else {
             out.table(&list_table(view, out.format == Format::Wide))?;
-            let today = Today::of(&view.as_of.at);
+            let today = Today::from_answer(&view.as_of.at);
             view.nodes.iter().filter_map(|node| next_step(node, today)).for_each(|text| out.talk(&text));
             if let Some(table) = keys::waiting(&view.pending) {
                 out.text("\n")?;
@@ -70,7 +70,7 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
     }
     heads.push("MANAGER");
     let mut table = Table::new(heads);
-    let today = Today::of(&view.as_of.at);
+    let today = Today::from_answer(&view.as_of.at);
     for node in &view.nodes {
         let mark = if node.name == view.as_of.by { "*" } else { "" };
         let mut row = vec![
@@ -81,7 +81,7 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
             availability(node.availability).to_owned(),
             node.group.clone().unwrap_or_default(),
             node.api.clone(),
-            until(node).unwrap_or_default(),
+            certificate_expiry(node).unwrap_or_default(),
         ];
         if wide {
             row.extend([
@@ -108,7 +108,7 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
 }
 
 /// The day on which the certificate expires, as far as the asked manager knows.
-fn until(node: &NodeView) -> Option<String> {
+fn certificate_expiry(node: &NodeView) -> Option<String> {
     node.certificate_until.as_ref().map(|at| at.split('T').next().unwrap_or(at).to_owned())
 }
 
@@ -154,7 +154,7 @@ pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit
 }
 
 /// What an agent reports of itself by gossip, in one line.
-pub fn says(report: &ReportView) -> String {
+pub fn report_text(report: &ReportView) -> String {
     let digest = if report.digest.is_empty() { "not taken yet" } else { &report.digest };
     let version = if report.version.is_empty() { String::new() } else { format!(", remoor {}", report.version) };
     format!(
@@ -165,7 +165,7 @@ pub fn says(report: &ReportView) -> String {
 
 /// Everything that is known about a node, as name and value.
 pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
-    let (today, by) = (Today::of(&as_of.at), &as_of.by);
+    let (today, by) = (Today::from_answer(&as_of.at), &as_of.by);
     let mut out = vec![
         ("node", format!("{} (id {})", node.name, node.id)),
         ("group", node.group.clone().unwrap_or_default()),
@@ -177,7 +177,7 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         ("checks", state::checks(node)),
         ("addresses", format!("api {}, gossip {}, ssh {}", node.api, node.gossip, node.ssh.as_deref().unwrap_or("-"))),
         ("host keys", node.ssh_fingerprints.join(", ")),
-        ("absences", format!("{}, including {}", node.absences, counted(node.agent_faults, "agent fault"))),
+        ("absences", format!("{}, including {}", node.absences, count_noun(node.agent_faults, "agent fault"))),
     ];
     let manager = state::manager(node);
     if !manager.is_empty() {
@@ -189,15 +189,15 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
     if !node.zone.is_empty() {
         out.push(("zone", node.zone.clone()));
     }
-    if let Some(until) = until(node) {
+    if let Some(until) = certificate_expiry(node) {
         out.push(("certificate", format!("until {until}")));
     }
     if node.unanswered > 0 {
-        out.push(("unanswered", format!("{} of {by} since its daemon started", counted(node.unanswered, "ping"))));
+        out.push(("unanswered", format!("{} of {by} since its daemon started", count_noun(node.unanswered, "ping"))));
     }
     if let Some(baseline) = &node.baseline {
         let how = if baseline.adopted { "adopted" } else { "provisioned" };
-        let root = baseline.root.short();
+        let root = baseline.root.short_hex();
         let at = today.show(baseline.at);
         out.push(("baseline", format!("{how} at {at}, generation {}, digest {root}..", baseline.generation)));
     }
@@ -206,12 +206,12 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         out.push(("last verdict", format!("{} (at {at}, by {})", story::conclusion(finding), finding.by)));
     }
     if let Some(report) = &node.report {
-        out.push(("agent says", says(report)));
+        out.push(("agent says", report_text(report)));
     }
     if let Some(m) = &node.maintenance {
         out.push(("maintenance", format!("until {}, announced by {}", today.show(m.until), m.by)));
     }
-    let doing = state::doing(node);
+    let doing = state::activity(node);
     if !doing.is_empty() {
         out.push(("now", doing));
     }

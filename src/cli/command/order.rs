@@ -1,11 +1,11 @@
 //! Orders for nodes: those that start a job, and those that take effect at once.
 
-use super::follow::{self, Followed};
+use super::follow::{self, FollowedJob};
 use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{
-    CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UndoArgs,
-    UpdateArgs, Which, ZoneArgs,
+    CommissionArgs, DecommissionArgs, FollowOptions, MaintenanceArgs, NodeSelection, ResetupArgs, ResumeArgs,
+    TrustKeyArgs, UndoArgs, UpdateArgs, ZoneArgs,
 };
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::error::Stop;
@@ -23,7 +23,7 @@ const LOST_NAMED: usize = 5;
 
 /// The answer to an order for one node, for programs.
 #[derive(Debug, Serialize)]
-struct Ordered {
+struct OrderedNode {
     node: String,
     #[serde(flatten)]
     order: OrderView,
@@ -31,7 +31,7 @@ struct Ordered {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum JobOrder {
     Resetup,
     Update,
     Commission,
@@ -39,14 +39,14 @@ enum Verb {
     Drain,
 }
 
-impl Verb {
-    fn word(self) -> &'static str {
+impl JobOrder {
+    fn api_name(self) -> &'static str {
         match self {
-            Verb::Resetup => "resetup",
-            Verb::Update => "update",
-            Verb::Commission => "commission",
-            Verb::Decommission => "decommission",
-            Verb::Drain => "drain",
+            JobOrder::Resetup => "resetup",
+            JobOrder::Update => "update",
+            JobOrder::Commission => "commission",
+            JobOrder::Decommission => "decommission",
+            JobOrder::Drain => "drain",
         }
     }
 }
@@ -60,41 +60,41 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
         vars: args.extra_vars.iter().cloned().collect(),
         ..OrderRequest::default()
     };
-    let nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
+    let nodes = nodes_in_service(out, which::choose(api, &args.which).await?, &args.which);
     if args.check {
         return super::plan::run(api, out, &nodes, &request).await;
     }
-    work(api, out, &nodes, Verb::Resetup, &request, &args.following).await
+    place_and_finish(api, out, &nodes, JobOrder::Resetup, &request, &args.following).await
 }
 
 pub async fn commission(api: &Api, out: &Out, args: &CommissionArgs) -> anyhow::Result<Exit> {
     let vars = args.extra_vars.iter().cloned().collect();
     let request = OrderRequest { vars, no_queue: args.following.no_queue, ..OrderRequest::default() };
     let nodes = which::choose(api, &args.which).await?;
-    work(api, out, &nodes, Verb::Commission, &request, &args.following).await
+    place_and_finish(api, out, &nodes, JobOrder::Commission, &request, &args.following).await
 }
 
 pub async fn decommission(api: &Api, out: &Out, args: &DecommissionArgs) -> anyhow::Result<Exit> {
-    take_out(api, out, args, Verb::Decommission, "decommissioning").await
+    take_out(api, out, args, JobOrder::Decommission, "decommissioning").await
 }
 
 pub async fn drain(api: &Api, out: &Out, args: &DecommissionArgs) -> anyhow::Result<Exit> {
-    take_out(api, out, args, Verb::Drain, "draining").await
+    take_out(api, out, args, JobOrder::Drain, "draining").await
 }
 
-async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: Verb, doing: &str) -> anyhow::Result<Exit> {
+async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: JobOrder, doing: &str) -> anyhow::Result<Exit> {
     let nodes = which::choose(api, &args.which).await?;
-    let called = which::called(&args.which, &nodes);
+    let called = which::selection_name(&args.which, &nodes);
     let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
     let what = format!("{doing} {}", names.join(", "));
-    let effect = format!("{what}: cleaned up and not provisioned again: {}", lost(&nodes));
-    let Confirmed(()) = ask::confirm(out, &what, &effect, &called, args.confirm.as_deref(), args.no_input)?;
+    let effect = format!("{what}: cleaned up and not provisioned again: {}", affected_services(&nodes));
+    let Confirmed(()) = ask::confirm_name(out, &what, &effect, &called, args.confirm.as_deref(), args.no_input)?;
     let request = OrderRequest { force: args.force, no_queue: args.following.no_queue, ..OrderRequest::default() };
-    work(api, out, &nodes, verb, &request, &args.following).await
+    place_and_finish(api, out, &nodes, verb, &request, &args.following).await
 }
 
 /// The services that end, each with its nodes.
-fn lost(nodes: &[NodeView]) -> String {
+fn affected_services(nodes: &[NodeView]) -> String {
     let mut by_service = BTreeMap::<&str, Vec<&str>>::new();
     for node in nodes.iter().filter(|n| !out_of_service(n)) {
         node.services.iter().for_each(|service| by_service.entry(service).or_default().push(&node.name));
@@ -117,29 +117,29 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
         vars: args.extra_vars.iter().cloned().collect(),
         ..OrderRequest::default()
     };
-    let mut nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
+    let mut nodes = nodes_in_service(out, which::choose(api, &args.which).await?, &args.which);
     if nodes.len() < 2 || args.no_canary || args.following.detach {
-        return work(api, out, &nodes, Verb::Update, &request, &args.following).await;
+        return place_and_finish(api, out, &nodes, JobOrder::Update, &request, &args.following).await;
     }
     // The canary is ordered first, so a refusal of the others must be found before that.
     let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
     if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
         let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
-        return Err(Stop::refused(text)
+        return Err(Stop::refusal(text)
             .next(format!("run the command without {}, or without --no-queue", node.name))
             .into());
     }
     // An absent canary would delay everything; one that has the generation already would prove nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (first, others) = first_of_each(nodes);
-    let mut told = place(api, out, &first, Verb::Update, &request, &args.following).await?;
+    let mut told = place(api, out, &first, JobOrder::Update, &request, &args.following).await?;
     if others.is_empty() {
         return told.finish(out);
     }
     if told.exit == Exit::Done && told.ordered.iter().all(|o| !o.order.queued) {
         // The canary succeeded.
         let request = OrderRequest { no_canary: true, ..request };
-        let rest = place(api, out, &others, Verb::Update, &request, &args.following).await?;
+        let rest = place(api, out, &others, JobOrder::Update, &request, &args.following).await?;
         told.ordered.extend(rest.ordered);
         told.exit = told.exit.and(rest.exit);
     } else {
@@ -156,25 +156,25 @@ fn first_of_each(nodes: Vec<NodeView>) -> (Vec<NodeView>, Vec<NodeView>) {
     nodes.into_iter().partition(|node| groups.insert(node.group.clone()))
 }
 
-struct Told {
-    ordered: Vec<Ordered>,
+struct OrderResult {
+    ordered: Vec<OrderedNode>,
     exit: Exit,
 }
 
-impl Told {
+impl OrderResult {
     fn finish(self, out: &Out) -> anyhow::Result<Exit> {
         out.machine(&json!({"version": 1, "orders": self.ordered}))?;
         Ok(self.exit)
     }
 }
 
-async fn work(
+async fn place_and_finish(
     api: &Api,
     out: &Out,
     nodes: &[NodeView],
-    verb: Verb,
+    verb: JobOrder,
     request: &OrderRequest,
-    following: &Following,
+    following: &FollowOptions,
 ) -> anyhow::Result<Exit> {
     place(api, out, nodes, verb, request, following).await?.finish(out)
 }
@@ -184,37 +184,37 @@ async fn place(
     api: &Api,
     out: &Out,
     nodes: &[NodeView],
-    verb: Verb,
+    verb: JobOrder,
     request: &OrderRequest,
-    following: &Following,
-) -> anyhow::Result<Told> {
+    following: &FollowOptions,
+) -> anyhow::Result<OrderResult> {
     let (before, _) = follow::newest_job(api).await?;
-    let mut ordered: Vec<Ordered> = Vec::new();
-    let mut pending: Vec<Followed> = Vec::new();
-    for (node, order) in nodes.iter().zip(send(api, nodes, verb.word(), request).await?) {
+    let mut ordered: Vec<OrderedNode> = Vec::new();
+    let mut pending: Vec<FollowedJob> = Vec::new();
+    for (node, order) in nodes.iter().zip(send(api, nodes, verb.api_name(), request).await?) {
         if !out.format.is_machine() && !out.quiet {
             out.text(&format!("{}\n", order.text))?;
         }
         if !order.queued && !order.nothing_to_do {
-            pending.push(Followed::new(&node.name, node.id, before));
+            pending.push(FollowedJob::new(&node.name, node.id, before));
         }
-        ordered.push(Ordered { node: node.name.clone(), order, job: None });
+        ordered.push(OrderedNode { node: node.name.clone(), order, job: None });
     }
-    let exit = pursue(api, out, &mut pending, following.detach).await?;
+    let exit = follow_jobs(api, out, &mut pending, following.detach).await?;
     for followed in pending {
         if let Some(one) = ordered.iter_mut().find(|o| o.node == followed.node) {
             one.job = followed.last;
         }
     }
-    Ok(Told { ordered, exit })
+    Ok(OrderResult { ordered, exit })
 }
 
-async fn pursue(api: &Api, out: &Out, pending: &mut [Followed], detach: bool) -> anyhow::Result<Exit> {
+async fn follow_jobs(api: &Api, out: &Out, pending: &mut [FollowedJob], detach: bool) -> anyhow::Result<Exit> {
     if detach {
-        follow::begin(api, out, pending).await?;
+        follow::wait_for_jobs(api, out, pending).await?;
         return Ok(Exit::Done);
     }
-    follow::to_the_end(api, out, pending).await
+    follow::follow_to_end(api, out, pending).await
 }
 
 /// One order for all nodes; it is accepted or refused as a whole. The answers are in the order of `nodes`.
@@ -236,7 +236,7 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
 }
 
 /// The nodes that an order applies to: of a group or the fleet only those in service; named nodes always.
-fn serving(out: &Out, nodes: Vec<NodeView>, which: &Which) -> Vec<NodeView> {
+fn nodes_in_service(out: &Out, nodes: Vec<NodeView>, which: &NodeSelection) -> Vec<NodeView> {
     if !which.nodes.is_empty() {
         return nodes;
     }
@@ -259,34 +259,40 @@ pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit>
         out.text(&format!("{}\n", view.order.text))?;
     }
     let id = names.iter().find(|(_, name)| **name == view.node).map_or(0, |(id, _)| *id);
-    let mut pending = vec![Followed::new(&view.node, id, before)];
-    let exit = pursue(api, out, &mut pending, args.detach).await?;
+    let mut pending = vec![FollowedJob::new(&view.node, id, before)];
+    let exit = follow_jobs(api, out, &mut pending, args.detach).await?;
     let job = pending.pop().and_then(|f| f.last);
-    Told { ordered: vec![Ordered { node: view.node, order: view.order, job }], exit }.finish(out)
+    OrderResult { ordered: vec![OrderedNode { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
 /// An order that takes effect at once, for all nodes.
-async fn at_once(api: &Api, out: &Out, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Exit> {
-    let mut ordered: Vec<Ordered> = Vec::new();
+async fn order_immediate(
+    api: &Api,
+    out: &Out,
+    nodes: &[NodeView],
+    verb: &str,
+    request: &OrderRequest,
+) -> anyhow::Result<Exit> {
+    let mut ordered: Vec<OrderedNode> = Vec::new();
     for (node, order) in nodes.iter().zip(send(api, nodes, verb, request).await?) {
         if !out.format.is_machine() && !out.quiet {
             out.text(&format!("{}\n", order.text))?;
         }
-        ordered.push(Ordered { node: node.name.clone(), order, job: None });
+        ordered.push(OrderedNode { node: node.name.clone(), order, job: None });
     }
-    Told { ordered, exit: Exit::Done }.finish(out)
+    OrderResult { ordered, exit: Exit::Done }.finish(out)
 }
 
-pub async fn pause(api: &Api, out: &Out, which: &Which) -> anyhow::Result<Exit> {
+pub async fn pause(api: &Api, out: &Out, which: &NodeSelection) -> anyhow::Result<Exit> {
     let nodes = which::choose(api, which).await?;
-    at_once(api, out, &nodes, "pause", &OrderRequest::default()).await
+    order_immediate(api, out, &nodes, "pause", &OrderRequest::default()).await
 }
 
 pub async fn resume(api: &Api, out: &Out, args: &ResumeArgs) -> anyhow::Result<Exit> {
     if !args.nodes.is_empty() {
-        let which = Which { nodes: args.nodes.clone(), ..Which::default() };
+        let which = NodeSelection { nodes: args.nodes.clone(), ..NodeSelection::default() };
         let nodes = which::choose(api, &which).await?;
-        return at_once(api, out, &nodes, "resume", &OrderRequest::default()).await;
+        return order_immediate(api, out, &nodes, "resume", &OrderRequest::default()).await;
     }
     let view: OrderView = api.post("/v1/resume", &json!({})).await?;
     if !out.machine(&view)? && !out.quiet {
@@ -298,20 +304,20 @@ pub async fn resume(api: &Api, out: &Out, args: &ResumeArgs) -> anyhow::Result<E
 pub async fn maintenance(api: &Api, out: &Out, args: &MaintenanceArgs) -> anyhow::Result<Exit> {
     let for_ms = args.time.map_or(0, |span| span.0.as_millis() as u64);
     let nodes = which::choose(api, &args.which).await?;
-    at_once(api, out, &nodes, "maintenance", &OrderRequest { for_ms, ..OrderRequest::default() }).await
+    order_immediate(api, out, &nodes, "maintenance", &OrderRequest { for_ms, ..OrderRequest::default() }).await
 }
 
 pub async fn zone(api: &Api, out: &Out, args: &ZoneArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest { zone: args.set.clone().unwrap_or_default(), ..OrderRequest::default() };
     let nodes = which::choose(api, &args.which).await?;
-    at_once(api, out, &nodes, "zone", &request).await
+    order_immediate(api, out, &nodes, "zone", &request).await
 }
 
 pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest { fingerprint: args.fingerprint.clone(), ..OrderRequest::default() };
-    let which = Which { nodes: vec![args.node.clone()], ..Which::default() };
+    let which = NodeSelection { nodes: vec![args.node.clone()], ..NodeSelection::default() };
     let nodes = which::choose(api, &which).await?;
-    at_once(api, out, &nodes, "trust-key", &request).await
+    order_immediate(api, out, &nodes, "trust-key", &request).await
 }
 
 #[cfg(test)]

@@ -11,21 +11,21 @@ use crate::cli::out::Out;
 use crate::cli::{duration, table, table::Table};
 use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::view::{AgentView, PeerView, ReportView};
-use remoor_model::{CheckState, counted};
+use remoor_model::{CheckState, count_noun};
 
 /// Maximum number of checks that are listed, except with `-o wide` and in the JSON.
 const CHECKS_SHOWN: usize = 20;
 
 /// The command that the agent answers instead of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum AgentQuery<'a> {
     Status,
     Nodes,
     Node(&'a str),
 }
 
 /// Asks the agent if `error` says that only managers answer; otherwise returns the error.
-pub async fn instead(api: &Api, out: &Out, asked: Asked<'_>, error: ApiError) -> anyhow::Result<Exit> {
+pub async fn ask_agent_instead(api: &Api, out: &Out, asked: AgentQuery<'_>, error: ApiError) -> anyhow::Result<Exit> {
     if !only_managers(&error) {
         return Err(error.into());
     }
@@ -41,11 +41,11 @@ pub fn only_managers(error: &ApiError) -> bool {
     matches!(error, ApiError::Status { code, .. } if code == "unavailable")
 }
 
-pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exit> {
+pub fn show(out: &Out, view: &AgentView, asked: AgentQuery<'_>) -> anyhow::Result<Exit> {
     let peer = match asked {
-        Asked::Node(name) if name != view.node.name => {
+        AgentQuery::Node(name) if name != view.node.name => {
             let known = view.peers.iter().find(|p| p.name == name);
-            Some(known.ok_or_else(|| anyhow::Error::from(unknown(view, name)))?)
+            Some(known.ok_or_else(|| anyhow::Error::from(unknown_node(view, name)))?)
         }
         _ => None,
     };
@@ -56,8 +56,8 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
     if !done && out.quiet {
         let all = std::iter::once(view.node.name.as_str()).chain(view.peers.iter().map(|p| p.name.as_str()));
         match asked {
-            Asked::Node(name) => out.names([name])?,
-            Asked::Status | Asked::Nodes => out.names(all)?,
+            AgentQuery::Node(name) => out.names([name])?,
+            AgentQuery::Status | AgentQuery::Nodes => out.names(all)?,
         }
     } else if !done {
         out.text(&format!(
@@ -65,12 +65,12 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
             view.node.name
         ))?;
         match (peer, asked) {
-            (Some(peer), _) => out.text(&table::fields(&peer_facts(peer, Today::of(&view.as_of.at))))?,
-            (None, Asked::Nodes) => out.table(&peers(view, out.format == Format::Wide))?,
-            (None, Asked::Status | Asked::Node(_)) => {
+            (Some(peer), _) => out.text(&table::fields(&peer_facts(peer, Today::from_answer(&view.as_of.at))))?,
+            (None, AgentQuery::Nodes) => out.table(&peers(view, out.format == Format::Wide))?,
+            (None, AgentQuery::Status | AgentQuery::Node(_)) => {
                 out.text(&table::fields(&facts(view)))?;
                 out.text(&checks(view, out.format == Format::Wide))?;
-                if asked == Asked::Status && !view.peers.is_empty() {
+                if asked == AgentQuery::Status && !view.peers.is_empty() {
                     out.text("\n")?;
                     out.table(&peers(view, out.format == Format::Wide))?;
                 }
@@ -83,20 +83,20 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
             out.talk("next: systemctl disable --now remoor; or remoor join, with the data directory unchanged");
         }
         Some(_) => out.talk("next: systemctl disable --now remoor; or join again with an empty data directory"),
-        None => out.talk(&format!("next: {}", way(view))),
+        None => out.talk(&format!("next: {}", manager_command(view))),
     }
     Ok(Exit::CouldNotAsk)
 }
 
-fn unknown(view: &AgentView, name: &str) -> Stop {
+fn unknown_node(view: &AgentView, name: &str) -> Stop {
     let stop = error::unknown_nodes(&[name.to_owned()]);
     Stop::new(Exit::CouldNotAsk, format!("the agent of {} does not know a node {name}", view.node.name))
         .cause(&stop)
-        .next(way(view))
+        .next(manager_command(view))
 }
 
 /// The command that asks a manager instead.
-fn way(view: &AgentView) -> String {
+fn manager_command(view: &AgentView) -> String {
     let at = match view.manager.known.as_slice() {
         [] => "HOST:PORT".to_owned(),
         some => some.iter().take(3).cloned().collect::<Vec<_>>().join(","),
@@ -105,7 +105,7 @@ fn way(view: &AgentView) -> String {
 }
 
 fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
-    let today = Today::of(&view.as_of.at);
+    let today = Today::from_answer(&view.as_of.at);
     let moment = |at: &str| moment::parse(at).map_or_else(|| at.to_owned(), |at| today.show(at));
     let (node, isolation) = (&view.node, &view.isolation);
     let short = |text: &str| text.chars().take(8).collect::<String>();
@@ -123,12 +123,14 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     }
     let mut alone = match isolation.episodes {
         0 => "never without peers".to_owned(),
-        n => format!("{} without peers", counted(n, "episode")),
+        n => format!("{} without peers", count_noun(n, "episode")),
     };
     match (&isolation.from, &isolation.to) {
-        (Some(from), None) => {
-            alone.push_str(&format!("; ALONE since {}, {} lost", moment(from), counted(isolation.peers_lost, "peer")))
-        }
+        (Some(from), None) => alone.push_str(&format!(
+            "; ALONE since {}, {} lost",
+            moment(from),
+            count_noun(isolation.peers_lost, "peer")
+        )),
         (Some(from), Some(to)) => alone.push_str(&format!("; the last from {} to {}", moment(from), moment(to))),
         (None, _) => {}
     }
@@ -199,7 +201,7 @@ fn checks(view: &AgentView, wide: bool) -> String {
 }
 
 fn peers(view: &AgentView, wide: bool) -> Table {
-    let today = Today::of(&view.as_of.at);
+    let today = Today::from_answer(&view.as_of.at);
     let mut table = if wide {
         Table::new(["PEER", "ID", "ROLE", "SEEN", "SINCE", "GENERATION", "CHECKS", "VERSION", "API", "GOSSIP"])
     } else {
@@ -233,6 +235,6 @@ fn peer_facts(peer: &PeerView, today: Today) -> Vec<(&'static str, String)> {
         ("seen", format!("{}{}, by gossip", peer.presence, since.unwrap_or_default())),
         ("addresses", format!("api {}, gossip {}", peer.api, peer.gossip)),
     ];
-    out.extend(peer.report.as_ref().map(|report| ("agent says", nodes::says(report))));
+    out.extend(peer.report.as_ref().map(|report| ("agent says", nodes::report_text(report))));
     out
 }

@@ -6,7 +6,7 @@ use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::sanitize;
 use remoor_cluster::rpc::view::{NodeView, OrderRequest, PlanView};
-use remoor_model::counted;
+use remoor_model::count_noun;
 use serde_json::json;
 
 /// Exit code 3: a node could not be examined. 1: a re-setup would be ordered. 0: nothing would be done.
@@ -58,7 +58,7 @@ pub fn tell(plan: &PlanView) -> String {
     for phase in ["cleanup", "provision"] {
         let tasks: Vec<_> = plan.tasks.iter().filter(|t| t.phase == phase).collect();
         if !tasks.is_empty() {
-            let count = counted(tasks.len(), "task");
+            let count = count_noun(tasks.len(), "task");
             line(format!("{phase}: {count} selected"));
             tasks.iter().for_each(|t| line(format!("  {}:{}  {}  {}", t.file, t.line, t.module, t.name)));
         }
@@ -71,10 +71,10 @@ pub fn tell(plan: &PlanView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_cluster::rpc::view::{AsOf, TaskView};
+    use remoor_cluster::rpc::view::{AsOf, PlanTaskView};
 
     fn plan(verdict: &str, would_change: bool) -> PlanView {
-        let task = |phase: &str, line| TaskView {
+        let task = |phase: &str, line| PlanTaskView {
             phase: phase.to_owned(),
             name: "stop netplugin".to_owned(),
             module: "systemd".to_owned(),

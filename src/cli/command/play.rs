@@ -2,7 +2,8 @@
 
 use crate::cli::args::{PlayArgs, PlayConnection};
 use crate::cli::drivers::{
-    self, HostState, PlayConnectionKind, PlayEnding, PlayLogin, PlayNews, PlayRequest, Recap, Summary, Told,
+    self, HostState, PlayConnectionKind, PlayEnding, PlayEvent, PlayLogin, PlayRequest, PlayRunEvent, PlaySummary,
+    Recap,
 };
 use crate::cli::duration;
 use crate::cli::error;
@@ -10,7 +11,7 @@ use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::sanitize;
 use indicatif::ProgressBar;
-use remoor_model::counted;
+use remoor_model::count_noun;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -24,12 +25,12 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
     let prepared = drivers::prepare_play(request(args)?).map_err(|faults| error::invalid_play(&faults))?;
     prepared.warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
     let width = prepared.hosts().iter().map(|name| name.chars().count()).max().unwrap_or_default();
-    let screen = Screen { width, verbose: args.verbose };
-    let mut live = Live::new(out);
+    let screen = PlayScreen { width, verbose: args.verbose };
+    let mut live = LiveTasks::new(out);
     let summary = drivers::play(prepared, &mut |news| match news {
-        PlayNews::Told(told) => {
+        PlayEvent::Event(told) => {
             live.note(&told);
-            live.aside(|| {
+            live.print_above_bar(|| {
                 // A closed pipe does not end the run.
                 if !out.machine_line(&told.line()).unwrap_or(true)
                     && let Some(text) = screen.text(&told)
@@ -38,7 +39,7 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
                 }
             });
         }
-        PlayNews::Urged(ending) => live.aside(|| out.talk(urged(ending))),
+        PlayEvent::Ending(ending) => live.print_above_bar(|| out.talk(ending_text(ending))),
     })?;
     Ok(exit(&summary, args))
 }
@@ -54,8 +55,8 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
         root: args.root.clone(),
         inventory: args.inventory.clone(),
         limit: args.limit.clone(),
-        tags: words(&args.tags),
-        skip_tags: words(&args.skip_tags),
+        tags: trim_tags(&args.tags),
+        skip_tags: trim_tags(&args.skip_tags),
         extra,
         check: args.check,
         diff: args.diff,
@@ -76,11 +77,11 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
 }
 
 /// Tags without the blanks that people write after commas.
-fn words(list: &[String]) -> Vec<String> {
+fn trim_tags(list: &[String]) -> Vec<String> {
     list.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
 
-fn urged(ending: PlayEnding) -> &'static str {
+fn ending_text(ending: PlayEnding) -> &'static str {
     match ending {
         PlayEnding::Not => "",
         PlayEnding::AfterTask => "no further tasks are started; running tasks finish (Ctrl-C again ends them)",
@@ -90,7 +91,7 @@ fn urged(ending: PlayEnding) -> &'static str {
 }
 
 /// The exit code of a run: the most serious of all hosts.
-pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
+pub fn exit(summary: &PlaySummary, args: &PlayArgs) -> Exit {
     let mut exit = Exit::Done;
     for (state, means) in [
         (HostState::Unreachable, Exit::CouldNotAsk),
@@ -98,7 +99,7 @@ pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
         (HostState::Failed, Exit::Failed),
         (HostState::Unknown, Exit::Failed),
     ] {
-        if summary.any(state) {
+        if summary.any_in_state(state) {
             exit = exit.and(means);
         }
     }
@@ -111,12 +112,12 @@ pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
 }
 
 /// The current task of each host, in the last line of a terminal.
-struct Live {
+struct LiveTasks {
     bar: Option<ProgressBar>,
     tasks: BTreeMap<String, String>,
 }
 
-impl Live {
+impl LiveTasks {
     fn new(out: &Out) -> Self {
         let live = out.is_tty() && std::io::stderr().is_terminal() && !out.format.is_machine();
         let bar = live.then(ProgressBar::new_spinner);
@@ -126,13 +127,13 @@ impl Live {
         Self { bar, tasks: BTreeMap::new() }
     }
 
-    fn note(&mut self, told: &Told) {
+    fn note(&mut self, told: &PlayRunEvent) {
         let Some(bar) = &self.bar else { return };
         match told {
-            Told::HostStart { host, .. } => drop(self.tasks.insert(host.clone(), "login".to_owned())),
-            Told::TaskStart { host, name, .. } => drop(self.tasks.insert(host.clone(), name.clone())),
-            Told::HostEnd { host, .. } => drop(self.tasks.remove(host)),
-            Told::RunEnd(_) => bar.finish_and_clear(),
+            PlayRunEvent::HostStart { host, .. } => drop(self.tasks.insert(host.clone(), "login".to_owned())),
+            PlayRunEvent::TaskStart { host, name, .. } => drop(self.tasks.insert(host.clone(), name.clone())),
+            PlayRunEvent::HostEnd { host, .. } => drop(self.tasks.remove(host)),
+            PlayRunEvent::RunEnd(_) => bar.finish_and_clear(),
             _ => return,
         }
         let shown: Vec<String> = self.tasks.iter().take(LIVE_HOSTS).map(|(h, t)| format!("{h}: {t}")).collect();
@@ -141,7 +142,7 @@ impl Live {
         bar.set_message(sanitize::line(&format!("{}{more}", shown.join(", "))).into_owned());
     }
 
-    fn aside(&self, print: impl FnOnce()) {
+    fn print_above_bar(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -150,39 +151,40 @@ impl Live {
 }
 
 /// Formats events for people.
-pub struct Screen {
+pub struct PlayScreen {
     /// Length of the longest host name.
     pub width: usize,
     pub verbose: bool,
 }
 
-impl Screen {
+impl PlayScreen {
     /// The lines for an event; None: it is not shown.
-    pub fn text(&self, told: &Told) -> Option<String> {
+    pub fn text(&self, told: &PlayRunEvent) -> Option<String> {
         match told {
-            Told::RunStart { .. } | Told::HostStart { .. } | Told::TaskStart { .. } => None,
-            Told::PlayStart { name, hosts, .. } if hosts.is_empty() => {
+            PlayRunEvent::RunStart { .. } | PlayRunEvent::HostStart { .. } | PlayRunEvent::TaskStart { .. } => None,
+            PlayRunEvent::PlayStart { name, hosts, .. } if hosts.is_empty() => {
                 Some(format!("PLAY [{}]: no hosts left\n", sanitize::line(name)))
             }
-            Told::PlayStart { name, hosts, .. } => {
-                Some(format!("PLAY [{}] on {}\n", sanitize::line(name), counted(hosts.len(), "host")))
+            PlayRunEvent::PlayStart { name, hosts, .. } => {
+                Some(format!("PLAY [{}] on {}\n", sanitize::line(name), count_noun(hosts.len(), "host")))
             }
-            Told::Output { .. } if !self.verbose => None,
-            Told::Output { host, line, .. } => Some(self.of(host, &format!("    | {line}"))),
-            Told::Task(task) => {
+            PlayRunEvent::Output { .. } if !self.verbose => None,
+            PlayRunEvent::Output { host, line, .. } => Some(self.host_line(host, &format!("    | {line}"))),
+            PlayRunEvent::Task(task) => {
                 let item = task.item.as_ref().map(|item| format!(" [{item}]")).unwrap_or_default();
                 let rc = task.rc.filter(|rc| *rc != 0).map(|rc| format!(" rc={rc}")).unwrap_or_default();
                 let said = if task.msg.is_empty() { String::new() } else { format!(": {}", task.msg) };
                 let (status, name, took) = (&task.status, &task.name, duration::age(task.took_ms));
                 let handler = if task.handler { "handler " } else { "" };
-                let mut text = self.of(&task.host, &format!("{status:<9} {handler}{name}{item}{rc} ({took}){said}"));
+                let mut text =
+                    self.host_line(&task.host, &format!("{status:<9} {handler}{name}{item}{rc} ({took}){said}"));
                 if status == "failed" || status == "ignored" {
                     let lines: Vec<&str> = task.stdout_tail.lines().collect();
                     let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-                    last.iter().for_each(|line| text.push_str(&self.of(&task.host, &format!("    | {line}"))));
+                    last.iter().for_each(|line| text.push_str(&self.host_line(&task.host, &format!("    | {line}"))));
                 }
                 for change in &task.attributes {
-                    text.push_str(&self.of(&task.host, &format!("    {change}")));
+                    text.push_str(&self.host_line(&task.host, &format!("    {change}")));
                 }
                 if let Some(diff) = &task.diff {
                     text.push_str(diff.trim_end());
@@ -190,10 +192,10 @@ impl Screen {
                 }
                 Some(text)
             }
-            Told::HostEnd { host, state, message, failure, owed, .. } => {
+            PlayRunEvent::HostEnd { host, state, message, failure, owed, .. } => {
                 self.host_end(host, *state, message.as_deref(), failure.as_ref().map(|f| (&f.file, f.line)), owed)
             }
-            Told::RunEnd(summary) => Some(recap(summary)),
+            PlayRunEvent::RunEnd(summary) => Some(recap(summary)),
         }
     }
 
@@ -210,31 +212,33 @@ impl Screen {
             HostState::Done => String::new(),
             // The failed task was shown already, without its place in the file.
             HostState::Failed => match place {
-                Some((file, line)) if line > 0 => self.of(host, &format!("stopped: the task at {file}:{line} failed")),
-                _ => self.of(host, &format!("failed: {why}")),
+                Some((file, line)) if line > 0 => {
+                    self.host_line(host, &format!("stopped: the task at {file}:{line} failed"))
+                }
+                _ => self.host_line(host, &format!("failed: {why}")),
             },
-            HostState::Unreachable => self.of(host, &format!("UNREACHABLE: {why}")),
-            HostState::Refused => self.of(host, &format!("refused: {why}")),
-            HostState::Unknown => self.of(host, &format!("UNKNOWN: {why}")),
-            HostState::Cancelled => self.of(host, &format!("stopped: {why}")),
+            HostState::Unreachable => self.host_line(host, &format!("UNREACHABLE: {why}")),
+            HostState::Refused => self.host_line(host, &format!("refused: {why}")),
+            HostState::Unknown => self.host_line(host, &format!("UNKNOWN: {why}")),
+            HostState::Cancelled => self.host_line(host, &format!("stopped: {why}")),
         };
         if !owed.is_empty() {
             let owed = owed.join(", ");
             text.push_str(
-                &self.of(host, &format!("handlers not run: {owed} (the next run of this playbook runs them)")),
+                &self.host_line(host, &format!("handlers not run: {owed} (the next run of this playbook runs them)")),
             );
         }
         Some(text).filter(|text| !text.is_empty())
     }
 
     /// One sanitized line with the name of its host.
-    fn of(&self, host: &str, text: &str) -> String {
+    fn host_line(&self, host: &str, text: &str) -> String {
         format!("{host:<width$}  {}\n", sanitize::line(text).trim_end(), width = self.width)
     }
 }
 
 /// The recap of ansible-playbook, with the additional column `unknown`.
-fn recap(summary: &Summary) -> String {
+fn recap(summary: &PlaySummary) -> String {
     let mut text = String::from("\nPLAY RECAP\n");
     for (host, recap) in &summary.recap {
         let Recap { ok, changed, unreachable, failed, skipped, rescued, ignored, unknown } = recap;
@@ -253,6 +257,6 @@ fn recap(summary: &Summary) -> String {
 mod tests {
     #[test]
     fn blanks_after_commas_are_not_part_of_a_tag() {
-        assert_eq!(super::words(&["a", " b ", ""].map(str::to_owned)), ["a", "b"]);
+        assert_eq!(super::trim_tags(&["a", " b ", ""].map(str::to_owned)), ["a", "b"]);
     }
 }

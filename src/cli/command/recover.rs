@@ -2,11 +2,11 @@
 
 use crate::cli::args::{RecoverArgs, RestoreArgs};
 use crate::cli::ask;
-use crate::cli::drivers::{self, LookedAt, Objection, Recovery, Said};
+use crate::cli::drivers::{self, LookedAt, Objection, PositionAnswer, Recovery};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use remoor_model::counted;
+use remoor_model::count_noun;
 use serde_json::{Value, json};
 
 pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
@@ -18,7 +18,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
         even_if_behind: args.even_if_behind,
         even_if_rolled_back: args.even_if_rolled_back,
     };
-    let recovery = match drivers::look_at(&options)? {
+    let recovery = match drivers::plan_recovery(&options)? {
         LookedAt::Ready(recovery) => *recovery,
         LookedAt::Finished(founded) => {
             let text = format!("an interrupted recovery was completed: epoch {}", founded.epoch);
@@ -35,7 +35,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     }
     if let Some(first) = recovery.objections.first() {
         out.machine(&view)?;
-        return Err(refused(first, &recovery.objections[1..]).into());
+        return Err(refusal(first, &recovery.objections[1..]).into());
     }
     if args.dry_run {
         if !out.machine(&view)? {
@@ -45,7 +45,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     }
     let name = recovery.name.clone();
     let effect = "from then on, only the data of this manager is valid";
-    ask::confirm(out, "rebuilding the cluster", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
+    ask::confirm_name(out, "rebuilding the cluster", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
         |error| {
             let mut stop = Stop::of(&error);
             stop.next = Some("the same command with --yes".to_owned());
@@ -66,8 +66,8 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn refused(first: &Objection, others: &[Objection]) -> Stop {
-    let mut stop = Stop::refused(format!("the cluster is not rebuilt: {first}"));
+fn refusal(first: &Objection, others: &[Objection]) -> Stop {
+    let mut stop = Stop::refusal(format!("the cluster is not rebuilt: {first}"));
     stop.causes = others.iter().map(ToString::to_string).collect();
     stop.next(first.next())
 }
@@ -81,16 +81,16 @@ fn plan(recovery: &Recovery) -> String {
         recovery.index,
         recovery.term,
         recovery.generation,
-        counted(recovery.nodes, "node")
+        count_noun(recovery.nodes, "node")
     );
     for other in &recovery.others {
         let said = match &other.said {
-            Said::Position(p) => {
+            PositionAnswer::Position(p) => {
                 let led = p.leader.as_ref().map_or_else(|| "knows no leader".to_owned(), |l| format!("follows {l}"));
                 format!("answers; epoch {}, its log ends at entry {} of term {}, {led}", p.epoch, p.index, p.term)
             }
-            Said::Else(why) => format!("answers, but not with the end of its log ({why})"),
-            Said::Silent(why) => format!("does not answer ({why})"),
+            PositionAnswer::OtherAnswer(why) => format!("answers, but not with the end of its log ({why})"),
+            PositionAnswer::Silent(why) => format!("does not answer ({why})"),
         };
         text.push_str(&format!("  {} (Raft id {}, {}): {said}\n", other.name, other.raft, other.addr));
     }
@@ -117,15 +117,15 @@ fn view(recovery: &Recovery) -> Value {
         .map(|other| {
             let mut view = json!({"name": other.name, "raft": other.raft, "address": other.addr});
             match &other.said {
-                Said::Position(position) => {
+                PositionAnswer::Position(position) => {
                     view["answers"] = true.into();
                     view["position"] = json!(position);
                 }
-                Said::Else(why) => {
+                PositionAnswer::OtherAnswer(why) => {
                     view["answers"] = true.into();
                     view["error"] = why.as_str().into();
                 }
-                Said::Silent(why) => {
+                PositionAnswer::Silent(why) => {
                     view["answers"] = false.into();
                     view["error"] = why.as_str().into();
                 }

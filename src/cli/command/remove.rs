@@ -4,7 +4,7 @@
 use super::until::{Look, until};
 use super::{own, which};
 use crate::cli::api::{self, Api};
-use crate::cli::args::{RemoveArgs, Which};
+use crate::cli::args::{NodeSelection, RemoveArgs};
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::exit::Exit;
 use crate::cli::moment::{self, Today};
@@ -15,7 +15,7 @@ use remoor_cluster::rpc::client::ApiError;
 use remoor_cluster::rpc::view::{
     AgentView, NodeView, OrderRequest, OrdersRequest, OrdersView, RemovedView, StatusView,
 };
-use remoor_model::counted;
+use remoor_model::count_noun;
 use std::time::Duration;
 
 pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {
@@ -23,10 +23,11 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
     // Nodes that left are not in the list of nodes, but can be removed too.
     let (left, named): (Vec<String>, Vec<String>) =
         args.nodes.iter().cloned().partition(|name| status.left.iter().any(|l| l.name == *name));
-    let nodes = which::pick(&status, &Which { nodes: named, ..Which::default() })?;
+    let nodes = which::pick(&status, &NodeSelection { nodes: named, ..NodeSelection::default() })?;
     let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).chain(left.iter().cloned()).collect();
     let what = format!("removing {}", names.join(", "));
-    let Confirmed(()) = ask::agreed(out, &what, &lost(&nodes, &left, Today::of(&status.as_of.at)), args.yes)?;
+    let Confirmed(()) =
+        ask::agreed(out, &what, &removal_effect(&nodes, &left, Today::from_answer(&status.as_of.at)), args.yes)?;
     let request = OrderRequest { force: args.force, ..OrderRequest::default() };
     let order = OrdersRequest { order: "remove".to_owned(), nodes: names.clone(), request };
     let view: OrdersView = api.post("/v1/orders", &order).await?;
@@ -42,11 +43,11 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
         return Ok(Exit::Done);
     }
     let managed = nodes.into_iter().filter(|n| n.role == "manager" || n.manager.is_some()).map(|n| n.name).collect();
-    follow(api, out, Followed { out, pending: names.clone(), names, managed }, args.waiting.timeout.0).await
+    follow(api, out, PendingRemovals { out, pending: names.clone(), names, managed }, args.waiting.timeout.0).await
 }
 
 /// The nodes that are removed, one per line, for the confirmation.
-fn lost(nodes: &[NodeView], left: &[String], today: Today) -> String {
+fn removal_effect(nodes: &[NodeView], left: &[String], today: Today) -> String {
     let line = |node: &NodeView| {
         let group = node.group.as_ref().map_or("in no group".to_owned(), |group| format!("of group {group}"));
         let serves = match (node.services.as_slice(), node.baseline.is_some()) {
@@ -65,11 +66,11 @@ fn lost(nodes: &[NodeView], left: &[String], today: Today) -> String {
     let left =
         left.iter().map(|name| format!("  {name}: left the cluster; after this it can't return as the same node"));
     let lines: Vec<String> = nodes.iter().map(line).chain(left).collect();
-    format!("{} permanently removed; nothing is run there:\n{}", counted(lines.len(), "node"), lines.join("\n"))
+    format!("{} permanently removed; nothing is run there:\n{}", count_noun(lines.len(), "node"), lines.join("\n"))
 }
 
 /// Waits until none of them is a node, and reports each manager that was removed.
-async fn follow(api: &Api, out: &Out, mut followed: Followed<'_>, timeout: Duration) -> anyhow::Result<Exit> {
+async fn follow(api: &Api, out: &Out, mut followed: PendingRemovals<'_>, timeout: Duration) -> anyhow::Result<Exit> {
     let look = async |answer: Result<StatusView, ApiError>| match answer {
         Ok(view) => followed.look(&view),
         Err(error) if asks_itself(api, &error, &followed.names).await => Ok(Look::Ended(itself(out, &followed.names)?)),
@@ -81,7 +82,7 @@ async fn follow(api: &Api, out: &Out, mut followed: Followed<'_>, timeout: Durat
     until(api, out, timeout, look).await
 }
 
-struct Followed<'a> {
+struct PendingRemovals<'a> {
     out: &'a Out,
     names: Vec<String>,
     pending: Vec<String>,
@@ -89,7 +90,7 @@ struct Followed<'a> {
     managed: Vec<String>,
 }
 
-impl Followed<'_> {
+impl PendingRemovals<'_> {
     fn look(&mut self, view: &StatusView) -> anyhow::Result<Look> {
         if view.as_of.stale {
             return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
@@ -154,7 +155,7 @@ pub fn show(out: &Out, view: &RemovedView) -> anyhow::Result<Exit> {
         if out.quiet {
             out.names(view.removed.iter().map(|n| n.name.as_str()))?;
         } else {
-            let today = Today::of(&view.as_of.at);
+            let today = Today::from_answer(&view.as_of.at);
             let moment = |at: &str| moment::parse(at).map_or_else(|| at.to_owned(), |at| today.show(at));
             let mut table = Table::new(["NODE", "ID", "REMOVED", "BY", "REMEMBERED UNTIL"]);
             for node in &view.removed {

@@ -7,13 +7,13 @@ use remoor_cluster::rpc::view::{ReplayVerdict, ReplayView};
 
 pub fn show(out: &Out, view: &ReplayView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {
-        out.lines(&tell(view))?;
+        out.lines(&replay_text(view))?;
     }
     Ok(out.source(&view.as_of))
 }
 
-fn tell(view: &ReplayView) -> String {
-    let today = Today::of(&view.as_of.at);
+fn replay_text(view: &ReplayView) -> String {
+    let today = Today::from_answer(&view.as_of.at);
     let moment = |at: &str| moment::parse(at).map_or_else(|| at.to_owned(), |at| today.show(at));
     let by = &view.as_of.by;
     let mut out = match &view.since {

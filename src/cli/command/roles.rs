@@ -4,7 +4,7 @@
 use super::until::{Look, until};
 use super::{own, which};
 use crate::cli::api::{self, Api};
-use crate::cli::args::{RoleArgs, Which};
+use crate::cli::args::{NodeSelection, RoleArgs};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::state;
@@ -18,37 +18,37 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum TargetRole {
     Manager,
     Worker,
 }
 
-impl Role {
+impl TargetRole {
     fn order(self) -> &'static str {
         match self {
-            Role::Manager => "promote",
-            Role::Worker => "demote",
+            TargetRole::Manager => "promote",
+            TargetRole::Worker => "demote",
         }
     }
 
-    fn word(self) -> &'static str {
+    fn role_name(self) -> &'static str {
         match self {
-            Role::Manager => "manager",
-            Role::Worker => "worker",
+            TargetRole::Manager => "manager",
+            TargetRole::Worker => "worker",
         }
     }
 
-    fn reached(self, state: &str) -> bool {
+    fn is_reached(self, state: &str) -> bool {
         match self {
-            Role::Manager => matches!(state, "voter" | "leader"),
-            Role::Worker => state == "worker",
+            TargetRole::Manager => matches!(state, "voter" | "leader"),
+            TargetRole::Worker => state == "worker",
         }
     }
 }
 
 /// The answer for one node, for programs.
 #[derive(Debug, Serialize)]
-struct Changed {
+struct ChangedRole {
     #[serde(flatten)]
     ordered: OrderedView,
     /// The last known state; None: the command did not wait.
@@ -56,15 +56,15 @@ struct Changed {
 }
 
 pub async fn promote(api: &Api, out: &Out, args: &RoleArgs) -> anyhow::Result<Exit> {
-    change(api, out, args, Role::Manager).await
+    change(api, out, args, TargetRole::Manager).await
 }
 
 pub async fn demote(api: &Api, out: &Out, args: &RoleArgs) -> anyhow::Result<Exit> {
-    change(api, out, args, Role::Worker).await
+    change(api, out, args, TargetRole::Worker).await
 }
 
-async fn change(api: &Api, out: &Out, args: &RoleArgs, role: Role) -> anyhow::Result<Exit> {
-    let which = Which { nodes: args.nodes.clone(), ..Which::default() };
+async fn change(api: &Api, out: &Out, args: &RoleArgs, role: TargetRole) -> anyhow::Result<Exit> {
+    let which = NodeSelection { nodes: args.nodes.clone(), ..NodeSelection::default() };
     let nodes: Vec<String> = which::choose(api, &which).await?.into_iter().map(|n| n.name).collect();
     let (order, request) = (role.order().to_owned(), OrderRequest::default());
     let view: OrdersView = api.post("/v1/orders", &OrdersRequest { order, nodes: nodes.clone(), request }).await?;
@@ -79,8 +79,8 @@ async fn change(api: &Api, out: &Out, args: &RoleArgs, role: Role) -> anyhow::Re
     let mut follower = Follower::new(out, role, nodes);
     let exit = if args.waiting.no_wait { Exit::Done } else { follower.follow(api, args.waiting.timeout.0).await? };
     let seen = |name: &str| follower.seen.get(name).cloned();
-    let orders: Vec<Changed> =
-        view.orders.into_iter().map(|ordered| Changed { manager_state: seen(&ordered.node), ordered }).collect();
+    let orders: Vec<ChangedRole> =
+        view.orders.into_iter().map(|ordered| ChangedRole { manager_state: seen(&ordered.node), ordered }).collect();
     out.machine(&json!({"version": 1, "orders": orders, "warnings": view.warnings}))?;
     Ok(exit)
 }
@@ -88,14 +88,14 @@ async fn change(api: &Api, out: &Out, args: &RoleArgs, role: Role) -> anyhow::Re
 /// Waits for the role changes of nodes.
 struct Follower<'a> {
     out: &'a Out,
-    role: Role,
+    role: TargetRole,
     pending: Vec<String>,
     /// The last known `manager_state` of each node.
     seen: BTreeMap<String, String>,
 }
 
 impl<'a> Follower<'a> {
-    fn new(out: &'a Out, role: Role, pending: Vec<String>) -> Self {
+    fn new(out: &'a Out, role: TargetRole, pending: Vec<String>) -> Self {
         Self { out, role, pending, seen: BTreeMap::new() }
     }
 
@@ -115,23 +115,25 @@ impl<'a> Follower<'a> {
         let mut waits = Vec::new();
         for name in self.pending.clone() {
             let Some(node) = view.nodes.iter().find(|n| n.name == name) else {
-                return Ok(self.otherwise(&format!("{name} is no longer a node")));
+                return Ok(self.report_other_order(&format!("{name} is no longer a node")));
             };
             self.seen.insert(name.clone(), node.manager_state.clone());
-            if node.role != self.role.word() {
-                return Ok(self.otherwise(&format!("{name} becomes a {} again, because of another order", node.role)));
+            if node.role != self.role.role_name() {
+                return Ok(
+                    self.report_other_order(&format!("{name} becomes a {} again, because of another order", node.role))
+                );
             }
-            match self.missing(node) {
+            match self.why_pending(node) {
                 Some(why) => waits.push(why),
-                None => self.reached(&name)?,
+                None => self.report_reached(&name)?,
             }
         }
-        Ok(self.rest(waits))
+        Ok(self.look_result(waits))
     }
 
     /// After the demotion of the asked machine itself, its agent answers instead of its manager.
     async fn unanswered(&mut self, api: &Api, error: ApiError) -> anyhow::Result<Look> {
-        if own::only_managers(&error) && self.role == Role::Worker {
+        if own::only_managers(&error) && self.role == TargetRole::Worker {
             let view: AgentView = match api.get("/v1/agent").await {
                 Ok(view) => view,
                 Err(_) => return Ok(Look::Waits(error.to_string())),
@@ -139,7 +141,7 @@ impl<'a> Follower<'a> {
             let name = view.node.name;
             if self.pending.contains(&name) {
                 self.seen.insert(name.clone(), "worker".to_owned());
-                self.reached(&name)?;
+                self.report_reached(&name)?;
             }
             if !self.pending.is_empty() {
                 let rest = self.pending.join(", ");
@@ -152,7 +154,7 @@ impl<'a> Follower<'a> {
             return Ok(Look::Ended(Exit::Done));
         }
         // Other managers already reject a demoted one before it learns of its demotion.
-        let let_go = self.role == Role::Worker
+        let let_go = self.role == TargetRole::Worker
             && matches!(&error, ApiError::Status { code, .. } if ["forbidden", "retired"].contains(&code.as_str()));
         match let_go || api::temporary(&error) {
             true => Ok(Look::Waits(error.to_string())),
@@ -160,30 +162,30 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn missing(&self, node: &NodeView) -> Option<String> {
-        (!self.role.reached(&node.manager_state)).then(|| match state::manager(node) {
+    fn why_pending(&self, node: &NodeView) -> Option<String> {
+        (!self.role.is_reached(&node.manager_state)).then(|| match state::manager(node) {
             told if told.is_empty() => format!("{} is not a Raft member yet", node.name),
             told => format!("{}: {told}", node.name),
         })
     }
 
-    fn reached(&mut self, name: &str) -> anyhow::Result<()> {
+    fn report_reached(&mut self, name: &str) -> anyhow::Result<()> {
         self.pending.retain(|n| n != name);
         if !self.out.format.is_machine() && !self.out.quiet {
             let text = match self.role {
-                Role::Manager => "votes now",
-                Role::Worker => "is a worker now",
+                TargetRole::Manager => "votes now",
+                TargetRole::Worker => "is a worker now",
             };
             self.out.text(&format!("{name} {text}\n"))?;
         }
         Ok(())
     }
 
-    fn rest(&self, waits: Vec<String>) -> Look {
+    fn look_result(&self, waits: Vec<String>) -> Look {
         if self.pending.is_empty() { Look::Ended(Exit::Done) } else { Look::Waits(waits.join("; ")) }
     }
 
-    fn otherwise(&self, why: &str) -> Look {
+    fn report_other_order(&self, why: &str) -> Look {
         self.out.talk(&format!("not done: {why}"));
         Look::Ended(Exit::No)
     }

@@ -1,6 +1,6 @@
 //! `remoor status`: the state of the whole fleet on one page.
 
-use super::own::{self, Asked};
+use super::own::{self, AgentQuery};
 use crate::cli::api::{self, Api};
 use crate::cli::args::StatusArgs;
 use crate::cli::error::Stop;
@@ -20,12 +20,12 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
     let Some(every) = args.watch else {
         return match api.get::<StatusView>("/v1/status").await {
             Ok(view) => show(out, &view, args.exit_code),
-            Err(error) => own::instead(api, out, Asked::Status, error).await,
+            Err(error) => own::ask_agent_instead(api, out, AgentQuery::Status, error).await,
         };
     };
     let mut interrupt = Interrupt::new()?;
     loop {
-        let Some(answer) = interrupt.or(api.get::<StatusView>("/v1/status")).await else {
+        let Some(answer) = interrupt.unless_interrupted(api.get::<StatusView>("/v1/status")).await else {
             return Ok(Exit::Interrupted);
         };
         match answer {
@@ -34,13 +34,13 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
                 if out.is_tty() {
                     out.raw(CLEAR)?;
                 }
-                own::instead(api, out, Asked::Status, error).await.map(|_| ())?;
+                own::ask_agent_instead(api, out, AgentQuery::Status, error).await.map(|_| ())?;
             }
             // The manager may come back while the command watches.
             Err(error) if api::temporary(&error) => out.talk(Stop::of(&error.into()).render().trim_end()),
             Err(error) => return Err(error.into()),
         }
-        if interrupt.or(tokio::time::sleep(every.0)).await.is_none() {
+        if interrupt.unless_interrupted(tokio::time::sleep(every.0)).await.is_none() {
             return Ok(Exit::Interrupted);
         }
     }
@@ -58,7 +58,7 @@ fn redraw(out: &Out, view: &StatusView) -> anyhow::Result<()> {
 
 pub fn show(out: &Out, view: &StatusView, exit_code: bool) -> anyhow::Result<Exit> {
     let undesired: Vec<(&str, String)> =
-        view.nodes.iter().filter_map(|n| Some((n.name.as_str(), state::undesired(n)?))).collect();
+        view.nodes.iter().filter_map(|n| Some((n.name.as_str(), state::why_not_desired(n)?))).collect();
     if !out.machine(view)? {
         if out.quiet {
             let wanted = |n: &&NodeView| !exit_code || undesired.iter().any(|(name, _)| *name == n.name);
@@ -85,7 +85,7 @@ pub fn show(out: &Out, view: &StatusView, exit_code: bool) -> anyhow::Result<Exi
 }
 
 fn heading(view: &StatusView) -> String {
-    let today = Today::of(&view.as_of.at);
+    let today = Today::from_answer(&view.as_of.at);
     let generation = match (view.generation, &view.generation_at) {
         (0, _) => "no fleet applied".to_owned(),
         (seq, Some(at)) => {
@@ -118,7 +118,7 @@ fn heading(view: &StatusView) -> String {
 }
 
 fn table(view: &StatusView, wide: bool) -> Table {
-    let today = Today::of(&view.as_of.at);
+    let today = Today::from_answer(&view.as_of.at);
     let narrow = ["NODE", "GROUP", "ROLE", "SEEN", "LIFECYCLE", "CONFIG", "CHECKS", "LAST VERDICT", "NOW"];
     let mut table = if wide {
         let [node, group, role, seen, lifecycle, config, checks, verdict, now] = narrow;
@@ -154,7 +154,7 @@ fn table(view: &StatusView, wide: bool) -> Table {
 /// what differs on a node that drifted.
 fn now(node: &NodeView) -> String {
     let role = node.manager_waits.as_ref().or(node.manager_silent.as_ref()).map(|_| state::manager(node));
-    let all = role.into_iter().chain([state::doing(node)]).filter(|text| !text.is_empty());
+    let all = role.into_iter().chain([state::activity(node)]).filter(|text| !text.is_empty());
     let all = all.collect::<Vec<_>>().join("; ");
     if all.is_empty() { state::difference(node).unwrap_or_default() } else { all }
 }
@@ -166,5 +166,5 @@ fn last_verdict(node: &NodeView, today: Today) -> String {
         Some(cause) => format!(" after {}", crate::cli::story::cause_word(cause)),
         None => String::new(),
     };
-    format!("{}{after}, {}", finding.verdict.word(), today.show(finding.at))
+    format!("{}{after}, {}", finding.verdict.as_str(), today.show(finding.at))
 }

@@ -34,7 +34,7 @@ pub async fn until(
     loop {
         let left = ends.saturating_duration_since(Instant::now());
         let ask = tokio::time::timeout(left.max(EVERY), api.get::<StatusView>("/v1/status"));
-        let Some(answer) = interrupt.or(ask).await else { return interrupted() };
+        let Some(answer) = interrupt.unless_interrupted(ask).await else { return interrupted() };
         let looked = match answer {
             Ok(answer) => look(answer).await?,
             Err(_) => Look::Waits("no manager answers".to_owned()),
@@ -55,7 +55,7 @@ pub async fn until(
         }
         said = words;
         let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));
-        if interrupt.or(tokio::time::sleep(pause)).await.is_none() {
+        if interrupt.unless_interrupted(tokio::time::sleep(pause)).await.is_none() {
             return interrupted();
         }
     }

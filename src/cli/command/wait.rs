@@ -17,17 +17,17 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
     let mut said = String::new();
     let mut interrupt = Interrupt::new()?;
     loop {
-        let Some(answer) = interrupt.or(api.get::<StatusView>("/v1/status")).await else {
+        let Some(answer) = interrupt.unless_interrupted(api.get::<StatusView>("/v1/status")).await else {
             return Ok(Exit::Interrupted);
         };
         let over = Instant::now() >= ends;
         match answer {
             Ok(view) if !view.as_of.stale => {
                 let nodes = which::pick(&view, &args.which)?;
-                let missing: Vec<String> = nodes.iter().filter_map(|n| missing(n, args.goal)).collect();
+                let missing: Vec<String> = nodes.iter().filter_map(|n| why_not_reached(n, args.goal)).collect();
                 if missing.is_empty() {
                     if !out.machine(&view)? && !out.quiet {
-                        out.text(&format!("{}: done\n", which::called(&args.which, &nodes)))?;
+                        out.text(&format!("{}: done\n", which::selection_name(&args.which, &nodes)))?;
                     }
                     return Ok(Exit::Done);
                 }
@@ -40,25 +40,25 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                     ));
                     return Ok(Exit::No);
                 }
-                say(out, &mut said, &text);
+                print_waiting(out, &mut said, &text);
             }
             Ok(view) if over => {
                 out.machine(&view)?;
                 return Ok(out.source(&view.as_of));
             }
-            Ok(_) => say(out, &mut said, "no quorum"),
+            Ok(_) => print_waiting(out, &mut said, "no quorum"),
             Err(error) if over || !api::temporary(&error) || own::only_managers(&error) => return Err(error.into()),
-            Err(error) => say(out, &mut said, &error.to_string()),
+            Err(error) => print_waiting(out, &mut said, &error.to_string()),
         }
         let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));
-        if interrupt.or(tokio::time::sleep(pause)).await.is_none() {
+        if interrupt.unless_interrupted(tokio::time::sleep(pause)).await.is_none() {
             return Ok(Exit::Interrupted);
         }
     }
 }
 
 /// Prints what is waited for, whenever it changes.
-fn say(out: &Out, said: &mut String, text: &str) {
+fn print_waiting(out: &Out, said: &mut String, text: &str) {
     if *said != text && !out.quiet {
         out.talk(&format!("waiting: {text}"));
     }
@@ -66,11 +66,11 @@ fn say(out: &Out, said: &mut String, text: &str) {
 }
 
 /// Why the node has not reached the goal; None: it has.
-pub fn missing(node: &NodeView, goal: Goal) -> Option<String> {
+pub fn why_not_reached(node: &NodeView, goal: Goal) -> Option<String> {
     let lifecycle = |wanted: &str| (node.lifecycle != wanted).then(|| format!("is {}", node.lifecycle));
     let why = match goal {
         Goal::Clean if node.lifecycle == "decommissioned" => Some("is decommissioned".to_owned()),
-        Goal::Clean => state::undesired(node),
+        Goal::Clean => state::why_not_desired(node),
         Goal::Alive => (node.presence != "alive").then(|| format!("is {}", node.presence)),
         Goal::Commissioned => lifecycle("commissioned"),
         Goal::Decommissioned => lifecycle("decommissioned"),

@@ -8,19 +8,19 @@ use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
 use remoor_cluster::rpc::view::StreamItem;
-use remoor_model::counted;
+use remoor_model::count_noun;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::new()?;
     let mut lines = api.stream("/v1/watch").await?;
-    let mut told = Teller::default();
+    let mut told = StreamPrinter::default();
     if !out.quiet && !out.format.is_machine() {
         out.talk("watching; Ctrl-C ends it");
     }
     loop {
-        let Some(line) = interrupt.or(lines.next()).await else { return Ok(Exit::Interrupted) };
+        let Some(line) = interrupt.unless_interrupted(lines.next()).await else { return Ok(Exit::Interrupted) };
         let Some(value) = line? else {
             let text = "the manager ended the stream";
             return Err(Stop::new(Exit::CouldNotAsk, text)
@@ -33,11 +33,11 @@ pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
 
 /// Formats the items of a stream as lines.
 #[derive(Debug, Default)]
-pub struct Teller {
+pub struct StreamPrinter {
     story: Story,
 }
 
-impl Teller {
+impl StreamPrinter {
     pub fn new(names: BTreeMap<u64, String>) -> Self {
         Self { story: Story::new(names) }
     }
@@ -66,8 +66,10 @@ impl Teller {
                 }
                 Some(story::lines(&mut self.story, item, today))
             }
-            StreamItem::Task { job, phase, event, .. } => task(event).map(|text| format!("job {job}  {phase}  {text}")),
-            StreamItem::Missed { count } => Some(format!("({})", missed(*count))),
+            StreamItem::Task { job, phase, event, .. } => {
+                task_text(event).map(|text| format!("job {job}  {phase}  {text}"))
+            }
+            StreamItem::Missed { count } => Some(format!("({})", missed_text(*count))),
             StreamItem::Resync { .. } => {
                 Some("(this manager caught up by a snapshot; remoor history shows the missed events)".to_owned())
             }
@@ -78,12 +80,12 @@ impl Teller {
 }
 
 /// The text for items of a stream that were dropped because they came too fast.
-pub fn missed(count: u64) -> String {
-    format!("{} {} missed", counted(count, "line"), if count == 1 { "was" } else { "were" })
+pub fn missed_text(count: u64) -> String {
+    format!("{} {} missed", count_noun(count, "line"), if count == 1 { "was" } else { "were" })
 }
 
 /// The text of a playbook event; None: it is not shown.
-pub fn task(event: &Value) -> Option<String> {
+pub fn task_text(event: &Value) -> Option<String> {
     let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
     let item = event.get("item").and_then(Value::as_str).map(|i| format!(" [{i}]")).unwrap_or_default();
     match text("event") {
@@ -105,6 +107,6 @@ pub fn task(event: &Value) -> Option<String> {
 }
 
 /// Whether an event is shown while following a job: a task that changed something or failed.
-pub fn notable(event: &Value) -> bool {
+pub fn is_notable(event: &Value) -> bool {
     matches!(event.get("status").and_then(Value::as_str), Some("changed" | "failed"))
 }

@@ -2,16 +2,16 @@
 //! changes nothing.
 
 use crate::cli::api::{self, Api};
-use crate::cli::args::Which;
+use crate::cli::args::NodeSelection;
 use crate::cli::error;
 use remoor_cluster::rpc::view::{NodeView, StatusView};
 
 /// The chosen nodes, each once, in the given order. Fails before anything was ordered.
-pub async fn choose(api: &Api, which: &Which) -> anyhow::Result<Vec<NodeView>> {
+pub async fn choose(api: &Api, which: &NodeSelection) -> anyhow::Result<Vec<NodeView>> {
     pick(&api.get("/v1/status").await.map_err(api::not_begun)?, which)
 }
 
-pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>> {
+pub fn pick(status: &StatusView, which: &NodeSelection) -> anyhow::Result<Vec<NodeView>> {
     if which.all {
         // A machine that has joined but is in no group is not part of the fleet; it would cause a refusal of the whole order.
         let known: Vec<NodeView> = status.nodes.iter().filter(|n| n.group.is_some()).cloned().collect();
@@ -41,7 +41,7 @@ pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>>
 }
 
 /// The name of the choice for a confirmation: the node, the group, or the fleet.
-pub fn called(which: &Which, nodes: &[NodeView]) -> String {
+pub fn selection_name(which: &NodeSelection, nodes: &[NodeView]) -> String {
     match (&which.group, nodes) {
         (Some(group), _) => group.clone(),
         (None, [one]) => one.name.clone(),
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn all_means_the_nodes_of_the_applied_fleet() {
-        let all = Which { nodes: Vec::new(), group: None, all: true };
+        let all = NodeSelection { nodes: Vec::new(), group: None, all: true };
         let of = |groups: [Option<&str>; 2]| {
             let node = |(id, group): (u64, Option<&str>)| NodeView {
                 group: group.map(str::to_owned),

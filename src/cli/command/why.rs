@@ -11,7 +11,9 @@ use crate::cli::sanitize;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
 use remoor_cluster::rpc::view::{ReplayView, WhyView};
-use remoor_model::{Absence, Finding, Happening, HistoryItem, Job, NodeName, Outcome, Reason, Want};
+use remoor_model::{
+    Absence, AttemptOutcome, Finding, HistoryItem, Job, JournalEvent, NodeName, Reason, ResetupRequest,
+};
 use std::collections::BTreeMap;
 
 /// Number of journal events that are shown.
@@ -28,13 +30,13 @@ pub async fn run(api: &Api, out: &Out, args: &WhyArgs) -> anyhow::Result<Exit> {
 
 pub fn show(out: &Out, view: &WhyView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {
-        out.lines(&tell(view))?;
+        out.lines(&why_text(view))?;
     }
     Ok(out.source(&view.as_of))
 }
 
-fn tell(view: &WhyView) -> String {
-    let today = Today::of(&view.as_of.at);
+fn why_text(view: &WhyView) -> String {
+    let today = Today::from_answer(&view.as_of.at);
     let facts = nodes::facts(&view.node, &view.as_of);
     let mut out = table::fields(&facts.into_iter().filter(|(name, _)| *name != "last verdict").collect::<Vec<_>>());
     let mut section = |title: &str, lines: Vec<String>| {
@@ -63,7 +65,7 @@ fn event(story: &mut Story, item: &HistoryItem, view: &WhyView, today: Today) ->
     let mut lines = vec![format!("{}  {}", today.show(item.at), text.headline)];
     let last = view.node.finding.as_ref();
     let shown =
-        matches!(&item.what, Happening::Concluded { finding } if last.is_some_and(|last| last.at == finding.at));
+        matches!(&item.what, JournalEvent::Concluded { finding } if last.is_some_and(|last| last.at == finding.at));
     if !shown {
         lines.extend(text.details.iter().map(|detail| format!("    {}", sanitize::cell(detail))));
     }
@@ -74,13 +76,13 @@ fn absence(absence: &Absence, today: Today) -> Vec<String> {
     let since = today.show(absence.last_seen);
     let lasted = absence
         .returned
-        .map_or_else(|| today.age(absence.last_seen), |at| crate::cli::duration::age(at.since(absence.last_seen)));
+        .map_or_else(|| today.age(absence.last_seen), |at| crate::cli::duration::age(at.ms_since(absence.last_seen)));
     let by = match absence.seen_by.as_slice() {
         [] => "no manager noticed it; concluded from boot id and agent instance".to_owned(),
         some => format!("missed by {}", some.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")),
     };
     let mut out = vec![
-        format!("number {}: {}", absence.no, story::gone_words(absence.gone)),
+        format!("number {}: {}", absence.no, story::gone_words(absence.kind)),
         format!("last seen at {since}; {by}"),
     ];
     out.push(match absence.returned {
@@ -101,7 +103,7 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
         out.push(format!("repaired or adopted since then: at {}", today.show(*at)));
     }
     let reasons = reasons::lines(&finding.reasons);
-    out.extend(reasons.iter().map(|line| format!("reason: {}", line.dated(today))));
+    out.extend(reasons.iter().map(|line| format!("reason: {}", line.with_date(today))));
     if let Some(cause) = finding.cause {
         let planned = if finding.planned { ", planned" } else { "" };
         out.push(format!("cause: {}{planned}", story::cause_word(cause)));
@@ -112,13 +114,13 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     if finding.overtaken.is_none() && pass + fail + unknown > 0 {
         out.push(format!("checks: {pass} passed, {fail} failed, {unknown} unknown"));
     }
-    out.push(format!("action: {}", finding.remedy));
+    out.push(format!("action: {}", finding.planned_action));
     out.extend(reasons.iter().filter_map(ReasonLine::checksum).map(|checksum| format!("checksum: {checksum}")));
     out
 }
 
 /// Reasons that the last verdict has too are not repeated.
-fn want(want: &Want, last: Option<&Finding>, today: Today) -> Vec<String> {
+fn want(want: &ResetupRequest, last: Option<&Finding>, today: Today) -> Vec<String> {
     let by = want.by.as_deref().unwrap_or("remoor (automatic)");
     let what = if want.decommission { "decommissioning" } else { "re-setup" };
     let services = story::service_list(&want.services);
@@ -138,7 +140,9 @@ fn job(job: &Job, today: Today) -> Vec<String> {
         today.show(job.opened)
     )];
     out.extend(job.attempts.iter().map(|a| super::job::attempt_line(a, today)));
-    if let Some(Outcome::Failed(failure)) = job.attempts.last().and_then(|a| a.closed.as_ref()).map(|(_, how)| how) {
+    if let Some(AttemptOutcome::Failed(failure)) =
+        job.attempts.last().and_then(|a| a.closed.as_ref()).map(|(_, how)| how)
+    {
         out.extend(failure.tail.iter().map(|line| format!("  | {line}")));
     }
     if let Some(at) = job.retry_at {

@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 /// Answer, exit code and messages. The directory is replaced with `DIR`, and words are separated by one space.
-fn printed(dir: &Path, line: &str, format: Format) -> String {
+fn run_digest(dir: &Path, line: &str, format: Format) -> String {
     let place = dir.display().to_string();
     let line = format!("remoor digest {}", line.replace("DIR", &place));
     let Ok(Verb::Digest(args)) = args::parse(line.split_whitespace().map(Into::into)).map(|cli| cli.verb) else {
@@ -18,14 +18,14 @@ fn printed(dir: &Path, line: &str, format: Format) -> String {
     };
     let out = Out::memory(format, false).quietly(args.output.quiet);
     let exit = digest::run(&out, args).expect("nothing fails").code();
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     // The width of columns depends on the name of the directory.
     let text = format!("{answer}--- {exit}\n{talk}").replace(&place, "DIR");
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
 }
 
 fn table(dir: &Path, line: &str, expected: Expect) {
-    expected.assert_eq(&printed(dir, line, Format::Table));
+    expected.assert_eq(&run_digest(dir, line, Format::Table));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_digest_is_saved_and_compared() {
     }
     symlink("a", dir.join("etc/link")).unwrap();
     let holds =
-        |line: &str| printed(dir, line, Format::Table).lines().skip(1).map(|l| format!("{l}\n")).collect::<String>();
+        |line: &str| run_digest(dir, line, Format::Table).lines().skip(1).map(|l| format!("{l}\n")).collect::<String>();
     expect![[r#"
         of: DIR/etc
         holds: 3 files, 1 directory, 1 symlink
@@ -55,7 +55,7 @@ fn a_digest_is_saved_and_compared() {
         DIR/none: does not exist
     "#]]
     .assert_eq(&holds("DIR/etc/a DIR/none --quiet"));
-    let json = printed(dir, "DIR/etc", Format::Json).replace("DIR", &dir.display().to_string());
+    let json = run_digest(dir, "DIR/etc", Format::Json).replace("DIR", &dir.display().to_string());
     fs::write(dir.join("kept.json"), json.split("--- ").next().unwrap()).unwrap();
     table(
         dir,
@@ -105,7 +105,7 @@ fn a_line_end_in_a_name_does_not_begin_a_row() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
     fs::create_dir(dir.join("etc")).unwrap();
-    let json = printed(dir, "DIR/etc", Format::Json).replace("DIR", &dir.display().to_string());
+    let json = run_digest(dir, "DIR/etc", Format::Json).replace("DIR", &dir.display().to_string());
     fs::write(dir.join("kept.json"), json.split("--- ").next().unwrap()).unwrap();
     fs::write(dir.join("etc/a\nmissing b"), "").unwrap();
     table(
@@ -118,7 +118,7 @@ fn a_line_end_in_a_name_does_not_begin_a_row() {
             --- 1
         "#]],
     );
-    assert!(printed(dir, "--compare DIR/kept.json -q", Format::Table).starts_with("DIR/etc/a␊missing b\n--- 1"));
+    assert!(run_digest(dir, "--compare DIR/kept.json -q", Format::Table).starts_with("DIR/etc/a␊missing b\n--- 1"));
 }
 
 #[test]

@@ -14,10 +14,10 @@ fn parse(line: &str) -> Result<Verb, clap::Error> {
 }
 
 /// Visits every command with its full name.
-fn each(command: &Command, name: String, visit: &mut impl FnMut(&str, &Command)) {
+fn visit_commands(command: &Command, name: String, visit: &mut impl FnMut(&str, &Command)) {
     visit(&name, command);
     for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
-        each(sub, format!("{name} {}", sub.get_name()), visit);
+        visit_commands(sub, format!("{name} {}", sub.get_name()), visit);
     }
 }
 
@@ -29,7 +29,7 @@ fn the_clap_definition_is_valid() {
 #[test]
 fn every_flag_and_command_is_documented() {
     let mut missing = Vec::new();
-    each(&args::command(), "remoor".into(), &mut |name, command| {
+    visit_commands(&args::command(), "remoor".into(), &mut |name, command| {
         let documented =
             DOC.contains(name) || name.starts_with("remoor job ") && DOC.contains("remoor job list | show JOB");
         if !documented && name != "remoor node" {
@@ -57,7 +57,7 @@ fn every_flag_and_command_is_documented() {
 
 #[test]
 fn every_help_ends_with_the_exit_codes() {
-    each(&args::command(), "remoor".into(), &mut |name, command| {
+    visit_commands(&args::command(), "remoor".into(), &mut |name, command| {
         let help = command.clone().render_long_help().to_string();
         assert!(help.contains(exit::HELP), "{name}");
     });
@@ -222,7 +222,7 @@ fn completions_are_made_for_the_usual_shells() {
         let Ok(Verb::Completions(args)) = parse(&format!("remoor completions {shell}")) else { panic!("{shell}") };
         let out = Out::memory(Format::Table, false);
         local::completions(&out, &args).unwrap();
-        let (script, _) = out.written();
+        let (script, _) = out.captured();
         assert!(script.contains(sign) && script.contains("trust-key"), "{shell}");
     }
 }

@@ -1,7 +1,7 @@
 //! The exact output of commands. `UPDATE_EXPECT=1 cargo test` replaces the expected texts with the present output.
 
 use super::views;
-use crate::cli::args::{Goal, Which};
+use crate::cli::args::{Goal, NodeSelection};
 use crate::cli::command::{examine, fleet, history, job, nodes, status, wait, watch, which, why};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
@@ -12,15 +12,15 @@ use remoor_cluster::rpc::view::*;
 use remoor_model::*;
 
 /// Answer, messages and exit code of a command.
-fn printed(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {
+fn capture(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {
     let out = Out::memory(format, false);
     let exit = show(&out).expect("nothing fails");
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     format!("{answer}--- {}\n{talk}", exit.code())
 }
 
 fn table(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
-    expected.assert_eq(&printed(Format::Table, show));
+    expected.assert_eq(&capture(Format::Table, show));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn status_shows_why_a_role_change_waits() {
     view.nodes[1].manager_state = "promoting".into();
     view.nodes[1].manager_waits = Some("the last step failed and is tried again: nobody answers".into());
     view.nodes[1].conditions = vec![ConditionView { is: "moved".into(), why: "from 10.0.0.9".into() }];
-    let text = printed(Format::Table, |out| status::show(out, &view, false));
+    let text = capture(Format::Table, |out| status::show(out, &view, false));
     let now = "promoting: the last step failed and is tried again: nobody answers; moved: from 10.0.0.9\n";
     assert!(text.contains(now), "{text}");
 }
@@ -78,14 +78,15 @@ fn status_of_a_clean_fleet_has_exit_code_0() {
 fn quiet_status_names_what_is_wrong() {
     let out = Out::memory(Format::Table, false).quietly(true);
     assert_eq!(status::show(&out, &views::status(), true).unwrap(), Exit::No);
-    assert_eq!(out.written(), ("m3\nw1\nw2\n".to_owned(), String::new()));
+    assert_eq!(out.captured(), ("m3\nw1\nw2\n".to_owned(), String::new()));
 }
 
 #[test]
 fn an_open_breaker_is_not_as_desired() {
-    let breaker = Breaker { group: None, why: "3 of 5 nodes away within 10 minutes".into(), at: views::at("12:00:00") };
+    let breaker =
+        Breaker { group: None, why: "3 of 5 nodes away within 10 minutes".into(), at: views::time_of_day("12:00:00") };
     let view = StatusView { breaker: Some(breaker), ..views::clean_status() };
-    let text = printed(Format::Table, |out| status::show(out, &view, true));
+    let text = capture(Format::Table, |out| status::show(out, &view, true));
     assert!(text.contains("CIRCUIT BREAKER of the fleet open since 12:00:00: 3 of 5"), "{text}");
     assert!(text.contains("--- 1\n"), "{text}");
 }
@@ -95,13 +96,13 @@ fn a_stale_view_is_marked_and_has_exit_code_3() {
     let mut view = views::clean_status();
     view.as_of = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
     for format in [Format::Table, Format::Json] {
-        let text = printed(format, |out| status::show(out, &view, true));
+        let text = capture(format, |out| status::show(out, &view, true));
         let (_, talk) = text.split_once("--- 3\n").expect("stale is 3");
         assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
     }
     // A leader that does not answer is not a lost quorum, so recover is not suggested.
     view.as_of = AsOf { leader: Some("m1".into()), heard: true, ..view.as_of };
-    let text = printed(Format::Table, |out| status::show(out, &view, false));
+    let text = capture(Format::Table, |out| status::show(out, &view, false));
     let (shown, talk) = text.split_once("--- 3\n").expect("stale is 3");
     assert!(shown.contains("managers up: ? of 1"), "{shown}");
     assert!(talk.contains("STALE: m1 is the leader, but its API did not answer"), "{talk}");
@@ -123,7 +124,7 @@ fn each_variable_is_shown_with_the_place_that_defines_it() {
     let view = VarsView { version: 1, as_of: views::as_of(), node: "w1".into(), vars };
     let out = Out::memory(Format::Wide, false);
     out.table(&nodes::vars_table(&view)).unwrap();
-    let (text, _) = out.written();
+    let (text, _) = out.captured();
     let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(words[0], ["VARIABLE", "VALUE", "FROM"]);
     assert_eq!(words[1..3], [vec!["colour", "\"red\"", "job", "17"], vec!["workers", "4", "group_vars/web.yml:3"]]);
@@ -199,7 +200,7 @@ fn a_repaired_verdict_shows_no_check_counts() {
     let before = std::mem::replace(&mut finding.verdict, Verdict::Same);
     finding.overtaken = Some((before, finding.at));
     finding.checks = (13, 0, 0);
-    let told = printed(Format::Table, |out| why::show(out, &view));
+    let told = capture(Format::Table, |out| why::show(out, &view));
     let verdict = told.split("Last verdict\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a verdict");
     assert!(verdict.contains("drifted") && verdict.contains("repaired or adopted since then: "), "{told}");
     assert!(!verdict.contains("checks:"), "{told}");
@@ -322,7 +323,11 @@ fn a_check_shows_what_is_wrong() {
         verdict: "drifted".into(),
         reasons: vec!["netplugin is not running".into()],
         checks: vec![result("service:netplugin", CheckState::Fail), result("service:etcd", CheckState::Pass)],
-        differences: vec![Difference { service: "etcd".into(), path: "/etc/etcd.conf".into(), what: Change::Missing }],
+        differences: vec![Difference {
+            service: "etcd".into(),
+            path: "/etc/etcd.conf".into(),
+            what: DigestChange::Missing,
+        }],
         took_ms: 1_300,
     };
     table(
@@ -361,7 +366,7 @@ fn a_diff_is_shown() {
         what: "changed".into(),
         attributes: vec!["sha256: 1f2e.. -> 99aa..".into()],
         origin: "rendered".into(),
-        since: Some(views::at("11:58:00")),
+        since: Some(views::time_of_day("11:58:00")),
         unified: Some("--- rendered\n+++ found\n@@ -1 +1 @@\n-port=2379\n+port=2380\n".into()),
         note: None,
     };
@@ -414,7 +419,7 @@ fn faults_and_applied_generations_are_shown() {
         1 fault, 1 warning
     "#]],
     );
-    assert!(printed(Format::Table, |out| fleet::show_faults(out, &faults[1..])).contains("--- 0"));
+    assert!(capture(Format::Table, |out| fleet::show_faults(out, &faults[1..])).contains("--- 0"));
     let view = AppliedView { version: 1, generation: 4, outdated: vec!["w1".into()], ..AppliedView::default() };
     table(
         |out| fleet::show_applied(out, &view),
@@ -430,12 +435,12 @@ fn faults_and_applied_generations_are_shown() {
 #[test]
 fn json_output_is_the_view() {
     let view = views::status();
-    let json = printed(Format::Json, |out| status::show(out, &view, false));
+    let json = capture(Format::Json, |out| status::show(out, &view, false));
     let (json, talk) = json.split_once("--- 0\n").unwrap();
     assert_eq!(serde_json::from_str::<StatusView>(json).unwrap(), view);
     assert_eq!(talk, "", "no messages with JSON");
     let template = "{% for n in nodes %}{{ n.name }}={{ n.presence }} {% endfor %}";
-    let text = printed(Format::Template(template.into()), |out| status::show(out, &view, false));
+    let text = capture(Format::Template(template.into()), |out| status::show(out, &view, false));
     assert_eq!(text, "m1=alive m2=alive m3=alive w1=alive w2=away \n--- 0\n");
 }
 
@@ -455,16 +460,16 @@ fn remote_text_can_not_control_a_terminal() {
     view.nodes[3].failed = Some("\u{1b}]0;owned\u{7}".into());
     let out = Out::memory(Format::Table, true);
     status::show(&out, &view, false).unwrap();
-    let (answer, _) = out.written();
+    let (answer, _) = out.captured();
     assert!(answer.contains("␛]0;owned␇") && !answer.contains('\u{1b}'), "{answer}");
 }
 
 #[test]
 fn stream_items_are_formatted_as_lines() {
-    let mut teller = watch::Teller::default();
+    let mut teller = watch::StreamPrinter::default();
     let mut line = |value: serde_json::Value| {
         let item: StreamItem = serde_json::from_value(value).unwrap();
-        teller.line(&item, crate::cli::moment::Today::of(views::AT))
+        teller.line(&item, crate::cli::moment::Today::from_answer(views::AT))
     };
     let task = |event: serde_json::Value| serde_json::json!({"type": "task", "job": 17, "attempt": 17, "phase": "cleanup", "event": event});
     let done = serde_json::json!({"event": "task", "name": "stop netplugin", "status": "failed", "rc": 3, "took_ms": 40, "msg": "no unit"});
@@ -484,23 +489,30 @@ fn stream_items_are_formatted_as_lines() {
 fn goals_are_reached_or_explained() {
     let view = views::status();
     let (m1, w1, w2) = (&view.nodes[0], &view.nodes[3], &view.nodes[4]);
-    assert_eq!(wait::missing(m1, Goal::Clean), None);
-    assert_eq!(wait::missing(w1, Goal::Clean).unwrap(), "w1 is being set up by job 17");
-    assert_eq!(wait::missing(w1, Goal::Commissioned), None);
-    assert_eq!(wait::missing(w2, Goal::Alive).unwrap(), "w2 is away");
+    assert_eq!(wait::why_not_reached(m1, Goal::Clean), None);
+    assert_eq!(wait::why_not_reached(w1, Goal::Clean).unwrap(), "w1 is being set up by job 17");
+    assert_eq!(wait::why_not_reached(w1, Goal::Commissioned), None);
+    assert_eq!(wait::why_not_reached(w2, Goal::Alive).unwrap(), "w2 is away");
     let mut back = views::node(4, "w1");
     back.conditions = vec![ConditionView { is: "examining".into(), why: "absence 3".into() }];
-    assert_eq!(wait::missing(&back, Goal::Clean).unwrap(), "w1 is examining: absence 3", "back is not yet clean");
+    assert_eq!(
+        wait::why_not_reached(&back, Goal::Clean).unwrap(),
+        "w1 is examining: absence 3",
+        "back is not yet clean"
+    );
     let mut repaired = views::node(4, "w1");
-    repaired.finding = Some(views::drifted());
-    assert!(wait::missing(&repaired, Goal::Clean).unwrap().contains("drifted"));
+    repaired.finding = Some(views::drifted_finding());
+    assert!(wait::why_not_reached(&repaired, Goal::Clean).unwrap().contains("drifted"));
     repaired.baseline = Some(views::baseline("12:02:00"));
-    assert_eq!(wait::missing(&repaired, Goal::Clean), None, "provisioned since");
+    assert_eq!(wait::why_not_reached(&repaired, Goal::Clean), None, "provisioned since");
 }
 
 #[test]
 fn one_wrong_name_selects_nothing() {
-    let names = |names: &[&str]| Which { nodes: names.iter().map(|n| (*n).to_owned()).collect(), ..Which::default() };
+    let names = |names: &[&str]| NodeSelection {
+        nodes: names.iter().map(|n| (*n).to_owned()).collect(),
+        ..NodeSelection::default()
+    };
     let status = views::status();
     let chosen = which::pick(&status, &names(&["w1", "m1", "w1"])).unwrap();
     assert_eq!(chosen.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["w1", "m1"]);
@@ -509,7 +521,7 @@ fn one_wrong_name_selects_nothing() {
         (error.exit, error.message.as_str()),
         (Exit::Refused, "these nodes do not exist: w8, w9; nothing was ordered")
     );
-    let group = |group: &str| Which { group: Some(group.to_owned()), ..Which::default() };
+    let group = |group: &str| NodeSelection { group: Some(group.to_owned()), ..NodeSelection::default() };
     assert_eq!(which::pick(&status, &group("service-master")).unwrap().len(), 3);
     let error = Stop::of(&which::pick(&status, &group("db")).unwrap_err());
     assert!(error.message.contains("groups: service-master, service-worker"), "{}", error.message);

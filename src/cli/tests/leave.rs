@@ -2,7 +2,7 @@
 //! shown.
 
 use super::transport::{Daemon, verb};
-use super::{own, views};
+use super::{local_status, views};
 use crate::cli::args::Verb;
 use crate::cli::command::{leave, nodes, which};
 use crate::cli::error::Stop;
@@ -23,7 +23,7 @@ async fn worker(after: usize, refusal: Option<Failure>, told: Arc<AtomicUsize>) 
     let agent = move || {
         let left = heard.load(Ordering::SeqCst) > 0 && asked.fetch_add(1, Ordering::SeqCst) >= after;
         async move {
-            let mut view = own::agent();
+            let mut view = local_status::agent();
             view.node.removed = left.then(|| "w1 left the cluster".to_owned());
             view.node.left = left;
             Json(view)
@@ -41,23 +41,23 @@ async fn worker(after: usize, refusal: Option<Failure>, told: Arc<AtomicUsize>) 
     Daemon::start(router.route("/v1/status", get(status))).await
 }
 
-async fn leaves(daemon: &Daemon, line: &str) -> (anyhow::Result<Exit>, (String, String)) {
+async fn run_leave(daemon: &Daemon, line: &str) -> (anyhow::Result<Exit>, (String, String)) {
     let Verb::Leave(args) = verb(line) else { panic!("{line}") };
     let out = Out::memory(Format::Table, false);
     let ended = leave::run(&daemon.api(), &out, &args).await;
-    (ended, out.written())
+    (ended, out.captured())
 }
 
 #[tokio::test]
 async fn leave_waits_until_the_daemon_has_stopped() {
     let told = Arc::new(AtomicUsize::new(0));
     let daemon = worker(1, None, told.clone()).await;
-    let (ended, (text, talk)) = leaves(&daemon, "remoor leave --yes").await;
+    let (ended, (text, talk)) = run_leave(&daemon, "remoor leave --yes").await;
     assert_eq!((ended.unwrap(), text.as_str()), (Exit::Done, "w1 has left\n"));
     assert!(talk.contains("waiting: the agent of") && talk.contains("nothing was cleaned up here"), "{talk}");
     assert!(talk.contains("next: systemctl disable --now remoor"), "{talk}");
     // The second time it has left already, and no order is sent.
-    let (ended, (_, talk)) = leaves(&daemon, "remoor leave").await;
+    let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
     assert_eq!((ended.unwrap(), told.load(Ordering::SeqCst)), (Exit::Done, 1));
     assert!(talk.starts_with("nothing to do: w1 left"), "{talk}");
 }
@@ -66,13 +66,13 @@ async fn leave_waits_until_the_daemon_has_stopped() {
 async fn leave_needs_confirmation_and_refuses_managers_with_a_next_step() {
     let told = Arc::new(AtomicUsize::new(0));
     let daemon = worker(0, None, told.clone()).await;
-    let (ended, (_, talk)) = leaves(&daemon, "remoor leave").await;
+    let (ended, (_, talk)) = run_leave(&daemon, "remoor leave").await;
     assert_eq!((Stop::of(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(talk.contains("Nothing is cleaned up here"), "{talk}");
 
     let refusal = Failure::new(Code::Refused, "m1 is a manager").next("remoor demote m1, then the same command");
     let daemon = worker(0, Some(refusal), Arc::default()).await;
-    let stop = Stop::of(&leaves(&daemon, "remoor leave --yes").await.0.unwrap_err());
+    let stop = Stop::of(&run_leave(&daemon, "remoor leave --yes").await.0.unwrap_err());
     assert_eq!(stop.exit, Exit::Refused);
     assert!(stop.render().contains("next: remoor demote m1"), "{}", stop.render());
 }
@@ -92,11 +92,11 @@ fn nodes_that_left_are_listed_and_named_in_errors() {
     for format in [Format::Table, Format::Wide] {
         let out = Out::memory(format, false);
         nodes::list(&out, &status).unwrap();
-        let (text, _) = out.written();
+        let (text, _) = out.captured();
         let row: Vec<&str> = text.lines().find(|l| l.starts_with("w9")).expect("a row").split_whitespace().collect();
         assert_eq!(row[..5], ["w9", "9", "left", "since", "12:01:09"], "{text}");
     }
-    let args = crate::cli::args::Which { nodes: vec!["w9".to_owned()], ..Default::default() };
+    let args = crate::cli::args::NodeSelection { nodes: vec!["w9".to_owned()], ..Default::default() };
     let stop = Stop::of(&which::pick(&status, &args).unwrap_err());
     assert!(stop.message.starts_with("w9 left the cluster at"), "{}", stop.render());
     assert!(stop.next.is_some_and(|next| next.contains("remoor join on w9") && next.contains("remoor remove w9")));

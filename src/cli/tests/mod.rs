@@ -5,7 +5,7 @@ mod flags;
 mod goldens;
 mod keys;
 mod leave;
-mod own;
+mod local_status;
 mod remove;
 mod roles;
 mod suite;

@@ -2,7 +2,7 @@
 //! the list of removed nodes.
 
 use super::transport::{Daemon, verb};
-use super::{own, views};
+use super::{local_status, views};
 use crate::cli::args::Verb;
 use crate::cli::command::remove;
 use crate::cli::error::Stop;
@@ -38,7 +38,7 @@ async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> 
         }
     };
     let agent = || async {
-        let mut view = own::agent();
+        let mut view = local_status::agent();
         (view.node.name, view.node.removed) = ("m3".to_owned(), Some("m3 was removed".to_owned()));
         Json(view)
     };
@@ -46,7 +46,7 @@ async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> 
     Daemon::start(router.route("/v1/agent", get(agent))).await
 }
 
-async fn removed(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit> {
+async fn run_remove(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit> {
     let Verb::Remove(args) = verb(line) else { panic!("{line}") };
     remove::run(&daemon.api(), out, &args).await
 }
@@ -60,18 +60,18 @@ fn with_m3(lifecycle: &str, state: &str) -> Option<StatusView> {
     Some(StatusView { nodes: vec![m3], ..views::clean_status() })
 }
 
-fn without() -> Option<StatusView> {
+fn without_m3() -> Option<StatusView> {
     Some(views::clean_status())
 }
 
 #[tokio::test]
 async fn remove_waits_until_a_manager_is_no_longer_a_node() {
-    let answers = vec![with_m3("commissioned", "voter"), with_m3("removing", "demoting"), without()];
+    let answers = vec![with_m3("commissioned", "voter"), with_m3("removing", "demoting"), without_m3()];
     let daemon = cluster(answers, Arc::default()).await;
     let out = Out::memory(Format::Table, false);
-    assert_eq!(removed(&daemon, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
+    assert_eq!(run_remove(&daemon, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
     assert_eq!(
-        out.written(),
+        out.captured(),
         ("ordered\nm3 is removed; its name is free\n".to_owned(), "waiting: m3: demoting\n".to_owned())
     );
 }
@@ -80,13 +80,13 @@ async fn remove_waits_until_a_manager_is_no_longer_a_node() {
 async fn a_reversed_removal_has_exit_code_1_and_the_own_removal_is_reported_by_the_agent() {
     let back = cluster(vec![with_m3("commissioned", "voter")], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
-    assert_eq!(removed(&back, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::No);
-    assert!(out.written().1.starts_with("not done: m3 is still a manager"), "{:?}", out.written());
+    assert_eq!(run_remove(&back, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::No);
+    assert!(out.captured().1.starts_with("not done: m3 is still a manager"), "{:?}", out.captured());
 
     let itself = cluster(vec![with_m3("commissioned", "voter"), None], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
-    assert_eq!(removed(&itself, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
-    assert!(out.written().0.ends_with("\nm3 (this machine) is removed; its name is free\n"), "{:?}", out.written());
+    assert_eq!(run_remove(&itself, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
+    assert!(out.captured().0.ends_with("\nm3 (this machine) is removed; its name is free\n"), "{:?}", out.captured());
 }
 
 #[tokio::test]
@@ -94,11 +94,11 @@ async fn remove_shows_the_effect_and_needs_confirmation() {
     let orders = Arc::new(AtomicUsize::new(0));
     let daemon = cluster(vec![with_m3("commissioned", "voter")], orders.clone()).await;
     let out = Out::memory(Format::Table, false);
-    let error = removed(&daemon, &out, "remoor remove m3 --force").await.unwrap_err();
+    let error = run_remove(&daemon, &out, "remoor remove m3 --force").await.unwrap_err();
     let stop = Stop::of(&error);
     assert_eq!((stop.exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
     assert!(stop.render().contains("next: the same command with --yes"), "{}", stop.render());
-    let (_, talk) = out.written();
+    let (_, talk) = out.captured();
     assert!(
         talk.contains("1 node permanently removed") && talk.contains("m3: manager") && talk.contains("etcd"),
         "{talk}"
@@ -118,7 +118,7 @@ fn removed_nodes_are_listed_with_their_expiry() {
     let view = RemovedView { version: 1, as_of: views::as_of(), removed: vec![node] };
     let out = Out::memory(Format::Table, false);
     assert_eq!(remove::show(&out, &view).unwrap(), Exit::Done);
-    let (text, _) = out.written();
+    let (text, _) = out.captured();
     let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(words[0], ["NODE", "ID", "REMOVED", "BY", "REMEMBERED", "UNTIL"]);
     assert_eq!(words[1][..4], ["w1", "4", "12:01:09", "root@m1"]);

@@ -2,7 +2,7 @@
 //! what is printed about managers.
 
 use super::transport::{Daemon, verb};
-use super::{own, views};
+use super::{local_status, views};
 use crate::cli::args::Verb;
 use crate::cli::command::{members, nodes, roles};
 use crate::cli::error::Stop;
@@ -62,7 +62,7 @@ async fn cluster(answers: Vec<Result<StatusView, Failure>>, asked: Arc<AtomicUsi
         Ok(Json(json!({"version": 1, "orders": orders, "warnings": ["2 managers survive no loss"]})))
     };
     let agent = || async {
-        let mut view = own::agent();
+        let mut view = local_status::agent();
         view.node.name = "m3".to_owned();
         Json(view)
     };
@@ -82,7 +82,7 @@ async fn promote_waits_until_the_node_votes() {
     let daemon = cluster(vec![before, away(), away(), behind(120), behind(110), votes], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::Done);
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     assert_eq!(answer, "w1: ordered\nw1 votes now\n");
     let said = [
         "warning: 2 managers survive no loss",
@@ -98,7 +98,7 @@ async fn a_timeout_has_exit_code_3_and_the_order_continues() {
     let daemon = cluster(vec![Ok(status(vec![node("m2", "worker", "demoting", waits, None)]))], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m2 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     assert_eq!(answer, "m2: ordered\n");
     let last = "not done within 600 ms: m2: demoting: waiting for quorum, 1 of 3 managers answer; the order continues: \
                 remoor nodes";
@@ -113,7 +113,7 @@ async fn no_wait_asks_once_and_json_has_the_warnings() {
     let out = Out::memory(Format::Json, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1 w2 --no-wait").await.unwrap(), Exit::Done);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "to resolve the names");
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     let view: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&view["orders"][1]["node"], &view["orders"][1]["manager_state"]), (&"w2".into(), &Value::Null));
     assert_eq!((&view["warnings"][0], talk.as_str()), (&"2 managers survive no loss".into(), ""));
@@ -138,7 +138,7 @@ async fn the_asked_manager_can_be_demoted_itself() {
     let daemon = cluster(answers, Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m3").await.unwrap(), Exit::Done);
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     assert_eq!(answer, "m3: ordered\nm3 is a worker now\n");
     assert!(talk.contains("waiting: m1 knows of no leader\nwaiting: m3 is no manager\n"), "{talk}");
 
@@ -146,7 +146,7 @@ async fn the_asked_manager_can_be_demoted_itself() {
     let daemon = cluster(vec![before, both, worker()], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor demote m3 m2").await.unwrap(), Exit::CouldNotAsk);
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     assert!(answer.ends_with("\nm3 is a worker now\n"), "{answer}");
     assert!(
         talk.ends_with("m3 is a worker now and can't see m2; the order continues: remoor nodes on a manager\n"),
@@ -161,7 +161,7 @@ async fn a_worker_answer_does_not_end_a_promotion() {
     let daemon = cluster(vec![before, error], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
-    assert_eq!(out.written().0, "w1: ordered\n");
+    assert_eq!(out.captured().0, "w1: ordered\n");
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_contrary_order_is_reported() {
     let daemon = cluster(vec![before, begun, back], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::No);
-    assert!(out.written().1.ends_with("not done: w1 becomes a worker again, because of another order\n"));
+    assert!(out.captured().1.ends_with("not done: w1 becomes a worker again, because of another order\n"));
 }
 
 #[tokio::test]
@@ -185,10 +185,10 @@ async fn a_refused_demotion_has_exit_code_4_and_does_not_wait() {
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
-fn printed(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
+fn assert_output(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
     let out = Out::memory(Format::Table, false);
     let exit = show(&out).expect("nothing fails");
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     expected.assert_eq(&format!("{answer}--- {}\n{talk}", exit.code()));
 }
 
@@ -205,7 +205,7 @@ fn nodes_shows_the_state_of_managers_and_what_they_wait_for() {
         views::node(7, "w7"),
         NodeView { manager: Some("voter".into()), ..node("m8", "manager", "", None, None) },
     ]);
-    printed(
+    assert_output(
         |out| nodes::list(out, &view),
         expect![[r#"
             NODE  ID  MEMBERSHIP  STATUS  AVAILABILITY  GROUP           API            CERTIFICATE  MANAGER
@@ -241,7 +241,7 @@ fn an_absent_manager_holds_a_vote_only_if_it_is_a_voter() {
     ] {
         let out = Out::memory(Format::Table, false);
         nodes::list(&out, &status(vec![view])).unwrap();
-        assert!(out.written().1.contains(said), "{said}: {}", out.written().1);
+        assert!(out.captured().1.contains(said), "{said}: {}", out.captured().1);
     }
 }
 
@@ -281,7 +281,7 @@ fn raft() -> RaftView {
 
 #[test]
 fn raft_members_are_listed_with_orphans_and_joint_changes() {
-    printed(
+    assert_output(
         |out| members::show(out, &raft()),
         expect![[r#"
             term 4   log to 500, applied to 499   joint: yes   this list is not committed yet
@@ -299,7 +299,7 @@ fn raft_members_are_listed_with_orphans_and_joint_changes() {
     let stale = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
     let out = Out::memory(Format::Json, false);
     assert_eq!(members::show(&out, &RaftView { as_of: stale, ..raft() }).unwrap(), Exit::CouldNotAsk);
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     let view: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&view["joint"], &view["members"][2]["orphan"]), (&true.into(), &true.into()));
     assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
@@ -307,7 +307,7 @@ fn raft_members_are_listed_with_orphans_and_joint_changes() {
 
 #[test]
 fn the_table_of_failures_contacts_no_manager() {
-    printed(
+    assert_output(
         members::table,
         expect![[r#"
             MANAGERS  MAJORITY  FAILURES SURVIVED  OVER THREE ZONES
@@ -325,6 +325,6 @@ fn the_table_of_failures_contacts_no_manager() {
     );
     let out = Out::memory(Format::Json, false);
     members::table(&out).unwrap();
-    let view: Value = serde_json::from_str(&out.written().0).unwrap();
+    let view: Value = serde_json::from_str(&out.captured().0).unwrap();
     assert_eq!(view["table"][4], json!({"managers": 5, "majority": 3, "survives": 2, "zones": [2, 2, 1]}));
 }

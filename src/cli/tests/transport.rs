@@ -13,10 +13,10 @@ use axum::extract::Path;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use remoor_cluster::rpc::server::Limits;
-use remoor_cluster::rpc::unix::{Socket, serve_unix};
+use remoor_cluster::rpc::unix::{LocalSocket, serve_unix};
 use remoor_cluster::rpc::view::{AsOf, CheckView, JobsView, NodeView, OrderView, StatusView, WhyView};
 use remoor_cluster::rpc::wire::{self, Code, Failure};
-use remoor_model::{JobState, Outcome, Phase};
+use remoor_model::{AttemptOutcome, JobState, Phase};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ pub struct Daemon {
 impl Daemon {
     pub async fn start(router: Router) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let socket = Socket::bind(&dir.path().join("s")).await.unwrap();
+        let socket = LocalSocket::bind(&dir.path().join("s")).await.unwrap();
         let serve = serve_unix(socket, wire::finish(router), Limits::default(), std::future::pending());
         Self { dir, task: tokio::spawn(serve) }
     }
@@ -111,11 +111,15 @@ fn fleet_with_a_job(orders: Arc<AtomicUsize>, end: JobState) -> Router {
                 let attempt = &mut job.attempts[1];
                 if turn > 2 {
                     job.state = end;
-                    job.closed = Some(views::at("12:04:52"));
+                    job.closed = Some(views::time_of_day("12:04:52"));
                     attempt.phase = Phase::Verify;
                     attempt.closed = Some((
-                        views::at("12:04:52"),
-                        if end == JobState::Done { Outcome::Done } else { Outcome::Cancelled("by bob".into()) },
+                        views::time_of_day("12:04:52"),
+                        if end == JobState::Done {
+                            AttemptOutcome::Done
+                        } else {
+                            AttemptOutcome::Cancelled("by bob".into())
+                        },
                     ));
                 }
                 view.jobs.push(job);
@@ -155,7 +159,7 @@ async fn a_resetup_is_followed_to_its_end() {
     let daemon = Daemon::start(fleet_with_a_job(orders.clone(), JobState::Done)).await;
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     assert_eq!((exit, orders.load(Ordering::SeqCst)), (Exit::Done, 1));
     assert_eq!(answer, "w1: ordered\nw1: job 17 done in 3:42\n", "{talk}");
     assert!(talk.contains("w1  job 17  attempt 2  cleanup"), "{talk}");
@@ -168,7 +172,7 @@ async fn a_failed_job_has_exit_code_5() {
     let daemon = Daemon::start(fleet_with_a_job(Arc::default(), JobState::Cancelled)).await;
     let out = Out::memory(Format::Json, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
-    let view: Value = serde_json::from_str(&out.written().0).unwrap();
+    let view: Value = serde_json::from_str(&out.captured().0).unwrap();
     assert_eq!(exit, Exit::Failed);
     assert_eq!((&view["orders"][0]["node"], &view["orders"][0]["job"]["state"]), (&"w1".into(), &"cancelled".into()));
 }
@@ -203,7 +207,7 @@ async fn an_order_for_several_nodes_is_one_request() {
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 w2 --force").await.unwrap();
     assert_eq!((exit, asked.load(Ordering::SeqCst)), (Exit::Done, 1));
-    assert_eq!(out.written().0, "w1: queued\nw2: queued\n");
+    assert_eq!(out.captured().0, "w1: queued\nw2: queued\n");
 }
 
 #[tokio::test]
@@ -221,7 +225,7 @@ async fn an_order_that_is_dropped_ends_the_following() {
     let out = Out::memory(Format::Table, false);
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1").await.unwrap();
     assert_eq!(exit, Exit::Refused);
-    assert!(out.written().0.contains("w1: not started: "), "{:?}", out.written());
+    assert!(out.captured().0.contains("w1: not started: "), "{:?}", out.captured());
 }
 
 /// A manager that lost its leader may not know the order yet.
@@ -234,7 +238,7 @@ async fn a_stale_answer_without_the_order_does_not_mean_dropped() {
     let out = Out::memory(Format::Table, false);
     let daemon = Daemon::start(router).await;
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
-    assert_eq!(exit, Exit::Done, "{:?}", out.written());
+    assert_eq!(exit, Exit::Done, "{:?}", out.captured());
 }
 
 #[tokio::test]
@@ -243,7 +247,7 @@ async fn logs_are_printed_until_their_end() {
     let Verb::Job(verb) = verb("remoor job logs 17 --follow") else { panic!("job") };
     let out = Out::memory(Format::Table, false);
     assert_eq!(job::run(&daemon.api(), &out, &verb).await.unwrap(), Exit::Done);
-    assert_eq!(out.written().0, "job 17  cleanup  changed  stop netplugin (4 ms)\nend: done\n");
+    assert_eq!(out.captured().0, "job 17  cleanup  changed  stop netplugin (4 ms)\nend: done\n");
 }
 
 #[tokio::test]
@@ -293,7 +297,7 @@ async fn a_check_of_several_nodes_continues_after_an_error() {
         let Verb::Check(args) = verb(line) else { panic!("{line}") };
         let out = Out::memory(Format::Json, false);
         let exit = examine::check(&daemon.api(), &out, &args).await.unwrap();
-        let view: Value = serde_json::from_str(&out.written().0).unwrap();
+        let view: Value = serde_json::from_str(&out.captured().0).unwrap();
         let names = |key: &str| -> Vec<&str> {
             view[key].as_array().into_iter().flatten().filter_map(|one| one["node"].as_str()).collect()
         };

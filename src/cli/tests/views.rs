@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub const AT: &str = "2026-03-05T12:05:00.000Z";
 
 /// A time on the day of [`AT`].
-pub fn at(time: &str) -> Wall {
+pub fn time_of_day(time: &str) -> Wall {
     moment::parse(&format!("2026-03-05T{time}Z")).expect("a time")
 }
 
@@ -23,7 +23,7 @@ pub fn baseline(time: &str) -> Baseline {
         root: Sha256([2; 32]),
         blob: Sha256([3; 32]),
         adopted: false,
-        at: at(time),
+        at: time_of_day(time),
     }
 }
 
@@ -33,26 +33,26 @@ pub fn reason() -> Reason {
 }
 
 /// Scenarios A01 and A02: away because of the network; one file changed meanwhile.
-pub fn drifted() -> Finding {
+pub fn drifted_finding() -> Finding {
     Finding {
         overtaken: None,
         damaged: Vec::new(),
         basis: 0,
         absence: Some(AbsenceNo(3)),
-        cause: Some(Cause::Network),
+        cause: Some(AbsenceCause::Network),
         planned: false,
         evidence: vec!["boot id is the same, 6f1c2d3e".into(), "the agent lost 4 peers for 90 s".into()],
         verdict: Verdict::Drifted,
         reasons: vec![reason()],
-        remedy: Remedy::Resetup(vec!["contiv_network".into()]),
-        occasion: Occasion::Network,
+        planned_action: PlannedAction::Resetup(vec!["contiv_network".into()]),
+        trigger: Trigger::Network,
         by: "m1".into(),
-        at: at("12:01:09"),
+        at: time_of_day("12:01:09"),
         took_ms: 4_200,
         digest: Some(Sha256([4; 32])),
         checks: (12, 1, 0),
-        amiss: None,
-        marks: Marks::default(),
+        failure_hash: None,
+        identity: HostFingerprint::default(),
     }
 }
 
@@ -104,7 +104,7 @@ pub fn manager(id: u64, name: &str, is: &str) -> NodeView {
 /// w1 is being set up, w2 is away, and m3 is outdated.
 pub fn status() -> StatusView {
     let w1 = NodeView {
-        finding: Some(drifted()),
+        finding: Some(drifted_finding()),
         job: Some(17),
         absences: 3,
         conditions: vec![ConditionView { is: "resetup".into(), why: "job 17, attempt 1, cleanup".into() }],
@@ -142,8 +142,8 @@ pub fn clean_status() -> StatusView {
     StatusView { nodes, warnings: Vec::new(), managers: 1, managers_up: 1, ..status() }
 }
 
-fn item(index: u64, time: &str, what: Happening) -> HistoryItem {
-    HistoryItem { index, at: at(time), by: "m1".into(), node: Some(NodeId(4)), what }
+fn item(index: u64, time: &str, what: JournalEvent) -> HistoryItem {
+    HistoryItem { index, at: time_of_day(time), by: "m1".into(), node: Some(NodeId(4)), what }
 }
 
 pub fn story() -> Vec<HistoryItem> {
@@ -154,14 +154,20 @@ pub fn story() -> Vec<HistoryItem> {
         item(
             10,
             "11:59:40",
-            Happening::Away { absence: no, last_seen: at("11:59:30"), gone: Gone::Away, seen_by, retrospect: false },
+            JournalEvent::Away {
+                absence: no,
+                last_seen: time_of_day("11:59:30"),
+                gone: AbsenceKind::Away,
+                seen_by,
+                retrospect: false,
+            },
         ),
-        item(11, "12:01:02", Happening::Returned { absence: no }),
-        item(12, "12:01:09", Happening::Concluded { finding: Box::new(drifted()) }),
+        item(11, "12:01:02", JournalEvent::Returned { absence: no }),
+        item(12, "12:01:09", JournalEvent::Concluded { finding: Box::new(drifted_finding()) }),
         item(
             17,
             "12:01:10",
-            Happening::JobOpened {
+            JournalEvent::JobOpened {
                 job,
                 services: vec!["contiv_network".into()],
                 reasons: vec![reason()],
@@ -172,11 +178,11 @@ pub fn story() -> Vec<HistoryItem> {
         item(
             17,
             "12:01:10",
-            Happening::AttemptOpened { job, attempt, no: 1, runner: "m1".into(), why: "first attempt".into() },
+            JournalEvent::AttemptOpened { job, attempt, no: 1, runner: "m1".into(), why: "first attempt".into() },
         ),
-        item(18, "12:01:12", Happening::Phase { job, attempt, phase: Phase::Cleanup }),
-        item(21, "12:01:52", Happening::AttemptClosed { job, attempt, outcome: Outcome::Done }),
-        item(21, "12:01:52", Happening::JobDone { job }),
+        item(18, "12:01:12", JournalEvent::Phase { job, attempt, phase: Phase::Cleanup }),
+        item(21, "12:01:52", JournalEvent::AttemptClosed { job, attempt, outcome: AttemptOutcome::Done }),
+        item(21, "12:01:52", JournalEvent::JobDone { job }),
     ]
 }
 
@@ -195,11 +201,11 @@ pub fn failed_attempt() -> Attempt {
     Attempt {
         id: AttemptId(17),
         no: 1,
-        opened: at("12:01:10"),
+        opened: time_of_day("12:01:10"),
         why: "first attempt".into(),
         runner: "m1".into(),
         phase: Phase::Provision,
-        closed: Some((at("12:01:52"), Outcome::Failed(failure))),
+        closed: Some((time_of_day("12:01:52"), AttemptOutcome::Failed(failure))),
     }
 }
 
@@ -207,7 +213,7 @@ pub fn job(id: u64) -> Job {
     let second = Attempt {
         id: AttemptId(25),
         no: 2,
-        opened: at("12:02:52"),
+        opened: time_of_day("12:02:52"),
         why: "retry after a failure".into(),
         runner: "m2".into(),
         phase: Phase::Cleanup,
@@ -216,8 +222,8 @@ pub fn job(id: u64) -> Job {
     Job {
         id: JobId(id),
         node: NodeId(4),
-        opened: at("12:01:10"),
-        occasion: Occasion::Network,
+        opened: time_of_day("12:01:10"),
+        trigger: Trigger::Network,
         reasons: vec![reason()],
         services: vec!["contiv_network".into()],
         generation: GenerationSeq(3),
@@ -228,7 +234,7 @@ pub fn job(id: u64) -> Job {
         undo: None,
         vars: Default::default(),
         rollout: false,
-        cut: false,
+        end_task_now: false,
         state: JobState::Open,
         attempts: vec![failed_attempt(), second],
         failures: 1,
@@ -247,7 +253,7 @@ pub fn jobs() -> JobsView {
         services: Vec::new(),
         state: JobState::Done,
         attempts: Vec::new(),
-        closed: Some(at("12:02:00")),
+        closed: Some(time_of_day("12:02:00")),
         ..job(9)
     };
     let names = BTreeMap::from([(4, "w1".into()), (5, "w2".into())]);
@@ -255,27 +261,27 @@ pub fn jobs() -> JobsView {
 }
 
 pub fn why() -> WhyView {
-    let node = NodeView { finding: Some(drifted()), absences: 3, ..node(4, "w1") };
+    let node = NodeView { finding: Some(drifted_finding()), absences: 3, ..node(4, "w1") };
     WhyView {
         version: 1,
         as_of: as_of(),
         node,
         absence: Some(Absence {
             no: AbsenceNo(4),
-            opened: at("12:04:00"),
-            last_seen: at("12:03:50"),
+            opened: time_of_day("12:04:00"),
+            last_seen: time_of_day("12:03:50"),
             seen_by: vec!["m1".into(), "m2".into()],
-            gone: Gone::AgentDown,
-            before: Marks::default(),
+            kind: AbsenceKind::AgentDown,
+            before: HostFingerprint::default(),
             returned: None,
             after: None,
             planned: false,
         }),
-        want: Some(Want {
+        want: Some(ResetupRequest {
             reasons: vec![reason()],
             services: vec!["contiv_network".into()],
             by: Some("alice".into()),
-            ..Want::new(Occasion::Network, at("12:04:30"))
+            ..ResetupRequest::new(Trigger::Network, time_of_day("12:04:30"))
         }),
         job: None,
         history: story(),

@@ -10,7 +10,7 @@
 //! ```
 //! Secrets are in these files only, never in an argument or in the environment.
 
-use super::{Known, Play, PlayError};
+use super::{AnsibleNode, Play, PlayError};
 use remoor_config::Fleet;
 use remoor_model::FileSet;
 use remoor_playbook::process::Job;
@@ -30,7 +30,7 @@ const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
 const PERSIST: u32 = 20;
 /// Variable in the environment of every process that a run starts on the manager. It holds the
 /// run's id.
-pub(super) const WORD: &str = "REMOOR_LINES";
+pub(super) const RUN_ID_VAR: &str = "REMOOR_LINES";
 /// Inventory variables that Ansible uses as passwords.
 const PASSWORDS: [&str; 8] = [
     "ansible_password",
@@ -46,19 +46,19 @@ const PASSWORDS: [&str; 8] = [
 const PASSWORD_MIN: usize = 4;
 
 /// A run that is ready to start.
-pub(super) struct Prepared {
+pub(super) struct PreparedRun {
     pub job: Job,
     /// Passwords of the inventory. They must not appear in any output of the run.
     pub hide: Vec<String>,
 }
 
 /// The id of the run in `dir`. Each line of the callback starts with it.
-pub(super) fn word(dir: &Path) -> String {
+pub(super) fn run_id(dir: &Path) -> String {
     dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Writes all files of the run into `dir` and returns the command that uses them.
-pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared, PlayError> {
+pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<PreparedRun, PlayError> {
     let fleet = dir.join("fleet");
     write_files(&play.fleet.files, &fleet)?;
     let callback = fleet.join(&play.playbook).with_file_name(CALLBACK_PLACE);
@@ -99,7 +99,7 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
         ("ANSIBLE_NOCOWS", "1".to_owned()),
         ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
         ("ANSIBLE_STDOUT_CALLBACK", "remoor_lines".to_owned()),
-        (WORD, word(dir)),
+        (RUN_ID_VAR, run_id(dir)),
         // Another name than on the node: processes on the manager end with ansible-playbook.
         ("REMOOR_MARK", play.mark.clone()),
         ("LC_ALL", "C.UTF-8".to_owned()),
@@ -107,7 +107,7 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
     ];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let job = Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout), umask: None, clean: false };
-    Ok(Prepared { job, hide: passwords(&inventory) })
+    Ok(PreparedRun { job, hide: passwords(&inventory) })
 }
 
 /// The passwords that an inventory gives for connections and `become`, longest first.
@@ -124,7 +124,7 @@ fn passwords(inventory: &Value) -> Vec<String> {
 
 /// All hosts in the form that Ansible's YAML plugin reads: hosts with their merged variables,
 /// groups with their members only.
-fn inventory(fleet: &Fleet, known: &BTreeMap<String, Known>, dir: &Path) -> Result<Value, String> {
+fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -> Result<Value, String> {
     let mut hosts = Map::new();
     for name in fleet.inventory.hosts.keys() {
         let (mut vars, _) = fleet.vars(name).map_err(|f| f.to_string())?;
@@ -153,7 +153,7 @@ fn inventory(fleet: &Fleet, known: &BTreeMap<String, Known>, dir: &Path) -> Resu
 }
 
 /// The recorded host keys, for each address that a run may connect to.
-fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, Known>) -> String {
+fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>) -> String {
     let mut text = String::new();
     for (name, known) in known {
         let Ok(target) = fleet.ssh_target(name) else { continue };
@@ -196,17 +196,17 @@ fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
 
 /// These come first on ssh's command line, where the first value of an option wins.
 fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
-    let config = config.map(|file| format!("-F {} ", quoted(file)));
+    let config = config.map(|file| format!("-F {} ", shell_quote(file)));
     format!(
         "{}-o StrictHostKeyChecking=yes -o UserKnownHostsFile={} -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no \
          -o VerifyHostKeyDNS=no -o BatchMode=yes -o ControlMaster=auto -o ControlPersist={PERSIST}s",
         config.unwrap_or_default(),
-        quoted(known_hosts)
+        shell_quote(known_hosts)
     )
 }
 
 /// Quotes a path for Python's shlex.
-fn quoted(path: &Path) -> String {
+fn shell_quote(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\"'\"'"))
 }
 

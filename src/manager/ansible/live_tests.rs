@@ -101,10 +101,10 @@ fn real_ansible_enters_a_host_by_its_recorded_key_and_no_other() {
         let identity = server.dir.path().join(identity);
         play.extra.insert("ansible_ssh_private_key_file".to_owned(), json!(identity));
         let host_keys = vec![server.read(host_key).trim().to_owned()];
-        play.known.insert("w1".to_owned(), Known { host_keys, ..Known::default() });
+        play.known.insert("w1".to_owned(), AnsibleNode { host_keys, ..AnsibleNode::default() });
         let (runs, mut events) = (tempfile::tempdir().unwrap(), Vec::new());
         let ended =
-            play_with(&program, &play, runs.path(), &Cancel::new(), &mut |event| events.push(event.to_string()));
+            play_with(&program, &play, runs.path(), &CancelToken::new(), &mut |event| events.push(event.to_string()));
         (ended, events.join("\n"))
     };
     for (host_key, identity, said) in

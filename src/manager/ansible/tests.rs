@@ -33,18 +33,18 @@ pub(super) fn a_play(fleet: Arc<Fleet>) -> Play {
 }
 
 #[test]
-fn only_recorded_keys_are_known_and_nothing_of_the_users_weakens_that() {
+fn only_recorded_host_keys_are_accepted_whatever_the_user_configures() {
     let text = "web:\n  hosts:\n    w1: {ansible_host: h1, ansible_port: 2222, ansible_ssh_args: -o StrictHostKeyChecking=no}\n    \
                 w2: {ansible_become_password: hunter2 x, ansible_password: '{{ asked }}'}\n";
     let mut play = a_play(fleet(text, &[]));
-    let known = Known {
+    let known = AnsibleNode {
         addr: Some("10.0.0.9".to_owned()),
         host_keys: vec!["ssh-ed25519 AAAA".to_owned()],
         vars: Map::from_iter([("remoor_node_id".to_owned(), json!(4))]),
     };
     play.known.insert("w1".to_owned(), known);
     let dir = tempfile::tempdir().unwrap();
-    let Prepared { job, hide } = prepare("ansible-playbook", &play, dir.path()).unwrap();
+    let PreparedRun { job, hide } = prepare("ansible-playbook", &play, dir.path()).unwrap();
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
     assert_eq!(read("known_hosts"), "[10.0.0.9]:2222 ssh-ed25519 AAAA\n");
     let extra: Value = serde_json::from_str(&read("extra.json")).unwrap();
@@ -90,7 +90,7 @@ fn identities(args: &str, identity: Option<&str>, host: &str) -> Option<Vec<Stri
 }
 
 #[test]
-fn the_clusters_key_is_offered_after_the_users_own_and_to_nobody_else() {
+fn the_cluster_key_is_offered_last_and_only_to_hosts_of_the_inventory() {
     let text = "web:\n  hosts:\n    w1: {ansible_host: 10.0.0.1}\n    w2: {ansible_host: 10.0.0.2}\n";
     let keys = || Keys {
         with_identity: vec!["/var/lib/remoor/ssh.key".into()],
@@ -132,11 +132,17 @@ fn the_clusters_key_is_offered_after_the_users_own_and_to_nobody_else() {
 fn a_manager_without_ansible_says_what_is_missing() {
     let runs = tempfile::tempdir().unwrap();
     let play = a_play(fleet("web: {hosts: {w1: {}}}\n", &[]));
-    let error = play_with("ansible-playbook-of-nobody", &play, runs.path(), &Cancel::new(), &mut |_| {}).unwrap_err();
+    let error =
+        play_with("ansible-playbook-of-nobody", &play, runs.path(), &CancelToken::new(), &mut |_| {}).unwrap_err();
     assert!(matches!(&error, PlayError::Plan(text) if text.contains("apt-get install ansible-core")), "{error}");
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
-    let error =
-        play_with("true", &Play { playbook: "no.yml".to_owned(), ..play }, runs.path(), &Cancel::new(), &mut |_| {});
+    let error = play_with(
+        "true",
+        &Play { playbook: "no.yml".to_owned(), ..play },
+        runs.path(),
+        &CancelToken::new(),
+        &mut |_| {},
+    );
     assert!(matches!(error, Err(PlayError::Plan(text)) if text.contains("no.yml")));
     sweep(runs.path());
     assert!(!folder(runs.path()).exists());
@@ -166,19 +172,19 @@ fn an_ansible_that_is_missing_old_or_broken_is_found_before_anything_is_run() {
     }
     let runs = tempfile::tempdir().unwrap();
     let play = a_play(fleet("web: {hosts: {w1: {}}}\n", &[]));
-    let asked = ready_with("ansible-playbook-of-nobody", &play, true, runs.path(), &Cancel::new());
+    let asked = ready_with("ansible-playbook-of-nobody", &play, true, runs.path(), &CancelToken::new());
     assert!(matches!(&asked, Err(PlayError::Plan(text)) if text.contains("apt-get install ansible-core")), "{asked:?}");
 }
 
 #[test]
-fn what_a_crash_left_is_removed_and_ended() {
+fn leftovers_of_a_crash_are_removed_and_killed() {
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     let runs = tempfile::tempdir().unwrap();
     let word = format!("run-crashed-{}", std::process::id());
     std::fs::create_dir_all(folder(runs.path()).join(&word)).unwrap();
     std::fs::write(folder(runs.path()).join(&word).join("extra.json"), "{}").unwrap();
     let mut left =
-        std::process::Command::new("sleep").arg("600").env(files::WORD, &word).process_group(0).spawn().unwrap();
+        std::process::Command::new("sleep").arg("600").env(files::RUN_ID_VAR, &word).process_group(0).spawn().unwrap();
     sweep(runs.path());
     assert!(left.wait().unwrap().signal().is_some());
     assert!(!folder(runs.path()).exists());
@@ -205,7 +211,7 @@ fn run(program: &str, tasks: &str, edit: impl FnOnce(&mut Play)) -> (Result<(), 
     play.extra.insert("ansible_python_interpreter".to_owned(), json!("{{ ansible_playbook_python }}"));
     edit(&mut play);
     let (runs, mut lines) = (tempfile::tempdir().unwrap(), Vec::new());
-    let ended = play_with(program, &play, runs.path(), &Cancel::new(), &mut |event| lines.push(event.to_string()));
+    let ended = play_with(program, &play, runs.path(), &CancelToken::new(), &mut |event| lines.push(event.to_string()));
     assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
     (ended, lines)
 }
@@ -231,7 +237,7 @@ fn real_ansible_does_what_the_users_playbook_says() {
 
 /// The form is that of a native run, with the place of the task.
 #[test]
-fn a_failure_of_real_ansible_is_told_with_its_task_file_and_line() {
+fn a_failure_of_real_ansible_is_reported_with_task_file_and_line() {
     let Some(program) = ansible() else { return };
     let tasks = "    - block:\n        - command: sh -c 'exit 9'\n      rescue:\n        - debug: {msg: rescued}\n    \
                  - name: luck\n      command: sh -c 'echo no {{ item }}; echo why >&2; exit {{ item }}'\n      loop: [0, 3]\n";
@@ -245,7 +251,7 @@ fn a_failure_of_real_ansible_is_told_with_its_task_file_and_line() {
 }
 
 #[test]
-fn what_no_log_hides_and_what_is_a_password_is_in_nothing_that_real_ansible_tells() {
+fn no_log_values_and_passwords_never_appear_in_output_of_real_ansible() {
     let Some(program) = ansible() else { return };
     let tasks = "    - name: 'with {{ word }}'\n      command: echo {{ word }} {{ item }}\n      loop: ['{{ word }}']\n      \
                  no_log: true\n      vars: {word: geheim-1}\n    - debug: {msg: 'it is {{ ansible_become_password }}'}\n    \
@@ -278,12 +284,12 @@ fn a_playbook_that_real_ansible_refuses_is_found_before_anything_is_run() {
         let mut files = Fleet::clone(&play.fleet);
         files.files.0.insert("site.yml".to_owned(), site.into());
         play.fleet = Arc::new(files);
-        let asked = ready_with(&program, &play, true, runs.path(), &Cancel::new());
+        let asked = ready_with(&program, &play, true, runs.path(), &CancelToken::new());
         match (asked, said) {
             (Ok(()), None) => {}
             (Err(PlayError::Plan(text)), Some(said)) => {
                 assert!(text.contains(said) && !text.contains(&runs.path().display().to_string()), "{text}");
-                let ran = play_with(&program, &play, runs.path(), &Cancel::new(), &mut |_| {});
+                let ran = play_with(&program, &play, runs.path(), &CancelToken::new(), &mut |_| {});
                 assert!(matches!(&ran, Err(PlayError::Plan(text)) if text.contains(said)), "{ran:?}");
             }
             (asked, _) => panic!("{site}: {asked:?}"),
@@ -295,7 +301,7 @@ fn a_playbook_that_real_ansible_refuses_is_found_before_anything_is_run() {
 /// Ansible's workers have sessions of their own: it is not enough to end the group of
 /// ansible-playbook.
 #[test]
-fn what_real_ansible_has_under_way_is_ended_with_it() {
+fn running_tasks_of_real_ansible_are_killed_with_it() {
     let Some(program) = ansible() else { return };
     let place = tempfile::tempdir().unwrap();
     let pid = place.path().join("pid");
@@ -307,7 +313,7 @@ fn what_real_ansible_has_under_way_is_ended_with_it() {
     play.extra.insert("ansible_python_interpreter".to_owned(), json!("{{ ansible_playbook_python }}"));
     play.extra.insert("place".to_owned(), json!(place.path()));
     play.extra.insert("text".to_owned(), json!(text));
-    let (runs, cancel) = (tempfile::tempdir().unwrap(), Cancel::new());
+    let (runs, cancel) = (tempfile::tempdir().unwrap(), CancelToken::new());
     let (stop, wanted) = (cancel.clone(), pid.clone());
     let watcher = std::thread::spawn(move || {
         let deadline = std::time::Instant::now() + Duration::from_secs(100);
@@ -353,7 +359,7 @@ fn what_real_ansible_starts_carries_its_attempt() {
 }
 
 #[test]
-fn a_run_of_real_ansible_that_touches_nobody_or_never_ends_has_failed() {
+fn a_run_of_real_ansible_that_matches_no_host_or_times_out_fails() {
     let Some(program) = ansible() else { return };
     let (ended, _) = run(&program, "    - debug: {msg: x}\n", |play| play.playbook = "gone.yml".to_owned());
     assert!(ended.is_err(), "an empty playbook passed");

@@ -1,8 +1,8 @@
 //! Backups made by this manager on its own disk. Only its local socket accepts these requests,
 //! because a backup contains keys.
 
-use super::super::backup::{BackupError, Keeper, Plan};
-use super::super::{Shared, failed};
+use super::super::backup::{BackupError, BackupSchedule, Keeper};
+use super::super::{ManagerContext, attempt_error};
 use super::operator;
 use axum::Router;
 use axum::extract::State;
@@ -18,21 +18,21 @@ const EVERY_MIN_MS: u64 = 60_000;
 const KEEP_MAX: u32 = 10_000;
 
 #[derive(Clone)]
-struct Desk {
-    shared: Arc<Shared>,
+struct BackupService {
+    shared: Arc<ManagerContext>,
     keeper: Keeper,
 }
 
 /// Routes in addition to those of [`router`](super::router).
-pub fn routes(shared: Arc<Shared>, keeper: Keeper) -> Router {
+pub fn routes(shared: Arc<ManagerContext>, keeper: Keeper) -> Router {
     Router::new()
         .route("/v1/backup", post(take))
         .route("/v1/backup/plan", post(plan))
-        .with_state(Desk { shared, keeper })
+        .with_state(BackupService { shared, keeper })
 }
 
 /// Allows only operators on this machine, who can read the keys anyway.
-fn here(desk: &Desk, caller: &Caller) -> Result<(), Failure> {
+fn check_local(desk: &BackupService, caller: &Caller) -> Result<(), Failure> {
     operator(&desk.shared, caller)?;
     match caller {
         Caller::Local { .. } => Ok(()),
@@ -48,11 +48,11 @@ fn absolute(text: &str) -> Result<PathBuf, Failure> {
 }
 
 async fn take(
-    State(desk): State<Desk>,
+    State(desk): State<BackupService>,
     caller: Caller,
     Strict(request): Strict<BackupRequest>,
 ) -> Result<axum::Json<BackupTakenView>, Failure> {
-    here(&desk, &caller)?;
+    check_local(&desk, &caller)?;
     let path = absolute(&request.file)?;
     let (head, sha, bytes) = desk.keeper.take(path).await.map_err(|error| refusal(&error))?;
     Ok(axum::Json(BackupTakenView {
@@ -71,7 +71,7 @@ async fn take(
 }
 
 fn refusal(error: &BackupError) -> Failure {
-    let text = failed::chain(error);
+    let text = attempt_error::chain(error);
     match error {
         BackupError::Exists(_) => Failure::new(Code::Refused, text).next("choose another file name"),
         BackupError::NoBlob(_) => Failure::new(Code::Unavailable, text).next("run the command on another manager"),
@@ -80,11 +80,11 @@ fn refusal(error: &BackupError) -> Failure {
 }
 
 async fn plan(
-    State(desk): State<Desk>,
+    State(desk): State<BackupService>,
     caller: Caller,
     Strict(request): Strict<BackupPlanRequest>,
 ) -> Result<axum::Json<Nothing>, Failure> {
-    here(&desk, &caller)?;
+    check_local(&desk, &caller)?;
     let bad = |text: String| Err(Failure::new(Code::BadRequest, text));
     let wanted = match request.every_ms {
         0 => None,
@@ -95,13 +95,13 @@ async fn plan(
                 request.keep
             ));
         }
-        every_ms => Some(Plan { dir: absolute(&request.dir)?, every_ms, keep: request.keep }),
+        every_ms => Some(BackupSchedule { dir: absolute(&request.dir)?, every_ms, keep: request.keep }),
     };
     if let Some(plan) = wanted.as_ref().filter(|plan| !plan.dir.is_dir()) {
         return bad(format!("{} is not a directory", plan.dir.display()));
     }
     let stored = tokio::task::spawn_blocking(move || desk.keeper.plan(wanted)).await;
     let stored = stored.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
-    stored.map_err(|e| Failure::new(Code::Unavailable, failed::chain(&e)))?;
+    stored.map_err(|e| Failure::new(Code::Unavailable, attempt_error::chain(&e)))?;
     Ok(axum::Json(Nothing {}))
 }

@@ -1,8 +1,8 @@
 //! Lists which checks apply to a node, the file of each, and why the others do not apply. Contacts
 //! no node.
 
-use super::super::{Shared, examine};
-use super::{as_of, named, operator};
+use super::super::{ManagerContext, examine};
+use super::{as_of, find_node, operator};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::ChecksView;
@@ -10,12 +10,12 @@ use remoor_cluster::rpc::wire::{Code, Failure};
 use std::sync::Arc;
 
 pub(super) async fn checks(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<axum::Json<ChecksView>, Failure> {
     operator(&shared, &caller)?;
-    let node = named(&shared.inventory(), &name)?;
+    let node = find_node(&shared.inventory(), &name)?;
     let (generation, files) = examine::check_files(&shared, node.id)
         .await
         .map_err(|error| Failure::new(Code::Unavailable, error.to_string()).next(format!("remoor why {name}")))?;

@@ -1,6 +1,6 @@
 //! Applying a fleet, and the inventory in the form that Ansible reads.
 
-use super::super::{Shared, blobs};
+use super::super::{ManagerContext, blobs};
 use super::read::node_view;
 use super::{operator, propose};
 use crate::fleet;
@@ -10,7 +10,7 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::AppliedView;
 use remoor_cluster::rpc::wire::{Code, Failure, Raw};
 use remoor_config::Fleet;
-use remoor_model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, counted};
+use remoor_model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, count_noun};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterato
     nodes.filter(move |n| !kept(n)).map(|n| n.name().as_str())
 }
 
-fn orphaned(names: &[&str]) -> Failure {
+fn orphan_failure(names: &[&str]) -> Failure {
     let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let text = format!("{}{more}: in service, but in no group of this fleet; nothing was applied", some.join(", "));
@@ -42,19 +42,19 @@ fn orphaned(names: &[&str]) -> Failure {
 /// Applies a fleet. Body: MessagePack of `FileSet`, with the inventory resolved by the caller.
 /// Contacts managers only.
 pub async fn apply(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Query(query): Query<ApplyQuery>,
     Raw(body): Raw,
 ) -> Result<Json<AppliedView>, Failure> {
     let by = operator(&shared, &caller)?;
-    let known = shared.known();
+    let known = shared.render_context();
     let inventory = shared.inventory();
     let checked = tokio::task::spawn_blocking(move || check(&body, &known)).await;
     let (loaded, summary, bytes) = checked.map_err(|e| Failure::new(Code::Internal, e.to_string()))??;
     let orphans: Vec<&str> = orphans(&inventory, &summary).collect();
     if !orphans.is_empty() && !query.orphans {
-        return Err(orphaned(&orphans));
+        return Err(orphan_failure(&orphans));
     }
     let blob = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = shared.inventory().current;
@@ -75,13 +75,13 @@ pub async fn apply(
 
 type Checked = (Fleet, remoor_model::FleetSummary, Vec<u8>);
 
-fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
+fn check(body: &[u8], known: &fleet::ClusterContext) -> Result<Checked, Failure> {
     let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
         Failure::new(Code::BadRequest, format!("the body is not a set of files: {e}")).next("remoor apply DIR")
     })?;
     let invalid = |faults: Vec<remoor_model::Fault>| {
         let grave = faults.iter().filter(|f| !f.warning).count();
-        let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
+        let text = format!("the fleet has {}; nothing was applied", count_noun(grave, "fault"));
         Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
     };
     let loaded = Fleet::from_files(&files).map_err(invalid)?;
@@ -97,7 +97,7 @@ const DECOMMISSIONED: &str = "remoor_decommissioned";
 /// The `--list` output of a dynamic inventory, with `remoor_*` hostvars. Nodes without an
 /// `ansible_host` in the inventory get their entered address. A decommissioned node is only in the
 /// group `remoor_decommissioned`.
-pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<Value>, Failure> {
+pub async fn inventory(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Json<Value>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let generation = inventory.generations.get(&inventory.current).cloned();
@@ -117,7 +117,7 @@ pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Res
         }
         vars.insert("remoor_presence".to_owned(), json!(view.presence));
         vars.insert("remoor_lifecycle".to_owned(), json!(view.lifecycle));
-        vars.insert("remoor_verdict".to_owned(), json!(view.finding.map(|f| f.verdict.word())));
+        vars.insert("remoor_verdict".to_owned(), json!(view.finding.map(|f| f.verdict.as_str())));
         vars.insert("remoor_outdated".to_owned(), json!(view.outdated));
         vars.insert("remoor_node_id".to_owned(), json!(view.id));
         vars.insert("remoor_role".to_owned(), json!(view.role));
@@ -150,12 +150,12 @@ mod tests {
     use remoor_model::*;
 
     #[test]
-    fn who_is_in_service_is_not_dropped_by_an_inventory_without_it() {
+    fn a_node_in_service_is_not_dropped_by_an_inventory_without_it() {
         let summary = |hosts: &[&str]| {
             let mut summary = FleetSummary::default();
             summary.groups.insert("web".into(), GroupSummary::default());
             for host in hosts {
-                let host_summary = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+                let host_summary = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };
                 summary.hosts.insert((*host).into(), host_summary);
             }
             summary
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decommissioned_are_in_no_group_that_a_play_is_for() {
+    fn decommissioned_nodes_are_only_in_their_own_group() {
         let list = json!({
             "_meta": {"hostvars": {"w1": {}, "w2": {"colour": "blue"}}},
             "web": {"hosts": ["w1", "w2"], "children": ["blue"]},

@@ -1,6 +1,6 @@
 //! Forwards requests to the leader.
 
-use super::super::{Shared, wall};
+use super::super::{ManagerContext, wall};
 use super::operators;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -27,16 +27,16 @@ const STREAM_DEPTH: usize = 256;
 const SILENCE_MS: u64 = 5_000;
 /// A leader that does not answer requests still counts as heard if a heartbeat arrived within this
 /// time.
-const LOOK_AGAIN: Duration = Duration::from_millis(750);
+const HEARD_AGAIN_WITHIN: Duration = Duration::from_millis(750);
 /// Maximum length of the name for which another manager asks, in characters.
 const BEHALF_MAX: usize = 200;
 
-pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+pub async fn to_leader(State(shared): State<Arc<ManagerContext>>, mut request: Request, next: Next) -> Response {
     let status = shared.raft.status().borrow().clone();
     // A forwarded request is answered here, so that it can't be forwarded in circles.
     if passed_on(&mut request) || status.leads() {
         // The manager that forwarded it may not know yet that the credentials were revoked.
-        return match revoked(&shared, &request) {
+        return match revocation_failure(&shared, &request) {
             Some(refused) => refused.into_response(),
             None => next.run(request).await,
         };
@@ -54,30 +54,30 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
             .next(wire::NO_QUORUM_NEXT)
             .into_response();
     };
-    let again = reading.then(|| same(&request));
+    let again = reading.then(|| copy_request(&request));
     match (pass_on(&shared, &addr, request).await, again) {
         (Ok(answer), _) => answer,
         // The leader has just died, or its API is closed: answer from the state here, marked as
         // stale.
-        (Err(Passed { unreachable: true, .. }), Some(again)) => {
+        (Err(ForwardError { unreachable: true, .. }), Some(again)) => {
             // Long enough for three heartbeats, so that a leader which was just killed is not
             // counted as heard.
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(HEARD_AGAIN_WITHIN).await;
             let now = shared.raft.status().borrow().clone();
-            let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < LOOK_AGAIN.as_millis());
+            let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < HEARD_AGAIN_WITHIN.as_millis());
             if now.leader == status.leader && heard {
                 return IN_VAIN.scope((), next.run(again)).await;
             }
             // During this wait another manager, or this one, may have become the leader.
             let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
             if let Some(addr) = other
-                && let Ok(answer) = pass_on(&shared, &addr, same(&again)).await
+                && let Ok(answer) = pass_on(&shared, &addr, copy_request(&again)).await
             {
                 return answer;
             }
             next.run(again).await
         }
-        (Err(Passed { failure, .. }), _) => failure.into_response(),
+        (Err(ForwardError { failure, .. }), _) => failure.into_response(),
     }
 }
 
@@ -96,11 +96,11 @@ fn passed_on(request: &mut Request) -> bool {
 }
 
 /// The refusal of a request that was forwarded for an operator with revoked credentials.
-fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
+fn revocation_failure(shared: &ManagerContext, request: &Request) -> Option<Failure> {
     let key = request.headers().get(wire::BEHALF_KEY)?.to_str().ok()?;
     let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
     let name = behalf.as_ref().map_or("an operator", |behalf| behalf.name.as_str());
-    operators::refused(&shared.inventory(), name, key).err()
+    operators::check_not_revoked(&shared.inventory(), name, key).err()
 }
 
 tokio::task_local! {
@@ -115,7 +115,7 @@ pub(super) fn is_in_vain() -> bool {
 }
 
 /// Copies a request that has no body.
-fn same(request: &Request) -> Request {
+fn copy_request(request: &Request) -> Request {
     let mut again = Request::new(Body::empty());
     *again.uri_mut() = request.uri().clone();
     *again.headers_mut() = request.headers().clone();
@@ -124,26 +124,26 @@ fn same(request: &Request) -> Request {
 }
 
 /// Why a request was not answered by the leader.
-struct Passed {
+struct ForwardError {
     failure: Failure,
     /// The leader could not be reached.
     unreachable: bool,
 }
 
-impl From<Failure> for Passed {
+impl From<Failure> for ForwardError {
     fn from(failure: Failure) -> Self {
         Self { failure, unreachable: false }
     }
 }
 
-async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<Response, Passed> {
+async fn pass_on(shared: &Arc<ManagerContext>, addr: &str, request: Request) -> Result<Response, ForwardError> {
     let caller = request.extensions().get().cloned().unwrap_or(Caller::Anonymous);
     let by = super::operator(shared, &caller)?;
     let key = if let Caller::Operator { key, .. } = &caller { Some(key.as_str()) } else { None };
     let is_status = request.uri().path() == "/v1/status";
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let within = if request.method() == Method::GET && is_known(request.uri().path()) { READ_WITHIN } else { WITHIN };
-    let client = shared.peers.client(addr).within(within).on_behalf(&by, key);
+    let client = shared.peers.client(addr).with_timeout(within).on_behalf(&by, key);
     if request.method() == Method::GET && is_stream(request.uri().path()) {
         let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -167,7 +167,7 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
         client.get_bytes(&path).await
     } else {
         let most = if path.starts_with("/v1/apply") { wire::LARGE_BODY_MAX } else { wire::BODY_MAX };
-        let body = wire::bounded(request.into_body(), most).await?;
+        let body = wire::read_bounded(request.into_body(), most).await?;
         client.post_bytes(&path, body).await
     };
     let answer = answer.map_err(failure_of)?;
@@ -203,16 +203,16 @@ fn is_stream(path: &str) -> bool {
 }
 
 /// The leader's own error if it answered, otherwise an error of this manager.
-fn failure_of(error: ApiError) -> Passed {
+fn failure_of(error: ApiError) -> ForwardError {
     // The manager that was asked has just stopped leading, or its manager service has ended and it
     // answers as a worker.
     if error.code() == Some(Code::NotLeader.as_str()) {
         let failure = Failure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
-        return Passed { failure, unreachable: true };
+        return ForwardError { failure, unreachable: true };
     }
     let unreachable = matches!(error, ApiError::Unreachable { .. } | ApiError::Timeout { .. });
     let failure = error.into_failure(|error| if error.maybe_done() { Code::OutcomeUnknown } else { Code::Retry });
-    Passed { failure, unreachable }
+    ForwardError { failure, unreachable }
 }
 
 #[cfg(test)]
@@ -221,7 +221,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_status_that_is_passed_on_tells_of_the_own_backups_beside_what_the_leader_says() {
+    fn a_forwarded_status_shows_the_own_backups_in_the_leaders_answer() {
         let view =
             |by: &str| BackupView { by: by.to_owned(), error: Some("no space".to_owned()), ..BackupView::default() };
         let answer = |backup: Value, warnings: &[&str]| json!({"backup": backup, "new": 1, "warnings": warnings});

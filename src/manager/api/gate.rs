@@ -1,7 +1,7 @@
 //! Checks by path which kind of caller may send a request, before a handler reads any of it.
 //! Handlers check again what the caller may do.
 
-use super::super::Shared;
+use super::super::ManagerContext;
 use super::{manager, member, operator};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The callers that a path is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum Audience {
     /// Operators, root on this machine, and managers that forward a request.
     Operators,
     /// Nodes, each for itself.
@@ -27,38 +27,38 @@ enum Door {
     Join,
 }
 
-impl Door {
+impl Audience {
     /// Paths of no known kind are for managers only.
-    fn of(path: &str) -> Self {
+    fn for_path(path: &str) -> Self {
         let below = |top: &str| path.strip_prefix(top).is_some_and(|rest| rest.starts_with('/'));
         match () {
-            () if path == JOIN_PATH => Door::Join,
+            () if path == JOIN_PATH => Audience::Join,
             // Also for nodes that were managers before the cluster was rebuilt.
-            () if path == POSITION_PATH => Door::Nodes,
-            () if below("/v1") => Door::Operators,
-            () if below("/agent/v1") => Door::Nodes,
-            () if below("/raft") => Door::Raft,
-            () => Door::Managers,
+            () if path == POSITION_PATH => Audience::Nodes,
+            () if below("/v1") => Audience::Operators,
+            () if below("/agent/v1") => Audience::Nodes,
+            () if below("/raft") => Audience::Raft,
+            () => Audience::Managers,
         }
     }
 }
 
-pub async fn admit(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub async fn admit(State(shared): State<Arc<ManagerContext>>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().unwrap_or(&Caller::Anonymous);
-    match judge(&shared, caller, Door::of(request.uri().path())) {
+    match judge(&shared, caller, Audience::for_path(request.uri().path())) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
 }
 
-fn judge(shared: &Shared, caller: &Caller, door: Door) -> Result<(), Failure> {
+fn judge(shared: &ManagerContext, caller: &Caller, door: Audience) -> Result<(), Failure> {
     match door {
-        Door::Join => Ok(()),
-        Door::Operators => operator(shared, caller).map(drop),
-        Door::Nodes => member(shared, caller).map(drop),
-        Door::Managers => manager(shared, caller).map(drop),
-        Door::Raft if matches!(caller, Caller::Node { .. }) => Ok(()),
-        Door::Raft => Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this")),
+        Audience::Join => Ok(()),
+        Audience::Operators => operator(shared, caller).map(drop),
+        Audience::Nodes => member(shared, caller).map(drop),
+        Audience::Managers => manager(shared, caller).map(drop),
+        Audience::Raft if matches!(caller, Caller::Node { .. }) => Ok(()),
+        Audience::Raft => Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this")),
     }
 }
 
@@ -67,25 +67,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_route_has_its_door() {
+    fn each_route_has_its_audience() {
         let source = include_str!("mod.rs");
         let routes: Vec<&str> =
             source.lines().filter_map(|l| l.trim().strip_prefix(".route(\"")?.split('"').next()).collect();
         assert!(routes.len() > 30, "{routes:?}");
         for path in routes {
             let door = match path.split('/').nth(1) {
-                Some("v1") => Door::Operators,
-                Some("agent") => Door::Nodes,
-                _ if path == POSITION_PATH => Door::Nodes,
-                Some("raft") => Door::Raft,
-                Some("manager" | "blob") => Door::Managers,
+                Some("v1") => Audience::Operators,
+                Some("agent") => Audience::Nodes,
+                _ if path == POSITION_PATH => Audience::Nodes,
+                Some("raft") => Audience::Raft,
+                Some("manager" | "blob") => Audience::Managers,
                 _ => panic!("{path} is of no kind: say who may ask it"),
             };
-            assert_eq!(Door::of(path), door, "{path}");
+            assert_eq!(Audience::for_path(path), door, "{path}");
         }
-        assert_eq!(Door::of(JOIN_PATH), Door::Join);
+        assert_eq!(Audience::for_path(JOIN_PATH), Audience::Join);
         for path in ["/v1", "/v12/status", "/join/v1/x", "/", ""] {
-            assert_eq!(Door::of(path), Door::Managers, "{path}");
+            assert_eq!(Audience::for_path(path), Audience::Managers, "{path}");
         }
     }
 }

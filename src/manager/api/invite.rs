@@ -1,6 +1,6 @@
 //! Invites a machine: a join token of its own that is valid once, for `remoor node add`.
 
-use super::super::{Shared, wall};
+use super::super::{ManagerContext, wall};
 use super::{operator, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
@@ -16,7 +16,7 @@ const OPEN_FOR_MS: u64 = 15 * 60_000;
 /// Commits the hash of a new secret and returns the secret to the operator. It can't be shown
 /// again.
 pub async fn invite(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<InviteRequest>,
 ) -> Result<axum::Json<InviteView>, Failure> {
@@ -27,7 +27,7 @@ pub async fn invite(
     let secret = Secret::generate().map_err(internal)?;
     let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
-    let expires = wall().after(OPEN_FOR_MS);
+    let expires = wall().plus_ms(OPEN_FOR_MS);
     let command = Command::Invite { secret: secret.hash(), name: name.clone(), role, expires };
     propose(&shared, &by, command).await?;
     let inventory = shared.inventory();
@@ -42,7 +42,7 @@ pub async fn invite(
 }
 
 /// API addresses of the managers; this one first, because it leads.
-fn managers(shared: &Shared, inventory: &Inventory) -> Vec<String> {
+fn managers(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let voters = shared.raft.status().borrow().voters.clone();
     let mut of: Vec<_> =
         inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains_key(&id))).collect();

@@ -1,14 +1,14 @@
 //! `GET /v1/jobs`: jobs and queued requests. The server filters them, because clients that follow a
 //! job ask again and again.
 
-use super::super::blobs::RunLog;
-use super::super::{Shared, reach};
+use super::super::blobs::AttemptLog;
+use super::super::{ManagerContext, reach};
 use super::read::names;
-use super::{as_of, manager, named, operator};
+use super::{as_of, find_node, manager, operator};
 use axum::extract::{Path, Query, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{JobsView, QueuedView, StreamItem};
-use remoor_cluster::rpc::wire::{Answer, Code, Failure};
+use remoor_cluster::rpc::wire::{Code, Failure, TimedJson};
 use remoor_model::{Attempt, AttemptId, Inventory, Job, JobState, NodeId};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -34,23 +34,23 @@ pub struct JobsQuery {
 }
 
 pub async fn jobs(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Query(query): Query<JobsQuery>,
-) -> Result<Answer<JobsView>, Failure> {
+) -> Result<TimedJson<JobsView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let wanted = Wanted::of(&inventory, &query)?;
+    let wanted = JobFilter::from_query(&inventory, &query)?;
     let mut jobs: Vec<Job> = inventory
         .jobs
         .values()
         .rev()
-        .filter(|j| wanted.job(j))
+        .filter(|j| wanted.includes_job(j))
         .take(wanted.limit)
         .map(|j| j.as_ref().clone())
         .collect();
     jobs.reverse();
-    let shown = shared.shown();
+    let shown = shared.engine_snapshot();
     let waits = |node: NodeId| {
         let conditions = shown.as_ref().and_then(|s| s.get(&node)).map(|s| s.conditions.as_slice()).unwrap_or_default();
         let told = conditions.iter().filter_map(|c| match c.is.as_str() {
@@ -60,29 +60,29 @@ pub async fn jobs(
         });
         told.collect()
     };
-    let queued = inventory.nodes.values().filter(|n| wanted.queued(n.id)).filter_map(|n| {
-        let want = n.want.clone()?;
+    let queued = inventory.nodes.values().filter(|n| wanted.includes_queued(n.id)).filter_map(|n| {
+        let want = n.pending_resetup.clone()?;
         Some(QueuedView { node: n.id.0, want, waits: waits(n.id) })
     });
     let queued = queued.collect();
-    Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
+    Ok(TimedJson(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
 }
 
 /// The output of an attempt as stored on this manager, for another manager.
 pub async fn own_log(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(attempt): Path<u64>,
 ) -> Result<Vec<u8>, Failure> {
     manager(&shared, &caller)?;
-    let path = RunLog::path(&shared, AttemptId(attempt));
+    let path = AttemptLog::path(&shared, AttemptId(attempt));
     tokio::fs::read(&path).await.map_err(|e| Failure::new(Code::NotFound, format!("output of attempt {attempt}: {e}")))
 }
 
 /// The output of an attempt as JSON lines. It is on the manager that ran the attempt. If it can't
 /// be fetched, the answer is one line that says so.
-pub async fn log_of(shared: &Arc<Shared>, attempt: &Attempt) -> String {
-    let own = tokio::fs::read_to_string(RunLog::path(shared, attempt.id)).await;
+pub async fn log_of(shared: &Arc<ManagerContext>, attempt: &Attempt) -> String {
+    let own = tokio::fs::read_to_string(AttemptLog::path(shared, attempt.id)).await;
     let runner = shared.inventory().by_name(attempt.runner.as_str()).map(|n| n.id).filter(|id| *id != shared.id);
     if own.is_ok() || attempt.runner == shared.me {
         return own.unwrap_or_default();
@@ -100,7 +100,7 @@ pub async fn log_of(shared: &Arc<Shared>, attempt: &Attempt) -> String {
 }
 
 /// The query with its names resolved to ids.
-struct Wanted {
+struct JobFilter {
     nodes: Option<BTreeSet<NodeId>>,
     jobs: Option<BTreeSet<u64>>,
     open: bool,
@@ -108,10 +108,12 @@ struct Wanted {
     limit: usize,
 }
 
-impl Wanted {
-    fn of(inventory: &Inventory, query: &JobsQuery) -> Result<Self, Failure> {
-        let nodes =
-            query.node.as_deref().map(|names| names.split(',').map(|n| named(inventory, n).map(|n| n.id)).collect());
+impl JobFilter {
+    fn from_query(inventory: &Inventory, query: &JobsQuery) -> Result<Self, Failure> {
+        let nodes = query
+            .node
+            .as_deref()
+            .map(|names| names.split(',').map(|n| find_node(inventory, n).map(|n| n.id)).collect());
         let number = |text: &str| {
             text.parse().map_err(|_| Failure::new(Code::BadRequest, format!("{text} is not a job number")))
         };
@@ -125,7 +127,7 @@ impl Wanted {
         })
     }
 
-    fn job(&self, job: &Job) -> bool {
+    fn includes_job(&self, job: &Job) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&job.node))
             && self.jobs.as_ref().is_none_or(|jobs| jobs.contains(&job.id.0))
             && (!self.open || matches!(job.state, JobState::Open | JobState::Held))
@@ -133,7 +135,7 @@ impl Wanted {
     }
 
     /// A queued request has no number, so it is left out if jobs are selected by number.
-    fn queued(&self, node: NodeId) -> bool {
+    fn includes_queued(&self, node: NodeId) -> bool {
         self.jobs.is_none() && self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node))
     }
 }
@@ -153,11 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_filtered_by_every_word_of_the_query() {
+    fn jobs_are_filtered_by_every_parameter_of_the_query() {
         let jobs = [job(5, 1, "done"), job(7, 2, "open"), job(9, 1, "held")];
         let matching = |query: JobsQuery| -> Vec<u64> {
-            let wanted = Wanted::of(&Inventory::default(), &query).expect("a good query");
-            jobs.iter().filter(|j| wanted.job(j)).map(|j| j.id.0).collect()
+            let wanted = JobFilter::from_query(&Inventory::default(), &query).expect("a good query");
+            jobs.iter().filter(|j| wanted.includes_job(j)).map(|j| j.id.0).collect()
         };
         assert_eq!(matching(JobsQuery::default()), [5, 7, 9]);
         assert_eq!(matching(JobsQuery { open: true, ..JobsQuery::default() }), [7, 9]);
@@ -165,8 +167,8 @@ mod tests {
         assert_eq!(matching(JobsQuery { after: Some(5), ..JobsQuery::default() }), [7, 9]);
         assert_eq!(jobs[0].id, JobId(5));
         let bad = JobsQuery { job: Some("x".to_owned()), ..JobsQuery::default() };
-        assert!(Wanted::of(&Inventory::default(), &bad).is_err());
+        assert!(JobFilter::from_query(&Inventory::default(), &bad).is_err());
         let nobody = JobsQuery { node: Some("w9".to_owned()), ..JobsQuery::default() };
-        assert!(Wanted::of(&Inventory::default(), &nobody).is_err());
+        assert!(JobFilter::from_query(&Inventory::default(), &nobody).is_err());
     }
 }

@@ -2,16 +2,16 @@
 //! gossip keys to hold and the CAs to trust.
 
 use super::super::gossip_key::{self, Confirmed};
-use super::super::{Shared, authority, wall};
-use super::{By, JoinDesk, as_of, member, operator, operators, pending, propose};
+use super::super::{ManagerContext, authority, wall};
+use super::{Actor, JoinService, as_of, member, operator, operators, pending, propose};
 use axum::extract::State;
-use remoor_cluster::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
+use remoor_cluster::rpc::agent::{CaRequest, GossipKeysReply, GossipKeysRequest, TrustedCasReply};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity;
 use remoor_cluster::rpc::token;
 use remoor_cluster::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, RotationView};
 use remoor_cluster::rpc::wire::{self, Code, Failure, Json, Strict};
-use remoor_model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
+use remoor_model::{CaStep, Command, Inventory, KeyStep, Node, Wall, count_noun};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,14 +22,14 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// The gossip keys that the caller must hold; it sends by the first one. Notes which step the
 /// caller has confirmed.
 pub async fn held(
-    State(desk): State<Arc<JoinDesk>>,
+    State(desk): State<Arc<JoinService>>,
     caller: Caller,
     Json(request): Json<GossipKeysRequest>,
 ) -> Result<axum::Json<GossipKeysReply>, Failure> {
     let shared = desk.shared();
     let node = member(shared, &caller)?;
     let inventory = shared.inventory();
-    shared.key_confirmed.hear(node.id, request.holds);
+    shared.key_confirmed.record(node.id, request.holds);
     let leads = shared.raft.status().borrow().is_leader;
     let keys = desk.gossip_keys(&inventory)?;
     let keys = keys.iter().map(|key| key.to_hex()).collect();
@@ -39,20 +39,20 @@ pub async fn held(
 /// The CAs that the caller must trust; the first one issues. Notes which step the caller has
 /// confirmed.
 pub async fn trusted(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Json(request): Json<CaRequest>,
-) -> Result<axum::Json<CaReply>, Failure> {
+) -> Result<axum::Json<TrustedCasReply>, Failure> {
     let node = member(&shared, &caller)?;
     let inventory = shared.inventory();
-    shared.ca_confirmed.hear(node.id, request.holds);
+    shared.ca_confirmed.record(node.id, request.holds);
     let (ca_pem, changed) = (inventory.roots().concat(), inventory.authority.changed);
     let leads = shared.raft.status().borrow().is_leader;
-    Ok(axum::Json(CaReply { ca_pem, changed, rotating: inventory.authority.next.is_some(), leads }))
+    Ok(axum::Json(TrustedCasReply { ca_pem, changed, rotating: inventory.authority.next.is_some(), leads }))
 }
 
 pub async fn rotate(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<RotateKeyRequest>,
 ) -> Result<axum::Json<AcceptedView>, Failure> {
@@ -72,9 +72,9 @@ pub async fn rotate(
     Ok(axum::Json(AcceptedView { version: 1, text }))
 }
 
-async fn rotate_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
+async fn rotate_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, Failure> {
     // Check before a key is made; the state machine checks again.
-    shared.inventory().may_rotate_ca().map_err(super::refused)?;
+    shared.inventory().may_rotate_ca().map_err(super::refusal_failure)?;
     if !shared.raft.status().borrow().is_leader {
         return Err(Failure::new(Code::Retry, "another manager leads now; ask again"));
     }
@@ -98,9 +98,9 @@ async fn rotate_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
 
 /// Finishes a CA rotation without absent nodes, but never without an absent manager: it would be
 /// cut off from the others for ever.
-async fn finish_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
+async fn finish_ca(shared: &Arc<ManagerContext>, by: &Actor) -> Result<String, Failure> {
     let inventory = shared.inventory();
-    let missing = authority::missing(shared, &inventory);
+    let missing = authority::unconfirmed_nodes(shared, &inventory);
     if let Some(manager) = missing.managers.first() {
         let name = manager.name();
         let text = format!("{name} is a manager and is away: the rotation can't end without it");
@@ -117,11 +117,14 @@ fn names(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.name().to_string()).collect()
 }
 
-pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<KeysView>, Failure> {
+pub async fn status(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<KeysView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let gossip = inventory.gossip.next.as_ref().map(|next| {
-        let (waits_for, away) = gossip_key::missing(&shared, &inventory);
+        let (waits_for, away) = gossip_key::unconfirmed_nodes(&shared, &inventory);
         let step = match next.step {
             KeyStep::Insert => "insert",
             KeyStep::Use => "use",
@@ -132,7 +135,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         RotationView { step, since, by: next.by.clone(), waits_for, away, overdue, ..RotationView::default() }
     });
     let next = inventory.authority.next.as_ref().map(|next| {
-        let missing = authority::missing(&shared, &inventory);
+        let missing = authority::unconfirmed_nodes(&shared, &inventory);
         let (away, without) = missing.split(&next.without);
         let step = match next.step {
             CaStep::Trust => "trust",
@@ -170,25 +173,25 @@ fn overdue(confirmed: &Confirmed, changed: u64, waits_for: &[&Node], now: Instan
 
 /// Warnings of `status`: the CA expires, a CA rotation waits for nodes, or a gossip key rotation is
 /// stuck.
-pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
+pub fn warnings(shared: &ManagerContext, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
-    let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ending(ends, wall()));
-    let waits = inventory.authority.next.iter().filter(|_| shared.shown().is_some()).flat_map(|next| {
-        let missing = authority::missing(shared, inventory);
+    let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ca_expiry_warning(ends, wall()));
+    let waits = inventory.authority.next.iter().filter(|_| shared.engine_snapshot().is_some()).flat_map(|next| {
+        let missing = authority::unconfirmed_nodes(shared, inventory);
         let (away, _) = missing.split(&next.without);
         let overdue = overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
         waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "reachable but unconfirmed"))
     });
     let gossip = inventory.gossip.next.as_ref().and_then(|_| {
-        let (here, _) = gossip_key::missing(shared, inventory);
-        stuck(&shared.key_confirmed, inventory.gossip.changed, &here, Instant::now())
+        let (here, _) = gossip_key::unconfirmed_nodes(shared, inventory);
+        stuck_rotation_warning(&shared.key_confirmed, inventory.gossip.changed, &here, Instant::now())
     });
     ending.into_iter().chain(waits).chain(gossip).collect()
 }
 
 /// The rotation waits only for reachable nodes, not for absent ones. A reachable node that does not
 /// confirm blocks it, and with it any other rotation.
-fn stuck(confirmed: &Confirmed, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
+fn stuck_rotation_warning(confirmed: &Confirmed, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
     let late = overdue(confirmed, changed, here, now).join(", ");
     (!late.is_empty()).then(|| {
         format!(
@@ -202,11 +205,11 @@ fn waits_for(names: &[String], how: &str) -> Option<String> {
     (!names.is_empty()).then(|| format!("the new CA waits for {}, {how}; next: remoor key status", names.join(", ")))
 }
 
-fn ending(ends: Wall, now: Wall) -> Option<String> {
-    let left = ends.since(now);
+fn ca_expiry_warning(ends: Wall, now: Wall) -> Option<String> {
+    let left = ends.ms_since(now);
     let when = match now > ends {
         true => "has ended".to_owned(),
-        false => format!("ends in {}", counted(left / DAY_MS, "day")),
+        false => format!("ends in {}", count_noun(left / DAY_MS, "day")),
     };
     (left < CA_LEFT_MS).then(|| format!("the CA {when}; next: remoor key rotate ca"))
 }
@@ -214,21 +217,21 @@ fn ending(ends: Wall, now: Wall) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{ClusterRole, Entry, NodeSpec};
+    use remoor_model::{ClusterRole, InventoryEntry, NodeSpec};
     use std::time::Duration;
 
     #[test]
-    fn a_gossip_key_that_does_not_get_on_is_warned_of_with_the_way_out() {
+    fn a_stuck_gossip_key_rotation_causes_a_warning_with_a_next_step() {
         let mut inventory = Inventory::default();
         let spec = |name: &str| NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
         for (index, name) in (1..).zip(["w1", "w2"]) {
             let command = Command::Accept { spec: spec(name), role: ClusterRole::Worker };
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
             assert_eq!(applied.refusal(), None);
         }
         let here: Vec<&Node> = inventory.nodes.values().map(|node| &**node).collect();
         let (confirmed, began) = (Confirmed::default(), Instant::now());
-        let said = |changed, s| stuck(&confirmed, changed, &here, began + Duration::from_secs(s));
+        let said = |changed, s| stuck_rotation_warning(&confirmed, changed, &here, began + Duration::from_secs(s));
         assert_eq!(said(7, 600), None, "who does not lead waits for nobody");
         confirmed.waits_for(7, [(here[1].id, None)].into_iter(), began);
         assert_eq!((said(7, 119), said(8, 120)), (None, None), "it has its time, in each step");
@@ -238,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_ca_is_told_half_a_year_before() {
+    fn a_ca_that_expires_within_half_a_year_causes_a_warning() {
         let ends = Wall(4_000 * DAY_MS);
-        let said = |days_before: u64| ending(ends, Wall(ends.0 - days_before * DAY_MS));
+        let said = |days_before: u64| ca_expiry_warning(ends, Wall(ends.0 - days_before * DAY_MS));
         assert_eq!(said(180), None);
         assert_eq!(said(179).unwrap(), "the CA ends in 179 days; next: remoor key rotate ca");
         assert_eq!(said(1).unwrap(), "the CA ends in 1 day; next: remoor key rotate ca");
-        assert!(ending(ends, ends.after(1)).unwrap().starts_with("the CA has ended"));
+        assert!(ca_expiry_warning(ends, ends.plus_ms(1)).unwrap().starts_with("the CA has ended"));
     }
 }

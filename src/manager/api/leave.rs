@@ -1,18 +1,18 @@
 //! Nodes that leave the cluster by their own request, and how they are shown afterwards.
 
-use super::super::{Shared, wall};
-use super::{By, member, named, propose};
+use super::super::{ManagerContext, wall};
+use super::{Actor, find_node, member, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{LeaveReply, LeftView, Nothing};
 use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
-use remoor_model::{Command, Inventory, Left, Node, NodeId};
+use remoor_model::{Command, Inventory, LeftNode, Node, NodeId};
 use serde_json::json;
 use std::sync::Arc;
 
 /// Makes the caller's own node leave. Only root on its machine can request that.
 pub async fn leave(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     _: Strict<Nothing>,
 ) -> Result<axum::Json<LeaveReply>, Failure> {
@@ -22,9 +22,9 @@ pub async fn leave(
         let leader = status.leader.and_then(|id| status.voters.get(&id).cloned());
         return Err(Failure::new(Code::NotLeader, "another manager leads").details(json!({ "leader": leader })));
     }
-    let by = By::from(format!("leave on {}", node.name()));
+    let by = Actor::from(format!("leave on {}", node.name()));
     propose(&shared, &by, Command::Leave { node: node.id }).await?;
-    let until = rfc3339(wall().after(shared.inventory().limits().remove_left_ms));
+    let until = rfc3339(wall().plus_ms(shared.inventory().limits().remove_left_ms));
     let text = format!("{} has left the cluster; its name stays reserved until {until}", node.name());
     Ok(axum::Json(LeaveReply { text, until }))
 }
@@ -32,43 +32,43 @@ pub async fn leave(
 /// Nodes that left and are remembered, by id.
 pub fn views(inventory: &Inventory) -> Vec<LeftView> {
     let keep_ms = inventory.limits().remove_left_ms;
-    let view = |(id, left): (&NodeId, &Arc<Left>)| LeftView {
+    let view = |(id, left): (&NodeId, &Arc<LeftNode>)| LeftView {
         id: id.0,
         name: left.node.name().to_string(),
         group: inventory.group(&left.node).map(|(name, _)| name.to_string()),
         api: left.node.spec.api.clone(),
         left: rfc3339(left.at),
         by: left.by.clone(),
-        until: rfc3339(left.at.after(keep_ms)),
+        until: rfc3339(left.at.plus_ms(keep_ms)),
     };
     inventory.left.iter().map(view).collect()
 }
 
 /// The error for a request about a node that left.
-pub(super) fn gone(inventory: &Inventory, name: &str) -> Option<Failure> {
-    let left = inventory.left_named(name)?;
+pub(super) fn left_failure(inventory: &Inventory, name: &str) -> Option<Failure> {
+    let left = inventory.left_by_name(name)?;
     let next = format!("remoor join on {name} brings it back as the same node; remoor remove {name} frees its name");
     let details = json!({ "refusal": "node-left" });
-    Some(Failure::new(Code::NotFound, told(left)).details(details).next(next))
+    Some(Failure::new(Code::NotFound, describe_left(left)).details(details).next(next))
 }
 
 /// The node of an order. A node that left can only be removed.
 pub(super) fn about_whom(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
-    let left = || inventory.left_named(name).filter(|_| verb == "remove").map(|left| left.node.clone());
-    named(inventory, name).or_else(|unknown| left().ok_or(unknown))
+    let left = || inventory.left_by_name(name).filter(|_| verb == "remove").map(|left| left.node.clone());
+    find_node(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }
 
 /// Refuses a node that left, and says how to join again. The node may have come back under the same
 /// id, so only the leader's refusal is final.
-pub(super) fn refused(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), Failure> {
+pub(super) fn check_not_left(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), Failure> {
     let Some(left) = inventory.left.get(&id) else { return Ok(()) };
     if !leads {
-        return Err(Failure::new(Code::Retry, format!("{}, as far as this manager knows", told(left))));
+        return Err(Failure::new(Code::Retry, format!("{}, as far as this manager knows", describe_left(left))));
     }
     let next = "to make it a node again, on it: remoor join, with the data directory as it is";
-    Err(Failure::new(Code::NodeRemoved, told(left)).details(json!({ "left": true })).next(next))
+    Err(Failure::new(Code::NodeRemoved, describe_left(left)).details(json!({ "left": true })).next(next))
 }
 
-fn told(left: &Left) -> String {
+fn describe_left(left: &LeftNode) -> String {
     format!("{} left the cluster at {}, by its own request", left.node.name(), rfc3339(left.at))
 }

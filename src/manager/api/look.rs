@@ -1,16 +1,16 @@
 //! Examines a node over SSH now: check, diff, and adopting what is found. Runs nothing on it.
 
 use super::super::examine::Sent;
-use super::super::{Shared, blobs, errand, examine, wall};
-use super::{as_of, named, operator, propose};
+use super::super::{ManagerContext, blobs, examine, remote_examination, wall};
+use super::{as_of, find_node, operator, propose};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
 use remoor_cluster::rpc::wire::{Code, Failure, Strict};
 use remoor_engine::{self as engine, Evidence, ExamOutcome};
-use remoor_exec::wire::{Order, Reply};
+use remoor_exec::wire::{ExecutorOrder, Reply};
 use remoor_model::{
-    Baseline, Change, Command, Difference, Node, Occasion, Sha256, Wall, Witness, differences, only_owner,
+    Baseline, Command, Difference, DigestChange, Node, Sha256, Trigger, Wall, Witness, differences, only_owner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,14 +26,14 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 type Answer<T> = Result<axum::Json<T>, Failure>;
 
 pub async fn check(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
     _: Strict<Nothing>,
 ) -> Answer<CheckView> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = named(&inventory, &name)?;
+    let node = find_node(&inventory, &name)?;
     let begun = std::time::Instant::now();
     let evidence = look(&shared, &node).await?;
     let (verdict, reasons) = engine::compare(&inventory, &node, &evidence);
@@ -58,9 +58,11 @@ pub(super) fn compare_key(name: &str) -> String {
 }
 
 /// Examines the node now. An unreachable node is an error that says so, never a verdict.
-pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
+pub(super) async fn look(shared: &Arc<ManagerContext>, node: &Node) -> Result<Evidence, Failure> {
     let name = node.name();
-    let outcome = errand::look(shared, node.id).await.map_err(|errand::NoRoute(why)| no_route(node, &why))?;
+    let outcome = remote_examination::look(shared, node.id)
+        .await
+        .map_err(|remote_examination::NoRoute(why)| no_route(node, &why))?;
     match outcome {
         ExamOutcome::Found(evidence) => Ok(evidence),
         ExamOutcome::HostKey(fingerprint) => {
@@ -97,22 +99,22 @@ fn different(evidence: &Evidence) -> Vec<Difference> {
 }
 
 pub async fn diff(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
     _: Strict<Nothing>,
 ) -> Answer<DiffView> {
     operator(&shared, &caller)?;
-    let node = named(&shared.inventory(), &name)?;
+    let node = find_node(&shared.inventory(), &name)?;
     let evidence = look(&shared, &node).await?;
     let entries = evidence.expected.iter().flat_map(|e| e.services.values()).flat_map(|s| &s.entries);
     let recorded: BTreeSet<&str> = entries.map(|e| e.path.as_str()).collect();
     let mut files: BTreeMap<String, FileDiff> = BTreeMap::new();
     for difference in different(&evidence) {
         let what = match &difference.what {
-            Change::Missing => "missing",
-            Change::Extra => "extra",
-            Change::Changed { .. } => "changed",
+            DigestChange::Missing => "missing",
+            DigestChange::Extra => "extra",
+            DigestChange::Changed { .. } => "changed",
         };
         let file = files.entry(difference.path.clone()).or_insert_with(|| FileDiff {
             service: difference.service.to_string(),
@@ -120,15 +122,15 @@ pub async fn diff(
             what: what.to_owned(),
             attributes: Vec::new(),
             origin: origin(&evidence, &recorded, &difference.path).to_owned(),
-            since: since(&node, &difference),
+            since: known_since(&node, &difference),
             unified: None,
             note: None,
         });
-        if let Change::Changed { attribute, expected, found } = &difference.what {
+        if let DigestChange::Changed { attribute, expected, found } = &difference.what {
             file.attributes.push(format!("{attribute}: {expected} -> {found}"));
         }
     }
-    let hidden = hidden(&evidence);
+    let hidden = hidden_paths(&evidence);
     for file in files.values_mut().filter(|f| hidden.contains(f.path.as_str())) {
         file.note = Some("secret: content is never shown".to_owned());
     }
@@ -142,7 +144,7 @@ pub async fn diff(
         .map(|f| f.path.clone())
         .take(FETCH_MAX)
         .collect();
-    if shared.reaches.missed(node.id).is_some() {
+    if shared.reaches.unreachable_reason(node.id).is_some() {
         let text = "the content is not shown: the leader does not reach the node, another manager examined it";
         files.values_mut().filter(|f| paths.contains(&f.path)).for_each(|f| f.note = Some(text.to_owned()));
     } else if !paths.is_empty() {
@@ -154,14 +156,14 @@ pub async fn diff(
 }
 
 /// Files whose content is not shown, because of the record or because of their current state.
-fn hidden(evidence: &Evidence) -> BTreeSet<&str> {
+fn hidden_paths(evidence: &Evidence) -> BTreeSet<&str> {
     let both = evidence.expected.iter().chain([&evidence.exam.digest]);
     let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);
-    entries.filter(|e| e.hidden()).map(|e| e.path.as_str()).collect()
+    entries.filter(|e| e.is_hidden()).map(|e| e.path.as_str()).collect()
 }
 
 /// Since when the node's finding contains this difference.
-fn since(node: &Node, difference: &Difference) -> Option<Wall> {
+fn known_since(node: &Node, difference: &Difference) -> Option<Wall> {
     let reasons = node.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
     let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
     same.filter_map(|r| r.since).min()
@@ -169,7 +171,7 @@ fn since(node: &Node, difference: &Difference) -> Option<Wall> {
 
 /// Items that can't be compared.
 fn unclear(evidence: &Evidence) -> Vec<String> {
-    let mut out: Vec<String> = evidence.exam.digest.services.values().flat_map(|s| s.unclear()).collect();
+    let mut out: Vec<String> = evidence.exam.digest.services.values().flat_map(|s| s.describe_unreadable()).collect();
     if evidence.expected.is_none() {
         out.push("nothing is recorded to compare with: commission or adopt it".to_owned());
     }
@@ -186,7 +188,7 @@ fn origin(evidence: &Evidence, recorded: &BTreeSet<&str>, path: &str) -> &'stati
 }
 
 async fn contents(
-    shared: &Arc<Shared>,
+    shared: &Arc<ManagerContext>,
     node: &Node,
     paths: Vec<String>,
     files: &mut BTreeMap<String, FileDiff>,
@@ -197,7 +199,7 @@ async fn contents(
     // The executor shows only files that a manifest of the same session does not declare secret.
     let seen = examine::evidence(shared, &mut session, node.id, &prepared, Sent::Differences).await;
     let reply = match seen {
-        Ok(_) => session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
+        Ok(_) => session.order(ExecutorOrder::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
         Err(error) => Err(error),
     };
     session.close().await;
@@ -231,14 +233,14 @@ async fn contents(
 
 /// Records what is found as the baseline. Runs nothing.
 pub async fn adopt(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
     Strict(request): Strict<OrderRequest>,
 ) -> Answer<AdoptView> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = named(&inventory, &name)?;
+    let node = find_node(&inventory, &name)?;
     let evidence = look(&shared, &node).await?;
     if let Some(run) = &evidence.exam.busy {
         return Err(Failure::new(
@@ -248,7 +250,7 @@ pub async fn adopt(
         .next("repeat the command when it has ended"));
     }
     let mut digest = evidence.exam.digest.clone();
-    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unclear()).collect();
+    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.describe_unreadable()).collect();
     if !unreadable.is_empty() {
         return Err(Failure::new(
             Code::Refused,
@@ -256,7 +258,7 @@ pub async fn adopt(
         ));
     }
     if !request.paths.is_empty() {
-        digest = only(&request.paths, evidence.expected.as_ref(), digest).map_err(|path| {
+        digest = replace_paths(&request.paths, evidence.expected.as_ref(), digest).map_err(|path| {
             Failure::new(Code::NotFound, format!("{path} is not a declared file of {name}"))
                 .next(format!("remoor check {name}"))
         })?;
@@ -268,7 +270,7 @@ pub async fn adopt(
     // runtime.
     let recorded = tokio::task::spawn_blocking(move || {
         let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
-        let record = examine::record(&prepared.wanted(), &facts, prepared.known.clone(), &digest);
+        let record = examine::record(&prepared.expected_content(), &facts, prepared.known.clone(), &digest);
         (rmp_serde::to_vec_named(&record), digest)
     });
     let internal = |e: String| Failure::new(Code::Internal, e);
@@ -278,7 +280,7 @@ pub async fn adopt(
     let before = node.baseline.as_ref();
     let baseline = Baseline {
         generation: before.map_or(inventory.current, |b| b.generation),
-        desired: before.map(|b| b.desired).or_else(|| inventory.desired(&node)).unwrap_or_default(),
+        desired: before.map(|b| b.desired).or_else(|| inventory.desired_hash(&node)).unwrap_or_default(),
         root: digest.root,
         blob,
         adopted: true,
@@ -286,14 +288,14 @@ pub async fn adopt(
     };
     propose(&shared, &by, Command::Adopt { node: node.id, baseline, basis: inventory.applied }).await?;
     let after = shared.inventory();
-    let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
+    let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.is_spared(n, Trigger::Network));
     let reported_only = after.node(node.id).is_some_and(spared);
     Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
 }
 
 /// The previous baseline, with `paths` replaced by what was found now. Err: a path that was not
 /// found.
-fn only(
+fn replace_paths(
     paths: &[String],
     before: Option<&remoor_model::NodeDigest>,
     found: remoor_model::NodeDigest,
@@ -341,11 +343,11 @@ mod tests {
 
     /// Making a private file readable for all must not reveal its content in a diff.
     #[test]
-    fn what_is_or_was_secret_or_private_is_not_shown() {
+    fn the_content_of_secret_or_private_files_is_not_shown() {
         let expected = digest([("/a", 0o600, false), ("/b", 0o644, false), ("/c", 0o644, true), ("/d", 0o640, false)]);
         let found = digest([("/a", 0o644, false), ("/b", 0o400, false), ("/c", 0o644, false), ("/d", 0o644, false)]);
         let exam = Exam { digest: found, ..Exam::default() };
         let evidence = Evidence { exam, expected: Some(expected), rendered: BTreeSet::new() };
-        assert_eq!(hidden(&evidence), ["/a", "/b", "/c"].into());
+        assert_eq!(hidden_paths(&evidence), ["/a", "/b", "/c"].into());
     }
 }

@@ -1,8 +1,8 @@
 //! Requests of nodes: Raft and blobs between managers, manifest and peers for agents, joining.
 
 use super::super::members::HEARD_MS;
-use super::super::{CaPair, Shared, Standing, examine, gossip_key, wall};
-use super::{By, by_its_key, manager, member, not_removed, pending, propose, tokens};
+use super::super::{CaPair, ManagerContext, RaftIdStatus, examine, gossip_key, wall};
+use super::{Actor, check_node_key, manager, member, not_removed, pending, propose, tokens};
 use axum::extract::{Path, State};
 use remoor_cluster::raft::{CLAIM, RaftError, RaftStatus};
 use remoor_cluster::rpc::agent::{ManifestReply, PeersReply};
@@ -10,7 +10,7 @@ use remoor_cluster::rpc::ca::{self, Validity};
 use remoor_cluster::rpc::caller::{Caller, PeerAddr};
 use remoor_cluster::rpc::dial_back;
 use remoor_cluster::rpc::identity::{GossipKey, IdentityError};
-use remoor_cluster::rpc::join::{JoinReply, JoinRequest, Peer};
+use remoor_cluster::rpc::join::{JoinReply, JoinRequest, PeerInfo};
 use remoor_cluster::rpc::limit::RateLimit;
 use remoor_cluster::rpc::renew::RenewReply;
 use remoor_cluster::rpc::token::Secret;
@@ -23,14 +23,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub async fn raft(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(kind): Path<String>,
     Raw(body): Raw,
 ) -> Result<Vec<u8>, Failure> {
-    let sender = shared.raft.sender(&body).map_err(misdirected)?;
+    let sender = shared.raft.sender(&body).map_err(raft_failure)?;
     raft_peer(&shared, &caller, sender.from)?;
-    shared.raft.admit(&sender).await.map_err(misdirected)?;
+    shared.raft.admit(&sender).await.map_err(raft_failure)?;
     if kind == CLAIM {
         return Ok(Vec::new());
     }
@@ -46,22 +46,24 @@ pub async fn raft(
         Failure::new(Code::Conflict, error.to_string())
     })?;
     if matches!(kind.as_str(), "append" | "snapshot") {
-        shared.hear_leader();
+        shared.note_leader_heard();
     }
     Ok(reply)
 }
 
-fn misdirected(error: RaftError) -> Failure {
+fn raft_failure(error: RaftError) -> Failure {
     let code = match &error {
         RaftError::WrongCluster { .. } => Code::WrongCluster,
         RaftError::WrongEpoch { .. } => Code::WrongEpoch,
-        RaftError::Stale { .. } => Code::StaleDirectory,
+        RaftError::StaleIncarnation { .. } => Code::StaleDirectory,
         _ => Code::Conflict,
     };
     let failure = Failure::new(code, error.to_string());
     match error {
         RaftError::WrongEpoch { ours, .. } => failure.details(serde_json::json!({ "epoch": ours })),
-        RaftError::Stale { refused, .. } => failure.details(serde_json::json!({ "since": rfc3339(refused.since) })),
+        RaftError::StaleIncarnation { refused, .. } => {
+            failure.details(serde_json::json!({ "since": rfc3339(refused.since) }))
+        }
         _ => failure,
     }
 }
@@ -69,41 +71,41 @@ fn misdirected(error: RaftError) -> Failure {
 /// Allows a node that holds the Raft id it uses, also while it leaves. If this log does not contain
 /// the grant of that id yet, allows a manager named by the agent or by the order that started this
 /// service: its messages bring the missing entries.
-fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Failure> {
+fn raft_peer(shared: &ManagerContext, caller: &Caller, sender: RaftId) -> Result<(), Failure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
     };
     let inventory = shared.inventory();
     let node = inventory.node(*id);
     if let Some(node) = node {
-        by_its_key(node, key)?;
+        check_node_key(node, key)?;
         shared.certificates.seen(*id, *cert_not_after);
     }
     let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
-    match Standing::of(&inventory, *id, sender) {
-        Standing::Holds => Ok(()),
-        Standing::Retired => {
+    match RaftIdStatus::for_node(&inventory, *id, sender) {
+        RaftIdStatus::HeldByNode => Ok(()),
+        RaftIdStatus::Retired => {
             let text = format!(
                 "Raft id {sender} of {name} is retired: that id was removed from the managers and is never used again"
             );
             Err(Failure::new(Code::Retired, text).next(format!("to make it a manager again: remoor promote {name}")))
         }
-        Standing::Anothers(holder) => {
+        RaftIdStatus::HeldByOther(holder) => {
             let text = format!("{name} uses Raft id {sender}, which belongs to {}", holder.name());
             Err(Failure::new(Code::Forbidden, text))
         }
-        Standing::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
-        Standing::Unknown if shared.sponsors.told(*id) => Ok(()),
+        RaftIdStatus::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
+        RaftIdStatus::Unknown if shared.sponsors.told(*id) => Ok(()),
         // Our own Raft id is the index of the log entry that made us a manager. While we have not
         // applied that entry, our inventory is older than the peer list we were started with, so
         // trust the list.
-        Standing::Unknown
-            if shared.sponsors.lets(*id, node, inventory.applied < shared.raft.status().borrow().id.0) =>
+        RaftIdStatus::Unknown
+            if shared.sponsors.may_speak(*id, node, inventory.applied < shared.raft.status().borrow().id.0) =>
         {
             Ok(())
         }
-        Standing::Unknown => {
-            shared.sponsors.ask_again();
+        RaftIdStatus::Unknown => {
+            shared.sponsors.refresh();
             let text = format!("this manager does not know Raft id {sender} of {name} yet");
             Err(Failure::new(Code::Retry, text))
         }
@@ -111,33 +113,33 @@ fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Fai
 }
 
 pub async fn get_blob(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(sha): Path<String>,
 ) -> Result<Vec<u8>, Failure> {
     manager(&shared, &caller)?;
     let sha = Sha256::parse(&sha).ok_or_else(|| Failure::new(Code::BadRequest, "not a SHA-256"))?;
     let store = shared.blobs.clone();
-    let bytes = aside(move || store.get(&sha)).await?;
+    let bytes = run_disk_io(move || store.get(&sha)).await?;
     bytes.ok_or_else(|| Failure::new(Code::NotFound, format!("this manager does not have blob {sha}")))
 }
 
 pub async fn put_blob(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(sha): Path<String>,
     Raw(body): Raw,
 ) -> Result<(), Failure> {
     manager(&shared, &caller)?;
-    if Sha256::parse(&sha) != Some(Sha256::of(&body)) {
+    if Sha256::parse(&sha) != Some(Sha256::digest(&body)) {
         return Err(Failure::new(Code::BadRequest, "the content does not have this hash"));
     }
     let store = shared.blobs.clone();
-    aside(move || store.put(&body)).await.map(|_| ())
+    run_disk_io(move || store.put(&body)).await.map(|_| ())
 }
 
 /// Reads or writes the disk outside the threads on which Raft's heartbeats run.
-async fn aside<T: Send + 'static>(
+async fn run_disk_io<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, remoor_host::disk::DiskError> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -146,7 +148,7 @@ async fn aside<T: Send + 'static>(
 }
 
 /// A manager that is to leave does not need the cluster's keys any more.
-fn to_manage(shared: &Shared, caller: &Caller) -> Result<(), Failure> {
+fn to_manage(shared: &ManagerContext, caller: &Caller) -> Result<(), Failure> {
     let node = manager(shared, caller)?;
     match node.role {
         ClusterRole::Manager => Ok(()),
@@ -158,7 +160,7 @@ fn to_manage(shared: &Shared, caller: &Caller) -> Result<(), Failure> {
 
 /// The keys of the CAs, for managers only.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct CaReply {
+pub struct CaKeysReply {
     /// Key of the first CA, for older managers.
     pub key_pem: Secret,
     /// All CAs, the first one first. Empty in the answer of an older manager.
@@ -166,16 +168,16 @@ pub struct CaReply {
     pub cas: Vec<CaPair>,
 }
 
-pub async fn ca(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<CaReply>, Failure> {
+pub async fn ca(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<axum::Json<CaKeysReply>, Failure> {
     to_manage(&shared, &caller)?;
-    let cas = shared.cas.all().iter().map(|ca| CaPair::of(ca)).collect();
-    Ok(axum::Json(CaReply { key_pem: shared.cas.first().key_pem(), cas }))
+    let cas = shared.cas.all().iter().map(|ca| CaPair::from_ca(ca)).collect();
+    Ok(axum::Json(CaKeysReply { key_pem: shared.cas.first().key_pem(), cas }))
 }
 
 /// Stores a CA that is to replace the present one, before the entry that names it. Has no other
 /// effect.
 pub async fn keep_ca(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Json(pair): Json<CaPair>,
 ) -> Result<axum::Json<()>, Failure> {
@@ -198,7 +200,10 @@ pub struct SshKeyReply {
     pub key: Secret,
 }
 
-pub async fn ssh_key(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<SshKeyReply>, Failure> {
+pub async fn ssh_key(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<SshKeyReply>, Failure> {
     to_manage(&shared, &caller)?;
     let none = || Failure::new(Code::NotFound, "this manager has no SSH key of the cluster");
     let key = shared.ssh_key.get().ok_or_else(none)?;
@@ -206,7 +211,10 @@ pub async fn ssh_key(State(shared): State<Arc<Shared>>, caller: Caller) -> Resul
 }
 
 /// The manifest of the caller's own node.
-pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<ManifestReply>, Failure> {
+pub async fn manifest(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<ManifestReply>, Failure> {
     let node = member(&shared, &caller)?;
     let manifest = examine::manifest_for(&shared, node.id).await;
     let manifest = manifest.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
@@ -218,10 +226,13 @@ pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Resu
     }))
 }
 
-pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<PeersReply>, Failure> {
+pub async fn peers(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<PeersReply>, Failure> {
     member(&shared, &caller)?;
     let inventory = shared.inventory();
-    let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
+    let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
     let (managers, removed) = (managers_of(&inventory), inventory.removed_names().cloned().collect());
     let (gossip, ca) = (inventory.gossip.changed, inventory.authority.changed);
     Ok(axum::Json(PeersReply { peers, managers, removed, epoch: inventory.epoch, gossip, ca }))
@@ -229,33 +240,33 @@ pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
 
 /// The managers, for nodes that ask, join or become managers. Includes managers that are to leave,
 /// because one of them may lead until another one can.
-pub fn managers_of(inventory: &Inventory) -> Vec<Peer> {
-    inventory.nodes.values().filter(|n| n.manages()).map(|n| Peer::of(n)).collect()
+pub fn managers_of(inventory: &Inventory) -> Vec<PeerInfo> {
+    inventory.nodes.values().filter(|n| n.manages()).map(|n| PeerInfo::for_node(n)).collect()
 }
 
 /// The input needed to admit machines.
-pub struct JoinParts {
-    pub shared: Arc<Shared>,
+pub struct JoinConfig {
+    pub shared: Arc<ManagerContext>,
     /// Returns the gossip keys that this manager holds now.
     pub held: Box<dyn Fn() -> Vec<GossipKey> + Send + Sync>,
     /// Validity of node certificates.
-    pub life: Duration,
+    pub certificate_validity: Duration,
 }
 
-pub struct JoinDesk {
-    parts: JoinParts,
+pub struct JoinService {
+    parts: JoinConfig,
     limit: RateLimit,
     /// Names with an admission in progress, so that the same name is never granted twice.
     busy: Mutex<BTreeSet<String>>,
 }
 
-impl JoinDesk {
-    pub fn new(parts: JoinParts) -> Self {
+impl JoinService {
+    pub fn new(parts: JoinConfig) -> Self {
         let limit = RateLimit::new(20, Duration::from_secs(1));
         Self { parts, limit, busy: Mutex::default() }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<ManagerContext> {
         &self.parts.shared
     }
 
@@ -273,7 +284,7 @@ impl JoinDesk {
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
         let ca = shared.cas.of(inventory.issuer()).ok_or_else(lacks)?;
-        let validity = Validity::lasting(self.parts.life);
+        let validity = Validity::valid_for(self.parts.certificate_validity);
         let issued = ca.issue_as(manager, node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
         Ok(RenewReply {
             cert_pem: issued + &inventory.cross_chain(),
@@ -300,7 +311,7 @@ impl JoinDesk {
 /// key and the peers; a manager also gets its Raft id. The same key under the same name joins as
 /// the same node. Followers answer `not-leader` with the leader's address.
 pub async fn join(
-    State(desk): State<Arc<JoinDesk>>,
+    State(desk): State<Arc<JoinService>>,
     from: PeerAddr,
     Json(request): Json<JoinRequest>,
 ) -> Result<axum::Json<JoinReply>, Failure> {
@@ -313,7 +324,7 @@ pub async fn join(
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }
     request.check().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
-    pending::in_time(request.now, wall())?;
+    pending::check_clock(request.now, wall())?;
     let inventory = shared.inventory();
     if let Some(cluster) = request.cluster.as_ref().filter(|cluster| **cluster != inventory.cluster) {
         let text =
@@ -321,32 +332,32 @@ pub async fn join(
         return Err(Failure::new(Code::WrongCluster, text).next("move the directory away, then repeat the command"));
     }
     let asks = request.secret.is_empty();
-    let ticket = if asks { Ticket::Accepted } else { ticket(&inventory, &request)? };
+    let ticket = if asks { JoinAuthorization::Accepted } else { ticket(&inventory, &request)? };
     not_alive(shared, &inventory, &status, &request)?;
     let name = request.name.to_string();
     let _turn = desk.turn(name)?;
     if asks {
-        pending::accepted(shared, &request).await?;
+        pending::check_accepted(shared, &request).await?;
     }
     // Only after the machine is authorized: a stranger could make this manager connect to any
     // address.
-    dial_back::dialled(&request).await?;
+    dial_back::verify_address(&request).await?;
     admit(&desk, request, ticket).await.map(axum::Json)
 }
 
 /// While this value exists, its name is admitted nowhere else. It is dropped with the request, also
 /// if the client disconnects.
-struct Turn<'a> {
-    desk: &'a JoinDesk,
+struct JoinTurnGuard<'a> {
+    desk: &'a JoinService,
     name: String,
 }
 
-impl JoinDesk {
-    fn turn(&self, name: String) -> Result<Turn<'_>, Failure> {
+impl JoinService {
+    fn turn(&self, name: String) -> Result<JoinTurnGuard<'_>, Failure> {
         if !self.busy().insert(name.clone()) {
             return Err(Failure::new(Code::Retry, format!("{name} is being admitted right now")));
         }
-        Ok(Turn { desk: self, name })
+        Ok(JoinTurnGuard { desk: self, name })
     }
 
     fn busy(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
@@ -354,7 +365,7 @@ impl JoinDesk {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for JoinTurnGuard<'_> {
     fn drop(&mut self) {
         self.desk.busy().remove(&self.name);
     }
@@ -364,14 +375,14 @@ impl Drop for Turn<'_> {
 /// (SCENARIOS E13), and joining a running manager would archive the log that it votes with. A node
 /// whose data directory is lost is silent, and may join once it has been silent for a moment.
 fn not_alive(
-    shared: &Shared,
+    shared: &ManagerContext,
     inventory: &Inventory,
     status: &RaftStatus,
     request: &JoinRequest,
 ) -> Result<(), Failure> {
     let known = inventory.by_name(request.name.as_str());
     let Some(node) = known.filter(|n| n.spec.public_key == request.node_public_key) else { return Ok(()) };
-    if let Some(text) = copied(node, shared.signed_at(node.name()), request) {
+    if let Some(text) = copy_reason(node, shared.signed_address(node.name()), request) {
         let name = node.name();
         shared.notices.tell(&format!("copy {name} {}", request.advertise), Some(name.as_str()), &text);
         let next = format!(
@@ -392,7 +403,7 @@ fn not_alive(
 
 /// Why the machine with the key of `node` must be another machine; None: it may be the same one.
 /// `signed` is the gossip address that the running node signs.
-fn copied(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Option<String> {
+fn copy_reason(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Option<String> {
     let (name, from) = (node.name(), &request.gossip_addr);
     let elsewhere = signed.filter(|addr| from.parse() != Ok(*addr));
     if let Some(addr) = elsewhere {
@@ -401,7 +412,7 @@ fn copied(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Opt
         ));
     }
     let away = node.absence.as_ref().is_some_and(|absence| absence.returned.is_none());
-    let seen = node.marks.is_some() && !away;
+    let seen = node.last_identity.is_some() && !away;
     let (was, is) = (&node.spec.machine_id, &request.machine_id);
     (seen && !was.is_empty() && was != is).then(|| {
         format!("{name} is not away, and is the machine {was}: it is not joined a second time from the machine {is}, which has a copy of its key")
@@ -410,7 +421,7 @@ fn copied(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Opt
 
 /// The authorization by which a machine joins.
 #[derive(Clone, Copy)]
-enum Ticket {
+enum JoinAuthorization {
     Token,
     /// An operator accepted it.
     Accepted,
@@ -418,7 +429,7 @@ enum Ticket {
 }
 
 /// Checks the token. The state machine checks again when the machine is accepted.
-fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failure> {
+fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<JoinAuthorization, Failure> {
     let hash = request.secret.hash();
     let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
     let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
@@ -457,7 +468,7 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
         let text = format!("the desired role of {} is manager", request.name);
         return Err(Failure::new(Code::Conflict, text).next("remoor join --manager, with the manager token"));
     }
-    Ok(if invite.is_some() { Ticket::Invite(hash) } else { Ticket::Token })
+    Ok(if invite.is_some() { JoinAuthorization::Invite(hash) } else { JoinAuthorization::Token })
 }
 
 /// The node's data as the machine itself states them.
@@ -476,23 +487,23 @@ pub(super) fn spec_of(request: &JoinRequest) -> NodeSpec {
     }
 }
 
-async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<JoinReply, Failure> {
+async fn admit(desk: &JoinService, request: JoinRequest, ticket: JoinAuthorization) -> Result<JoinReply, Failure> {
     let shared = &desk.parts.shared;
     let spec = spec_of(&request);
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
-    let by = By::from(format!("join from {}", request.advertise));
+    let by = Actor::from(format!("join from {}", request.advertise));
     let accept = match ticket {
-        Ticket::Token => Command::Accept { spec, role },
-        Ticket::Accepted => Command::AcceptPending { spec },
-        Ticket::Invite(secret) => Command::AcceptInvited { spec, secret },
+        JoinAuthorization::Token => Command::Accept { spec, role },
+        JoinAuthorization::Accepted => Command::AcceptPending { spec },
+        JoinAuthorization::Invite(secret) => Command::AcceptInvited { spec, secret },
     };
     let Applied::Node(node) = propose(shared, &by, accept).await? else {
         return Err(Failure::new(Code::Internal, "unexpected result of the entry"));
     };
     let accepted_as = shared.inventory().node(node).map(|n| n.role);
     let manages = match ticket {
-        Ticket::Accepted => accepted_as == Some(ClusterRole::Manager),
-        Ticket::Token | Ticket::Invite(_) => request.want_manager,
+        JoinAuthorization::Accepted => accepted_as == Some(ClusterRole::Manager),
+        JoinAuthorization::Token | JoinAuthorization::Invite(_) => request.want_manager,
     };
     let raft: Option<RaftId> = if manages {
         match propose(shared, &by, Command::Grant { node, founder: false }).await? {
@@ -505,7 +516,7 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
     let inventory = shared.inventory();
     let accepted = inventory.node(node).ok_or_else(|| Failure::new(Code::Retry, "the node was removed meanwhile"))?;
     let RenewReply { cert_pem, ca_pem, .. } = desk.issue(accepted, &request.tls_csr_pem)?;
-    let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
+    let peers = inventory.nodes.values().map(|n| PeerInfo::for_node(n)).collect();
     let managers = managers_of(&inventory).into_iter().filter(|p| p.id != node).collect();
     Ok(JoinReply {
         cluster: inventory.cluster.clone(),
@@ -527,20 +538,20 @@ mod tests {
     use super::*;
     use remoor_cluster::rpc::identity::NodeKey;
     use remoor_cluster::rpc::join::testing::request;
-    use remoor_model::{Absence, AbsenceNo, Entry, Gone, Marks, Wall};
+    use remoor_model::{Absence, AbsenceKind, AbsenceNo, HostFingerprint, InventoryEntry, Wall};
 
     /// SCENARIOS E13.
     #[test]
-    fn who_comes_with_the_key_of_a_node_that_lives_elsewhere_is_a_copy_and_who_comes_back_is_none() {
+    fn a_machine_with_the_key_of_a_running_node_is_a_copy_unless_the_node_came_back() {
         let request = request(&NodeKey::generate().expect("a key"));
         let mut inventory = Inventory::default();
         let command = Command::Accept { spec: spec_of(&request), role: ClusterRole::Worker };
-        inventory.apply(1, &Entry { at: Wall(1), by: "test".to_owned(), command });
+        inventory.apply(1, &InventoryEntry { at: Wall(1), by: "test".to_owned(), command });
         let node = inventory.by_name("w1").expect("a node");
         let at = |addr: &str| Some(addr.parse::<SocketAddr>().expect("an address"));
         let own = at(&request.gossip_addr);
         let other = JoinRequest { machine_id: "f".repeat(32), ..request.clone() };
-        let says = |node: &Node, signed, request: &JoinRequest| copied(node, signed, request).unwrap_or_default();
+        let says = |node: &Node, signed, request: &JoinRequest| copy_reason(node, signed, request).unwrap_or_default();
 
         assert_eq!(says(node, None, &request), "", "the first answer was lost");
         assert_eq!(says(node, own, &request), "", "it ended just now");
@@ -549,7 +560,7 @@ mod tests {
         assert!(says(node, own, &named).contains("w1 runs at"), "a host name is not compared as an address");
         assert_eq!(says(node, None, &other), "", "it never ran");
 
-        let seen = Node { marks: Some(Marks::default()), ..node.clone() };
+        let seen = Node { last_identity: Some(HostFingerprint::default()), ..node.clone() };
         assert_eq!(says(&seen, own, &request), "");
         for signed in [None, own] {
             assert!(says(&seen, signed, &other).contains("w1 is not away, and is the machine 0123"));
@@ -559,8 +570,8 @@ mod tests {
             opened: Wall(5),
             last_seen: Wall(5),
             seen_by: Vec::new(),
-            gone: Gone::Away,
-            before: Marks::default(),
+            kind: AbsenceKind::Away,
+            before: HostFingerprint::default(),
             returned,
             after: None,
             planned: false,

@@ -31,7 +31,7 @@ mod tokens;
 mod undo;
 mod vars;
 
-use super::{Shared, wall};
+use super::{ManagerContext, wall};
 use axum::Router;
 use axum::routing::{get, post};
 use remoor_cluster::raft::ProposeError;
@@ -40,15 +40,15 @@ use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::renew::RENEW_PATH;
 use remoor_cluster::rpc::view::AsOf;
 use remoor_cluster::rpc::wire::{self, Code, Failure};
-use remoor_model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
+use remoor_model::{Applied, Command, Inventory, InventoryEntry, Node, NodeId, Refusal};
 use std::sync::Arc;
 
 pub use backup::routes as backups;
-pub use member::{CaReply, JoinDesk, JoinParts, SshKeyReply, managers_of};
+pub use member::{CaKeysReply, JoinConfig, JoinService, SshKeyReply, managers_of};
 pub use read::metrics_text as metrics;
 
 /// All routes of a manager; `desk` admits machines.
-pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
+pub fn router(shared: Arc<ManagerContext>, desk: Arc<JoinService>) -> Router {
     let v1 = Router::new()
         .route("/v1/status", get(read::status))
         .route("/v1/raft", get(roles::raft))
@@ -109,19 +109,19 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
 
 /// The author of an order for the journal, the manager that forwarded it, and the operator's key.
 #[derive(Debug, Clone)]
-struct By {
+struct Actor {
     text: String,
     via: Option<NodeId>,
     key: Option<String>,
 }
 
-impl From<String> for By {
+impl From<String> for Actor {
     fn from(text: String) -> Self {
         Self { text, via: None, key: None }
     }
 }
 
-impl std::ops::Deref for By {
+impl std::ops::Deref for Actor {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -130,11 +130,11 @@ impl std::ops::Deref for By {
 }
 
 /// Allows operators, root on a manager, and managers that forward a request.
-fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
+fn operator(shared: &ManagerContext, caller: &Caller) -> Result<Actor, Failure> {
     match caller {
         Caller::Operator { name, key, .. } => {
-            operators::refused(&shared.inventory(), name, key)?;
-            Ok(By { text: name.clone(), via: None, key: Some(key.clone()) })
+            operators::check_not_revoked(&shared.inventory(), name, key)?;
+            Ok(Actor { text: name.clone(), via: None, key: Some(key.clone()) })
         }
         Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me).into()),
         // A daemon without root: its user could do all this with the daemon's keys as well.
@@ -150,7 +150,7 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
                 .as_ref()
                 .map_or_else(|| format!("unknown user on {}", node.name()), |behalf| behalf.name.clone());
             let key = behalf.as_ref().and_then(|behalf| behalf.key.clone());
-            Ok(By { text, via: Some(node.id), key })
+            Ok(Actor { text, via: Some(node.id), key })
         }
         Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "the request has no client certificate")),
     }
@@ -158,7 +158,7 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
 
 /// The calling manager, also one that is to leave and has not left Raft yet. The applied inventory
 /// decides what a caller may do, not its certificate.
-fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
+fn manager(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let node = member(shared, caller)?;
     if node.manages() {
         return Ok(node);
@@ -167,7 +167,7 @@ fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     Err(Failure::new(Code::Forbidden, format!("{} is not a manager", node.name())).next(next))
 }
 
-fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
+fn member(shared: &ManagerContext, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let Caller::Node { id, key, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
     };
@@ -186,14 +186,14 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
         false => Failure::new(Code::Retry, format!("this manager does not know node {id} yet")),
     };
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
-    by_its_key(&node, key)?;
+    check_node_key(&node, key)?;
     shared.certificates.seen(*id, *cert_not_after);
     Ok(node)
 }
 
 /// A certificate is valid only for the key that the node joined with. Somebody who got hold of a
 /// CA's key therefore can't pose as an existing node.
-fn by_its_key(node: &Node, key: &str) -> Result<(), Failure> {
+fn check_node_key(node: &Node, key: &str) -> Result<(), Failure> {
     if node.spec.public_key == key {
         return Ok(());
     }
@@ -201,8 +201,8 @@ fn by_its_key(node: &Node, key: &str) -> Result<(), Failure> {
 }
 
 /// Refuses nodes that left or were removed, by name, and says how to join again.
-fn not_removed(shared: &Shared, inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
-    leave::refused(inventory, id, shared.raft.status().borrow().leads())?;
+fn not_removed(shared: &ManagerContext, inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
+    leave::check_not_left(inventory, id, shared.raft.status().borrow().leads())?;
     let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
     let text =
         format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
@@ -213,16 +213,16 @@ fn not_removed(shared: &Shared, inventory: &Inventory, id: NodeId) -> Result<(),
 /// Proposes a command and waits until it is applied here. A refusal becomes the error that the
 /// operator reads. The forwarding manager may have been removed meanwhile, so that is checked here;
 /// the state machine checks it and the operator's key again.
-async fn propose(shared: &Shared, by: &By, command: Command) -> Result<Applied, Failure> {
+async fn propose(shared: &ManagerContext, by: &Actor, command: Command) -> Result<Applied, Failure> {
     let inventory = shared.inventory();
     if let Some(via) = by.via {
         not_removed(shared, &inventory, via)?;
     }
     // Keys of other callers are not registered, so they can't be revoked.
     let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
-    let entry = Entry { at: wall(), by: by.text.clone(), command: command.ordered(by.via, key) };
+    let entry = InventoryEntry { at: wall(), by: by.text.clone(), command: command.with_issuers(by.via, key) };
     match shared.raft.propose(entry).await {
-        Ok((_, Applied::Refused(refusal))) => Err(refused(refusal)),
+        Ok((_, Applied::Refused(refusal))) => Err(refusal_failure(refusal)),
         Ok((_, applied)) => Ok(applied),
         Err(ProposeError::NotLeader { leader: Some(_) }) => {
             Err(Failure::new(Code::Retry, "another manager leads now; retry"))
@@ -233,7 +233,7 @@ async fn propose(shared: &Shared, by: &By, command: Command) -> Result<Applied, 
 }
 
 /// A refusal of the state machine as an operator reads it.
-fn refused(refusal: Refusal) -> Failure {
+fn refusal_failure(refusal: Refusal) -> Failure {
     let details = serde_json::json!({"refusal": refusal.code});
     let failure = Failure::new(Code::Refused, refusal.message).details(details);
     match refusal.next {
@@ -242,19 +242,19 @@ fn refused(refusal: Refusal) -> Failure {
     }
 }
 
-fn named(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
+fn find_node(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
     let id = inventory.names.get(name);
     let unknown = || Failure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes");
     id.and_then(|id| inventory.nodes.get(id).cloned())
-        .ok_or_else(|| leave::gone(inventory, name).unwrap_or_else(unknown))
+        .ok_or_else(|| leave::left_failure(inventory, name).unwrap_or_else(unknown))
 }
 
-fn as_of(shared: &Shared) -> AsOf {
+fn as_of(shared: &ManagerContext) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
     let leader = status.leader.and_then(|id| inventory.nodes.values().find(|n| n.raft == Some(id)));
     // If no leader was heard since the start, the state is as old as its last entry.
-    let age_ms = || shared.age_ms().unwrap_or_else(|| wall().since(inventory.last_entry_at()));
+    let age_ms = || shared.age_ms().unwrap_or_else(|| wall().ms_since(inventory.last_entry_at()));
     AsOf {
         by: shared.me.to_string(),
         leader: leader.map(|n| n.name().to_string()),

@@ -1,7 +1,7 @@
 //! Credentials of operators: new ones, which are shown once, and revoking those of a name.
 //! `/v1/keys` lists them.
 
-use super::super::{Shared, authority, wall};
+use super::super::{ManagerContext, authority, wall};
 use super::{operator, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub async fn make(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<OperatorRequest>,
 ) -> Result<axum::Json<OperatorMade>, Failure> {
@@ -34,7 +34,7 @@ pub async fn make(
 }
 
 pub async fn revoke(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<OperatorRequest>,
 ) -> Result<axum::Json<AcceptedView>, Failure> {
@@ -75,16 +75,16 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
 }
 
 /// Completes when this caller's credentials are revoked, so that its streams end.
-pub async fn until_revoked(shared: &Shared, caller: &Caller) {
+pub async fn until_revoked(shared: &ManagerContext, caller: &Caller) {
     let Caller::Operator { key, .. } = caller else { return std::future::pending().await };
-    while shared.inventory().revoked(key).is_none() {
+    while shared.inventory().revocation(key).is_none() {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Refuses revoked credentials, and says since when.
-pub fn refused(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failure> {
-    let Some((at, by)) = inventory.revoked(key) else { return Ok(()) };
+pub fn check_not_revoked(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failure> {
+    let Some((at, by)) = inventory.revocation(key) else { return Ok(()) };
     let text = format!("these credentials of {name} were revoked at {} by {by}", wire::rfc3339(*at));
     Err(Failure::new(Code::Forbidden, text)
         .next("new ones: remoor key operator NAME --file FILE, as root on a manager"))
@@ -93,20 +93,20 @@ pub fn refused(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{Entry, Sha256};
+    use remoor_model::{InventoryEntry, Sha256};
 
     #[test]
-    fn what_credentials_are_worth_is_told_and_revoked_ones_open_nothing() {
+    fn the_state_of_credentials_is_shown_and_revoked_ones_are_refused() {
         let mut inventory = Inventory { ca_pem: Arc::new("A".to_owned()), ..Inventory::default() };
         let mut apply = |command| {
             let index = inventory.applied + 1;
-            let entry = Entry { at: Wall(index), by: "max".to_owned(), command };
+            let entry = InventoryEntry { at: Wall(index), by: "max".to_owned(), command };
             assert_eq!(inventory.apply(index, &entry).refusal(), None);
         };
         let made = [
             ("ann", ca_id("A"), 500),
             ("bob", ca_id("A"), 50),
-            ("cy", Sha256::of(b"B"), 500),
+            ("cy", Sha256::digest(b"B"), 500),
             ("dan", ca_id("A"), 500),
         ];
         for (name, ca, until) in made {
@@ -116,8 +116,8 @@ mod tests {
         let told: Vec<_> = views(&inventory, Wall(100)).into_iter().map(|o| (o.name, o.state)).collect();
         let wanted = [("ann", "counts"), ("bob", "ended"), ("cy", "replaced"), ("dan", "revoked")];
         assert_eq!(told, wanted.map(|(name, state)| (name.to_owned(), state.to_owned())));
-        assert_eq!(refused(&inventory, "ann", "ann-key"), Ok(()));
-        let failure = refused(&inventory, "dan", "dan-key").unwrap_err();
+        assert_eq!(check_not_revoked(&inventory, "ann", "ann-key"), Ok(()));
+        let failure = check_not_revoked(&inventory, "dan", "dan-key").unwrap_err();
         assert!(failure.code == Code::Forbidden && failure.message.contains("revoked") && failure.next.is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! Orders for nodes. A refused order changes nothing. An order that needs evidence examines first,
 //! over SSH. An order for several nodes is one entry: accepted for all or refused for all.
 
-use super::super::{Shared, examine, wall};
+use super::super::{ManagerContext, examine, wall};
 use super::look::{is_no_route, look};
 use super::{leave, operator, propose, remove, roles};
 use axum::extract::{Path, State};
@@ -13,8 +13,8 @@ use remoor_cluster::rpc::view::{
 use remoor_cluster::rpc::wire::{Code, Failure, Strict, rfc3339};
 use remoor_engine::{self as engine, Evidence};
 use remoor_model::{
-    Availability, BATCH_MAX, ClusterRole, Command, Ground, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
-    Occasion, Reason, ServiceName, Verdict, Wait, Want,
+    Availability, BATCH_MAX, ClusterRole, Command, FleetView, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
+    Reason, ResetupRequest, ServiceName, Trigger, Verdict, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) type Decided = (Option<Command>, OrderView);
 /// An order for one node: `resetup`, `commission`, `decommission`, `drain`, `update`, `pause`,
 /// `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`, `trust-key`, `cancel`.
 pub async fn order(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path((name, verb)): Path<(String, String)>,
     Strict(request): Strict<OrderRequest>,
@@ -51,7 +51,7 @@ pub async fn order(
 
 /// The same order for several nodes. If it is refused for one of them, it is refused for all.
 pub async fn orders(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<OrdersRequest>,
 ) -> Answer<OrdersView> {
@@ -108,32 +108,36 @@ fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
         *sizes.entry(name).or_default() += 1;
     }
     for command in commands {
-        if let Command::Want { node, want } = command {
+        if let Command::RequestResetup { node, want } = command {
             want.rollout = group(*node).and_then(|name| sizes.get(name)).is_some_and(|many| *many > 1);
         }
     }
 }
 
-pub async fn resume_fleet(State(shared): State<Arc<Shared>>, caller: Caller, _: Strict<Nothing>) -> Answer<OrderView> {
+pub async fn resume_fleet(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+    _: Strict<Nothing>,
+) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
     propose(&shared, &by, Command::Resume).await?;
-    Ok(axum::Json(said("the breaker is closed; waiting re-setups begin within the budgets")))
+    Ok(axum::Json(ok_view("the breaker is closed; waiting re-setups begin within the budgets")))
 }
 
 pub async fn cancel(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(id): Path<u64>,
     Strict(request): Strict<CancelRequest>,
 ) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
-    let (command, view) = cancelled(&shared.inventory(), JobId(id), &by, request.now);
+    let (command, view) = cancel_job(&shared.inventory(), JobId(id), &by, request.now);
     propose(&shared, &by, command).await?;
     Ok(axum::Json(view))
 }
 
 /// Cancels a job. The current task may finish; `now` ends it, also if the job was cancelled before.
-fn cancelled(inventory: &Inventory, id: JobId, by: &str, now: bool) -> (Command, OrderView) {
+fn cancel_job(inventory: &Inventory, id: JobId, by: &str, now: bool) -> (Command, OrderView) {
     let running = inventory.job(id).is_some_and(|j| j.open_attempt().is_some());
     let node = inventory.job(id).and_then(|j| inventory.node(j.node)).map_or("NODE", |n| n.name().as_str());
     let task = match (running, now) {
@@ -141,20 +145,20 @@ fn cancelled(inventory: &Inventory, id: JobId, by: &str, now: bool) -> (Command,
         (true, false) => "; its current task may finish (--now ends it)",
         (false, false) => "",
     };
-    let view = said(&format!("job {id} is cancelled{task}; {node} is held until `remoor resume {node}`"));
+    let view = ok_view(&format!("job {id} is cancelled{task}; {node} is held until `remoor resume {node}`"));
     let how = if now { ", at once" } else { "" };
     (Command::CancelJob { job: id, why: format!("cancelled by {by}{how}"), now }, view)
 }
 
 pub(super) struct Desk<'a> {
-    pub shared: &'a Arc<Shared>,
+    pub shared: &'a Arc<ManagerContext>,
     pub by: &'a str,
     pub node: &'a Node,
     pub request: &'a OrderRequest,
 }
 
 /// The scope of a re-setup of a node.
-pub(super) struct Judged {
+pub(super) struct ResetupScope {
     pub verdict: Verdict,
     pub reasons: Vec<Reason>,
     /// None: there is nothing to do. Empty: the whole group.
@@ -163,15 +167,16 @@ pub(super) struct Judged {
 
 /// The services of a node that drifted and can be set up again; failed checks that only alert do
 /// not count. None: everything that drifted is monitor-only.
-fn about(inventory: &Inventory, known: &[ServiceName], reasons: &[Reason]) -> Option<BTreeSet<ServiceName>> {
-    let drifted = reasons.iter().filter(|r| r.drifts() && !inventory.watches(&r.service)).map(|r| &r.service);
-    (!inventory.only_watched(reasons)).then(|| drifted.filter(|service| known.contains(service)).cloned().collect())
+fn drifted_services(inventory: &Inventory, known: &[ServiceName], reasons: &[Reason]) -> Option<BTreeSet<ServiceName>> {
+    let drifted = reasons.iter().filter(|r| r.drifts() && !inventory.is_monitor_only(&r.service)).map(|r| &r.service);
+    (!inventory.drifts_only_monitored(reasons))
+        .then(|| drifted.filter(|service| known.contains(service)).cloned().collect())
 }
 
 impl Desk<'_> {
     async fn decide(&self, verb: &str) -> Result<Decided, Failure> {
         let (id, name) = (self.node.id, self.node.name());
-        let simple = |command, text: &str| Ok((Some(command), said(&format!("{name} {text}"))));
+        let simple = |command, text: &str| Ok((Some(command), ok_view(&format!("{name} {text}"))));
         self.check_vars(verb)?;
         match verb {
             "resetup" => self.resetup().await,
@@ -214,10 +219,10 @@ impl Desk<'_> {
     fn cancel(&self) -> Result<Decided, Failure> {
         let (name, by) = (self.node.name(), self.by);
         if let Some(job) = self.node.job {
-            let (command, view) = cancelled(&self.shared.inventory(), job, by, self.request.now);
+            let (command, view) = cancel_job(&self.shared.inventory(), job, by, self.request.now);
             return Ok((Some(command), view));
         }
-        let Some(want) = &self.node.want else {
+        let Some(want) = &self.node.pending_resetup else {
             let text = format!("{name} has no open job, and nothing is queued for it");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor job list --node {name}")));
         };
@@ -227,25 +232,34 @@ impl Desk<'_> {
             (None, false) => "re-setup".to_owned(),
         };
         let held = if want.by.is_none() { format!("; it is held until `remoor resume {name}`") } else { String::new() };
-        let command = Command::DropWant { node: self.node.id, why: format!("cancelled by {by}") };
-        Ok((Some(command), said(&format!("{name}: the queued {what} is cancelled{held}"))))
+        let command = Command::DropRequest { node: self.node.id, why: format!("cancelled by {by}") };
+        Ok((Some(command), ok_view(&format!("{name}: the queued {what} is cancelled{held}"))))
     }
 
     /// The request in the form of the state machine.
-    pub fn wanted(
+    pub fn build_request(
         &self,
-        occasion: Occasion,
+        occasion: Trigger,
         services: Vec<ServiceName>,
         reasons: Vec<Reason>,
         decommission: bool,
-    ) -> Want {
+    ) -> ResetupRequest {
         let OrderRequest { now, force, .. } = *self.request;
         let (by, force) = (Some(self.by.to_owned()), force && !decommission);
         let vars = self.request.vars.clone();
-        Want { reasons, services, by, now, decommission, force, vars, ..Want::new(occasion, wall()) }
+        ResetupRequest {
+            reasons,
+            services,
+            by,
+            now,
+            decommission,
+            force,
+            vars,
+            ..ResetupRequest::new(occasion, wall())
+        }
     }
 
-    fn want(&self, want: Want) -> Result<Decided, Failure> {
+    fn want(&self, want: ResetupRequest) -> Result<Decided, Failure> {
         let name = self.node.name();
         let insisted = want.force && self.node.agent_down();
         let away = self.node.absence.as_ref().filter(|a| a.returned.is_none() && !insisted);
@@ -266,16 +280,17 @@ impl Desk<'_> {
                 queued: true,
                 ..OrderView::default()
             },
-            None => said(&format!("{name}: ordered{}", self.behind(&want.services))),
+            None => ok_view(&format!("{name}: ordered{}", self.older_generation_note(&want.services))),
         };
-        Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view))
+        Ok((Some(Command::RequestResetup { node: self.node.id, want: Box::new(want) }), view))
     }
 
     /// Says that some services are set up from an older generation than the applied one; otherwise
     /// empty.
-    fn behind(&self, services: &[ServiceName]) -> String {
+    fn older_generation_note(&self, services: &[ServiceName]) -> String {
         let inventory = self.shared.inventory();
-        let (name, current, source) = (self.node.name(), inventory.current, inventory.source(self.node, services));
+        let (name, current, source) =
+            (self.node.name(), inventory.current, inventory.source_generation(self.node, services));
         match source == current {
             true => String::new(),
             false => {
@@ -291,7 +306,7 @@ impl Desk<'_> {
             Lifecycle::Commissioning | Lifecycle::Commissioned => return Ok(()),
             Lifecycle::Accepted => format!("{name} was never commissioned"),
             out @ (Lifecycle::Decommissioning | Lifecycle::Decommissioned) => {
-                format!("{name} is {} and is not set up again", out.word())
+                format!("{name} is {} and is not set up again", out.as_str())
             }
         };
         Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")))
@@ -301,14 +316,14 @@ impl Desk<'_> {
     pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), Failure> {
         let name = self.node.name();
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
-        let source = inventory.source(self.node, &asked);
+        let source = inventory.source_generation(self.node, &asked);
         let known = inventory.generations.get(&source).map(|g| g.services_of(name).to_vec()).unwrap_or_default();
         if let Some(unknown) = asked.iter().find(|s| !known.contains(s)) {
             let whole = if source == inventory.current { String::new() } else { format!(" of generation {source}") };
             let text = format!("{name}{whole} has no service {unknown}; it has: {}", list(&known));
             return Err(Failure::new(Code::NotFound, text).next(format!("remoor nodes {name}")));
         }
-        if let Some(watched) = asked.iter().find(|s| inventory.watches(s)) {
+        if let Some(watched) = asked.iter().find(|s| inventory.is_monitor_only(s)) {
             let text = format!("{watched} is monitor-only, not provisioned: there is nothing to set up");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor check {name}")));
         }
@@ -320,44 +335,44 @@ impl Desk<'_> {
     }
 
     /// The scope of a re-setup, according to the evidence.
-    pub fn judged(&self, inventory: &Inventory, evidence: &Evidence) -> Judged {
+    pub fn judge(&self, inventory: &Inventory, evidence: &Evidence) -> ResetupScope {
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
         let known = inventory.group(self.node).map(|(_, g)| g.services.clone()).unwrap_or_default();
         let (verdict, reasons) = engine::compare(inventory, self.node, evidence);
-        let about = about(inventory, &known, &reasons);
+        let about = drifted_services(inventory, &known, &reasons);
         let services = match (&verdict, inventory.generation()) {
             _ if self.request.force || !asked.is_empty() => Some(asked),
             (Verdict::Same, _) => None,
             (Verdict::Drifted, _) if about.is_none() && self.request.vars.is_empty() => None,
-            (Verdict::Conflict, _) if inventory.own_move(self.node).is_some() => Some(Vec::new()),
+            (Verdict::Conflict, _) if inventory.own_address_change(self.node).is_some() => Some(Vec::new()),
             (Verdict::Drifted | Verdict::Conflict, Some(generation)) if self.request.vars.is_empty() => {
                 Some(engine::with_dependents(&generation.summary, &about.unwrap_or_default()))
             }
             _ => Some(Vec::new()),
         };
-        Judged { verdict, reasons, services }
+        ResetupScope { verdict, reasons, services }
     }
 
     async fn resetup(&self) -> Result<Decided, Failure> {
         let name = self.node.name();
         let inventory = self.shared.inventory();
         self.may_resetup(&inventory)?;
-        if self.request.force || self.node.away() {
+        if self.request.force || self.node.is_away() {
             let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
-            return self.want(self.wanted(Occasion::Live, services, Vec::new(), false));
+            return self.want(self.build_request(Trigger::Live, services, Vec::new(), false));
         }
         let evidence = match look(self.shared, self.node).await {
             // No manager can examine the node: queue the order, as for an absent node.
             Err(failure) if is_no_route(&failure) && !self.request.no_queue => {
                 let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
-                let want = self.wanted(Occasion::Live, services, Vec::new(), false);
+                let want = self.build_request(Trigger::Live, services, Vec::new(), false);
                 let text = format!("queued: blocked: no route to {name}; it runs once a manager reaches the node");
                 let view = OrderView { version: 1, text, queued: true, ..OrderView::default() };
-                return Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view));
+                return Ok((Some(Command::RequestResetup { node: self.node.id, want: Box::new(want) }), view));
             }
             looked => looked?,
         };
-        let judged = self.judged(&inventory, &evidence);
+        let judged = self.judge(&inventory, &evidence);
         if let Verdict::Unknown(why) = &judged.verdict
             && evidence.expected.is_some()
         {
@@ -367,41 +382,41 @@ impl Desk<'_> {
         match judged.services {
             None if judged.verdict == Verdict::Drifted => {
                 let text = format!("what differs on {name} is monitor-only, not provisioned: nothing to do");
-                Ok((None, nothing(text)))
+                Ok((None, nothing_to_do_view(text)))
             }
             None if self.request.vars.is_empty() => {
-                Ok((None, nothing(format!("{name} is as it should be: nothing to do"))))
+                Ok((None, nothing_to_do_view(format!("{name} is as it should be: nothing to do"))))
             }
-            None => Ok((None, nothing(format!("{name} is as it should be: nothing to do without --force")))),
-            Some(services) => self.want(self.wanted(Occasion::Live, services, judged.reasons, false)),
+            None => Ok((None, nothing_to_do_view(format!("{name} is as it should be: nothing to do without --force")))),
+            Some(services) => self.want(self.build_request(Trigger::Live, services, judged.reasons, false)),
         }
     }
 
     fn commission(&self) -> Result<Decided, Failure> {
-        if self.node.watched {
+        if self.node.adopted_only {
             let name = self.node.name();
             if !self.request.vars.is_empty() {
                 let text = format!("{name} was adopted: commissioning runs nothing on it, so variables have no effect");
                 return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name} without them")));
             }
             let text = "was adopted; from now on the policies of its group apply to it; nothing was run";
-            return Ok((Some(Command::Entrust { node: self.node.id }), nothing(format!("{name} {text}"))));
+            return Ok((Some(Command::Entrust { node: self.node.id }), nothing_to_do_view(format!("{name} {text}"))));
         }
         if self.node.lifecycle == Lifecycle::Commissioned {
             let text = format!("{} is commissioned already", self.node.name());
-            return Ok((None, nothing(text)));
+            return Ok((None, nothing_to_do_view(text)));
         }
-        let want = self.wanted(Occasion::Apply, Vec::new(), Vec::new(), false);
-        self.want(Want { commission: true, ..want })
+        let want = self.build_request(Trigger::Apply, Vec::new(), Vec::new(), false);
+        self.want(ResetupRequest { commission: true, ..want })
     }
 
     fn decommission(&self) -> Result<Decided, Failure> {
         let name = self.node.name();
         if self.node.lifecycle == Lifecycle::Decommissioned {
-            return Ok((None, nothing(format!("{name} is decommissioned already"))));
+            return Ok((None, nothing_to_do_view(format!("{name} is decommissioned already"))));
         }
         self.here_or_forced("decommission")?;
-        self.want(self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true))
+        self.want(self.build_request(Trigger::Apply, Vec::new(), Vec::new(), true))
     }
 
     /// Drains a node. If its group's quorum needs the node, the order is refused instead of
@@ -409,19 +424,19 @@ impl Desk<'_> {
     fn drain(&self) -> Result<Decided, Failure> {
         let (id, name) = (self.node.id, self.node.name());
         let inventory = self.shared.inventory();
-        let want = self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true);
-        if !inventory.may_hold(self.node) {
+        let want = self.build_request(Trigger::Apply, Vec::new(), Vec::new(), true);
+        if !inventory.may_contain_services(self.node) {
             let text = format!("{name} is drained: nothing is provisioned on it, and remoor had set up nothing there");
-            return Ok((Some(Command::Drain { node: id, want: Box::new(want) }), nothing(text)));
+            return Ok((Some(Command::Drain { node: id, want: Box::new(want) }), nothing_to_do_view(text)));
         }
         self.here_or_forced("drain")?;
-        let obstacles = Ground::new(&inventory).obstacles(self.node, &want, wall());
+        let obstacles = FleetView::new(&inventory).obstacles(self.node, &want, wall());
         if let Some(Wait::Quorum(why)) = obstacles.into_iter().find(|wait| matches!(wait, Wait::Quorum(_))) {
             return Err(Failure::new(Code::Refused, format!("{name} is needed: {why}")).next("remoor status"));
         }
         let (command, view) = self.want(want)?;
         let command = command.map(|command| match command {
-            Command::Want { node, want } => Command::Drain { node, want },
+            Command::RequestResetup { node, want } => Command::Drain { node, want },
             other => other,
         });
         Ok((command, view))
@@ -434,19 +449,19 @@ impl Desk<'_> {
         let held = self.node.job.and_then(|job| inventory.job(job)).is_some_and(|job| job.decommission);
         if drained && held {
             let text = format!("the cleanup of {name} is retried; it stays drained");
-            return (Some(Command::ResumeNode { node: id }), said(&text));
+            return (Some(Command::ResumeNode { node: id }), ok_view(&text));
         }
         let next = match self.node.lifecycle {
             Lifecycle::Decommissioned if drained => format!("; remoor commission {name} sets it up again"),
             _ => String::new(),
         };
-        (Some(Command::ResumeNode { node: id }), said(&format!("{name} is active again{next}")))
+        (Some(Command::ResumeNode { node: id }), ok_view(&format!("{name} is active again{next}")))
     }
 
     fn zone(&self) -> Decided {
         let (id, name, zone) = (self.node.id, self.node.name(), self.request.zone.clone());
         let text = if zone.is_empty() { format!("{name} is in no zone") } else { format!("{name} is in zone {zone}") };
-        (Some(Command::Zone { node: id, zone }), said(&text))
+        (Some(Command::Zone { node: id, zone }), ok_view(&text))
     }
 
     /// Refuses to queue a final cleanup for an absent node unless `--force` confirms it.
@@ -467,20 +482,20 @@ impl Desk<'_> {
         let inventory = self.shared.inventory();
         self.in_service()?;
         let applied = self.node.baseline.as_ref().map(|b| b.desired);
-        if applied.is_some() && applied == inventory.desired(self.node) {
+        if applied.is_some() && applied == inventory.desired_hash(self.node) {
             let text = format!("{} has generation {} already", self.node.name(), inventory.current);
-            return Ok((None, nothing(text)));
+            return Ok((None, nothing_to_do_view(text)));
         }
-        self.want(self.wanted(Occasion::Apply, Vec::new(), Vec::new(), false))
+        self.want(self.build_request(Trigger::Apply, Vec::new(), Vec::new(), false))
     }
 
     fn maintenance(&self) -> Result<Decided, Failure> {
-        let until = (self.request.for_ms > 0).then(|| wall().after(self.request.for_ms));
+        let until = (self.request.for_ms > 0).then(|| wall().plus_ms(self.request.for_ms));
         let text = match until {
             Some(until) => format!("is in maintenance until {}", rfc3339(until)),
             None => "is no longer in maintenance".to_owned(),
         };
-        Ok((Some(Command::Maintenance { node: self.node.id, until }), said(&format!("{} {text}", self.node.name()))))
+        Ok((Some(Command::Maintenance { node: self.node.id, until }), ok_view(&format!("{} {text}", self.node.name()))))
     }
 
     /// Trusts the host key with the fingerprint that the operator names, and recorded keys that are
@@ -497,24 +512,24 @@ impl Desk<'_> {
             let text = format!("{name} offers {}, not {}", prints.join(", "), self.request.fingerprint);
             return Err(Failure::new(Code::Refused, text).next("compare it with ssh-keygen -lf on the host's console"));
         }
-        let keys = compared(offered, &self.request.fingerprint, &self.node.spec.ssh_host_keys);
+        let keys = compared_keys(offered, &self.request.fingerprint, &self.node.spec.ssh_host_keys);
         let command = Command::TrustKey { node: self.node.id, keys };
-        Ok((Some(command), said(&format!("{name} is trusted with its host key {}", self.request.fingerprint))))
+        Ok((Some(command), ok_view(&format!("{name} is trusted with its host key {}", self.request.fingerprint))))
     }
 }
 
 /// The offered keys that somebody has compared: that of this fingerprint, and recorded ones.
-fn compared(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec<String> {
+fn compared_keys(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec<String> {
     let print = |line: &str| remoor_exec::ssh::fingerprint(line);
     let known: BTreeSet<String> = recorded.iter().filter_map(|k| print(k)).chain([fingerprint.to_owned()]).collect();
     offered.into_iter().filter(|k| print(k).is_some_and(|p| known.contains(&p))).collect()
 }
 
-pub(super) fn said(text: &str) -> OrderView {
+pub(super) fn ok_view(text: &str) -> OrderView {
     OrderView { version: 1, text: text.to_owned(), ..OrderView::default() }
 }
 
-fn nothing(text: String) -> OrderView {
+fn nothing_to_do_view(text: String) -> OrderView {
     OrderView { version: 1, text, nothing_to_do: true, ..OrderView::default() }
 }
 

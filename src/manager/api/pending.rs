@@ -1,23 +1,23 @@
 //! Machines that ask to join without a secret, and the operator's answer to them and to nodes whose
 //! certificate expired.
 
-use super::super::{Shared, wall};
+use super::super::{ManagerContext, wall};
 use super::member::spec_of;
-use super::read::few;
-use super::{By, operator, propose};
+use super::read::first_names;
+use super::{Actor, operator, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::identity::fingerprint;
 use remoor_cluster::rpc::join::{JoinRequest, SKEW_MAX_MS};
 use remoor_cluster::rpc::view::{AcceptRequest, AcceptedView, PendingView};
 use remoor_cluster::rpc::wire::{self, Code, Failure, Strict};
-use remoor_model::{Answer, ClusterRole, Command, Denied, Inventory, NodeName, NodeSpec, Pending, Wall};
+use remoor_model::{ClusterRole, Command, DeniedKey, Inventory, JoinDecision, NodeName, NodeSpec, PendingJoin, Wall};
 use serde_json::json;
 use std::sync::Arc;
 
 /// Refuses a machine whose clock is off, and says by how much. `theirs`: None from an older
 /// version.
-pub fn in_time(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
+pub fn check_clock(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
     let Some(theirs) = theirs else { return Ok(()) };
     let off = theirs.0.abs_diff(now.0);
     if off <= SKEW_MAX_MS {
@@ -31,11 +31,11 @@ pub fn in_time(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
 }
 
 /// Checks that an operator has accepted the machine; otherwise enters it as waiting.
-pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Failure> {
+pub async fn check_accepted(shared: &ManagerContext, request: &JoinRequest) -> Result<(), Failure> {
     let (now, name) = (wall(), &request.name);
     // Checked first: a denied machine may not be entered as waiting.
     if let Some(denied) = shared.inventory().denied.get(&request.node_public_key) {
-        return Err(said_no(&denied.spec.name));
+        return Err(denial(&denied.spec.name));
     }
     let waits = |inventory: &Inventory| {
         let waits = inventory.pending.get(name).filter(|p| p.expires >= now);
@@ -45,16 +45,16 @@ pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Fail
         Some(pending) => pending,
         None => {
             let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
-            let by = By::from(format!("join from {}", request.advertise));
+            let by = Actor::from(format!("join from {}", request.advertise));
             propose(shared, &by, Command::Pend { spec: spec_of(request), role }).await?;
             let entered = waits(&shared.inventory());
             entered.ok_or_else(|| Failure::new(Code::Retry, "the request was answered meanwhile; retry"))?
         }
     };
     match pending.answer {
-        Answer::Accepted(_) => Ok(()),
-        Answer::Denied => Err(said_no(name)),
-        Answer::None => {
+        JoinDecision::Accepted(_) => Ok(()),
+        JoinDecision::Denied => Err(denial(name)),
+        JoinDecision::None => {
             let (until, fingerprint) = (wire::rfc3339(pending.expires), fingerprint(&request.node_public_key));
             let text = format!("{name} waits to be accepted, until {until}");
             let failure = Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager"));
@@ -64,7 +64,7 @@ pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Fail
 }
 
 /// A denial overrides every token until an operator takes it back.
-fn said_no(name: &NodeName) -> Failure {
+fn denial(name: &NodeName) -> Failure {
     let text = format!("an operator denied {name} with this key");
     let next = format!("to take that back, on a manager: remoor accept {name}");
     Failure::new(Code::Refused, text).details(json!({ "refusal": "denied" })).next(next)
@@ -72,7 +72,7 @@ fn said_no(name: &NodeName) -> Failure {
 
 /// Accepts or denies the machine or node that waits under a name.
 pub async fn accept(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<AcceptRequest>,
 ) -> Result<axum::Json<AcceptedView>, Failure> {
@@ -82,12 +82,12 @@ pub async fn accept(
     let role = role(&request.role)?;
     let named =
         |spec: &NodeSpec| request.fingerprint.is_empty() || fingerprint(&spec.public_key) == request.fingerprint;
-    let denied = inventory.denied_named(name.as_str()).filter(|d| named(&d.spec) && !request.deny);
+    let denied = inventory.denied_by_name(name.as_str()).filter(|d| named(&d.spec) && !request.deny);
     let waiting = inventory.pending.get(&name).filter(|p| p.expires >= wall());
     let (command, text) = match (waiting.filter(|p| named(&p.spec) || denied.is_none()), denied) {
         (Some(pending), _) => answer(&request, name, pending, role)?,
         (None, Some(denied)) => taken_back(name, denied, role),
-        (None, None) => again(&request, &inventory, role)?,
+        (None, None) => readmit(&request, &inventory, role)?,
     };
     propose(&shared, &by, command).await?;
     Ok(axum::Json(AcceptedView { version: 1, text }))
@@ -96,7 +96,7 @@ pub async fn accept(
 fn answer(
     request: &AcceptRequest,
     name: NodeName,
-    pending: &Pending,
+    pending: &PendingJoin,
     role: Option<ClusterRole>,
 ) -> Result<(Command, String), Failure> {
     let shown = fingerprint(&pending.spec.public_key);
@@ -115,12 +115,12 @@ fn answer(
         );
     }
     let role = role.unwrap_or(pending.role);
-    let text = format!("{name} ({shown}) is accepted as {}; it joins when it asks again", role.word());
+    let text = format!("{name} ({shown}) is accepted as {}; it joins when it asks again", role.as_str());
     Ok((Command::Admit { name, key: pending.spec.public_key.clone(), role }, text))
 }
 
 /// Takes a denial back. The machine does not wait any more; it may ask again or use a token.
-fn taken_back(name: NodeName, denied: &Denied, role: Option<ClusterRole>) -> (Command, String) {
+fn taken_back(name: NodeName, denied: &DeniedKey, role: Option<ClusterRole>) -> (Command, String) {
     let key = denied.spec.public_key.clone();
     let text =
         format!("the denial of {name} ({}) is taken back: it may ask again, or join with a token", fingerprint(&key));
@@ -128,13 +128,13 @@ fn taken_back(name: NodeName, denied: &Denied, role: Option<ClusterRole>) -> (Co
 }
 
 /// Accepts a node whose certificate expired.
-fn again(
+fn readmit(
     request: &AcceptRequest,
     inventory: &Inventory,
     role: Option<ClusterRole>,
 ) -> Result<(Command, String), Failure> {
     let name = &request.name;
-    let node = inventory.by_name(name).filter(|n| inventory.lapsed.contains_key(&n.id));
+    let node = inventory.by_name(name).filter(|n| inventory.expired_certificates.contains_key(&n.id));
     let none =
         || Failure::new(Code::NotFound, format!("no machine waits to be accepted as {name}")).next("remoor nodes");
     let node = node.ok_or_else(none)?;
@@ -148,7 +148,7 @@ fn again(
         return Err(Failure::new(Code::Refused, text).next(format!("remoor remove {name}")));
     }
     if role.is_some_and(|role| role != node.role) {
-        let text = format!("the desired role of {name} is {}", node.role.word());
+        let text = format!("the desired role of {name} is {}", node.role.as_str());
         return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept {name}, then promote or demote it")));
     }
     let text = format!("{name} ({shown}) gets a new certificate when it asks again");
@@ -174,7 +174,7 @@ pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
     let told = |(why, what, next): (&str, &str, &str)| {
         let names = waiting.iter().filter(|one| one.why == why && one.state == "waiting").map(|one| one.name.as_str());
         let names: Vec<&str> = names.collect();
-        (!names.is_empty()).then(|| format!("waiting {what}: {}; next: {next}", few(&names)))
+        (!names.is_empty()).then(|| format!("waiting {what}: {}; next: {next}", first_names(&names)))
     };
     let join = "compare the key in remoor nodes, then remoor accept NAME, or --deny";
     let all = [(JOIN, "to be accepted", join), (CERTIFICATE, "for a new certificate", "remoor accept NAME")];
@@ -184,25 +184,26 @@ pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
 /// All machines and nodes that wait, with the answer so far.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     let machines = inventory.pending.values().filter(|p| p.expires >= now);
-    let machines = machines.filter(|p| !matches!(p.answer, Answer::Accepted(_)) || !is_node(inventory, p)).map(|p| {
-        let (state, role) = match p.answer {
-            Answer::None => ("waiting", p.role),
-            Answer::Accepted(role) => ("accepted", role),
-            Answer::Denied => ("denied", p.role),
-        };
-        PendingView {
-            name: p.spec.name.to_string(),
-            why: JOIN.to_owned(),
-            state: state.to_owned(),
-            role: role.word().to_owned(),
-            fingerprint: fingerprint(&p.spec.public_key),
-            address: p.spec.api.clone(),
-            since: wire::rfc3339(p.since),
-            expires: Some(wire::rfc3339(p.expires)),
-        }
-    });
+    let machines =
+        machines.filter(|p| !matches!(p.answer, JoinDecision::Accepted(_)) || !is_node(inventory, p)).map(|p| {
+            let (state, role) = match p.answer {
+                JoinDecision::None => ("waiting", p.role),
+                JoinDecision::Accepted(role) => ("accepted", role),
+                JoinDecision::Denied => ("denied", p.role),
+            };
+            PendingView {
+                name: p.spec.name.to_string(),
+                why: JOIN.to_owned(),
+                state: state.to_owned(),
+                role: role.as_str().to_owned(),
+                fingerprint: fingerprint(&p.spec.public_key),
+                address: p.spec.api.clone(),
+                since: wire::rfc3339(p.since),
+                expires: Some(wire::rfc3339(p.expires)),
+            }
+        });
     // Denials that are still in force after the waiting expired.
-    let over = |d: &&Arc<Denied>| {
+    let over = |d: &&Arc<DeniedKey>| {
         let waits = inventory.pending.get(&d.spec.name).filter(|p| p.expires >= now);
         waits.is_none_or(|p| p.spec.public_key != d.spec.public_key)
     };
@@ -210,21 +211,21 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         name: denied.spec.name.to_string(),
         why: JOIN.to_owned(),
         state: "denied".to_owned(),
-        role: ClusterRole::Worker.word().to_owned(),
+        role: ClusterRole::Worker.as_str().to_owned(),
         fingerprint: fingerprint(&denied.spec.public_key),
         address: denied.spec.api.clone(),
         since: wire::rfc3339(denied.at),
         expires: None,
     });
     // A node whose acceptance expired unused counts as waiting only when it asks again.
-    let nodes = inventory.lapsed.iter().filter(|(_, l)| l.accepted_until.is_none() || l.accepted(now));
+    let nodes = inventory.expired_certificates.iter().filter(|(_, l)| l.accepted_until.is_none() || l.is_accepted(now));
     let nodes = nodes.filter_map(|(id, lapsed)| {
         let node = inventory.node(*id)?;
         Some(PendingView {
             name: node.name().to_string(),
             why: CERTIFICATE.to_owned(),
-            state: if lapsed.accepted(now) { "accepted" } else { "waiting" }.to_owned(),
-            role: node.role.word().to_owned(),
+            state: if lapsed.is_accepted(now) { "accepted" } else { "waiting" }.to_owned(),
+            role: node.role.as_str().to_owned(),
             fingerprint: fingerprint(&node.spec.public_key),
             address: node.spec.api.clone(),
             since: wire::rfc3339(lapsed.since),
@@ -235,7 +236,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
 }
 
 /// Whether the accepted machine has joined and so does not wait any more.
-fn is_node(inventory: &Inventory, pending: &Pending) -> bool {
+fn is_node(inventory: &Inventory, pending: &PendingJoin) -> bool {
     let node = inventory.names.get(&pending.spec.name).and_then(|id| inventory.node(*id));
     node.is_some_and(|n| n.spec.public_key == pending.spec.public_key)
 }
@@ -243,14 +244,14 @@ fn is_node(inventory: &Inventory, pending: &Pending) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::Entry;
+    use remoor_model::InventoryEntry;
 
     #[test]
-    fn who_asks_to_manage_is_let_in_as_a_manager_by_that_word_only() {
+    fn a_machine_that_asks_to_be_a_manager_needs_an_explicit_role() {
         let mut inventory = Inventory::default();
         let spec = NodeSpec { name: "m9".into(), public_key: "aa".to_owned(), ..NodeSpec::default() };
         let command = Command::Pend { spec, role: ClusterRole::Manager };
-        inventory.apply(1, &Entry { at: Wall(1), by: "test".to_owned(), command });
+        inventory.apply(1, &InventoryEntry { at: Wall(1), by: "test".to_owned(), command });
         let pending = &inventory.pending[&NodeName::from("m9")];
         let answer = |role| answer(&AcceptRequest::default(), "m9".into(), pending, role);
         let refused = answer(None).unwrap_err();
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_answer_is_warned_of_with_what_to_do() {
+    fn waiting_machines_and_nodes_cause_warnings_with_a_next_step() {
         let one = |name: &str, why: &str, state: &str| PendingView {
             name: name.to_owned(),
             why: why.to_owned(),
@@ -282,16 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_may_be_off_by_a_minute_and_more_is_told_with_its_sign() {
+    fn a_clock_off_by_more_than_a_minute_is_refused_with_the_signed_difference() {
         let now = Wall(1_800_000_000_000);
-        for theirs in [None, Some(now), Some(now.after(SKEW_MAX_MS)), Some(Wall(now.0 - SKEW_MAX_MS))] {
-            assert_eq!(in_time(theirs, now), Ok(()));
+        for theirs in [None, Some(now), Some(now.plus_ms(SKEW_MAX_MS)), Some(Wall(now.0 - SKEW_MAX_MS))] {
+            assert_eq!(check_clock(theirs, now), Ok(()));
         }
         for (theirs, text, skew) in [
-            (now.after(3_600_000), "3600 s ahead of the cluster's (+3600 s)", 3_600_000),
+            (now.plus_ms(3_600_000), "3600 s ahead of the cluster's (+3600 s)", 3_600_000),
             (Wall(now.0 - 61_000), "61 s behind the cluster's (-61 s)", -61_000),
         ] {
-            let failure = in_time(Some(theirs), now).unwrap_err();
+            let failure = check_clock(Some(theirs), now).unwrap_err();
             assert_eq!((failure.code, &failure.details["skew_ms"]), (Code::ClockSkew, &skew.into()));
             assert!(failure.message.contains(text) && failure.next.is_some(), "{failure:?}");
         }

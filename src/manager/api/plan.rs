@@ -3,32 +3,32 @@
 //!
 //! The plan lists the selected tasks, not what they would change: only the node knows that.
 
-use super::super::{Shared, blobs};
+use super::super::{ManagerContext, blobs};
 use super::look::look;
 use super::order::Desk;
-use super::{as_of, named, operator};
-use crate::fleet::{self, Known, Scope};
+use super::{as_of, find_node, operator};
+use crate::fleet::{self, ClusterContext, PlanScope};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
-use remoor_cluster::rpc::view::{OrderRequest, PlanView, TaskView};
+use remoor_cluster::rpc::view::{OrderRequest, PlanTaskView, PlanView};
 use remoor_cluster::rpc::wire::{Code, Failure, Strict};
 use remoor_config::Provisioner;
-use remoor_model::{Generation, Ground, JobState, Node, Occasion, Phase, ServiceName, Vars, Verdict};
-use remoor_playbook::Step;
+use remoor_model::{FleetView, Generation, JobState, JobVars, Node, Phase, ServiceName, Trigger, Verdict};
+use remoor_playbook::PlanStep;
 use std::sync::Arc;
 
 /// Maximum number of tasks shown for each phase.
 const TASKS_MAX: usize = 1_000;
 
 pub async fn plan(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
     Strict(request): Strict<OrderRequest>,
 ) -> Result<axum::Json<PlanView>, Failure> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = named(&inventory, &name)?;
+    let node = find_node(&inventory, &name)?;
     let desk = Desk { shared: &shared, by: &by, node: &node, request: &request };
     desk.check_vars("resetup")?;
     let mut against = Vec::new();
@@ -38,14 +38,14 @@ pub async fn plan(
         Err(failure) if failure.code == Code::Refused => against.push(failure.message),
         Err(failure) => return Err(failure),
     }
-    if let Some(absence) = node.absence.as_ref().filter(|_| node.away() && !node.agent_down()) {
+    if let Some(absence) = node.absence.as_ref().filter(|_| node.is_away() && !node.agent_down()) {
         let since = remoor_cluster::rpc::wire::rfc3339(absence.last_seen);
         let text = format!("{name} is away since {since} and can't be examined");
         return Err(Failure::new(Code::Unavailable, text).next(format!("remoor wait {name} --for=alive")));
     }
     let begun = std::time::Instant::now();
     let evidence = look(&shared, &node).await?;
-    let judged = desk.judged(&inventory, &evidence);
+    let judged = desk.judge(&inventory, &evidence);
     let unclear = matches!(judged.verdict, Verdict::Unknown(_)) && evidence.expected.is_some() && !request.force;
     if unclear {
         against.push("no verdict is possible, and unknown is not drift: refused without --force".to_owned());
@@ -64,13 +64,13 @@ pub async fn plan(
         took_ms: 0,
     };
     if let Some(services) = judged.services {
-        let want = desk.wanted(Occasion::Live, services.clone(), Vec::new(), false);
+        let want = desk.build_request(Trigger::Live, services.clone(), Vec::new(), false);
         view.against
-            .extend(Ground::new(&inventory).obstacles(&node, &want, super::wall()).iter().map(ToString::to_string));
+            .extend(FleetView::new(&inventory).obstacles(&node, &want, super::wall()).iter().map(ToString::to_string));
         if let Some(job) = node.job.and_then(|j| inventory.job(j)).filter(|j| j.state == JobState::Open) {
             view.against.push(format!("job {} is open", job.id));
         }
-        let current = inventory.generations.get(&inventory.source(&node, &services)).cloned();
+        let current = inventory.generations.get(&inventory.source_generation(&node, &services)).cloned();
         let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
         for (phase, generation) in [(Phase::Cleanup, applied.or(current.clone())), (Phase::Provision, current)] {
             let Some(generation) = generation else { continue };
@@ -89,16 +89,16 @@ pub async fn plan(
 
 /// The tasks of one phase, and a note about what is left out.
 async fn tasks(
-    shared: &Arc<Shared>,
+    shared: &Arc<ManagerContext>,
     node: &Node,
     phase: Phase,
     generation: Arc<Generation>,
     services: Vec<ServiceName>,
-    vars: &Vars,
-) -> Result<(Vec<TaskView>, Option<String>), String> {
+    vars: &JobVars,
+) -> Result<(Vec<PlanTaskView>, Option<String>), String> {
     blobs::ensure(shared, &generation.blob).await;
     let (shared, host) = (shared.clone(), node.name().to_string());
-    let known = Known { vars: vars.clone(), ..shared.known() };
+    let known = ClusterContext { vars: vars.clone(), ..shared.render_context() };
     let work = move || {
         let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
         let group = fleet.host_group(&host).map_err(|f| f.to_string())?;
@@ -108,7 +108,7 @@ async fn tasks(
             return Ok((Vec::new(), Some(format!("{phase}: Ansible runs the group's own playbook with {tags}"))));
         }
         let context = fleet::context(&fleet, &host, &known).map_err(|f| f.to_string())?;
-        let scope = Scope { services, extra: known.vars.into_iter().collect() };
+        let scope = PlanScope { services, extra: known.vars.into_iter().collect() };
         let faults = |f: Vec<remoor_model::Fault>| f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(faults)?;
         let mut all = Vec::new();
@@ -120,16 +120,16 @@ async fn tasks(
     tokio::task::spawn_blocking(work).await.map_err(|_| "compiling ended early".to_owned())?
 }
 
-fn collect(step: &Step, phase: Phase, out: &mut Vec<TaskView>) {
+fn collect(step: &PlanStep, phase: Phase, out: &mut Vec<PlanTaskView>) {
     match step {
-        Step::Task(task) => out.push(TaskView {
-            phase: phase.word().to_owned(),
+        PlanStep::Task(task) => out.push(PlanTaskView {
+            phase: phase.as_str().to_owned(),
             name: task.name.clone(),
             module: task.module.clone(),
             file: task.place.file.clone(),
             line: task.place.line,
         }),
-        Step::Block(block) => block.block.iter().chain(&block.always).for_each(|step| collect(step, phase, out)),
-        Step::Include(include) => include.choices.values().flatten().for_each(|step| collect(step, phase, out)),
+        PlanStep::Block(block) => block.block.iter().chain(&block.always).for_each(|step| collect(step, phase, out)),
+        PlanStep::Include(include) => include.choices.values().flatten().for_each(|step| collect(step, phase, out)),
     }
 }

@@ -2,7 +2,7 @@
 //! majority. Every node may ask: a manager from before the cluster was rebuilt is a worker in the
 //! new epoch, and must learn that there is a newer epoch.
 
-use super::super::Shared;
+use super::super::ManagerContext;
 use super::{as_of, member};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
@@ -14,7 +14,10 @@ use std::sync::Arc;
 /// milliseconds.
 const LED_MS_MAX: u64 = 4_000;
 
-pub async fn position(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<PositionReply>, Failure> {
+pub async fn position(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<PositionReply>, Failure> {
     member(&shared, &caller)?;
     let seen = as_of(&shared);
     let led = !seen.stale || shared.age_ms().is_some_and(|ms| ms < LED_MS_MAX);

@@ -2,17 +2,17 @@
 
 use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
-use super::super::{Shared, metrics, places, wall};
-use super::{as_of, keys, named, operator, operators, roles};
+use super::super::{ManagerContext, addresses, metrics, wall};
+use super::{as_of, find_node, keys, operator, operators, roles};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{
     ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times,
 };
-use remoor_cluster::rpc::wire::{self, Answer, Code, Failure};
+use remoor_cluster::rpc::wire::{self, Code, Failure, TimedJson};
 use remoor_engine::Presence;
-use remoor_model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
+use remoor_model::{Inventory, JobId, Node, PlannedAction, RaftId, Verdict, Wall, zone_warning};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,15 +23,18 @@ use tokio::sync::{broadcast, mpsc};
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
-pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<StatusView>, Failure> {
+pub async fn status(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<TimedJson<StatusView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
     let refused = shared.raft.refusals();
-    let told: BTreeSet<u64> = refused.keys().filter_map(|raft| Some(inventory.holds(*raft)?.id.0)).collect();
-    let managers_up = roles::answering(&raft, &inventory, nodes.iter().filter(|n| !told.contains(&n.id)));
+    let told: BTreeSet<u64> = refused.keys().filter_map(|raft| Some(inventory.raft_id_holder(*raft)?.id.0)).collect();
+    let managers_up = roles::answering_managers(&raft, &inventory, nodes.iter().filter(|n| !told.contains(&n.id)));
     let as_of = as_of(&shared);
     let mut warnings = match as_of.leader.as_ref().filter(|_| as_of.heard) {
         // Only the leader knows how many managers answer.
@@ -41,18 +44,18 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
     let heard = nodes.iter().filter(|n| n.report.is_some());
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
-    let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
+    let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), addresses::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(stale_directories(&refused, &inventory));
     warnings.extend(silent_managers(nodes.iter().filter(|n| !told.contains(&n.id))));
-    warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
+    warnings.extend(shared.certificates.expiry_warnings(&inventory, wall()).into_iter().map(|(_, text)| text));
     warnings.extend(keys::warnings(&shared, &inventory));
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
     warnings.extend(shared.backups.warning(&shared.me, wall()));
     // Notices of these kinds may be days old, and the warnings above already cover them.
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, BACKUP]).into_iter().rev().take(5));
-    Ok(Answer(StatusView {
+    Ok(TimedJson(StatusView {
         version: 1,
         as_of,
         cluster: inventory.cluster.to_string(),
@@ -87,7 +90,7 @@ fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String>
 /// Members of Raft that are rejected, as long as a node holds their id.
 fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inventory) -> Vec<String> {
     let told = refused.iter().filter_map(|(id, (why, since))| {
-        let (name, since) = (inventory.holds(*id)?.name(), wire::rfc3339(*since));
+        let (name, since) = (inventory.raft_id_holder(*id)?.name(), wire::rfc3339(*since));
         Some(format!(
             "{name} is rejected as a manager: {why} (the accepted start was first seen {since}); next: remoor demote {name}, \
              then remoor promote {name}; for a copy see docs/guides/backup-and-disaster.md",
@@ -104,13 +107,13 @@ fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<S
         by_version.entry(version).or_default().push(name);
     }
     let told = by_version.iter().map(|(version, names)| {
-        format!("version differs: remoor {version} runs on {}, this manager is {own}", few(names))
+        format!("version differs: remoor {version} runs on {}, this manager is {own}", first_names(names))
     });
     told.collect()
 }
 
 /// The first five names, and how many more there are.
-pub(super) fn few(names: &[&str]) -> String {
+pub(super) fn first_names(names: &[&str]) -> String {
     let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     some.join(", ") + &more
@@ -123,23 +126,23 @@ pub struct HistoryQuery {
 }
 
 pub async fn history(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Query(query): Query<HistoryQuery>,
-) -> Result<Answer<HistoryView>, Failure> {
+) -> Result<TimedJson<HistoryView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let of = |name: String| {
-        let known = named(&inventory, &name).map(|n| n.id);
-        let left = || inventory.left_named(&name).map(|left| left.node.id);
-        known.or_else(|unknown| left().or_else(|| inventory.removed_named(&name)).ok_or(unknown))
+        let known = find_node(&inventory, &name).map(|n| n.id);
+        let left = || inventory.left_by_name(&name).map(|left| left.node.id);
+        known.or_else(|unknown| left().or_else(|| inventory.removed_by_name(&name)).ok_or(unknown))
     };
     let node = query.node.map(of).transpose()?;
     let limit = query.limit.unwrap_or(200).min(HISTORY_PAGE);
     let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
     let mut items: Vec<_> = matching.cloned().collect();
     items.reverse();
-    Ok(Answer(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
+    Ok(TimedJson(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,7 +154,7 @@ pub struct LogQuery {
 /// Streams the output of a job's attempts, fetched from the managers that ran them. With `follow`
 /// it continues until the job is closed.
 pub async fn job_log(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(id): Path<u64>,
     Query(query): Query<LogQuery>,
@@ -171,7 +174,7 @@ pub async fn job_log(
                 }
             }
         }
-        let open = |s: &Shared| {
+        let open = |s: &ManagerContext| {
             s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == remoor_model::JobState::Open)
         };
         if query.follow {
@@ -199,7 +202,7 @@ fn about_job(item: &StreamItem, job: &remoor_model::Job, id: u64) -> bool {
 }
 
 /// Streams everything that happens from now on.
-pub async fn watch(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Response, Failure> {
+pub async fn watch(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<Response, Failure> {
     operator(&shared, &caller)?;
     let stream = shared.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -245,23 +248,23 @@ async fn pump(
 }
 
 pub async fn why(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Answer<WhyView>, Failure> {
+) -> Result<TimedJson<WhyView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = named(&inventory, &name)?;
+    let node = find_node(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
-    let (not_done, next) = untold(&node, &view, Reported::of(&inventory, &node));
+    let (not_done, next) = explain_inaction(&node, &view, ReportOnlyReason::for_node(&inventory, &node));
     let mut history: Vec<_> =
         inventory.history.iter().rev().filter(|i| i.node == Some(node.id)).take(50).cloned().collect();
     history.reverse();
-    Ok(Answer(WhyView {
+    Ok(TimedJson(WhyView {
         version: 1,
         as_of: as_of(&shared),
         absence: node.absence.clone(),
-        want: node.want.clone(),
+        want: node.pending_resetup.clone(),
         job: node.job.and_then(|j| inventory.job(j)).cloned(),
         node: view,
         history,
@@ -272,7 +275,7 @@ pub async fn why(
 
 /// Why drift of a node is only reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reported {
+enum ReportOnlyReason {
     /// Everything that differs is monitor-only.
     Watched,
     /// The node was adopted, and its group names no policy.
@@ -280,48 +283,48 @@ enum Reported {
     ByPolicy,
 }
 
-impl Reported {
-    fn of(inventory: &Inventory, node: &Node) -> Self {
-        let Some(finding) = &node.finding else { return Reported::ByPolicy };
-        let spared = inventory.group(node).is_some_and(|(_, g)| g.spares(node, finding.occasion));
-        match finding.verdict == Verdict::Drifted && inventory.only_watched(&finding.reasons) {
-            true => Reported::Watched,
-            false if finding.verdict.drifted() && spared => Reported::Adopted,
-            false => Reported::ByPolicy,
+impl ReportOnlyReason {
+    fn for_node(inventory: &Inventory, node: &Node) -> Self {
+        let Some(finding) = &node.finding else { return ReportOnlyReason::ByPolicy };
+        let spared = inventory.group(node).is_some_and(|(_, g)| g.is_spared(node, finding.trigger));
+        match finding.verdict == Verdict::Drifted && inventory.drifts_only_monitored(&finding.reasons) {
+            true => ReportOnlyReason::Watched,
+            false if finding.verdict.is_drifted() && spared => ReportOnlyReason::Adopted,
+            false => ReportOnlyReason::ByPolicy,
         }
     }
 }
 
 /// Actions that were not taken, with reasons, and commands that an operator may use.
-fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec<String>) {
+fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
     let mut next: Vec<String> = Vec::new();
     if let Some(finding) = &node.finding {
-        match (&finding.remedy, &finding.verdict) {
-            (Remedy::Report, Verdict::Unknown(why)) => {
+        match (&finding.planned_action, &finding.verdict) {
+            (PlannedAction::Report, Verdict::Unknown(why)) => {
                 not_done.push(format!("no re-setup: unknown is not drift ({why})"));
                 next.push(format!("remoor check {name}"));
             }
-            (Remedy::Report, _) if reported == Reported::Watched => {
+            (PlannedAction::Report, _) if reported == ReportOnlyReason::Watched => {
                 not_done.push("no re-setup: what differs is monitor-only, not provisioned".to_owned());
                 next.push(format!("remoor diff {name}"));
                 next.push(format!("remoor adopt {name}"));
             }
-            (Remedy::Report, verdict) if reported == Reported::Adopted => {
+            (PlannedAction::Report, verdict) if reported == ReportOnlyReason::Adopted => {
                 let why = "the node was adopted and never set up by remoor, and its group names no policy";
                 not_done.push(format!("no re-setup: {why} for this occasion ({verdict})"));
                 next.push(format!("remoor diff {name}"));
                 next.push(format!("remoor resetup {name}"));
                 next.push(format!("remoor commission {name} (from now on, drift on return is repaired)"));
             }
-            (Remedy::Report, verdict) if *verdict != Verdict::Same => {
+            (PlannedAction::Report, verdict) if *verdict != Verdict::Same => {
                 not_done.push(format!("no re-setup: the policy for this occasion is report ({verdict})"));
                 next.push(format!("remoor diff {name}"));
                 next.push(format!("remoor resetup {name}"));
             }
-            (Remedy::None, _) => not_done.push("nothing was run: nothing differed".to_owned()),
-            (Remedy::Held(why) | Remedy::Blocked(why), _) => {
+            (PlannedAction::None, _) => not_done.push("nothing was run: nothing differed".to_owned()),
+            (PlannedAction::Held(why) | PlannedAction::Blocked(why), _) => {
                 not_done.push(format!("no re-setup: {why}"));
                 next.push(format!("remoor resetup {name} --now"));
             }
@@ -332,7 +335,7 @@ fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec
         not_done.push(format!("nothing is set up automatically: held: {}", hold.why));
         next.push(format!("remoor resume {name}"));
     }
-    if let Some(want) = &node.want {
+    if let Some(want) = &node.pending_resetup {
         let what = if want.undo.is_some() { "undo" } else { "re-setup" };
         next.push(format!("remoor job cancel {name} cancels the queued {what}"));
     }
@@ -361,16 +364,16 @@ fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec
     (not_done, next)
 }
 
-pub async fn prometheus(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<String, Failure> {
+pub async fn prometheus(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<String, Failure> {
     operator(&shared, &caller)?;
     Ok(metrics_text(&shared))
 }
 
 /// Metrics of this manager and its view of the cluster, as Prometheus text.
-pub fn metrics_text(shared: &Shared) -> String {
+pub fn metrics_text(shared: &ManagerContext) -> String {
     let leads = shared.raft.status().borrow().is_leader;
     let age_ms = if leads { Some(0) } else { shared.age_ms() };
-    metrics::text(&shared.inventory(), &metrics::Own { leads, age_ms }, &shared.applied)
+    metrics::text(&shared.inventory(), &metrics::ManagerMetrics { leads, age_ms }, &shared.applied)
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
@@ -379,9 +382,9 @@ pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
     inventory.nodes.values().chain(left).map(|n| (n.id.0, n.name().to_string())).chain(removed).collect()
 }
 
-pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeView {
+pub fn node_view(shared: &ManagerContext, inventory: &Inventory, node: &Node) -> NodeView {
     let raft = shared.raft.status().borrow().clone();
-    let shown = shared.shown().and_then(|s| s.get(&node.id).cloned());
+    let shown = shared.engine_snapshot().and_then(|s| s.get(&node.id).cloned());
     let presence = match shown.as_ref().and_then(|s| s.presence) {
         Some(Presence::Alive) => "alive",
         Some(Presence::Suspect) => "suspect",
@@ -389,14 +392,14 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         Some(Presence::AgentDown) => "agent-down",
         Some(Presence::Left) => "left",
         Some(Presence::NeverSeen) => "never-seen",
-        None if node.away() => "away",
+        None if node.is_away() => "away",
         None => "unknown",
     };
     let raft = roles::seat(node, &raft, || shared.role_waits().remove(&node.id));
     let contradiction =
-        places::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
+        addresses::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
     let since = |at: Wall| Some(wire::rfc3339(at));
-    let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
+    let report = shared.report_of(node.name()).and_then(|r| ReportView::from_report(&r));
     let missed = shown.as_ref().map(|s| s.unreachable_from.clone()).unwrap_or_default();
     let services = inventory.generation().map(|g| g.services_of(node.name())).unwrap_or_default();
     let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());
@@ -404,11 +407,11 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         id: node.id.0,
         name: node.name().to_string(),
         group: inventory.group(node).map(|(name, _)| name.to_string()),
-        role: node.role.word().to_owned(),
+        role: node.role.as_str().to_owned(),
         manager: raft.manager.map(str::to_owned),
         presence: presence.to_owned(),
         presence_since: node.absence.as_ref().map_or_else(|| since(node.seen), |a| since(a.last_seen)),
-        lifecycle: node.removing.as_ref().map_or(node.lifecycle.word(), |_| "removing").to_owned(),
+        lifecycle: node.removing.as_ref().map_or(node.lifecycle.as_str(), |_| "removing").to_owned(),
         failed: node.failed.clone(),
         availability: node.availability,
         maintenance: node.maintenance.clone().filter(|_| node.in_maintenance(wall())),
@@ -418,7 +421,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| remoor_exec::ssh::fingerprint(k)).collect(),
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
-        outdated: inventory.outdated(node),
+        outdated: inventory.is_outdated(node),
         unreachable_from: missed.iter().map(|(by, _)| by.to_string()).collect(),
         unreachable_since: missed.iter().map(|(by, since)| (by.to_string(), wire::rfc3339(*since))).collect(),
         conditions: shown.map(|s| s.conditions).unwrap_or_default().into_iter().chain(contradiction).collect(),
@@ -428,7 +431,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
         unanswered: shared.unanswered(node.name()),
-        manager_state: raft.state.word().to_owned(),
+        manager_state: raft.state.as_str().to_owned(),
         manager_waits: raft.waits,
         manager_silent: raft.silent,
         lag: raft.lag,
@@ -443,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_of_another_version_are_told_once_for_each_version() {
+    fn agents_of_another_version_are_listed_once_per_version() {
         let own = env!("CARGO_PKG_VERSION");
         let agents = [("m1", own), ("w1", "0.0.9"), ("w2", ""), ("w3", "0.0.9"), ("w4", "9.0.0")];
         let told = other_versions(agents.into_iter());

@@ -2,14 +2,14 @@
 //! nodes. The state machine refuses what is not allowed, and the role manager removes a manager
 //! from Raft first.
 
-use super::super::{Shared, members};
-use super::order::{Decided, Desk, said};
+use super::super::{ManagerContext, members};
+use super::order::{Decided, Desk, ok_view};
 use super::{as_of, operator, roles};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{RemovedNode, RemovedView};
-use remoor_cluster::rpc::wire::{Answer, Code, Failure, rfc3339};
-use remoor_model::{Command, Inventory, Node, NodeId, Removed};
+use remoor_cluster::rpc::wire::{Code, Failure, TimedJson, rfc3339};
+use remoor_model::{Command, Inventory, Node, NodeId, RemovedRecord};
 use std::sync::Arc;
 
 /// Decides on an order to remove. A node that gossips is up, whatever the log says of it by now.
@@ -18,7 +18,7 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
     let name = node.name();
     if desk.shared.inventory().left.contains_key(&node.id) {
         let text = format!("{name}, which had left, is removed; its name is free");
-        return Ok((Some(Command::Remove { node: node.id, force }), said(&text)));
+        return Ok((Some(Command::Remove { node: node.id, force }), ok_view(&text)));
     }
     let up = desk.shared.report_of(name).is_some_and(|report| !report.leaving);
     if !force && !node.manages() {
@@ -29,7 +29,7 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
             .details(serde_json::json!({"refusal": "quorum"}))
             .next("first bring the dead managers back or remoor demote them; remoor raft-members shows them"));
     }
-    Ok((Some(Command::Remove { node: node.id, force }), said(&words(node, up))))
+    Ok((Some(Command::Remove { node: node.id, force }), ok_view(&describe_removal(node, up))))
 }
 
 /// Refuses to remove a node that is up or whose state is unknown. A node that is neither in gossip
@@ -43,7 +43,7 @@ fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
         let next = format!("systemctl stop remoor on {name}, or remoor remove {name} --force");
         return refused("node-up", format!("node {name} is up; stop it or use --force"), next);
     }
-    if node.absence.is_none() && node.marks.is_some() {
+    if node.absence.is_none() && node.last_identity.is_some() {
         let text = format!("gossip does not see {name}, but its absence is not recorded yet");
         let next = format!("remoor remove {name} again in half a minute, or with --force if it is gone for sure");
         return refused("not-seen", text, next);
@@ -51,7 +51,7 @@ fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn words(node: &Node, up: bool) -> String {
+fn describe_removal(node: &Node, up: bool) -> String {
     let name = node.name();
     match (node.manages(), up) {
         (true, _) => format!("{name} will be removed; it leaves Raft first"),
@@ -62,7 +62,7 @@ fn words(node: &Node, up: bool) -> String {
 
 /// Tells the nodes that these accepted orders removed. `before` is the state on which the orders
 /// were decided.
-pub(super) fn tell(shared: &Shared, before: &Inventory, ordered: &[NodeId]) {
+pub(super) fn tell(shared: &ManagerContext, before: &Inventory, ordered: &[NodeId]) {
     let now = shared.inventory();
     for id in ordered.iter().filter(|id| now.removed.contains_key(id)) {
         members::tell_removed(shared, before.node(*id));
@@ -76,13 +76,16 @@ pub(super) fn of(commands: &[Command]) -> Vec<NodeId> {
 }
 
 /// Lists removed nodes, and until when they are remembered.
-pub async fn removed(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RemovedView>, Failure> {
+pub async fn removed(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<TimedJson<RemovedView>, Failure> {
     operator(&shared, &caller)?;
-    Ok(Answer(RemovedView { version: 1, as_of: as_of(&shared), removed: list(&shared.inventory()) }))
+    Ok(TimedJson(RemovedView { version: 1, as_of: as_of(&shared), removed: list(&shared.inventory()) }))
 }
 
 fn list(inventory: &Inventory) -> Vec<RemovedNode> {
-    let row = |(id, removed): (&NodeId, &Arc<Removed>)| RemovedNode {
+    let row = |(id, removed): (&NodeId, &Arc<RemovedRecord>)| RemovedNode {
         id: id.0,
         name: removed.name.to_string(),
         removed: rfc3339(removed.at),
@@ -96,20 +99,20 @@ fn list(inventory: &Inventory) -> Vec<RemovedNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{AbsenceNo, Entry, Gone, Marks, Wall, sample};
+    use remoor_model::{AbsenceKind, AbsenceNo, HostFingerprint, InventoryEntry, Wall, sample};
 
     #[test]
-    fn who_was_not_seen_is_neither_called_up_nor_taken_for_away() {
+    fn a_node_that_was_not_seen_is_neither_up_nor_away() {
         let mut inventory = sample::fleet(0, 1);
         let mut write = |command| {
             let index = inventory.applied + 1;
-            let entry = Entry { at: Wall(index), by: "m1".to_owned(), command };
+            let entry = InventoryEntry { at: Wall(index), by: "m1".to_owned(), command };
             assert_eq!(inventory.apply(index, &entry).refusal(), None);
             inventory.nodes[&NodeId(1)].clone()
         };
         let node = NodeId(1);
         let refusal = |node: &Node, up| may_go(node, up).err().map(|f| f.details["refusal"].clone());
-        let seen = write(Command::Marks { node, marks: Marks::default() });
+        let seen = write(Command::Fingerprint { node, marks: HostFingerprint::default() });
         assert_eq!(refusal(&seen, true), Some("node-up".into()));
         assert_eq!(refusal(&seen, false), Some("not-seen".into()));
         let away = write(Command::AbsenceOpened {
@@ -117,7 +120,7 @@ mod tests {
             no: AbsenceNo(1),
             last_seen: Wall(1),
             seen_by: Vec::new(),
-            gone: Gone::Away,
+            gone: AbsenceKind::Away,
             planned: false,
             returned: None,
         });

@@ -1,8 +1,8 @@
 //! Renews a node's certificate. A valid one is renewed on request. A node whose certificate expired
 //! keeps its identity, but waits for an operator's `remoor accept`.
 
-use super::super::{Shared, wall};
-use super::{By, JoinDesk, member, propose};
+use super::super::{ManagerContext, wall};
+use super::{Actor, JoinService, member, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::renew::{RenewReply, RenewRequest};
@@ -11,18 +11,18 @@ use remoor_model::{Command, Node};
 use std::sync::Arc;
 
 pub async fn renew(
-    State(desk): State<Arc<JoinDesk>>,
+    State(desk): State<Arc<JoinService>>,
     caller: Caller,
     Json(request): Json<RenewRequest>,
 ) -> Result<axum::Json<RenewReply>, Failure> {
     let shared = desk.shared();
     let node = member(shared, &caller)?;
     let reply = desk.issue(&node, &request.tls_csr_pem)?;
-    match caller.expired(wall()) {
-        true => readmitted(shared, &node, &request.machine_id, caller.replaced()).await?,
+    match caller.is_expired(wall()) {
+        true => check_readmitted(shared, &node, &request.machine_id, caller.has_replaced_ca()).await?,
         // The node has a valid certificate again.
-        false if shared.inventory().lapsed.contains_key(&node.id) => {
-            propose(shared, &by(&node), Command::Renewed { node: node.id }).await?;
+        false if shared.inventory().expired_certificates.contains_key(&node.id) => {
+            propose(shared, &renewal_actor(&node), Command::CertificateRenewed { node: node.id }).await?;
         }
         false => {}
     }
@@ -31,24 +31,29 @@ pub async fn renew(
 }
 
 /// Checks that an operator accepted this node again; otherwise enters it as waiting.
-async fn readmitted(shared: &Shared, node: &Node, machine_id: &str, replaced: bool) -> Result<(), Failure> {
+async fn check_readmitted(
+    shared: &ManagerContext,
+    node: &Node,
+    machine_id: &str,
+    replaced: bool,
+) -> Result<(), Failure> {
     let name = node.name();
     let why = if replaced { "is from a CA that was replaced" } else { "expired" };
     if !node.spec.machine_id.is_empty() && node.spec.machine_id != machine_id {
         let text = format!("{name} presents a certificate that {why}, from another machine than the one that joined");
         return Err(Failure::new(Code::Refused, text).next("remove the node, then join that machine again"));
     }
-    let lapsed = shared.inventory().lapsed.get(&node.id).copied();
-    if lapsed.is_some_and(|l| l.accepted(wall())) {
+    let lapsed = shared.inventory().expired_certificates.get(&node.id).copied();
+    if lapsed.is_some_and(|l| l.is_accepted(wall())) {
         return Ok(());
     }
     if lapsed.is_none_or(|l| l.accepted_until.is_some()) {
-        propose(shared, &by(node), Command::Lapse { node: node.id }).await?;
+        propose(shared, &renewal_actor(node), Command::CertificateExpired { node: node.id }).await?;
     }
     let text = format!("the certificate of {name} {why}: it waits to be accepted again");
     Err(Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager")))
 }
 
-fn by(node: &Node) -> By {
-    By::from(format!("renewal of {}", node.name()))
+fn renewal_actor(node: &Node) -> Actor {
+    Actor::from(format!("renewal of {}", node.name()))
 }

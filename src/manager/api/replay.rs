@@ -2,12 +2,12 @@
 //! that followed, and how the last verdict was reached. It reads the flight recorder, so a leader
 //! knows nothing from before its leadership.
 
-use super::super::{Shared, recorder::Step, words};
-use super::{as_of, named, operator};
+use super::super::{ManagerContext, messages, recorder::RecordedStep};
+use super::{as_of, find_node, operator};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{ReplayStep, ReplayVerdict, ReplayView, RuleView};
-use remoor_cluster::rpc::wire::{self, Answer, Failure};
+use remoor_cluster::rpc::wire::{self, Failure, TimedJson};
 use remoor_engine::{Action, Rule, explain};
 use remoor_model::{Command, Finding, NodeId};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 const SHOWN_MAX: usize = 500;
 
 pub async fn replay(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Answer<ReplayView>, Failure> {
+) -> Result<TimedJson<ReplayView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = named(&inventory, &name)?;
-    let (since, dropped, steps) = shared.recorded(node.id);
+    let node = find_node(&inventory, &name)?;
+    let (since, dropped, steps) = shared.recorded_steps(node.id);
     let shown = &steps[steps.len().saturating_sub(SHOWN_MAX)..];
     let verdict = node.finding.as_ref().map(|finding| {
         let recorded = steps.iter().rev().find(|s| !s.rules.is_empty() && concludes(s, finding));
@@ -39,7 +39,7 @@ pub async fn replay(
             rules: rules.into_iter().map(rule).collect(),
         }
     });
-    Ok(Answer(ReplayView {
+    Ok(TimedJson(ReplayView {
         version: 1,
         as_of: as_of(&shared),
         node: name,
@@ -51,19 +51,19 @@ pub async fn replay(
     }))
 }
 
-fn concludes(step: &Step, finding: &Finding) -> bool {
+fn concludes(step: &RecordedStep, finding: &Finding) -> bool {
     step.actions.iter().any(
         |a| matches!(a, Action::Propose { command: Command::Conclude { finding: f, .. }, .. } if f.at == finding.at),
     )
 }
 
-fn step(step: &Step, node: NodeId) -> ReplayStep {
+fn step(step: &RecordedStep, node: NodeId) -> ReplayStep {
     let own: Vec<&Action> =
         step.actions.iter().zip(&step.about).filter(|(_, about)| **about == Some(node)).map(|(a, _)| a).collect();
     ReplayStep {
         at: wire::rfc3339(step.at),
-        told: words::told(&step.event),
-        asked: own.iter().map(|a| words::asked(a)).collect(),
+        told: messages::told(&step.event),
+        asked: own.iter().map(|a| messages::asked(a)).collect(),
         event: serde_json::to_value(&step.event).unwrap_or_default(),
         actions: own.iter().map(|a| serde_json::to_value(a).unwrap_or_default()).collect(),
     }

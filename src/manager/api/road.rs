@@ -1,12 +1,12 @@
 //! Requests between managers about reaching nodes: whether a manager reaches a node, and to examine
 //! a node on behalf of another manager.
 
-use super::super::{Shared, errand, reach};
+use super::super::{ManagerContext, reach, remote_examination};
 use super::manager;
 use axum::extract::{Path, Query, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::wire::{Code, Failure, Json};
-use remoor_engine::Line;
+use remoor_engine::Reachability;
 use remoor_model::NodeId;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -14,22 +14,26 @@ use std::sync::Arc;
 type Answer<T> = Result<axum::Json<T>, Failure>;
 
 /// Whether this manager reaches the node. It checks now.
-pub async fn ask(State(shared): State<Arc<Shared>>, caller: Caller, Path(id): Path<u64>) -> Answer<Line> {
+pub async fn ask(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+    Path(id): Path<u64>,
+) -> Answer<Reachability> {
     manager(&shared, &caller)?;
-    let node = known(&shared, id)?;
+    let node = known_node(&shared, id)?;
     Ok(axum::Json(reach::own(&shared, node).await))
 }
 
 /// Receives the report of another manager that it does not reach the node.
 pub async fn tell(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(id): Path<u64>,
-    Json(line): Json<Line>,
+    Json(line): Json<Reachability>,
 ) -> Answer<()> {
     let by = manager(&shared, &caller)?;
-    let node = known(&shared, id)?;
-    shared.reaches.hear(node, by.id, line);
+    let node = known_node(&shared, id)?;
+    shared.reaches.add_report(node, by.id, line);
     Ok(axum::Json(()))
 }
 
@@ -40,16 +44,16 @@ pub struct Basis {
 
 /// Examines the node for another manager. The answer is MessagePack.
 pub async fn examine(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(id): Path<u64>,
     Query(Basis { basis }): Query<Basis>,
 ) -> Result<Vec<u8>, Failure> {
     manager(&shared, &caller)?;
-    errand::serve(&shared, NodeId(id), basis).await.map_err(|why| Failure::new(Code::Retry, why))
+    remote_examination::serve(&shared, NodeId(id), basis).await.map_err(|why| Failure::new(Code::Retry, why))
 }
 
-fn known(shared: &Shared, id: u64) -> Result<NodeId, Failure> {
+fn known_node(shared: &ManagerContext, id: u64) -> Result<NodeId, Failure> {
     let known = shared.inventory().node(NodeId(id)).map(|n| n.id);
     known.ok_or_else(|| Failure::new(Code::Retry, format!("this manager does not know node {id} yet")))
 }

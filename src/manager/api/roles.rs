@@ -2,17 +2,17 @@
 //! and `GET /v1/raft`. The state machine refuses what is not allowed, and the role manager carries
 //! it out.
 
-use super::super::{Shared, members, wall};
-use super::order::{Decided, Desk, said};
+use super::super::{ManagerContext, members, wall};
+use super::order::{Decided, Desk, ok_view};
 use super::{as_of, operator};
 use axum::extract::State;
 use remoor_cluster::raft::RaftStatus;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{AsOf, NodeView, RaftMemberView, RaftView};
-use remoor_cluster::rpc::wire::{Answer, Code, Failure};
-use remoor_engine::{Membership, Observed, observed};
+use remoor_cluster::rpc::wire::{Code, Failure, TimedJson};
+use remoor_engine::{Membership, ObservedRole, observed_role};
 use remoor_model::{
-    ClusterRole, Command, Inventory, Node, NodeId, RaftId, Wall, counted, majority, tolerance_warning, zone_warning,
+    ClusterRole, Command, Inventory, Node, NodeId, RaftId, Wall, count_noun, majority, tolerance_warning, zone_warning,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ const SILENT_MS: u64 = 5_000;
 
 /// A node's membership as Raft has it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct NodeMembership {
     /// The name of its role in Raft; None: not a member.
     pub manager: Option<&'static str>,
-    pub state: Observed,
+    pub state: ObservedRole,
     pub waits: Option<String>,
     pub lag: Option<u64>,
     /// See [`silence`].
@@ -36,23 +36,23 @@ pub(super) struct Seat {
 
 /// The membership of `node`. `waits` is only called on the leader and only while the desired role
 /// is not reached, because no other manager knows the answer.
-pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Option<String>) -> Seat {
-    let membership = seen(raft);
-    let manager = node.raft.and_then(|id| word(&membership, id));
-    let state = observed(node, &membership);
+pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Option<String>) -> NodeMembership {
+    let membership = known_membership(raft);
+    let manager = node.raft.and_then(|id| raft_role_word(&membership, id));
+    let state = observed_role(node, &membership);
     // Shown as a learner although it votes: until the change is complete, its vote may not count
     // without the leader, so an operator must not rely on it.
-    let entering = node.raft.filter(|id| raft.entering.contains(id) && state == Observed::Voter);
+    let entering = node.raft.filter(|id| raft.entering.contains(id) && state == ObservedRole::Voter);
     let (manager, state) = match entering {
         Some(id) => {
-            (Some("learner"), Observed::Learner { lag: membership.matched.get(&id).map(|_| membership.lag(id)) })
+            (Some("learner"), ObservedRole::Learner { lag: membership.matched.get(&id).map(|_| membership.lag(id)) })
         }
         None => (manager, state),
     };
     let learner = node.raft.filter(|id| manager == Some("learner") && membership.matched.contains_key(id));
     let waits = if raft.is_leader && !state.is_reached() { waits() } else { None };
     let silent = node.raft.and_then(|id| silence(id, raft));
-    Seat { manager, state, waits, lag: learner.map(|id| membership.lag(id)), silent }
+    NodeMembership { manager, state, waits, lag: learner.map(|id| membership.lag(id)), silent }
 }
 
 /// The time for which a member has not answered the leader, as text. None: it answers, is not a
@@ -76,11 +76,11 @@ fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
 
 /// The membership as this manager knows it; a leader knows more. Raft ids begin with 1, so the
 /// default 0 is no member.
-fn seen(raft: &RaftStatus) -> Membership {
+fn known_membership(raft: &RaftStatus) -> Membership {
     Membership { me: raft.leader.unwrap_or_default(), ..members::membership(raft) }
 }
 
-fn word(raft: &Membership, id: RaftId) -> Option<&'static str> {
+fn raft_role_word(raft: &Membership, id: RaftId) -> Option<&'static str> {
     match () {
         () if raft.me == id => Some("leader"),
         () if raft.voters.contains_key(&id) => Some("voter"),
@@ -92,12 +92,12 @@ fn word(raft: &Membership, id: RaftId) -> Option<&'static str> {
 /// The number of managers that count for a decision: those that vote and answer the leader. Gossip
 /// can't tell, because a machine whose manager service ended still gossips. A manager that does not
 /// lead knows only of itself.
-pub(super) fn answering<'a>(
+pub(super) fn answering_managers<'a>(
     raft: &RaftStatus,
     inventory: &Inventory,
     nodes: impl Iterator<Item = &'a NodeView>,
 ) -> u32 {
-    let own = inventory.holds(raft.id).map(|n| n.id.0);
+    let own = inventory.raft_id_holder(raft.id).map(|n| n.id.0);
     let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
     let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.manager_silent.is_none();
     nodes.filter(votes).filter(answers).count() as u32
@@ -125,13 +125,13 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
 /// it would never vote. `ends` is the expiry, if known.
 fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), Failure> {
     let name = node.name();
-    let lapsed = inventory.lapsed.get(&node.id);
+    let lapsed = inventory.expired_certificates.get(&node.id);
     if lapsed.is_none() && ends.is_none_or(|ends| ends >= now) {
         return Ok(());
     }
     let text = format!("the certificate of {name} expired: it can't be a manager before it has a new one");
     let next = match lapsed {
-        Some(lapsed) if lapsed.accepted(now) => {
+        Some(lapsed) if lapsed.is_accepted(now) => {
             format!("systemctl restart remoor on {name}, which fetches the new one")
         }
         Some(_) => format!("remoor accept {name}, then repeat the command"),
@@ -148,15 +148,17 @@ pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Result<Decided, Fail
         let ends = desk.shared.certificates.of(desk.node.id);
         holds(&desk.shared.inventory(), desk.node, ends, wall())?;
     }
-    let text = words(desk.node, role, &seen(&desk.shared.raft.status().borrow()));
-    Ok((Some(Command::Role { node: desk.node.id, role }), said(&text)))
+    let text = describe_change(desk.node, role, &known_membership(&desk.shared.raft.status().borrow()));
+    Ok((Some(Command::Role { node: desk.node.id, role }), ok_view(&text)))
 }
 
-fn words(node: &Node, role: ClusterRole, raft: &Membership) -> String {
+fn describe_change(node: &Node, role: ClusterRole, raft: &Membership) -> String {
     let name = node.name();
     let votes = node.raft.is_some_and(|id| raft.target.contains(&id));
     match (role, votes) {
-        (ClusterRole::Worker, false) if node.lost => format!("{name} is given up as a manager and becomes a worker"),
+        (ClusterRole::Worker, false) if node.awaiting_role_decision => {
+            format!("{name} is given up as a manager and becomes a worker")
+        }
         (ClusterRole::Manager, false) => format!("{name} becomes a manager; it votes once it has caught up"),
         (ClusterRole::Manager, true) => format!("demotion of {name} cancelled"),
         (ClusterRole::Worker, false) => format!("promotion of {name} cancelled"),
@@ -165,7 +167,7 @@ fn words(node: &Node, role: ClusterRole, raft: &Membership) -> String {
 }
 
 /// Warnings about the effect of these orders together. Orders that change no role cause none.
-pub(super) fn warnings(shared: &Shared, commands: &[Command]) -> Vec<String> {
+pub(super) fn warnings(shared: &ManagerContext, commands: &[Command]) -> Vec<String> {
     let roles: BTreeMap<NodeId, ClusterRole> = commands
         .iter()
         .filter_map(|command| match command {
@@ -180,29 +182,29 @@ pub(super) fn warnings(shared: &Shared, commands: &[Command]) -> Vec<String> {
         return Vec::new();
     }
     let raft = members::membership(&shared.raft.status().borrow());
-    warned(&shared.inventory(), &roles, &raft)
+    role_warnings(&shared.inventory(), &roles, &raft)
 }
 
 /// Why a node could not leave Raft now; None: it could, or it is not a voter.
-pub(super) fn stays(shared: &Shared, node: &Node) -> Option<String> {
+pub(super) fn stays(shared: &ManagerContext, node: &Node) -> Option<String> {
     let raft = members::membership(&shared.raft.status().borrow());
     let stays: BTreeSet<RaftId> = raft.voters.keys().copied().filter(|id| Some(*id) != node.raft).collect();
     let (_, up, of) = stuck(&raft, &stays).filter(|(id, ..)| Some(*id) == node.raft)?;
-    Some(format!("{up} of {} answer, and a majority is {}", counted(of, "manager"), majority(of)))
+    Some(format!("{up} of {} answer, and a majority is {}", count_noun(of, "manager"), majority(of)))
 }
 
-fn warned(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, raft: &Membership) -> Vec<String> {
+fn role_warnings(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, raft: &Membership) -> Vec<String> {
     let role = |node: &Node| roles.get(&node.id).copied().unwrap_or(node.role);
     let wanted: Vec<&Arc<Node>> = inventory.nodes.values().filter(|n| role(n) == ClusterRole::Manager).collect();
     let mut warnings: Vec<String> = tolerance_warning(wanted.len()).into_iter().collect();
     warnings.extend(zone_warning(wanted.iter().map(|n| n.spec.zone.as_str())));
     let stays: BTreeSet<RaftId> = wanted.iter().filter_map(|n| n.raft).collect();
-    let stuck = stuck(raft, &stays).and_then(|(id, up, of)| Some((inventory.holds(id)?, up, of)));
+    let stuck = stuck(raft, &stays).and_then(|(id, up, of)| Some((inventory.raft_id_holder(id)?, up, of)));
     if let Some((node, up, of)) = stuck.filter(|(node, ..)| roles.contains_key(&node.id)) {
         warnings.push(format!(
             "{} stays a voter until more managers answer: {up} of {}, and a majority is {}",
             node.name(),
-            counted(of, "manager"),
+            count_noun(of, "manager"),
             majority(of)
         ));
     }
@@ -229,25 +231,25 @@ fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, 
 
 /// The membership as Raft has it. A manager that does not lead leaves out what only the leader
 /// knows.
-pub async fn raft(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RaftView>, Failure> {
+pub async fn raft(State(shared): State<Arc<ManagerContext>>, caller: Caller) -> Result<TimedJson<RaftView>, Failure> {
     operator(&shared, &caller)?;
     let status = shared.raft.status().borrow().clone();
-    Ok(Answer(raft_view(as_of(&shared), &status, &shared.inventory())))
+    Ok(TimedJson(raft_view(as_of(&shared), &status, &shared.inventory())))
 }
 
 fn raft_view(as_of: AsOf, status: &RaftStatus, inventory: &Inventory) -> RaftView {
-    let raft = seen(status);
+    let raft = known_membership(status);
     let mut members: Vec<RaftMemberView> = Vec::new();
     for (id, address) in raft.voters.iter().chain(&raft.learners) {
-        let node = inventory.holds(*id);
+        let node = inventory.raft_id_holder(*id);
         let own = *id == status.id;
         let matched = if own { status.last_log } else { raft.matched.get(id).copied() };
         members.push(RaftMemberView {
             id: id.0,
             node: node.map(|n| n.name().to_string()),
-            role: node.map(|n| n.role.word().to_owned()),
+            role: node.map(|n| n.role.as_str().to_owned()),
             address: address.clone(),
-            is: word(&raft, *id).unwrap_or_default().to_owned(),
+            is: raft_role_word(&raft, *id).unwrap_or_default().to_owned(),
             leaving: raft.voters.contains_key(id) && !raft.target.contains(id),
             orphan: inventory.is_retired(*id),
             matched,
@@ -285,11 +287,11 @@ fn raft_view(as_of: AsOf, status: &RaftStatus, inventory: &Inventory) -> RaftVie
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remoor_model::{Entry, sample};
+    use remoor_model::{InventoryEntry, sample};
 
     /// w1 to w3 are managers with the Raft ids of their grants, w4 is a worker; w1 leads, w3 is
     /// dead.
-    fn three() -> (Inventory, RaftStatus) {
+    fn three_managers() -> (Inventory, RaftStatus) {
         let mut inventory = sample::fleet(0, 4);
         for node in [1, 2, 3].map(NodeId) {
             write(&mut inventory, Command::Role { node, role: ClusterRole::Manager });
@@ -316,17 +318,17 @@ mod tests {
 
     fn write(inventory: &mut Inventory, command: Command) {
         let at = inventory.applied + 1;
-        let applied = inventory.apply(at, &Entry { at: Wall(at), by: "alice".to_owned(), command });
+        let applied = inventory.apply(at, &InventoryEntry { at: Wall(at), by: "alice".to_owned(), command });
         assert_eq!(applied.refusal(), None);
     }
 
     fn warns(nodes: &[u64], role: ClusterRole) -> Vec<String> {
-        let (inventory, raft) = three();
-        warned(&inventory, &nodes.iter().map(|n| (NodeId(*n), role)).collect(), &members::membership(&raft))
+        let (inventory, raft) = three_managers();
+        role_warnings(&inventory, &nodes.iter().map(|n| (NodeId(*n), role)).collect(), &members::membership(&raft))
     }
 
     #[test]
-    fn an_order_is_warned_of_what_it_leaves_and_of_what_it_waits_for() {
+    fn an_order_warns_about_the_remaining_managers_and_about_what_it_waits_for() {
         let stuck = |name: &str| {
             format!("{name} stays a voter until more managers answer: 1 of 2 managers, and a majority is 2")
         };
@@ -340,30 +342,34 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_still_before_is_no_warning_of_this_order() {
-        let (mut inventory, raft) = three();
+    fn a_role_change_that_was_stuck_before_is_not_a_warning_of_this_order() {
+        let (mut inventory, raft) = three_managers();
         write(&mut inventory, Command::Role { node: NodeId(2), role: ClusterRole::Worker });
         let roles = BTreeMap::from([(NodeId(4), ClusterRole::Manager)]);
-        assert_eq!(warned(&inventory, &roles, &members::membership(&raft)), Vec::<String>::new(), "three are wanted");
+        assert_eq!(
+            role_warnings(&inventory, &roles, &members::membership(&raft)),
+            Vec::<String>::new(),
+            "three are wanted"
+        );
     }
 
     #[test]
-    fn who_has_no_certificate_is_not_promoted() {
-        let (mut inventory, _) = three();
+    fn a_node_with_an_expired_certificate_is_not_promoted() {
+        let (mut inventory, _) = three_managers();
         let (node, now) = (inventory.nodes[&NodeId(4)].clone(), Wall(1_000));
         let next = |inventory: &Inventory, ends| holds(inventory, &node, ends, now).err().and_then(|f| f.next);
         assert_eq!((next(&inventory, None), next(&inventory, Some(Wall(1_000)))), (None, None));
         assert!(next(&inventory, Some(Wall(999))).is_some_and(|next| next.contains("start remoor on w4")));
-        write(&mut inventory, Command::Lapse { node: NodeId(4) });
+        write(&mut inventory, Command::CertificateExpired { node: NodeId(4) });
         assert!(next(&inventory, None).is_some_and(|next| next.starts_with("remoor accept w4")));
         write(&mut inventory, Command::Readmit { node: NodeId(4) });
         assert!(next(&inventory, None).is_some_and(|next| next.contains("restart")));
     }
 
     #[test]
-    fn an_order_says_whether_it_takes_back_another() {
-        let (inventory, raft) = three();
-        let says = |node: u64, role| words(&inventory.nodes[&NodeId(node)], role, &seen(&raft));
+    fn an_order_says_whether_it_cancels_another() {
+        let (inventory, raft) = three_managers();
+        let says = |node: u64, role| describe_change(&inventory.nodes[&NodeId(node)], role, &known_membership(&raft));
         assert_eq!(says(4, ClusterRole::Manager), "w4 becomes a manager; it votes once it has caught up");
         assert_eq!(says(4, ClusterRole::Worker), "promotion of w4 cancelled");
         assert_eq!(says(2, ClusterRole::Worker), "w2 becomes a worker; it votes until a majority has removed it");
@@ -372,49 +378,52 @@ mod tests {
 
     #[test]
     fn a_node_is_shown_as_raft_has_it_and_with_what_the_leader_waits_for() {
-        let (mut inventory, mut raft) = three();
+        let (mut inventory, mut raft) = three_managers();
         let of = |inventory: &Inventory, raft: &RaftStatus, node: u64| {
             seat(&inventory.nodes[&NodeId(node)], raft, || Some("it is away".to_owned()))
         };
-        let is = |manager, state| Seat { manager, state, waits: None, lag: None, silent: None };
-        assert_eq!(of(&inventory, &raft, 1), is(Some("leader"), Observed::Leader));
-        assert_eq!(of(&inventory, &raft, 2), is(Some("voter"), Observed::Voter), "nothing is waited for");
+        let is = |manager, state| NodeMembership { manager, state, waits: None, lag: None, silent: None };
+        assert_eq!(of(&inventory, &raft, 1), is(Some("leader"), ObservedRole::Leader));
+        assert_eq!(of(&inventory, &raft, 2), is(Some("voter"), ObservedRole::Voter), "nothing is waited for");
         let third = of(&inventory, &raft, 3);
         assert_eq!(third.silent.as_deref(), Some("no answer to the leader for 90 s"), "whatever gossip says of it");
-        assert_eq!(of(&inventory, &raft, 4), is(None, Observed::Worker));
+        assert_eq!(of(&inventory, &raft, 4), is(None, ObservedRole::Worker));
         let entering = RaftStatus { entering: inventory.nodes[&NodeId(2)].raft.into_iter().collect(), ..raft.clone() };
         let seat = of(&inventory, &entering, 2);
         assert_eq!(seat.manager, Some("learner"), "the others can't do without the leader yet");
-        assert!(matches!(seat.state, Observed::Learner { .. }) && seat.waits.is_some(), "{seat:?}");
+        assert!(matches!(seat.state, ObservedRole::Learner { .. }) && seat.waits.is_some(), "{seat:?}");
 
         write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Manager });
         let waits = Some("it is away".to_owned());
-        let promoting = Seat { waits: waits.clone(), ..is(None, Observed::Promoting) };
+        let promoting = NodeMembership { waits: waits.clone(), ..is(None, ObservedRole::Promoting) };
         assert_eq!(of(&inventory, &raft, 4), promoting);
         write(&mut inventory, Command::Grant { node: NodeId(4), founder: false });
         let id = inventory.nodes[&NodeId(4)].raft.expect("granted");
         raft.learners.insert(id, "10.0.0.4:7947".to_owned());
         raft.matched.insert(id, 380);
-        let (state, lag) = (Observed::Learner { lag: Some(120) }, Some(120));
+        let (state, lag) = (ObservedRole::Learner { lag: Some(120) }, Some(120));
         let silent = Some("no answer to the leader since it began to lead".to_owned());
         assert_eq!(
             of(&inventory, &raft, 4),
-            Seat { manager: Some("learner"), state, waits: waits.clone(), lag, silent: silent.clone() }
+            NodeMembership { manager: Some("learner"), state, waits: waits.clone(), lag, silent: silent.clone() }
         );
         raft.acked_ms.insert(id, 20);
         write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Worker });
-        let state = Observed::Demoting;
-        assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits, lag, silent: None });
+        let state = ObservedRole::Demoting;
+        assert_eq!(
+            of(&inventory, &raft, 4),
+            NodeMembership { manager: Some("learner"), state, waits, lag, silent: None }
+        );
 
         // Another manager without a leader: what only a leader knows is left out.
         let lost = RaftStatus { leader: None, is_leader: false, matched: BTreeMap::new(), ..raft };
-        assert_eq!(of(&inventory, &lost, 1), is(Some("voter"), Observed::Voter));
-        assert_eq!(of(&inventory, &lost, 4), is(Some("learner"), Observed::Demoting));
+        assert_eq!(of(&inventory, &lost, 1), is(Some("voter"), ObservedRole::Voter));
+        assert_eq!(of(&inventory, &lost, 4), is(Some("learner"), ObservedRole::Demoting));
     }
 
     #[test]
-    fn the_members_of_raft_are_told_with_those_that_nobody_has_the_id_of() {
-        let (mut inventory, mut raft) = three();
+    fn raft_members_without_a_node_are_listed_too() {
+        let (mut inventory, mut raft) = three_managers();
         let ids: Vec<RaftId> = raft.voters.keys().copied().collect();
         write(&mut inventory, Command::Role { node: NodeId(3), role: ClusterRole::Worker });
         write(&mut inventory, Command::Retire { node: NodeId(3), raft: ids[2] });
@@ -438,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn status_warns_of_few_and_of_even_numbers() {
+    fn status_warns_about_few_and_about_even_numbers_of_managers() {
         let has = |leads, managers, up, part: &str| outlook(leads, managers, up).iter().any(|w| w.contains(part));
         for (managers, up) in [(1, 1), (3, 3), (5, 5), (5, 4)] {
             assert_eq!(outlook(true, managers, up), Vec::<String>::new(), "{up} of {managers}");

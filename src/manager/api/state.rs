@@ -1,16 +1,19 @@
 //! `GET /v1/raft/state`: a hash of the state that this manager itself holds, so that managers can
 //! be compared. This request is not forwarded to the leader.
 
-use super::super::Shared;
+use super::super::ManagerContext;
 use super::{as_of, operator};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::RaftStateView;
-use remoor_cluster::rpc::wire::{Answer, Code, Failure};
+use remoor_cluster::rpc::wire::{Code, Failure, TimedJson};
 use remoor_model::{Inventory, Sha256};
 use std::sync::Arc;
 
-pub async fn state(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RaftStateView>, Failure> {
+pub async fn state(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<TimedJson<RaftStateView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let (as_of, joint) = (as_of(&shared), shared.raft.status().borrow().joint);
@@ -18,25 +21,25 @@ pub async fn state(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
     let failed = |why: String| Failure::new(Code::Internal, format!("the state can't be hashed: {why}"));
     let hashed = tokio::task::spawn_blocking(move || hash(&inventory)).await.map_err(|e| failed(e.to_string()))?;
     let sha256 = hashed.map_err(|e| failed(e.to_string()))?;
-    Ok(Answer(RaftStateView { version: 1, as_of, applied, sha256, joint }))
+    Ok(TimedJson(RaftStateView { version: 1, as_of, applied, sha256, joint }))
 }
 
 /// Hash of the state as snapshots have it: the same log gives the same hash on every manager.
 fn hash(inventory: &Inventory) -> Result<Sha256, rmp_serde::encode::Error> {
-    Ok(Sha256::of(&rmp_serde::to_vec_named(inventory)?))
+    Ok(Sha256::digest(&rmp_serde::to_vec_named(inventory)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::hash;
-    use remoor_model::{Command, Entry, Wall, sample};
+    use remoor_model::{Command, InventoryEntry, Wall, sample};
 
     #[test]
     fn the_same_entries_give_the_same_hash_and_one_more_another() {
         let (mut one, mut two) = (sample::fleet(0, 4), sample::fleet(0, 4));
         let before = hash(&one).expect("a hash");
         assert_eq!(before, hash(&two).expect("a hash"));
-        let entry = Entry { at: Wall(7), by: "alice".to_owned(), command: Command::Resume };
+        let entry = InventoryEntry { at: Wall(7), by: "alice".to_owned(), command: Command::Resume };
         one.apply(one.applied + 1, &entry);
         let after = hash(&one).expect("a hash");
         assert_ne!(before, after);

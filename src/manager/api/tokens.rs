@@ -1,7 +1,7 @@
 //! Join tokens: which are valid and since when, and new ones. The managers store hashes; a secret
 //! is shown once, to the operator who made it.
 
-use super::super::{Shared, wall};
+use super::super::{ManagerContext, wall};
 use super::{as_of, operator, propose};
 use axum::extract::State;
 use remoor_cluster::rpc::caller::Caller;
@@ -26,14 +26,17 @@ pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wa
         Some(old) if now <= old.until => Ok(true),
         Some(old) => {
             let text = format!("this token was replaced; it was valid until {}", wire::rfc3339(old.until));
-            let next = format!("for a new one, on a manager: remoor token rotate --role {}", role.word());
+            let next = format!("for a new one, on a manager: remoor token rotate --role {}", role.as_str());
             Err(Failure::new(Code::BadToken, text).next(next))
         }
         None => Ok(false),
     }
 }
 
-pub async fn list(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<TokensView>, Failure> {
+pub async fn list(
+    State(shared): State<Arc<ManagerContext>>,
+    caller: Caller,
+) -> Result<axum::Json<TokensView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let public = Token::new(inventory.issuer(), Secret::default()).map_err(internal)?.public();
@@ -41,7 +44,7 @@ pub async fn list(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<a
     let view = |role: ClusterRole| {
         let (_, record) = inventory.token(role);
         TokenView {
-            role: role.word().to_owned(),
+            role: role.as_str().to_owned(),
             since: (record.since > Wall(0)).then(|| wire::rfc3339(record.since)),
             by: record.by.clone(),
             old_until: record.old.filter(|old| old.until > now).map(|old| wire::rfc3339(old.until)),
@@ -54,7 +57,7 @@ pub async fn list(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<a
 /// Commits the hash of a new secret and returns the secret to the operator. It can't be shown
 /// again.
 pub async fn rotate(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Strict(request): Strict<RotateRequest>,
 ) -> Result<axum::Json<RotatedView>, Failure> {
@@ -70,7 +73,7 @@ pub async fn rotate(
     propose(&shared, &by, command).await?;
     let inventory = shared.inventory();
     let old = inventory.token(role).1.old.map(|old| wire::rfc3339(old.until));
-    let (role, token) = (role.word().to_owned(), token.reveal().into());
+    let (role, token) = (role.as_str().to_owned(), token.reveal().into());
     Ok(axum::Json(RotatedView { version: 1, role, token, old_until: old.unwrap_or_default() }))
 }
 
@@ -84,7 +87,7 @@ mod tests {
     use remoor_model::{Epoch, Sha256};
 
     #[test]
-    fn a_replaced_token_counts_until_then_and_is_told_apart_from_a_wrong_one() {
+    fn a_replaced_token_is_valid_for_a_time_and_then_refused_with_its_own_error() {
         let mut inventory = Inventory::default();
         let (first, second, manager) = (secret("a"), secret("b"), secret("c"));
         let init = Command::Init {
@@ -96,7 +99,7 @@ mod tests {
         };
         let rotated = Command::RotateToken { role: ClusterRole::Worker, secret: second.hash(), keep_ms: 100 };
         for (index, command) in [(1, init), (2, rotated)] {
-            let entry = remoor_model::Entry { at: Wall(index * 10), by: "test".to_owned(), command };
+            let entry = remoor_model::InventoryEntry { at: Wall(index * 10), by: "test".to_owned(), command };
             assert_eq!(inventory.apply(index, &entry).refusal(), None);
         }
         let counts = |secret: &Secret, at| counts(&inventory, ClusterRole::Worker, secret, Wall(at));

@@ -2,21 +2,21 @@
 //! whether it still has the copies, before anything is committed. The undo itself is a job like any
 //! other.
 
-use super::super::{Shared, examine, wall};
+use super::super::{ManagerContext, examine, wall};
 use super::{operator, propose};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{Nothing, OrderView, OrderedView};
 use remoor_cluster::rpc::wire::{Code, Failure, Strict};
-use remoor_exec::wire::{Order, Reply};
-use remoor_model::{AttemptId, Command, Entry, Inventory, Node, Occasion, Want};
+use remoor_exec::wire::{ExecutorOrder, Reply};
+use remoor_model::{AttemptId, Command, Inventory, InventoryEntry, Node, ResetupRequest, Trigger};
 use std::sync::Arc;
 use std::time::Duration;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub async fn undo(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(id): Path<u64>,
     _: Strict<Nothing>,
@@ -27,12 +27,12 @@ pub async fn undo(
     let node = node_of(&inventory, attempt).ok_or_else(|| {
         Failure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
     })?;
-    let command = wanted(node, attempt, &by);
+    let command = undo_command(node, attempt, &by);
     // Ask the state machine first: if it refuses, the node need not be contacted.
-    let entry = Entry { at: wall(), by: by.to_string(), command: command.clone() };
+    let entry = InventoryEntry { at: wall(), by: by.to_string(), command: command.clone() };
     let mut copy = Inventory::clone(&inventory);
     if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
-        return Err(super::refused(refusal.clone()));
+        return Err(super::refusal_failure(refusal.clone()));
     }
     let name = node.name();
     let kept = backups(&shared, node).await?;
@@ -53,13 +53,14 @@ fn node_of(inventory: &Inventory, attempt: AttemptId) -> Option<&Node> {
     inventory.node(job.node)
 }
 
-fn wanted(node: &Node, attempt: AttemptId, by: &str) -> Command {
-    let want = Want { by: Some(by.to_owned()), undo: Some(attempt), ..Want::new(Occasion::Live, wall()) };
-    Command::Want { node: node.id, want: Box::new(want) }
+fn undo_command(node: &Node, attempt: AttemptId, by: &str) -> Command {
+    let want =
+        ResetupRequest { by: Some(by.to_owned()), undo: Some(attempt), ..ResetupRequest::new(Trigger::Live, wall()) };
+    Command::RequestResetup { node: node.id, want: Box::new(want) }
 }
 
 /// The attempts of which the node still has copies.
-async fn backups(shared: &Arc<Shared>, node: &Node) -> Result<Vec<AttemptId>, Failure> {
+async fn backups(shared: &Arc<ManagerContext>, node: &Node) -> Result<Vec<AttemptId>, Failure> {
     let name = node.name();
     let unreached = |why: String| {
         Failure::new(Code::Timeout, format!("{name} can't be reached over SSH: {why}; nothing was ordered"))
@@ -67,7 +68,7 @@ async fn backups(shared: &Arc<Shared>, node: &Node) -> Result<Vec<AttemptId>, Fa
     };
     let target = examine::target(shared, node.id).await.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
     let mut session = shared.remote.open(&target).await.map_err(|e| unreached(e.to_string()))?;
-    let reply = session.order(Order::Backups, &mut |_| {}, ASK_TIMEOUT).await;
+    let reply = session.order(ExecutorOrder::Backups, &mut |_| {}, ASK_TIMEOUT).await;
     session.close().await;
     match reply.map_err(|e| unreached(e.to_string()))? {
         Reply::Backups { attempts } => Ok(attempts),

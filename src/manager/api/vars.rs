@@ -1,13 +1,13 @@
 //! Variables: checks those that an order gives to its jobs, and lists those of a node with the
 //! place that each comes from.
 
-use super::super::{Shared, blobs, examine};
-use super::{as_of, named, operator};
+use super::super::{ManagerContext, blobs, examine};
+use super::{as_of, find_node, operator};
 use axum::extract::{Path, State};
 use remoor_cluster::rpc::caller::Caller;
 use remoor_cluster::rpc::view::{VarView, VarsView};
 use remoor_cluster::rpc::wire::{Code, Failure};
-use remoor_model::Vars;
+use remoor_model::JobVars;
 use std::sync::Arc;
 
 /// An order for a thousand nodes is one entry of the log, so its variables are limited.
@@ -34,7 +34,7 @@ const GIVEN: [&str; 13] = [
 ];
 
 /// Checks the variables of an order. The error names the one at fault; nothing was ordered.
-pub(super) fn check(vars: &Vars) -> Result<(), Failure> {
+pub(super) fn check(vars: &JobVars) -> Result<(), Failure> {
     let bad = |text: String| Failure::new(Code::BadRequest, text);
     if vars.len() > VARS_MAX {
         return Err(bad(format!("{} variables; the maximum is {VARS_MAX}", vars.len())));
@@ -60,13 +60,13 @@ pub(super) fn check(vars: &Vars) -> Result<(), Failure> {
 /// Variables of the current generation, overridden by those of the open job or of the last
 /// provisioning.
 pub(super) async fn vars(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ManagerContext>>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<axum::Json<VarsView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = named(&inventory, &name)?;
+    let node = find_node(&inventory, &name)?;
     let mut view = VarsView { version: 1, as_of: as_of(&shared), node: name.clone(), vars: Vec::new() };
     if let Some(generation) = inventory.generations.get(&inventory.current).cloned() {
         blobs::ensure(&shared, &generation.blob).await;
@@ -84,17 +84,17 @@ pub(super) async fn vars(
     let (own, origin) = match (open, &node.baseline) {
         (Some(job), _) => (job.vars.clone(), format!("job {}", job.id)),
         (None, Some(_)) => {
-            let record = examine::recorded(&shared, &node).await.ok().flatten();
+            let record = examine::load_record(&shared, &node).await.ok().flatten();
             (record.and_then(|r| r.known).map(|k| k.vars).unwrap_or_default(), "the job that set it up last".to_owned())
         }
-        (None, None) => (Vars::new(), String::new()),
+        (None, None) => (JobVars::new(), String::new()),
     };
     lay(&mut view.vars, own, &origin);
     Ok(axum::Json(view))
 }
 
 /// Puts the stronger variables over the weaker ones, sorted by name.
-fn lay(vars: &mut Vec<VarView>, own: Vars, origin: &str) {
+fn lay(vars: &mut Vec<VarView>, own: JobVars, origin: &str) {
     vars.retain(|var| !own.contains_key(&var.name));
     vars.extend(own.into_iter().map(|(name, value)| VarView { name, value, origin: origin.to_owned() }));
     vars.sort_by(|a, b| a.name.cmp(&b.name));
@@ -105,35 +105,35 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn one(name: &str) -> Vars {
-        Vars::from([(name.to_owned(), json!(1))])
+    fn one_var(name: &str) -> JobVars {
+        JobVars::from([(name.to_owned(), json!(1))])
     }
 
     #[test]
-    fn an_order_names_its_own_variables_only_and_not_without_end() {
+    fn order_variables_have_restricted_names_and_sizes() {
         for good in ["colour", "_x", "etcd_version2"] {
-            assert!(check(&one(good)).is_ok(), "{good}");
+            assert!(check(&one_var(good)).is_ok(), "{good}");
         }
         let bad =
             ["", "2x", "a-b", "a b", "é", "ansible_host", "ansible_ssh_common_args", "remoor_job", "peers", "item"];
         for bad in bad {
-            assert_eq!(check(&one(bad)).unwrap_err().code, Code::BadRequest, "{bad:?}");
+            assert_eq!(check(&one_var(bad)).unwrap_err().code, Code::BadRequest, "{bad:?}");
         }
-        assert!(check(&one(&"x".repeat(NAME_MAX + 1))).is_err());
-        let many: Vars = (0..=VARS_MAX).map(|n| (format!("v{n}"), json!(n))).collect();
+        assert!(check(&one_var(&"x".repeat(NAME_MAX + 1))).is_err());
+        let many: JobVars = (0..=VARS_MAX).map(|n| (format!("v{n}"), json!(n))).collect();
         assert!(check(&many).is_err());
-        assert!(check(&Vars::from([("long".to_owned(), json!("x".repeat(BYTES_MAX)))])).is_err());
+        assert!(check(&JobVars::from([("long".to_owned(), json!("x".repeat(BYTES_MAX)))])).is_err());
     }
 
     #[test]
-    fn the_jobs_own_come_over_the_fleets() {
+    fn job_variables_override_those_of_the_fleet() {
         let of = |name: &str, value: i32, origin: &str| VarView {
             name: name.to_owned(),
             value: json!(value),
             origin: origin.to_owned(),
         };
         let mut vars = vec![of("a", 1, "remoor.yml: vars"), of("c", 3, "inventory.yml:4")];
-        lay(&mut vars, Vars::from([("c".to_owned(), json!(4)), ("b".to_owned(), json!(2))]), "job 7");
+        lay(&mut vars, JobVars::from([("c".to_owned(), json!(4)), ("b".to_owned(), json!(2))]), "job 7");
         assert_eq!(vars, [of("a", 1, "remoor.yml: vars"), of("b", 2, "job 7"), of("c", 4, "job 7")]);
     }
 }

@@ -1,11 +1,11 @@
 //! Makes backups: one on request, others at the interval that the operator has set. Requests and
 //! schedule concern this manager only.
 
-use super::super::{Notices, Shared, blobs, sweep, wall};
+use super::super::{ManagerContext, Notices, blobs, sweep, wall};
 use super::{Backup, BackupError, FILES, FOLDERS, Head, Maker};
 use remoor_cluster::rpc::view::BackupView;
 use remoor_cluster::rpc::wire::rfc3339;
-use remoor_host::disk::{DiskError, atomic_write, read_or_set_aside};
+use remoor_host::disk::{DiskError, atomic_write, read_or_rename_damaged};
 use remoor_model::{NodeName, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const ENDING: &str = ".remoor-backup";
 
 /// The operator's schedule: one backup each interval, in this directory; the last `keep` are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct BackupSchedule {
     pub dir: PathBuf,
     pub every_ms: u64,
     pub keep: u32,
@@ -43,9 +43,9 @@ struct Last {
 
 /// Content of `backup.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct BackupRecord {
     #[serde(default)]
-    plan: Option<Plan>,
+    plan: Option<BackupSchedule>,
     #[serde(default)]
     last: Option<Last>,
     /// When the schedule was set. Until the first interval is over, no backup is late.
@@ -55,13 +55,13 @@ struct Kept {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
-    kept: Kept,
+    kept: BackupRecord,
     /// Why the last backup failed, on request or by schedule.
     error: Option<String>,
     /// Why the last scheduled backup failed.
     failed: Option<String>,
     /// A notice was sent, and no backup has succeeded since.
-    told: bool,
+    notified: bool,
 }
 
 /// State of this manager's backups, for status and warnings.
@@ -76,13 +76,13 @@ impl Backups {
     /// None if no backup was made here and none is scheduled.
     pub fn view(&self, me: &NodeName, now: Wall) -> Option<BackupView> {
         let State { kept, error, .. } = self.state().clone();
-        if kept == Kept::default() {
+        if kept == BackupRecord::default() {
             return None;
         }
         Some(BackupView {
             by: me.to_string(),
             at: kept.last.as_ref().map(|last| rfc3339(last.at)),
-            age_ms: kept.last.as_ref().map(|last| now.since(last.at)),
+            age_ms: kept.last.as_ref().map(|last| now.ms_since(last.at)),
             file: kept.last.as_ref().map(|last| last.file.display().to_string()),
             every_ms: kept.plan.as_ref().map(|plan| plan.every_ms),
             late: kept.is_late(now),
@@ -96,10 +96,10 @@ impl Backups {
     }
 
     /// Sends a notice about a problem, once until a backup succeeds again.
-    fn tell(&self, me: &NodeName, notices: &Notices, now: Wall) {
+    fn notify(&self, me: &NodeName, notices: &Notices, now: Wall) {
         let mut state = self.state();
-        let Some(text) = state.trouble(me, now).filter(|_| !state.told) else { return };
-        state.told = true;
+        let Some(text) = state.trouble(me, now).filter(|_| !state.notified) else { return };
+        state.notified = true;
         // Within an hour a notice is only repeated under another key.
         let key = format!("{BACKUP} {}", state.kept.last.as_ref().map_or(0, |last| last.at.0));
         drop(state);
@@ -120,23 +120,23 @@ impl State {
     }
 }
 
-impl Kept {
+impl BackupRecord {
     fn is_late(&self, now: Wall) -> bool {
         let Some(plan) = &self.plan else { return false };
         let since = self.last.as_ref().map_or(self.since, |last| last.at.max(self.since));
-        now.since(since) > plan.every_ms.saturating_mul(LATE)
+        now.ms_since(since) > plan.every_ms.saturating_mul(LATE)
     }
 
     fn is_due(&self, now: Wall) -> bool {
         let Some(plan) = &self.plan else { return false };
-        self.last.as_ref().is_none_or(|last| now.since(last.at) >= plan.every_ms || last.at < self.since)
+        self.last.as_ref().is_none_or(|last| now.ms_since(last.at) >= plan.every_ms || last.at < self.since)
     }
 }
 
 /// A handle; clones share the same state.
 #[derive(Clone)]
 pub struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<ManagerContext>,
     /// The data directory.
     dir: PathBuf,
     /// Held while a backup is made.
@@ -145,8 +145,8 @@ pub struct Keeper {
 
 impl Keeper {
     /// Reads the stored schedule. Blocks.
-    pub fn new(shared: Arc<Shared>, dir: &Path) -> Result<Self, DiskError> {
-        shared.backups.state().kept = read_or_set_aside::<Kept>(&dir.join(FILE))?.or_default();
+    pub fn new(shared: Arc<ManagerContext>, dir: &Path) -> Result<Self, DiskError> {
+        shared.backups.state().kept = read_or_rename_damaged::<BackupRecord>(&dir.join(FILE))?.or_default();
         Ok(Self { shared, dir: dir.to_owned(), busy: Arc::default() })
     }
 
@@ -161,12 +161,12 @@ impl Keeper {
             let (kept, now) = (self.shared.backups.state().kept.clone(), wall());
             let Some(plan) = kept.plan.clone().filter(|_| kept.is_due(now) && now >= not_before) else { continue };
             let name = self.shared.me.to_string();
-            let mut taken = std::pin::pin!(self.take(plan.dir.join(planned(now, &name))));
+            let mut taken = std::pin::pin!(self.take(plan.dir.join(scheduled_file_name(now, &name))));
             let taken = loop {
                 tokio::select! {
                     taken = &mut taken => break taken,
                     // A disk that does not answer causes no error; the backup becomes late instead.
-                    () = tokio::time::sleep(LOOK) => self.tell(),
+                    () = tokio::time::sleep(LOOK) => self.notify(),
                 }
             };
             match taken {
@@ -179,49 +179,49 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    not_before = now.after(RETRY_MS);
-                    let error = super::super::failed::chain(&error);
+                    not_before = now.plus_ms(RETRY_MS);
+                    let error = super::super::attempt_error::chain(&error);
                     tracing::error!(error, "the scheduled backup failed");
                     let mut state = self.shared.backups.state();
                     // The schedule may have been ended or changed meanwhile.
                     state.failed = Some(error).filter(|_| state.kept.plan.as_ref() == Some(&plan));
                     drop(state);
-                    self.tell();
+                    self.notify();
                 }
             }
         }
     }
 
-    fn tell(&self) {
-        self.shared.backups.tell(&self.shared.me, &self.shared.notices, wall());
+    fn notify(&self) {
+        self.shared.backups.notify(&self.shared.me, &self.shared.notices, wall());
     }
 
     /// Makes one backup at `path` and reads it back. Returns its head, its SHA-256 and its size in
     /// bytes.
     pub async fn take(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
         let _one_at_a_time = self.busy.lock().await;
-        let taken = self.made(path.clone()).await;
+        let taken = self.make(path.clone()).await;
         let mut state = self.shared.backups.state();
         match &taken {
             Ok((head, ..)) => {
                 let last = Some(Last { at: head.made, file: path });
-                *state = State { kept: Kept { last, ..state.kept.clone() }, ..State::default() };
+                *state = State { kept: BackupRecord { last, ..state.kept.clone() }, ..State::default() };
                 let kept = state.kept.clone();
                 drop(state);
                 if let Err(error) = self.store(&kept) {
                     tracing::warn!(%error, "the time of the backup could not be stored");
                 }
             }
-            Err(error) => state.error = Some(super::super::failed::chain(error)),
+            Err(error) => state.error = Some(super::super::attempt_error::chain(error)),
         }
         taken
     }
 
-    async fn made(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
+    async fn make(&self, path: PathBuf) -> Result<(Head, remoor_model::Sha256, u64), BackupError> {
         // A snapshot that does not change any more: consistent, at one log index.
         let state = self.shared.inventory();
         let term = self.shared.raft.status().borrow().term;
-        let named = sweep::named(&state);
+        let named = sweep::referenced_blobs(&state);
         for sha in &named {
             blobs::ensure(&self.shared, sha).await;
         }
@@ -239,15 +239,15 @@ impl Keeper {
     }
 
     /// Sets the schedule, or ends it with None.
-    pub fn plan(&self, plan: Option<Plan>) -> Result<(), DiskError> {
+    pub fn plan(&self, plan: Option<BackupSchedule>) -> Result<(), DiskError> {
         let mut state = self.shared.backups.state();
-        let kept = Kept { since: wall(), plan, ..state.kept.clone() };
+        let kept = BackupRecord { since: wall(), plan, ..state.kept.clone() };
         self.store(&kept)?;
         *state = State { kept, ..State::default() };
         Ok(())
     }
 
-    fn store(&self, kept: &Kept) -> Result<(), DiskError> {
+    fn store(&self, kept: &BackupRecord) -> Result<(), DiskError> {
         let bytes = serde_json::to_vec_pretty(kept).unwrap_or_default();
         atomic_write(&self.dir.join(FILE), &bytes, 0o600)
     }
@@ -273,7 +273,7 @@ fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
 }
 
 /// File name of a scheduled backup; it begins with the time.
-fn planned(now: Wall, manager: &str) -> String {
+fn scheduled_file_name(now: Wall, manager: &str) -> String {
     let time = rfc3339(now).replace(':', "");
     format!("{}-{manager}{ENDING}", time.split('.').next().unwrap_or_default())
 }
@@ -306,9 +306,9 @@ mod tests {
     const HOUR: u64 = 3_600_000;
 
     #[test]
-    fn one_is_due_after_its_interval_and_late_after_two() {
-        let plan = Plan { dir: "/b".into(), every_ms: HOUR, keep: 3 };
-        let mut kept = Kept { plan: Some(plan), last: None, since: Wall(10 * HOUR) };
+    fn a_backup_is_due_after_one_interval_and_late_after_two() {
+        let plan = BackupSchedule { dir: "/b".into(), every_ms: HOUR, keep: 3 };
+        let mut kept = BackupRecord { plan: Some(plan), last: None, since: Wall(10 * HOUR) };
         assert!(kept.is_due(Wall(10 * HOUR)) && !kept.is_late(Wall(12 * HOUR)) && kept.is_late(Wall(12 * HOUR + 1)));
         kept.last = Some(Last { at: Wall(10 * HOUR + 1), file: "/b/x".into() });
         assert!(!kept.is_due(Wall(11 * HOUR)) && kept.is_due(Wall(11 * HOUR + 1)));
@@ -325,16 +325,16 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_is_told_once_until_one_is_made_again() {
+    fn a_problem_is_reported_once_until_a_backup_succeeds() {
         let (me, notices, backups) = (NodeName::from("m2"), Notices::default(), Backups::default());
-        let plan = Plan { dir: "/b".into(), every_ms: HOUR, keep: 3 };
+        let plan = BackupSchedule { dir: "/b".into(), every_ms: HOUR, keep: 3 };
         let told = |now| {
-            backups.tell(&me, &notices, Wall(now));
+            backups.notify(&me, &notices, Wall(now));
             notices.recent_but(&[])
         };
         let made = |at| {
             let last = Some(Last { at: Wall(at), file: "/b/x".into() });
-            let kept = Kept { plan: Some(plan.clone()), last, since: Wall(0) };
+            let kept = BackupRecord { plan: Some(plan.clone()), last, since: Wall(0) };
             *backups.state() = State { kept, ..State::default() };
         };
         made(HOUR);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_oldest_of_what_was_planned_are_removed() {
+    fn only_the_oldest_scheduled_backups_are_removed() {
         let dir = tempfile::tempdir().expect("a folder");
         let planned = ["2026-01-02T030405", "2026-01-02T090405", "2026-01-03T030405"];
         let others = ["mine.remoor-backup", "2026-01-01T030405-m1", "notes", "2026-01-01T030405.remoor-backup"];
@@ -369,6 +369,6 @@ mod tests {
         let there = |name: &str| dir.path().join(format!("{name}-m1{ENDING}")).exists();
         assert_eq!(planned.map(there), [false, true, true]);
         assert!(others.iter().all(|name| dir.path().join(name).exists()));
-        assert!(is_planned(Path::new(&super::planned(Wall(1_700_000_000_123), "m1")), "m1"));
+        assert!(is_planned(Path::new(&super::scheduled_file_name(Wall(1_700_000_000_123), "m1")), "m1"));
     }
 }

@@ -1,14 +1,16 @@
 //! Compares a digest with an earlier one.
 
-use super::Taken;
-use remoor_model::{Change, FileEntry, FileKind, NodeDigest, SECRET, ServiceDigest, ServiceName, Sha256, differences};
+use super::StoredDigest;
+use remoor_model::{
+    DigestChange, FileEntry, FileKind, NodeDigest, SECRET, ServiceDigest, ServiceName, Sha256, differences,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The result of `remoor digest --compare`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Comparison {
+pub struct DigestComparison {
     pub version: u32,
     /// Root hash of the compared part of the earlier digest.
     pub before: Sha256,
@@ -24,7 +26,7 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PathChange {
     pub path: String,
-    pub change: What,
+    pub change: PathChangeKind,
     /// Only for a changed path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
@@ -32,7 +34,7 @@ pub struct PathChange {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum PathChangeKind {
     Added,
     Missing,
     Changed,
@@ -60,7 +62,7 @@ impl Attribute {
 /// The differences in the paths that `now` covers. Paths that could not be read at either time are
 /// unclear and never unchanged. The same applies to content that was hashed with another key, or
 /// not at all.
-pub fn compare(before: &Taken, now: &Taken) -> Comparison {
+pub fn compare(before: &StoredDigest, now: &StoredDigest) -> DigestComparison {
     let inside = |path: &str| now.paths.iter().any(|outer| Path::new(path).starts_with(outer));
     let earlier = before.entries.iter().filter(|e| inside(&e.path)).cloned().collect();
     let (mut was, mut is) = (present(earlier, &before.unreadable), present(now.entries.clone(), &now.unreadable));
@@ -84,21 +86,21 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
     if before.key.is_some() && now.key.is_some() && before.key != now.key {
         unclear.push("the key differs from that of the earlier digest".to_owned());
     }
-    let (lines, without) = untold(before, now, &mut was, &mut is);
+    let (lines, without) = drop_incomparable(before, now, &mut was, &mut is);
     unclear.extend(lines);
     // A path that could not be read earlier is not new now, so a difference must exist in both
     // directions.
-    let (was, is) = (alone(was), alone(is));
+    let (was, is) = (as_node_digest(was), as_node_digest(is));
     let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
     let mut changes: BTreeMap<String, PathChange> = BTreeMap::new();
     for difference in differences(&was, &is).into_iter().filter(|d| backwards.contains(&d.path)) {
         let path = difference.path.clone();
         let change = |what| PathChange { path, change: what, attributes: Vec::new() };
         match difference.what {
-            Change::Missing => drop(changes.insert(difference.path, change(What::Missing))),
-            Change::Extra => drop(changes.insert(difference.path, change(What::Added))),
-            Change::Changed { attribute, expected, found } => {
-                let into = changes.entry(difference.path).or_insert_with(|| change(What::Changed));
+            DigestChange::Missing => drop(changes.insert(difference.path, change(PathChangeKind::Missing))),
+            DigestChange::Extra => drop(changes.insert(difference.path, change(PathChangeKind::Added))),
+            DigestChange::Changed { attribute, expected, found } => {
+                let into = changes.entry(difference.path).or_insert_with(|| change(PathChangeKind::Changed));
                 into.attributes.push(Attribute { attribute, before: expected, now: found });
             }
         }
@@ -111,7 +113,7 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
         .filter(|path| !changes.contains_key(*path) && !without.contains(*path))
         .count();
     let differences = changes.into_values().collect();
-    Comparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
+    DigestComparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
 }
 
 /// Removes absent entries: a requested path that does not exist equals one that was not requested.
@@ -127,9 +129,9 @@ fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -
 
 /// Removes hashes that can't be compared, and returns a line for each file that was secret both
 /// times. A file that changed between secret and not secret shows that in its mode.
-fn untold(
-    before: &Taken,
-    now: &Taken,
+fn drop_incomparable(
+    before: &StoredDigest,
+    now: &StoredDigest,
     was: &mut ServiceDigest,
     is: &mut ServiceDigest,
 ) -> (Vec<String>, BTreeSet<String>) {
@@ -152,6 +154,6 @@ fn untold(
     (lines, without)
 }
 
-fn alone(service: ServiceDigest) -> NodeDigest {
+fn as_node_digest(service: ServiceDigest) -> NodeDigest {
     NodeDigest { services: BTreeMap::from([(ServiceName::from(""), service)]), ..NodeDigest::default() }
 }

@@ -1,7 +1,7 @@
 //! The key for secret files: a file with 64 hex digits that only its owner may read.
 
 use super::DigestError;
-use crate::solo::bounded::{bounded, regular};
+use crate::solo::bounded_read::{read_bounded, regular};
 use remoor_model::Sha256;
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -28,7 +28,7 @@ pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
             if mode & 0o077 != 0 {
                 return Err(unusable(format!("other users than its owner can access it (mode {mode:04o})")));
             }
-            let text = bounded(file, TEXT_MAX).map_err(|e| unusable(e.to_string()))?;
+            let text = read_bounded(file, TEXT_MAX).map_err(|e| unusable(e.to_string()))?;
             let mut key = [0; 32];
             hex::decode_to_slice(text.trim_ascii_end(), &mut key)
                 .map(|()| key)
@@ -40,5 +40,5 @@ pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
 
 /// Fingerprint that shows whether two digests used the same key. It reveals nothing about the key.
 pub(super) fn name(key: &[u8; 32]) -> String {
-    Sha256::of(&[b"remoor digest key".as_slice(), key].concat()).short()
+    Sha256::digest(&[b"remoor digest key".as_slice(), key].concat()).short_hex()
 }

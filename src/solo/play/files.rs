@@ -85,7 +85,7 @@ fn from_here(root: &Path) -> PathBuf {
 
 impl Files {
     /// The fault with a file name relative to the current directory.
-    pub fn shown(&self, mut fault: Fault) -> Fault {
+    pub fn with_shown_path(&self, mut fault: Fault) -> Fault {
         if self.set.get(&fault.file).is_some() {
             fault.file = self.root.join(&fault.file).display().to_string();
         }
@@ -99,7 +99,7 @@ impl Files {
     }
 
     /// Whether any file contains this word.
-    pub fn say(&self, word: &str) -> bool {
+    pub fn contains_word(&self, word: &str) -> bool {
         self.set.0.values().any(|bytes| bytes.windows(word.len()).any(|part| part == word.as_bytes()))
     }
 }
@@ -183,8 +183,8 @@ mod tests {
         std::os::unix::fs::symlink("..", at("p/plays/up")).unwrap();
         let files = read(&at("p/plays/site.yml"), None).unwrap();
         assert_eq!(files.playbook, "plays/site.yml");
-        assert!(files.set.get("roles/a/tasks/main.yml").is_some() && files.say("roles/a"));
-        assert!(files.set.get("x~").is_none() && files.set.under(".git").next().is_none());
+        assert!(files.set.get("roles/a/tasks/main.yml").is_some() && files.contains_word("roles/a"));
+        assert!(files.set.get("x~").is_none() && files.set.paths_below(".git").next().is_none());
         assert!(files.set.get("large").is_none() && files.left_out().count() == 1);
         let alone = read(&at("alone/site.yml"), None).unwrap();
         assert_eq!((alone.playbook.as_str(), alone.set.0.len()), ("site.yml", 1));

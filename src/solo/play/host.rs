@@ -1,13 +1,13 @@
 //! One host: a session, its events as they arrive, and its end. Any error of the session concerns
 //! only this host.
 
+use super::connection::{HostConnection, usual_state_dir};
+use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
 use super::prepare::Host;
-use super::road::{Road, usual_state_dir};
-use super::run::{Ending, Progress, Through};
-use super::tally::{Counted, Recap, Tally};
-use super::told::{FailureView, HostState, TaskView, Told};
-use remoor_exec::ssh::{Remote, Session, SshError, here};
-use remoor_exec::wire::{Order, PlayOrder, Reply};
+use super::recap::{Counted, Recap, RecapCounter};
+use super::run::{PlayStop, Progress, Through};
+use remoor_exec::ssh::{Remote, Session, SshError, start_local};
+use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ const EVENTS: usize = 64;
 
 /// The values shared by all hosts of a run.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct PlayContext {
     /// Err: no host can be reached.
     pub remote: Result<Option<Arc<Remote>>, SshError>,
     pub order: Arc<PlayOrder>,
     pub diff: bool,
-    pub ending: watch::Receiver<Ending>,
-    pub tell: mpsc::Sender<Told>,
+    pub ending: watch::Receiver<PlayStop>,
+    pub tell: mpsc::Sender<PlayRunEvent>,
     /// At most one message for each play of each host.
     pub progress: mpsc::UnboundedSender<(String, Progress)>,
 }
 
 /// The end of a host's run.
 #[derive(Debug, Clone)]
-pub(super) struct Ended {
+pub(super) struct HostResult {
     pub state: HostState,
     pub recap: Recap,
     pub message: Option<String>,
@@ -45,8 +45,8 @@ pub(super) struct Ended {
     pub fatal: bool,
 }
 
-impl Ended {
-    fn early(state: HostState, message: impl Into<String>) -> Self {
+impl HostResult {
+    fn without_run(state: HostState, message: impl Into<String>) -> Self {
         let recap = match state {
             HostState::Unreachable => Recap { unreachable: 1, ..Recap::default() },
             HostState::Refused => Recap { failed: 1, ..Recap::default() },
@@ -58,59 +58,60 @@ impl Ended {
 
     /// An internal error on this side.
     pub fn defect() -> Self {
-        Self::early(HostState::Unknown, "defect of remoor")
+        Self::without_run(HostState::Unknown, "defect of remoor")
     }
 }
 
 /// Runs the host's plan as far as `through` allows, and reports everything.
-pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<Through>) {
+pub(super) async fn play(host: Host, mut shared: PlayContext, through: watch::Receiver<Through>) {
     let begun = Instant::now();
-    let (name, connection) = (host.name.clone(), host.road.word().to_owned());
-    shared.say(Told::HostStart { host: name, connection }).await;
+    let (name, connection) = (host.name.clone(), host.road.name().to_owned());
+    shared.send(PlayRunEvent::HostStart { host: name, connection }).await;
     let ended = session(&host, &mut shared, through).await;
-    told(&host, &ended, begun, &shared).await;
+    send_host_end(&host, &ended, begun, &shared).await;
     let _nobody_waits = shared.progress.send((host.name, Progress::Ended(Box::new(ended))));
 }
 
 /// The end of a host for which no play was started.
-pub(super) async fn not_begun(host: &Host, shared: &Shared) -> Ended {
-    let ended = Ended::early(HostState::Cancelled, "not begun");
-    told(host, &ended, Instant::now(), shared).await;
+pub(super) async fn not_begun(host: &Host, shared: &PlayContext) -> HostResult {
+    let ended = HostResult::without_run(HostState::Cancelled, "not begun");
+    send_host_end(host, &ended, Instant::now(), shared).await;
     ended
 }
 
-async fn told(host: &Host, ended: &Ended, begun: Instant, shared: &Shared) {
-    let Ended { state, recap, message, failure, owed, .. } = ended.clone();
+async fn send_host_end(host: &Host, ended: &HostResult, begun: Instant, shared: &PlayContext) {
+    let HostResult { state, recap, message, failure, owed, .. } = ended.clone();
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms }).await;
+    shared.send(PlayRunEvent::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms }).await;
 }
 
-async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<Through>) -> Ended {
+async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Receiver<Through>) -> HostResult {
     let plan = match rmp_serde::to_vec_named(&host.plan) {
         Ok(plan) => plan,
-        Err(e) => return Ended::early(HostState::Failed, format!("the plan can't be sent: {e}")),
+        Err(e) => return HostResult::without_run(HostState::Failed, format!("the plan can't be sent: {e}")),
     };
     let mut ending = shared.ending.clone();
     let opened = tokio::select! {
         opened = open(host, shared) => opened,
         // Nothing runs on the host yet, so nothing is lost.
-        _ = ending.wait_for(|ending| *ending != Ending::Not) => return Ended::early(HostState::Cancelled, "not begun"),
+        _ = ending.wait_for(|ending| *ending != PlayStop::Not) => return HostResult::without_run(HostState::Cancelled, "not begun"),
     };
     let mut session = match opened {
         Ok(session) => session,
-        Err(e) => return Ended::early(HostState::Unreachable, unreachable(&e)),
+        Err(e) => return HostResult::without_run(HostState::Unreachable, unreachable(&e)),
     };
-    let mut heard = Heard { host: host.name.clone(), shared: shared.clone(), tally: Tally::default(), any: false };
+    let mut heard =
+        EventReader { host: host.name.clone(), shared: shared.clone(), tally: RecapCounter::default(), any: false };
     let Through { play, lost } = through.borrow_and_update().clone();
-    let order = Order::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
-    let reply = ordered(&mut session, order, &mut heard, &mut ending, &mut through).await;
+    let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
+    let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through).await;
     session.close().await;
     heard.end(reply)
 }
 
-async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
+async fn open(host: &Host, shared: &PlayContext) -> Result<Session, SshError> {
     match (&host.road, &shared.remote) {
-        (Road::Here { named }, _) => {
+        (HostConnection::Local { named }, _) => {
             // The real path, not /proc/self: with sudo that would be another program.
             let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
             let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
@@ -120,21 +121,21 @@ async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
             let mut program: Vec<OsString> = sudo.collect();
             program.extend([own.into(), "exec".into(), "-".into()]);
             program.extend(["--state-dir".into(), state_dir.into()]);
-            here(&program).await
+            start_local(&program).await
         }
-        (Road::There(target), Ok(Some(remote))) => remote.open(target).await,
-        (Road::There(_), Err(e)) => Err(e.clone()),
-        (Road::There(_), Ok(None)) => Err(SshError::Local("no place for control sockets".to_owned())),
+        (HostConnection::Ssh(target), Ok(Some(remote))) => remote.open(target).await,
+        (HostConnection::Ssh(_), Err(e)) => Err(e.clone()),
+        (HostConnection::Ssh(_), Ok(None)) => Err(SshError::Local("no place for control sockets".to_owned())),
     }
 }
 
 /// Runs `order` and returns its final reply. Meanwhile it forwards which plays may begin, and
 /// requests to stop early.
-async fn ordered(
+async fn run_order(
     session: &mut Session,
-    order: Order,
-    heard: &mut Heard,
-    ending: &mut watch::Receiver<Ending>,
+    order: ExecutorOrder,
+    heard: &mut EventReader,
+    ending: &mut watch::Receiver<PlayStop>,
     through: &mut watch::Receiver<Through>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
@@ -151,10 +152,10 @@ async fn ordered(
             Ok(()) = ending.changed() => {
                 let now = *ending.borrow_and_update();
                 match now {
-                    Ending::Not => {}
-                    Ending::AfterTask => canceller.cancel(false).await,
-                    Ending::Now => canceller.cancel(true).await,
-                    Ending::GiveUp => break Err(SshError::Lost("not waited for any longer".to_owned())),
+                    PlayStop::Not => {}
+                    PlayStop::AfterTask => canceller.cancel(false).await,
+                    PlayStop::Now => canceller.cancel(true).await,
+                    PlayStop::GiveUp => break Err(SshError::Lost("not waited for any longer".to_owned())),
                 }
             }
         }
@@ -187,7 +188,7 @@ fn unreachable(error: &SshError) -> String {
 
 /// The error that interrupted a run, in the executor or the connection, with what the user can do
 /// about it.
-fn interrupted(error: &SshError) -> String {
+fn interruption_message(error: &SshError) -> String {
     match error {
         SshError::Ended(_) => format!("{error}; check the host's kernel log for the cause, then play again"),
         SshError::Lost(_) => {
@@ -198,10 +199,10 @@ fn interrupted(error: &SshError) -> String {
 }
 
 /// Processes the events of one host.
-struct Heard {
+struct EventReader {
     host: String,
-    shared: Shared,
-    tally: Tally,
+    shared: PlayContext,
+    tally: RecapCounter,
     /// Whether something was started on the host.
     any: bool,
 }
@@ -215,8 +216,8 @@ enum Event {
         name: String,
         item: Option<String>,
     },
-    Task(Box<TaskView>),
-    Handler(Box<TaskView>),
+    Task(Box<PlayTaskView>),
+    Handler(Box<PlayTaskView>),
     Output {
         i: u32,
         line: String,
@@ -228,27 +229,27 @@ enum Event {
     Other,
 }
 
-impl Heard {
+impl EventReader {
     async fn event(&mut self, reply: Reply) {
         let Reply::Event { event } = reply else { return };
         let Ok(event) = serde_json::from_slice::<Event>(&event) else { return };
         self.any = true;
         let host = self.host.clone();
         let told = match event {
-            Event::TaskStart { i, name, item } => Told::TaskStart { host, i, name, item },
-            Event::Output { i, line } => Told::Output { host, i, line },
-            Event::Task(done) => self.done(*done, false),
-            Event::Handler(done) => self.done(*done, true),
+            Event::TaskStart { i, name, item } => PlayRunEvent::TaskStart { host, i, name, item },
+            Event::Output { i, line } => PlayRunEvent::Output { host, i, line },
+            Event::Task(done) => self.task_event(*done, false),
+            Event::Handler(done) => self.task_event(*done, true),
             Event::PlayEnd { play } => {
                 let _nobody_waits = self.shared.progress.send((host, Progress::Played(play)));
                 return;
             }
             Event::Other => return,
         };
-        self.shared.say(told).await;
+        self.shared.send(told).await;
     }
 
-    fn done(&mut self, mut task: TaskView, handler: bool) -> Told {
+    fn task_event(&mut self, mut task: PlayTaskView, handler: bool) -> PlayRunEvent {
         let include = task.module.starts_with("include_") && task.module != "include_vars";
         self.tally.count(&Counted {
             task: (task.i, task.turn, handler),
@@ -263,31 +264,31 @@ impl Heard {
         }
         task.path = task.path.filter(|_| task.diff.is_some() || !task.attributes.is_empty());
         (task.host, task.handler) = (self.host.clone(), handler);
-        Told::Task(task)
+        PlayRunEvent::Task(task)
     }
 
-    fn end(mut self, reply: Result<Reply, SshError>) -> Ended {
+    fn end(mut self, reply: Result<Reply, SshError>) -> HostResult {
         match reply {
-            Ok(Reply::RunEnd(end)) => self.ran(&end),
-            Ok(Reply::Refused { why, .. }) => Ended::early(HostState::Refused, why),
+            Ok(Reply::RunEnd(end)) => self.end_of_run(&end),
+            Ok(Reply::Refused { why, .. }) => HostResult::without_run(HostState::Refused, why),
             Ok(Reply::Error { message }) if !self.any => {
                 let recap = Recap { failed: 1, ..Recap::default() };
-                Ended { recap, ..Ended::early(HostState::Failed, message) }
+                HostResult { recap, ..HostResult::without_run(HostState::Failed, message) }
             }
-            Ok(Reply::Error { message }) => self.lost(message),
-            Ok(other) => self.lost(format!("not understood: {other:?}")),
-            Err(e) => self.lost(interrupted(&e)),
+            Ok(Reply::Error { message }) => self.end_unknown(message),
+            Ok(other) => self.end_unknown(format!("not understood: {other:?}")),
+            Err(e) => self.end_unknown(interruption_message(&e)),
         }
     }
 
-    fn lost(&mut self, message: String) -> Ended {
+    fn end_unknown(&mut self, message: String) -> HostResult {
         let mut recap = self.tally.recap(false, 0, 0);
         recap.unknown += 1;
         let message = format!("{message}; the effect of the interrupted task is unknown");
-        Ended { recap, ..Ended::early(HostState::Unknown, message) }
+        HostResult { recap, ..HostResult::without_run(HostState::Unknown, message) }
     }
 
-    fn ran(&mut self, end: &serde_json::Value) -> Ended {
+    fn end_of_run(&mut self, end: &serde_json::Value) -> HostResult {
         let failure: Option<FailureView> =
             end.get("failure").filter(|f| !f.is_null()).and_then(|f| serde_json::from_value(f.clone()).ok());
         let is = |key: &str| end.get(key).and_then(serde_json::Value::as_bool) == Some(true);
@@ -295,7 +296,7 @@ impl Heard {
         let stopped = end.get("stopped").and_then(serde_json::Value::as_str).map(str::to_owned);
         if is("defect") {
             let message = failure.map(|f| f.message).unwrap_or_default();
-            return Ended { owed, ..self.lost(message) };
+            return HostResult { owed, ..self.end_unknown(message) };
         }
         let count = |key: &str| {
             end.get(key).and_then(serde_json::Value::as_u64).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
@@ -306,13 +307,13 @@ impl Heard {
             (None, true) => (HostState::Cancelled, stopped),
             (None, false) => (HostState::Done, None),
         };
-        Ended { state, recap, message, failure, owed, fatal: is("fatal") }
+        HostResult { state, recap, message, failure, owed, fatal: is("fatal") }
     }
 }
 
-impl Shared {
+impl PlayContext {
     /// Reports an event. A slow reader slows this host down; a reader that has gone does not.
-    pub async fn say(&self, told: Told) {
+    pub async fn send(&self, told: PlayRunEvent) {
         let _nobody_listens = self.tell.send(told).await;
     }
 }

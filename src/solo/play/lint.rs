@@ -2,7 +2,7 @@
 //! play` does before it touches a host. Contacts no host.
 
 use super::prepare::NOBODY;
-use super::{Login, Request, files, prepare};
+use super::{Login, PlayRequest, files, prepare};
 use remoor_model::Fault;
 use remoor_playbook::{self as playbook, LOCAL};
 use serde_json::{Map, json};
@@ -47,11 +47,12 @@ pub fn lint(dir: &Path) -> Vec<Fault> {
         return vec![fault.hint("a fleet directory has remoor.yml; a playbook is a list of plays, each with `hosts`")];
     }
     let inventory = inventory(dir);
-    let faults: BTreeSet<Fault> = playbooks.iter().flat_map(|playbook| of(dir, playbook, &inventory)).collect();
+    let faults: BTreeSet<Fault> =
+        playbooks.iter().flat_map(|playbook| lint_playbook(dir, playbook, &inventory)).collect();
     faults.into_iter().collect()
 }
 
-fn of(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
+fn lint_playbook(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
     let root = root(dir, playbook);
     let known = !inventory.is_empty();
     let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
@@ -60,13 +61,13 @@ fn of(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
         Err(faults) => return faults,
     };
     let invented = stand_in.as_ref().map(|dir| dir.path().join("hosts.yml").display().to_string());
-    let request = Request {
+    let request = PlayRequest {
         playbook: playbook.to_owned(),
         root,
         inventory: invented.iter().chain(inventory).cloned().collect(),
         forks: 1,
         login: Login::default(),
-        ..Request::default()
+        ..PlayRequest::default()
     };
     let mut faults = match prepare(request) {
         Ok(prepared) => prepared.warnings,
@@ -98,7 +99,7 @@ fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
 /// and in none that it excludes.
 fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, Vec<Fault>> {
     let files = files::read(playbook, root)?;
-    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
+    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let plays = playbook::outline(&files.set, &files.playbook, &Map::new()).map_err(shown)?;
     let host = json!({ANY_HOST: {}});
     let mut groups = Map::new();
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     /// The faults of a directory with these files, one per line, with relative names.
-    fn told(files: &[(&str, &str)]) -> String {
+    fn lint_text(files: &[(&str, &str)]) -> String {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = dir.path().join(name);
@@ -205,19 +206,19 @@ mod tests {
     fn playbooks_are_checked_without_an_inventory() {
         let role = ("roles/base/tasks/main.yml", "- {debug: {msg: '{{ 1 | nope }}'}}\n");
         let tasks = ("more/tasks/main.yml", "- {nonsense: }\n");
-        let said = told(&[("site.yml", SITE), role, tasks, ("plays/two.yml", "- hosts: all\n  tusks: []\n")]);
+        let said = lint_text(&[("site.yml", SITE), role, tasks, ("plays/two.yml", "- hosts: all\n  tusks: []\n")]);
         assert!(said.contains("DIR/site.yml:4:") && said.contains("`dset`"), "{said}");
         assert!(said.contains("DIR/roles/base/tasks/main.yml:1:") && said.contains("nope"), "{said}");
         assert!(said.contains("unknown play keyword `tusks`") && !said.contains("nonsense"), "{said}");
         let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
         // Files beside the playbook's own directory are also available.
         let beside = "- hosts: all\n  tasks: [{template: {src: ../shared/t.j2, dest: /x}}]\n";
-        let said = told(&[("site.yml", &good), ("plays/own.yml", beside), ("shared/t.j2", "x\n")]);
+        let said = lint_text(&[("site.yml", &good), ("plays/own.yml", beside), ("shared/t.j2", "x\n")]);
         assert!(said.starts_with("DIR/site.yml:3:") && said.contains("warning: ") && said.contains("`port`"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         // A YAML error is reported, and so is a directory without playbooks.
-        assert!(told(&[("site.yml", "- hosts: all\n  tasks: [\n")]).contains("site.yml:"));
-        assert!(told(&[("a.yml", "x: 1\n")]).contains("no playbook"));
+        assert!(lint_text(&[("site.yml", "- hosts: all\n  tasks: [\n")]).contains("site.yml:"));
+        assert!(lint_text(&[("a.yml", "x: 1\n")]).contains("no playbook"));
     }
 
     #[test]
@@ -225,11 +226,11 @@ mod tests {
         let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
         let hosts = "[web1]\nw1 port=80\n[old]\n[db]\nd1\n";
         for (cfg, place) in [("", "hosts"), ("[defaults]\ninventory = some/place\n", "some/place")] {
-            assert_eq!(told(&[("ansible.cfg", cfg), (place, hosts), ("site.yml", &good)]), "", "{place}");
-            let said = told(&[("ansible.cfg", cfg), (place, &hosts.replace(" port=80", "")), ("site.yml", &good)]);
+            assert_eq!(lint_text(&[("ansible.cfg", cfg), (place, hosts), ("site.yml", &good)]), "", "{place}");
+            let said = lint_text(&[("ansible.cfg", cfg), (place, &hosts.replace(" port=80", "")), ("site.yml", &good)]);
             assert!(said.contains("`port`") && !said.contains("warning"), "{said}");
         }
-        let said = told(&[("hosts", "[other]\nh1\n"), ("site.yml", &good)]);
+        let said = lint_text(&[("hosts", "[other]\nh1\n"), ("site.yml", &good)]);
         assert!(said.lines().any(|line| line.ends_with(&format!("warning: {NOBODY}"))), "{said}");
     }
 }

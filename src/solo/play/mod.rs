@@ -6,23 +6,23 @@
 //! Every host's plan is compiled before any host is touched. On a remote host the plan runs in an
 //! executor, like in an attempt of the managers; on this machine it runs in a separate process.
 
-mod chosen;
+mod connection;
+mod events;
 mod files;
 mod host;
-mod hosts;
+mod host_selection;
+mod host_variables;
 mod lint;
 mod prepare;
-mod road;
+mod recap;
 mod run;
 mod sockets;
-mod tally;
-mod told;
 
+pub use events::{HostState, PlayRunEvent, PlaySummary, PlayTaskView};
 pub use lint::lint;
-pub use prepare::{Prepared, prepare};
-pub use run::{Control, Ending, run};
-pub use tally::Recap;
-pub use told::{HostState, Summary, TaskView, Told};
+pub use prepare::{PreparedPlay, prepare};
+pub use recap::Recap;
+pub use run::{Control, PlayStop, run};
 
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// The options of the user.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct PlayRequest {
     pub playbook: PathBuf,
     /// Directory that contains all files of the playbook; None: determined from the playbook's
     /// location.

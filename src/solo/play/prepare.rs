@@ -1,11 +1,11 @@
 //! All preparations before any host is touched: the playbook's files, the inventory, and a plan and
 //! connection for each host. All faults of all hosts are reported at once.
 
-use super::Request;
-use super::chosen::Chosen;
+use super::PlayRequest;
+use super::connection::{ConnectionFinder, HostConnection};
 use super::files::{self, Files};
-use super::hosts::Hosts;
-use super::road::{Road, Roads};
+use super::host_selection::HostSelection;
+use super::host_variables::HostVariables;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
 use remoor_playbook::{self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS};
@@ -22,8 +22,8 @@ const PLAN_MAX: usize = 30 << 20;
 
 /// A run that is ready to start.
 #[derive(Debug)]
-pub struct Prepared {
-    pub(super) request: Request,
+pub struct PreparedPlay {
+    pub(super) request: PlayRequest,
     /// Absolute path of the playbook.
     pub(super) playbook: PathBuf,
     /// In the order of the inventory; only hosts that have a part in the playbook.
@@ -37,7 +37,7 @@ pub struct Prepared {
 #[derive(Debug)]
 pub(super) struct Host {
     pub name: String,
-    pub road: Road,
+    pub road: HostConnection,
     pub plan: Plan,
     /// The plan needs root, and it is unknown here whether the login is root.
     pub sudo: bool,
@@ -45,43 +45,45 @@ pub(super) struct Host {
 
 /// Reads and compiles everything; runs executable inventories. On an error returns all faults and
 /// warnings, and no host was touched.
-pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
+pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
     let files = files::read(&request.playbook, request.root.as_deref())?;
     let sources = sources(&request, &files)?;
     let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
     let mut faults = BTreeSet::new();
-    let (contexts, roads) =
-        (Hosts::new(&sources, &files, &request), Roads::new(&sources.inventory, &request.extra, &request.login));
-    let chosen = Chosen::new(&request, &sources)?;
+    let (contexts, roads) = (
+        HostVariables::new(&sources, &files, &request),
+        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login),
+    );
+    let chosen = HostSelection::new(&request, &sources)?;
     let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
-    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
+    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let mut hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
-    for name in &chosen.meant(&plays) {
+    for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
         let options = CompileOptions {
             tags: &request.tags,
             skip_tags: &request.skip_tags,
             extra_vars: request.extra.clone(),
-            elevated: request.elevated || became(&sources.inventory, name),
+            elevated: request.elevated || tasks_are_root(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
             shared: contexts.shared().clone(),
             modes: Some(&files.modes),
             root: &root,
-            here: matches!(roads.to(name, false), Ok((Road::Here { .. }, _))),
+            here: matches!(roads.connection_to(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
             Ok(compiled) => compiled,
             Err(more) => {
-                faults.extend(more.into_iter().map(|fault| files.shown(fault)));
+                faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault)));
                 continue;
             }
         };
         let Compiled { plan, warnings: more, tags: own } = compiled;
         tags.extend(own);
-        warnings.extend(more.into_iter().map(|fault| files.shown(fault)));
+        warnings.extend(more.into_iter().map(|fault| files.with_shown_path(fault)));
         if plan.plays.is_empty() {
             continue;
         }
@@ -89,23 +91,23 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
         let names: Vec<&str> = names.map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
         let (doubts, wrong): (Vec<_>, Vec<_>) =
-            found.into_iter().map(|fault| files.shown(fault)).partition(|fault| fault.warning);
+            found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
         warnings.extend(doubts);
         if !wrong.is_empty() {
             faults.extend(wrong);
             continue;
         }
-        match way(&plan, name, &roads) {
+        match connection_for(&plan, name, &roads) {
             Ok((road, more)) => {
                 warnings.extend(more);
                 let sudo = plan.needs_root() && road.is_root() != Some(true);
                 hosts.push(Host { name: name.clone(), road, plan, sudo });
             }
-            Err(more) => faults.extend(more.into_iter().map(|fault| files.shown(fault))),
+            Err(more) => faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault))),
         }
     }
     if faults.is_empty() && hosts.is_empty() {
-        faults.insert(nobody(&request, &sources));
+        faults.insert(no_host_fault(&request, &sources));
     }
     warnings.extend(shown(unknown));
     warnings.extend(no_such_tag("--tags", &request.tags, &tags));
@@ -115,11 +117,11 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
         return Err(faults.into_iter().chain(warnings).collect());
     }
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
-    Ok(Prepared { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
+    Ok(PreparedPlay { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
 }
 
 /// Loads the inventory; without one it contains only this machine.
-fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
+fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> {
     let beside = files.root.join(&files.playbook);
     let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
     let mut sources = config::load_sources(&request.inventory, beside)?;
@@ -133,17 +135,21 @@ fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
 }
 
 /// Whether the host's variables make its tasks run as root.
-fn became(inventory: &AnsibleInventory, name: &str) -> bool {
+fn tasks_are_root(inventory: &AnsibleInventory, name: &str) -> bool {
     let host = inventory.hosts.get(name);
     host.and_then(|host| host.vars.get("ansible_become")).and_then(playbook::boolean) == Some(true)
 }
 
 /// The connection to a host. Fails if its plan can't be run over it.
-fn way(plan: &Plan, name: &str, roads: &Roads) -> Result<(Road, Vec<Fault>), Vec<Fault>> {
-    let (road, warnings) = roads.to(name, plan.needs_root())?;
+fn connection_for(
+    plan: &Plan,
+    name: &str,
+    roads: &ConnectionFinder,
+) -> Result<(HostConnection, Vec<Fault>), Vec<Fault>> {
+    let (road, warnings) = roads.connection_to(name, plan.needs_root())?;
     if plan.needs_root()
         && road.is_root() == Some(false)
-        && let Some(task) = plan.unelevated()
+        && let Some(task) = plan.first_unelevated_task()
     {
         return Err(vec![Fault::error(&task.place.file, task.place.line, 1, MIXED)]);
     }
@@ -175,7 +181,7 @@ fn no_such_tag<'r>(
 }
 
 /// The fault that no play matches any host.
-fn nobody(request: &Request, sources: &Sources) -> Fault {
+fn no_host_fault(request: &PlayRequest, sources: &Sources) -> Fault {
     let shown = request.playbook.display().to_string();
     let fault = Fault::error(&shown, 0, 0, NOBODY);
     if request.inventory.is_empty() {
@@ -186,7 +192,7 @@ fn nobody(request: &Request, sources: &Sources) -> Fault {
     fault.hint(format!("the inventory has {} hosts; its groups: {}", sources.order.len(), groups.join(", ")))
 }
 
-impl Prepared {
+impl PreparedPlay {
     /// The names of the hosts that have a part in the run.
     pub fn hosts(&self) -> Vec<String> {
         self.hosts.iter().map(|host| host.name.clone()).collect()
@@ -194,6 +200,6 @@ impl Prepared {
 
     /// Whether every host is this machine.
     pub(super) fn is_local(&self) -> bool {
-        self.hosts.iter().all(|host| matches!(host.road, Road::Here { .. }))
+        self.hosts.iter().all(|host| matches!(host.road, HostConnection::Local { .. }))
     }
 }

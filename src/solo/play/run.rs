@@ -4,15 +4,15 @@
 //! A host has one session for all of its plays. Between two plays it waits for the hosts that begin
 //! the next one with it. A problem of one host does not affect the others, unless the play says so.
 
-use super::host::{self, Ended, Shared};
-use super::prepare::{Host, Prepared};
-use super::sockets::Sockets;
-use super::tally::Recap;
-use super::told::{HostState, Summary, Told};
+use super::events::{HostState, PlayRunEvent, PlaySummary};
+use super::host::{self, HostResult, PlayContext};
+use super::prepare::{Host, PreparedPlay};
+use super::recap::Recap;
+use super::sockets::ControlSocketDir;
 use remoor_exec::STATE_DIR;
 use remoor_exec::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use remoor_exec::wire::PlayOrder;
-use remoor_playbook::{HostEnd, PlayKeys, Schedule, Verdict};
+use remoor_playbook::{BatchVerdict, HostEnd, PlayKeys, Schedule};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 /// How a run stops early.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ending {
+pub enum PlayStop {
     #[default]
     Not,
     /// No more hosts are started; running tasks are finished.
@@ -36,27 +36,27 @@ pub enum Ending {
 /// Control of a run from outside: how it stops early. All clones share one state.
 #[derive(Debug, Clone)]
 pub struct Control {
-    ending: Arc<watch::Sender<Ending>>,
+    ending: Arc<watch::Sender<PlayStop>>,
     urged: Arc<watch::Sender<bool>>,
 }
 
 impl Default for Control {
     fn default() -> Self {
-        Self { ending: Arc::new(watch::Sender::new(Ending::Not)), urged: Arc::new(watch::Sender::new(false)) }
+        Self { ending: Arc::new(watch::Sender::new(PlayStop::Not)), urged: Arc::new(watch::Sender::new(false)) }
     }
 }
 
 impl Control {
     /// Switches to the next more urgent way to stop, and returns it.
-    pub fn urge(&self) -> Ending {
+    pub fn urge(&self) -> PlayStop {
         let first = !self.urged.send_replace(true);
         self.ending.send_modify(|ending| {
             *ending = match *ending {
-                Ending::Not => Ending::AfterTask,
+                PlayStop::Not => PlayStop::AfterTask,
                 // The stop came from a play and not from the user.
-                Ending::AfterTask if first => Ending::AfterTask,
-                Ending::AfterTask => Ending::Now,
-                Ending::Now | Ending::GiveUp => Ending::GiveUp,
+                PlayStop::AfterTask if first => PlayStop::AfterTask,
+                PlayStop::AfterTask => PlayStop::Now,
+                PlayStop::Now | PlayStop::GiveUp => PlayStop::GiveUp,
             };
         });
         *self.ending.borrow()
@@ -69,11 +69,11 @@ impl Control {
 
     /// A play has ended for all its hosts.
     fn stop(&self) {
-        self.ending.send_modify(|ending| *ending = Ending::AfterTask.max(*ending));
+        self.ending.send_modify(|ending| *ending = PlayStop::AfterTask.max(*ending));
     }
 
-    fn stopped(&self) -> bool {
-        *self.ending.borrow() != Ending::Not
+    fn is_stopped(&self) -> bool {
+        *self.ending.borrow() != PlayStop::Not
     }
 }
 
@@ -91,12 +91,12 @@ pub(super) struct Through {
 pub(super) enum Progress {
     /// The host has completed this play.
     Played(u32),
-    Ended(Box<Ended>),
+    Ended(Box<HostResult>),
 }
 
 /// Runs all hosts to their ends. Sends all events to `tell` as they occur, the summary last; it is
 /// also returned. A slow reader slows the hosts down.
-pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>) -> Summary {
+pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<PlayRunEvent>) -> PlaySummary {
     let begun = Instant::now();
     let request = &prepared.request;
     let forks = request.forks.max(1);
@@ -116,9 +116,9 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
     };
     let (progress, news) = mpsc::unbounded_channel();
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
-    let shared = Shared { remote, order, diff, ending, tell, progress };
+    let shared = PlayContext { remote, order, diff, ending, tell, progress };
     shared
-        .say(Told::RunStart {
+        .send(PlayRunEvent::RunStart {
             playbook: request.playbook.display().to_string(),
             hosts: prepared.hosts(),
             check: request.check,
@@ -140,37 +140,37 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
         names: BTreeMap::new(),
         forgiving: false,
         news,
-        summary: Summary::default(),
+        summary: PlaySummary::default(),
     };
     hosts.plays(&prepared.plays).await;
     let mut summary = hosts.end().await;
     summary.interrupted = control.was_urged();
     summary.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    shared.say(Told::RunEnd(summary.clone())).await;
+    shared.send(PlayRunEvent::RunEnd(summary.clone())).await;
     summary
 }
 
-struct Running {
+struct RunningHost {
     through: watch::Sender<Through>,
     /// The last play of its plan.
     last: u32,
 }
 
 struct Loop {
-    shared: Shared,
+    shared: PlayContext,
     control: Control,
     forks: usize,
     alone: bool,
     /// Not started.
     waiting: BTreeMap<String, Host>,
     /// Started and not ended.
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningHost>,
     tasks: JoinSet<()>,
     names: BTreeMap<tokio::task::Id, String>,
     /// The current play ignores unreachable hosts (`ignore_unreachable`).
     forgiving: bool,
     news: mpsc::UnboundedReceiver<(String, Progress)>,
-    summary: Summary,
+    summary: PlaySummary,
 }
 
 impl Loop {
@@ -184,15 +184,15 @@ impl Loop {
             let batches: Vec<Vec<String>> =
                 schedule.batches().iter().map(|batch| batch.iter().map(|host| (*host).to_owned()).collect()).collect();
             self.shared
-                .say(Told::PlayStart { play: keys.index, name: keys.name.clone(), hosts: batches.concat() })
+                .send(PlayRunEvent::PlayStart { play: keys.index, name: keys.name.clone(), hosts: batches.concat() })
                 .await;
             for batch in batches {
                 self.batch(keys.index, batch, &mut schedule).await;
-                if self.control.stopped() {
+                if self.control.is_stopped() {
                     return;
                 }
             }
-            lost = schedule.lost();
+            lost = schedule.lost_hosts();
         }
     }
 
@@ -202,7 +202,7 @@ impl Loop {
         let mut busy = BTreeSet::new();
         loop {
             while busy.len() < self.forks
-                && !self.control.stopped()
+                && !self.control.is_stopped()
                 && let Some(name) = queue.pop_front()
             {
                 self.begin(&name, play);
@@ -213,7 +213,7 @@ impl Loop {
             }
             let Some((name, end)) = self.next(play).await else { return };
             busy.remove(&name);
-            if let Verdict::Stop(why) = schedule.ended(&name, end) {
+            if let BatchVerdict::Stop(why) = schedule.host_ended(&name, end) {
                 let more = queue.len() + busy.len() + self.running.len() + self.waiting.len() > 0;
                 if more {
                     self.summary.stopped.get_or_insert(why);
@@ -236,7 +236,7 @@ impl Loop {
             let last = host.plan.plays.last().map_or(0, |play| play.index);
             let task = self.tasks.spawn(host::play(host, self.shared.clone(), receiver));
             self.names.insert(task.id(), name.to_owned());
-            self.running.insert(name.to_owned(), Running { through: sender, last });
+            self.running.insert(name.to_owned(), RunningHost { through: sender, last });
         }
     }
 
@@ -267,7 +267,7 @@ impl Loop {
                     if let Err(e) = joined
                         && let Some(name) = self.names.get(&e.id()).cloned()
                     {
-                        self.note(&name, &Ended::defect());
+                        self.note(&name, &HostResult::defect());
                         return Some((name, HostEnd::Failed { everyone: false }));
                     }
                 }
@@ -275,7 +275,7 @@ impl Loop {
         }
     }
 
-    fn note(&mut self, name: &str, ended: &Ended) {
+    fn note(&mut self, name: &str, ended: &HostResult) {
         self.running.remove(name);
         let (mut recap, mut state) = (ended.recap, ended.state);
         if state == HostState::Unreachable && self.forgiving {
@@ -286,7 +286,7 @@ impl Loop {
     }
 
     /// Waits for the hosts that still run, and reports those that were never started.
-    async fn end(mut self) -> Summary {
+    async fn end(mut self) -> PlaySummary {
         // Their runs end on their own, but one that waits for a play would wait forever.
         if self.running.values().any(|running| running.last > running.through.borrow().play) {
             self.control.stop();
@@ -302,7 +302,7 @@ impl Loop {
 
 /// The SSH client; None if no host needs one. The directory contains control sockets and is removed
 /// after the run.
-fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<Sockets>), SshError> {
+fn remote(prepared: &PreparedPlay) -> Result<(Option<Arc<Remote>>, Option<ControlSocketDir>), SshError> {
     if prepared.is_local() {
         return Ok((None, None));
     }
@@ -311,10 +311,10 @@ fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<Sockets>),
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
     let place = runtime.unwrap_or_else(|| PathBuf::from("/tmp"));
-    let dir = Sockets::new_in(&place).map_err(local)?;
+    let dir = ControlSocketDir::new_in(&place).map_err(local)?;
     let config = RemoteConfig {
         control_dir: dir.path().to_owned(),
-        builds: vec![Build::own().map_err(local)?],
+        builds: vec![Build::running().map_err(local)?],
         launch: Launch::Personal,
         state_dir: STATE_DIR.to_owned(),
         arguments: vec!["exec".to_owned(), "-".to_owned()],

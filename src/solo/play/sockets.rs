@@ -15,13 +15,13 @@ const LOCK: &str = "in-use";
 
 /// One run's own directory, mode 0700; removed when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Sockets {
+pub(super) struct ControlSocketDir {
     dir: TempDir,
     /// Closed on exec, so that an `ssh` process that outlives the run does not keep the lock.
     _lock: File,
 }
 
-impl Sockets {
+impl ControlSocketDir {
     /// Creates a directory in `place`, and removes those of killed runs. A directory that can't be
     /// removed stays and does no harm.
     pub fn new_in(place: &Path) -> io::Result<Self> {
@@ -79,8 +79,8 @@ mod tests {
                 fs::write(at(name).join(LOCK), "").unwrap();
             }
         };
-        let running = Sockets::new_in(place.path()).unwrap();
-        let Sockets { dir, _lock: lock } = Sockets::new_in(place.path()).unwrap();
+        let running = ControlSocketDir::new_in(place.path()).unwrap();
+        let ControlSocketDir { dir, _lock: lock } = ControlSocketDir::new_in(place.path()).unwrap();
         let killed = dir.keep();
         drop(lock);
         fs::create_dir(killed.join(".ssh-connection1")).unwrap();
@@ -91,7 +91,7 @@ mod tests {
         symlink(at("elsewhere").join(LOCK), at("remoor-linked").join(LOCK)).unwrap();
         symlink(at("elsewhere"), at("remoor-link")).unwrap();
 
-        let next = Sockets::new_in(place.path()).unwrap();
+        let next = ControlSocketDir::new_in(place.path()).unwrap();
         assert!(!killed.exists(), "nobody holds its lock");
         for dir in [running.path(), next.path()] {
             assert!(dir.join(LOCK).exists(), "{}", dir.display());

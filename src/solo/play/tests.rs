@@ -14,13 +14,13 @@ fn warnings(limit: &[&str], tags: &[&str]) -> Vec<String> {
         &format!("- hosts: web\n  tasks: [{task}]\n- hosts: [d1, w1, nobody]\n  tasks: [{{debug: {{msg: b}}}}]\n"),
     );
     let owned = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let request = Request {
+    let request = PlayRequest {
         playbook: dir.path().join("site.yml"),
         inventory: vec![dir.path().join("inv").display().to_string()],
         limit: owned(limit),
         tags: owned(tags),
         forks: 1,
-        ..Request::default()
+        ..PlayRequest::default()
     };
     let prepared = prepare(request).unwrap_or_else(|faults| panic!("{faults:?}"));
     prepared.warnings.iter().map(|fault| fault.message.clone()).collect()
@@ -49,7 +49,7 @@ fn what_all_hosts_have_alike_is_made_once() {
     let inventory = "[web]\nw1 url='{{ groups.web | first }}'\nw2 url=x\n[all:vars]\nansible_connection=local\n";
     std::fs::write(dir.path().join("inv"), inventory).unwrap();
     let inventory = vec![dir.path().join("inv").display().to_string()];
-    let request = Request { playbook: dir.path().join("site.yml"), inventory, forks: 1, ..Request::default() };
+    let request = PlayRequest { playbook: dir.path().join("site.yml"), inventory, forks: 1, ..PlayRequest::default() };
     let prepared = prepare(request).unwrap_or_else(|faults| panic!("{faults:?}"));
     let shared: Vec<_> = prepared.hosts.iter().map(|host| &host.plan.shared).collect();
     assert!(std::ptr::eq(shared[0]["hostvars"].json(), shared[1]["hostvars"].json()));

@@ -1,16 +1,16 @@
 //! goss's JSON: its structure and its keys, no others.
 
-use super::{Counts, is_bad, is_skipped, property, seconds, told, told_compact, trouble};
+use super::{Counts, describe, describe_compact, is_bad, is_skipped, property, seconds, trouble};
 use crate::solo::run::SuiteRun;
 use jiff::Timestamp;
-use remoor_check::{Outcome, goss_type};
+use remoor_check::{AssertionOutcome, goss_type};
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
 /// One result per assertion, in the order of the files, and a summary. Times are in RFC 3339,
 /// durations in nanoseconds.
 pub fn goss_json(run: &SuiteRun) -> Value {
-    let counts = Counts::of(run);
+    let counts = Counts::for_run(run);
     let results: Vec<Value> = run.told().map(result).collect();
     json!({
         "results": results,
@@ -27,7 +27,7 @@ pub fn goss_json(run: &SuiteRun) -> Value {
     })
 }
 
-fn result(outcome: &Outcome) -> Value {
+fn result(outcome: &AssertionOutcome) -> Value {
     let result = if is_skipped(outcome) { 2 } else { i32::from(is_bad(outcome)) };
     let meta = if outcome.annotations.is_empty() { Value::Null } else { Value::Object(outcome.annotations.clone()) };
     json!({
@@ -43,13 +43,13 @@ fn result(outcome: &Outcome) -> Value {
         "skipped": is_skipped(outcome),
         "start-time": moment(outcome.started),
         "successful": !is_bad(outcome),
-        "summary-line": told(outcome),
-        "summary-line-compact": told_compact(outcome),
+        "summary-line": describe(outcome),
+        "summary-line-compact": describe_compact(outcome),
         "title": outcome.title.as_deref().unwrap_or_default(),
     })
 }
 
-fn matcher_result(outcome: &Outcome) -> Value {
+fn matcher_result(outcome: &AssertionOutcome) -> Value {
     let list = |values: &[Value]| if values.is_empty() { Value::Null } else { values.to_vec().into() };
     let Some(told) = outcome.explained.as_ref().filter(|_| !is_skipped(outcome)) else {
         return json!({

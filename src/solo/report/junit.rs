@@ -1,12 +1,12 @@
 //! JUnit XML. It is well formed for any names and values.
 
 use super::json::moment;
-use super::{Counts, is_bad, is_skipped, property, told, told_compact};
+use super::{Counts, describe, describe_compact, is_bad, is_skipped, property};
 use crate::solo::run::SuiteRun;
 use remoor_check::{entity, goss_type};
 
 pub(super) fn junit(run: &SuiteRun) -> String {
-    let counts = Counts::told(run);
+    let counts = Counts::for_reported(run);
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"remoor\" errors=\"0\" tests=\"{}\" failures=\"{}\" \
          skipped=\"{}\" time=\"{:.3}\" timestamp=\"{}\">\n",
@@ -20,15 +20,15 @@ pub(super) fn junit(run: &SuiteRun) -> String {
         let name = format!("{} {} {}", goss_type(&outcome.kind), outcome.id, property(outcome));
         text += &format!(
             "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">\n",
-            escaped(outcome.result.service.as_str()),
-            escaped(&name),
+            escape_xml(outcome.result.service.as_str()),
+            escape_xml(&name),
             outcome.took.as_secs_f64()
         );
-        let line = escaped(&told_compact(outcome));
+        let line = escape_xml(&describe_compact(outcome));
         text += &if is_bad(outcome) {
             format!(
                 "<failure message=\"{line}\">{}</failure>\n<system-err>{line}</system-err>\n",
-                escaped(&told(outcome))
+                escape_xml(&describe(outcome))
             )
         } else if is_skipped(outcome) {
             format!("<skipped/><system-out>{line}</system-out>\n")
@@ -42,7 +42,7 @@ pub(super) fn junit(run: &SuiteRun) -> String {
 
 /// Escapes text and attributes. Characters that XML does not allow become U+FFFD; line ends become
 /// numeric references.
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -66,7 +66,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_breaks_the_document(text in any::<String>()) {
-            let out = escaped(&text);
+            let out = escape_xml(&text);
             prop_assert!(!out.contains(['<', '>', '"', '\'']));
             prop_assert!(out.chars().all(|c| !c.is_control() && c != '\u{fffe}' && c != '\u{ffff}'), "{:?}", out);
             for entity in out.split('&').skip(1) {

@@ -1,6 +1,6 @@
 //! `tap`, a line for each assertion, and `nagios`, one line in total.
 
-use super::{Counts, is_bad, is_skipped, seconds, told_compact};
+use super::{Counts, describe_compact, is_bad, is_skipped, seconds};
 use crate::solo::run::SuiteRun;
 use remoor_model::CheckState;
 
@@ -10,13 +10,13 @@ pub(super) fn tap(run: &SuiteRun) -> String {
         let word = if is_bad(outcome) { "not ok" } else { "ok" };
         let skip = if is_skipped(outcome) { "# SKIP " } else { "" };
         // An unescaped `#` would start a TAP directive.
-        text += &format!("{word} {} - {skip}{}\n", number + 1, told_compact(outcome).replace('#', "\\#"));
+        text += &format!("{word} {} - {skip}{}\n", number + 1, describe_compact(outcome).replace('#', "\\#"));
     }
     text
 }
 
 pub(super) fn nagios(run: &SuiteRun) -> String {
-    let counts = Counts::of(run);
+    let counts = Counts::for_run(run);
     let word = match (run.count(CheckState::Fail), run.count(CheckState::Unknown), run.is_as_wanted()) {
         (_, _, true) => "OK",
         (0, _, false) => "UNKNOWN",

@@ -2,14 +2,14 @@
 
 use super::{is_bad, is_skipped};
 use crate::solo::run::SuiteRun;
-use remoor_check::Outcome;
+use remoor_check::AssertionOutcome;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(super) fn prometheus(run: &SuiteRun) -> String {
     let mut all: BTreeMap<(&str, String), (usize, u128)> = BTreeMap::new();
     for outcome in &run.outcomes {
-        let sum = all.entry((word(outcome), outcome.kind.replace('-', ""))).or_default();
+        let sum = all.entry((outcome_name(outcome), outcome.kind.replace('-', ""))).or_default();
         *sum = (sum.0 + 1, sum.1 + outcome.took.as_millis());
     }
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub(super) fn prometheus(run: &SuiteRun) -> String {
     text
 }
 
-fn word(outcome: &Outcome) -> &'static str {
+fn outcome_name(outcome: &AssertionOutcome) -> &'static str {
     match (is_bad(outcome), is_skipped(outcome)) {
         (true, _) => "fail",
         (_, true) => "skip",

@@ -8,12 +8,12 @@ mod json;
 mod junit;
 mod lines;
 mod metrics;
-mod story;
+mod text;
 
 pub use json::goss_json;
 
 use super::run::SuiteRun;
-use remoor_check::{Outcome, goss_property, goss_type};
+use remoor_check::{AssertionOutcome, goss_property, goss_type};
 use remoor_model::CheckState;
 use serde_json::Value;
 use std::str::FromStr;
@@ -57,8 +57,8 @@ impl FromStr for Form {
 /// Renders the run in a format, with a trailing newline.
 pub fn in_form(form: Form, run: &SuiteRun) -> String {
     match form {
-        Form::Documentation => story::documentation(run),
-        Form::Rspecish => story::rspecish(run),
+        Form::Documentation => text::documentation(run),
+        Form::Rspecish => text::rspecish(run),
         Form::Structured => goss_json(run).to_string() + "\n",
         Form::Tap => lines::tap(run),
         Form::Junit => junit::junit(run),
@@ -76,48 +76,48 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(run: &SuiteRun) -> Self {
-        Self::among(run.outcomes.iter())
+    fn for_run(run: &SuiteRun) -> Self {
+        Self::count_outcomes(run.outcomes.iter())
     }
 
     /// Counts only the reported assertions, for formats that write the number of records first.
-    fn told(run: &SuiteRun) -> Self {
-        Self::among(run.told())
+    fn for_reported(run: &SuiteRun) -> Self {
+        Self::count_outcomes(run.told())
     }
 
-    fn among<'a>(outcomes: impl Iterator<Item = &'a Outcome> + Clone) -> Self {
+    fn count_outcomes<'a>(outcomes: impl Iterator<Item = &'a AssertionOutcome> + Clone) -> Self {
         let failed = outcomes.clone().filter(|outcome| is_bad(outcome)).count();
         let skipped = outcomes.clone().filter(|outcome| is_skipped(outcome)).count();
         Self { all: outcomes.count(), failed, skipped }
     }
 }
 
-fn is_bad(outcome: &Outcome) -> bool {
+fn is_bad(outcome: &AssertionOutcome) -> bool {
     matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
 }
 
 /// goss has no waivers, so a waived assertion counts as skipped.
-fn is_skipped(outcome: &Outcome) -> bool {
+fn is_skipped(outcome: &AssertionOutcome) -> bool {
     matches!(outcome.result.state, CheckState::Skip | CheckState::Waived)
 }
 
 /// goss's name of the property.
-fn property(outcome: &Outcome) -> &str {
+fn property(outcome: &AssertionOutcome) -> &str {
     goss_property(&outcome.kind, &outcome.result.property)
 }
 
 /// `File: /etc/x: mode`.
-fn subject(outcome: &Outcome) -> String {
+fn subject(outcome: &AssertionOutcome) -> String {
     format!("{}: {}: {}", goss_type(&outcome.kind), one_line(&outcome.id), property(outcome))
 }
 
 /// The message of an assertion without a comparable value.
-fn trouble(outcome: &Outcome) -> Option<&str> {
+fn trouble(outcome: &AssertionOutcome) -> Option<&str> {
     (is_bad(outcome) && outcome.explained.is_none()).then_some(outcome.result.message.as_str())
 }
 
 /// The text of one assertion, on several lines.
-fn told(outcome: &Outcome) -> String {
+fn describe(outcome: &AssertionOutcome) -> String {
     let subject = subject(outcome);
     if outcome.result.state == CheckState::Skip {
         return format!("{subject}: skipped");
@@ -130,34 +130,34 @@ fn told(outcome: &Outcome) -> String {
     }
     let Some(explained) = &outcome.explained else { return format!("{subject}: matches expectation") };
     if !is_bad(outcome) {
-        return format!("{subject}: matches expectation: {}", shown(&explained.expected));
+        return format!("{subject}: matches expectation: {}", shorten_json(&explained.expected));
     }
     let mut text = format!(
         "{subject}:\nExpected\n    {}\n{}\n    {}",
-        shown(&explained.actual),
+        shorten_json(&explained.actual),
         one_line(&explained.message),
-        shown(&explained.expected)
+        shorten_json(&explained.expected)
     );
     let lists = [("missing", &explained.missing), ("extra", &explained.extra)];
     for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
-        text += &format!("\nthe {name} elements were\n    {}", shown(&Value::from(list.clone())));
+        text += &format!("\nthe {name} elements were\n    {}", shorten_json(&Value::from(list.clone())));
     }
     if !explained.transforms.is_empty() {
         text += &format!(
             "\nthe transform chain was\n    {}\nthe raw value was\n    {}",
-            shown(&Value::from(explained.transforms.clone())),
-            shown(&explained.untransformed)
+            shorten_json(&Value::from(explained.transforms.clone())),
+            shorten_json(&explained.untransformed)
         );
     }
     text
 }
 
 /// The same on one line.
-fn told_compact(outcome: &Outcome) -> String {
-    told(outcome).lines().map(str::trim_start).collect::<Vec<_>>().join(" ")
+fn describe_compact(outcome: &AssertionOutcome) -> String {
+    describe(outcome).lines().map(str::trim_start).collect::<Vec<_>>().join(" ")
 }
 
-fn shown(value: &Value) -> String {
+fn shorten_json(value: &Value) -> String {
     const LONGEST: usize = 1000;
     let text = one_line(&value.to_string());
     match text.char_indices().nth(LONGEST) {

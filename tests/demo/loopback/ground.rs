@@ -30,16 +30,16 @@ const END: Duration = Duration::from_secs(120);
 const ORDER_MAX: u64 = 100;
 
 /// The demo's handle of the base process, which ends when the handle is dropped.
-pub struct Ground {
+pub struct BaseProcess {
     pub place: Place,
     child: Child,
     hand: Option<ChildStdin>,
 }
 
-impl Ground {
+impl BaseProcess {
     /// Starts the base process with its hosts, after it removed what an earlier one left.
-    pub fn begin() -> Result<Ground> {
-        down()?;
+    pub fn begin() -> Result<BaseProcess> {
+        remove_hosts()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context("starting the base process of the hosts")?;
@@ -51,7 +51,7 @@ impl Ground {
             let _ = child.wait();
             bail!("the loopback hosts could not be started; see above");
         };
-        Ok(Ground { place: Place { base: Place::base(), net }, child, hand })
+        Ok(BaseProcess { place: Place { base: Place::base(), net }, child, hand })
     }
 
     pub fn cut(&self, host: &str, cut: bool) -> Result<()> {
@@ -69,10 +69,10 @@ impl Ground {
 
     /// Waits until nothing is left.
     pub fn end(mut self) -> Result<()> {
-        self.let_go()
+        self.end_and_wait()
     }
 
-    fn let_go(&mut self) -> Result<()> {
+    fn end_and_wait(&mut self) -> Result<()> {
         if let Some(hand) = self.hand.take() {
             drop(hand);
             ensure!(self.child.wait()?.success(), "the hosts could not be removed completely; see above");
@@ -81,9 +81,9 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for BaseProcess {
     fn drop(&mut self) {
-        if let Err(error) = self.let_go() {
+        if let Err(error) = self.end_and_wait() {
             eprintln!("{error:#}");
         }
     }
@@ -101,7 +101,7 @@ pub fn order(line: &str) -> Result<()> {
 
 /// Ends the hosts of this user that were kept or left behind; none is fine. Hosts of a running demo
 /// are not touched.
-pub fn down() -> Result<()> {
+pub fn remove_hosts() -> Result<()> {
     let base = Place::base();
     if UnixStream::connect(Place::ground()).is_ok() {
         order("end")?;
@@ -111,7 +111,7 @@ pub fn down() -> Result<()> {
 }
 
 /// The main function of the base process.
-pub fn lie() -> Result<()> {
+pub fn run_base() -> Result<()> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let (end, ended) = mpsc::channel();
     let kept = Arc::new(AtomicBool::new(false));
@@ -173,14 +173,14 @@ fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<(
         for mut stream in listener.incoming().flatten() {
             let mut line = String::new();
             let _short = BufReader::new(&stream).take(ORDER_MAX).read_line(&mut line);
-            let said = obey(line.trim(), &relay, &end, &kept);
+            let said = handle_order(line.trim(), &relay, &end, &kept);
             let _the_caller_is_gone = stream.write_all(said.as_bytes());
         }
     });
     Ok(())
 }
 
-fn obey(line: &str, relay: &Relay, end: &Sender<()>, kept: &AtomicBool) -> &'static str {
+fn handle_order(line: &str, relay: &Relay, end: &Sender<()>, kept: &AtomicBool) -> &'static str {
     match line.split_once(' ') {
         Some((word @ ("cut" | "heal"), host)) if HOSTS.contains(&host) => relay.change(host, word == "cut"),
         None if line == "end" && !kept.load(Ordering::SeqCst) => {
@@ -193,9 +193,9 @@ fn obey(line: &str, relay: &Relay, end: &Sender<()>, kept: &AtomicBool) -> &'sta
 }
 
 /// The main function of a host process, by its arguments on the command line.
-pub fn live(words: &[String]) -> Result<()> {
+pub fn run_host(words: &[String]) -> Result<()> {
     let [name, net] = words else { bail!("host NAME NET") };
     ensure!(HOSTS.contains(&name.as_str()), "no host {name}");
     let place = Place { base: Place::base(), net: net.parse().context("a network")? };
-    host::live(&place, name)
+    host::run(&place, name)
 }

@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(50);
 const RESTART: Duration = Duration::from_secs(1);
 
 /// Runs until the base process ends.
-pub fn live(place: &Place, host: &str) -> Result<()> {
+pub fn run(place: &Place, host: &str) -> Result<()> {
     let ground = getppid();
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let programs = Programs::find()?;

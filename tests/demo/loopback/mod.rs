@@ -15,11 +15,11 @@ pub mod place;
 mod relay;
 mod tree;
 
-use crate::lab::five::{HOSTS, MASTERS, built};
+use crate::lab::five::{HOSTS, MASTERS, built_program};
 use crate::lab::tool::{Output, run, wait_for};
 use crate::world::{PATIENCE, World, ask, status, wait};
 use anyhow::{Context, Result};
-use ground::Ground;
+use ground::BaseProcess;
 use place::{API, GOSSIP, Place, Programs};
 use serde_json::Value;
 use std::io::Read;
@@ -44,7 +44,7 @@ const INVENTORY: &str = include_str!("../../fleets/loopback/inventory.yml");
 
 /// Hosts that are up. Dropping it ends them.
 pub struct Loopback {
-    ground: Ground,
+    ground: BaseProcess,
     programs: Programs,
     user: String,
 }
@@ -56,11 +56,11 @@ impl Loopback {
     }
 
     /// Starts the hosts and waits until each one's sshd answers.
-    pub fn up() -> Result<Loopback> {
+    pub fn start() -> Result<Loopback> {
         let (programs, user) = (Programs::find()?, user()?);
-        let hosts = Loopback { ground: Ground::begin()?, programs, user };
+        let hosts = Loopback { ground: BaseProcess::begin()?, programs, user };
         for host in HOSTS {
-            let at = hosts.place().at(host, place::SSH);
+            let at = hosts.place().front_socket(host, place::SSH);
             let answers = || {
                 let mut banner = [0; 4];
                 let mut stream = TcpStream::connect(at).ok()?;
@@ -87,7 +87,7 @@ impl Loopback {
     fn join(&self, host: &str, words: &[&str]) -> Result<String> {
         let place = self.place();
         let (front, back, keys) =
-            (place.front(host).to_string(), place.back(host).to_string(), place.dir(host).join("ssh"));
+            (place.front_address(host).to_string(), place.back_address(host).to_string(), place.dir(host).join("ssh"));
         let (api, gossip) = (API.to_string(), GOSSIP.to_string());
         let keys = keys.to_str().context("a path in UTF-8")?;
         let here = [
@@ -105,7 +105,7 @@ impl Loopback {
             keys,
         ];
         let output = self.remoor(host, &[words, &here[..]].concat())?;
-        Ok(output.checked(&format!("remoor {} on {host}", words[0]))?.text())
+        Ok(output.require_success(&format!("remoor {} on {host}", words[0]))?.text())
     }
 
     fn write_fleet(&self, dir: &Path) -> Result<()> {
@@ -136,7 +136,7 @@ impl World for Loopback {
         let made: Value =
             serde_json::from_str(&self.join("m1", &["init", "-o", "json"])?).context("the output of init")?;
         wait_for("m1 to lead", PATIENCE, || status(self).ok()).map_err(|e| self.explain(e, "m1", "remoor"))?;
-        let addr = self.place().at("m1", API).to_string();
+        let addr = self.place().front_socket("m1", API).to_string();
         for host in &HOSTS[1..] {
             let manager = MASTERS.contains(host);
             let token = made[if manager { "manager_token" } else { "worker_token" }].as_str().context("a token")?;
@@ -158,12 +158,12 @@ impl World for Loopback {
     fn apply(&self) -> Result<()> {
         let dir = self.place().dir("m1").join("fleet");
         self.write_fleet(&dir)?;
-        ask(self, "m1", &["apply", dir.to_str().context("a path in UTF-8")?])?.checked("remoor apply").map(drop)
+        ask(self, "m1", &["apply", dir.to_str().context("a path in UTF-8")?])?.require_success("remoor apply").map(drop)
     }
 
     fn introduce(&self) -> Result<Vec<String>> {
         let place = self.place();
-        let line = |host| format!("{host} {:<13} {}", place.front(host), place.dir(host).display());
+        let line = |host| format!("{host} {:<13} {}", place.front_address(host), place.dir(host).display());
         Ok(HOSTS.into_iter().map(line).collect())
     }
 
@@ -177,7 +177,7 @@ impl World for Loopback {
     fn console(&self, host: &str, script: &str) -> Result<()> {
         let mut command = Command::new("sh");
         command.args(["-ec", script]).current_dir(self.place().dir(host));
-        run(command, None, COMMAND_LIMIT)?.checked(script).map(drop)
+        run(command, None, COMMAND_LIMIT)?.require_success(script).map(drop)
     }
 
     fn cut(&self, host: &str) -> Result<()> {
@@ -217,7 +217,7 @@ impl World for Loopback {
     }
 
     fn save_logs(&self) -> Result<PathBuf> {
-        let to = built("remoor")?.with_file_name("loopback-logs");
+        let to = built_program("remoor")?.with_file_name("loopback-logs");
         std::fs::create_dir_all(&to)?;
         for host in HOSTS {
             for log in std::fs::read_dir(self.place().dir(host).join("log"))?.flatten() {
@@ -250,5 +250,5 @@ fn user() -> Result<String> {
     let mut command = Command::new("id");
     command.arg("-un");
     let output = run(command, None, COMMAND_LIMIT)?;
-    Ok(output.checked("this user has no name, and sshd rejects such users: id -un")?.text())
+    Ok(output.require_success("this user has no name, and sshd rejects such users: id -un")?.text())
 }

@@ -5,8 +5,8 @@
 //! front address, on which the relay listens. So the relay is the only network between the hosts,
 //! and a cut there affects all traffic.
 
-use crate::lab::five::{HOSTS, built};
-use crate::lab::tool::{find_program, must};
+use crate::lab::five::{HOSTS, built_program};
+use crate::lab::tool::{find_program, run_tool};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -47,11 +47,11 @@ impl Place {
         std::env::temp_dir().join(format!("remoor-demo-{}", rustix::process::getuid().as_raw()))
     }
 
-    pub fn front(&self, host: &str) -> Ipv4Addr {
+    pub fn front_address(&self, host: &str) -> Ipv4Addr {
         Ipv4Addr::new(127, 77, self.net, 11 + number(host))
     }
 
-    pub fn back(&self, host: &str) -> Ipv4Addr {
+    pub fn back_address(&self, host: &str) -> Ipv4Addr {
         Ipv4Addr::new(127, 77, self.net, 111 + number(host))
     }
 
@@ -93,8 +93,8 @@ impl Place {
             fs::write(dir.join("ctl"), CTL)?;
             fs::set_permissions(dir.join("ctl"), fs::Permissions::from_mode(0o755))?;
             let public = fs::read_to_string(dir.join("ssh/ssh_host_ed25519_key.pub"))?;
-            known += &format!("[{}]:{SSH} {public}", self.front(host));
-            config += &format!("Host {host}\n  HostName {}\n", self.front(host));
+            known += &format!("[{}]:{SSH} {public}", self.front_address(host));
+            config += &format!("Host {host}\n  HostName {}\n", self.front_address(host));
         }
         let base = self.base.display();
         config += &format!(
@@ -111,18 +111,18 @@ impl Place {
             "ListenAddress {}:{SSH}\nHostKey {}\nAuthorizedKeysFile {}\nUsePAM no\nStrictModes no\nPidFile none\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nPrintLastLog no\n\
              LogLevel VERBOSE\nSetEnv REMOOR_HOST={host}\n",
-            self.back(host),
+            self.back_address(host),
             self.dir(host).join("ssh/ssh_host_ed25519_key").display(),
             self.base.join("authorized_keys").display(),
         )
     }
 
-    pub fn at(&self, host: &str, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.front(host), port)
+    pub fn front_socket(&self, host: &str, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.front_address(host), port)
     }
 
-    pub fn behind(&self, host: &str, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.back(host), port)
+    pub fn back_socket(&self, host: &str, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.back_address(host), port)
     }
 }
 
@@ -141,7 +141,7 @@ fn number(host: &str) -> u8 {
 fn key(programs: &Programs, path: &Path) -> Result<()> {
     let path = path.to_str().context("a path in UTF-8")?;
     let program = programs.keygen.to_str().context("a path in UTF-8")?;
-    must(&[program, "-q", "-t", "ed25519", "-N", "", "-C", "remoor demo", "-f", path]).map(drop)
+    run_tool(&[program, "-q", "-t", "ed25519", "-N", "", "-C", "remoor demo", "-f", path]).map(drop)
 }
 
 impl Programs {
@@ -160,7 +160,7 @@ impl Programs {
         let (nginx, etcd) = (find("nginx", "nginx-light"), find("etcd", "etcd-server"));
         missing.dedup();
         ensure!(missing.is_empty(), "this machine lacks the packages {}: install them", missing.join(", "));
-        Ok(Programs { sshd, keygen, nginx, etcd, remoor: built("remoor")? })
+        Ok(Programs { sshd, keygen, nginx, etcd, remoor: built_program("remoor")? })
     }
 }
 

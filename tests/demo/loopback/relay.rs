@@ -39,10 +39,10 @@ impl Relay {
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());
         for host in HOSTS {
             for port in TCP {
-                let at = place.at(host, port);
+                let at = place.front_socket(host, port);
                 tcp.push((host, port, TcpListener::bind(at).await.with_context(|| format!("listening on {at}"))?));
             }
-            let at = place.at(host, GOSSIP);
+            let at = place.front_socket(host, GOSSIP);
             udp.push(Arc::new(UdpSocket::bind(at).await.with_context(|| format!("listening on {at}, UDP"))?));
         }
         Ok(Relay { place, tcp, udp, cut: watch::Sender::default(), roots: BTreeMap::new() })
@@ -70,13 +70,13 @@ impl Relay {
                 cables.insert(host.to_owned(), BTreeSet::new());
             }
         });
-        self.look(host);
+        self.record_sockets(host);
     }
 
     /// Records the connecting ends of a host that is cut off. Blocking.
-    fn look(&self, host: &str) {
+    fn record_sockets(&self, host: &str) {
         let Some(root) = self.roots.get(host) else { return };
-        let held = tree::sockets(&tree::Tree::read().below(*root));
+        let held = tree::sockets(&tree::Tree::read().descendants(*root));
         self.cut.send_modify(|cables| {
             if let Some(known) = cables.get_mut(host) {
                 known.extend(held);
@@ -89,11 +89,13 @@ impl Relay {
         let to = HOSTS[at];
         loop {
             let Ok((length, SocketAddr::V4(from))) = self.udp[at].recv_from(&mut packet).await else { continue };
-            let Some(sender) = HOSTS.iter().position(|host| *from.ip() == self.place.back(host)) else { continue };
+            let Some(sender) = HOSTS.iter().position(|host| *from.ip() == self.place.back_address(host)) else {
+                continue;
+            };
             let cut = self.cut.borrow().clone();
             if !cut.contains_key(to) && !cut.contains_key(HOSTS[sender]) {
                 // Sent from the sender's own front address, so that an answer finds its way back.
-                let _lost = self.udp[sender].send_to(&packet[..length], self.place.behind(to, GOSSIP)).await;
+                let _lost = self.udp[sender].send_to(&packet[..length], self.place.back_socket(to, GOSSIP)).await;
             }
         }
     }
@@ -114,12 +116,12 @@ impl Relay {
         let cut: Vec<String> = self.cut.borrow().keys().cloned().collect();
         if !cut.is_empty() {
             let relay = self.clone();
-            let looked = tokio::task::spawn_blocking(move || cut.iter().for_each(|host| relay.look(host)));
+            let looked = tokio::task::spawn_blocking(move || cut.iter().for_each(|host| relay.record_sockets(host)));
             let _never_panics = looked.await;
         }
-        let line = Line { to, from, cut: self.cut.subscribe() };
-        line.clone().whole().await;
-        let Ok(server) = TcpStream::connect(self.place.behind(to, port)).await else { return };
+        let line = ForwardedConnection { to, from, cut: self.cut.subscribe() };
+        line.clone().wait_connected().await;
+        let Ok(server) = TcpStream::connect(self.place.back_socket(to, port)).await else { return };
         let _a_little_slower = (stream.set_nodelay(true), server.set_nodelay(true));
         let ((client_in, client_out), (server_in, server_out)) = (stream.into_split(), server.into_split());
         tokio::join!(line.clone().pump(client_in, server_out), line.pump(server_in, client_out));
@@ -128,16 +130,16 @@ impl Relay {
 
 /// One forwarded connection.
 #[derive(Clone)]
-struct Line {
+struct ForwardedConnection {
     to: &'static str,
     /// The connecting end.
     from: SocketAddrV4,
     cut: watch::Receiver<Cut>,
 }
 
-impl Line {
+impl ForwardedConnection {
     /// Waits until neither end is cut off.
-    async fn whole(mut self) {
+    async fn wait_connected(mut self) {
         let (to, from) = (self.to, self.from);
         let whole = |cut: &Cut| !cut.contains_key(to) && !cut.values().any(|held| held.contains(&from));
         let _the_relay_ends = self.cut.wait_for(whole).await;
@@ -147,7 +149,7 @@ impl Line {
         let mut part = vec![0; 16 << 10];
         loop {
             let read = from.read(&mut part).await;
-            self.clone().whole().await;
+            self.clone().wait_connected().await;
             match read {
                 Ok(n @ 1..) if to.write_all(&part[..n]).await.is_ok() => {}
                 _ => break,

@@ -21,7 +21,7 @@ impl Tree {
     }
 
     /// All descendants of `root` without itself.
-    pub fn below(&self, root: i32) -> Vec<i32> {
+    pub fn descendants(&self, root: i32) -> Vec<i32> {
         self.0.keys().copied().filter(|pid| *pid != root && self.ancestry(*pid).any(|one| one == root)).collect()
     }
 
@@ -44,7 +44,7 @@ pub fn end_all_below_me() -> Result<()> {
     let limit = Instant::now() + END_LIMIT;
     loop {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-        let left = Tree::read().below(own);
+        let left = Tree::read().descendants(own);
         if left.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! A check file from text to checks, as lint and `remoor check --file` take it: header, `when`, rendering, loading. Of what is
 //! loaded only `matching` is run, which asks no machine.
 
-use remoor_check::{self as check, Kind, RunOptions};
+use remoor_check::{self as check, CheckRunOptions, ResourceKind};
 use remoor_model::{Fault, Wall};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -44,8 +44,8 @@ fn whole(text: &str) -> Result<(), Vec<Fault>> {
 }
 
 fn run(checks: &[check::Check]) {
-    let pure: Vec<check::Check> = checks.iter().filter(|check| check.kind == Kind::Matching).cloned().collect();
-    let options = RunOptions { parallelism: 1, ..RunOptions::at(Wall(0)) };
+    let pure: Vec<check::Check> = checks.iter().filter(|check| check.kind == ResourceKind::Matching).cloned().collect();
+    let options = CheckRunOptions { parallelism: 1, ..CheckRunOptions::with_defaults(Wall(0)) };
     for outcome in check::run_in_full(&pure, &options) {
         assert!(!outcome.result.message.contains("panicked"), "{}", outcome.result.message);
     }

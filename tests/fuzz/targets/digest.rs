@@ -1,9 +1,10 @@
 //! What comes over the wire: frames that are garbage, answers of a node as well as orders to it, and a walk whose answers were
 //! tampered with. Whatever a walk finds fits together, and where nobody tampered it is what is there.
 
-use remoor_exec::wire::{Order, Reply, frame};
+use remoor_exec::wire::{ExecutorOrder, Reply, frame};
 use remoor_model::{
-    Below, FileEntry, FileKind, Next, NodeDigest, Outline, ServiceDigest, ServiceName, Sha256, Trees, Walk,
+    BranchContent, DigestSummary, DigestTrees, DigestWalk, FileEntry, FileKind, NodeDigest, ServiceDigest, ServiceName,
+    Sha256, WalkStep,
 };
 use std::collections::BTreeMap;
 
@@ -19,11 +20,11 @@ pub fn target(bytes: &[u8]) -> bool {
 
 /// A stream as it comes from a node that may send anything.
 fn frames(mut input: &[u8]) {
-    let mut walk: Option<Walk> = None;
+    let mut walk: Option<DigestWalk> = None;
     while let Ok(Some(content)) = frame::read(&mut input) {
         ordered(&content);
         let told = match frame::decode::<Reply>(&content) {
-            Ok(Reply::Outlined { services, .. }) => match Walk::begin(NodeDigest::default(), services) {
+            Ok(Reply::Outlined { services, .. }) => match DigestWalk::begin(NodeDigest::default(), services) {
                 Ok((begun, next)) => {
                     walk = Some(begun);
                     Ok(next)
@@ -41,8 +42,8 @@ fn frames(mut input: &[u8]) {
             Ok(_) | Err(_) => continue,
         };
         match told {
-            Ok(Next::Found(found)) => fits(&found),
-            Ok(Next::Ask(_)) => {}
+            Ok(WalkStep::Found(found)) => fits(&found),
+            Ok(WalkStep::Ask(_)) => {}
             Err(_) => walk = None,
         }
     }
@@ -50,9 +51,9 @@ fn frames(mut input: &[u8]) {
 
 /// What an executor takes for an order is one that could have been sent: written again it is read as the same.
 fn ordered(content: &[u8]) {
-    if let Ok(order) = frame::decode::<Order>(content) {
+    if let Ok(order) = frame::decode::<ExecutorOrder>(content) {
         let again = frame::encode(&order).expect("an order is a frame");
-        assert!(frame::decode::<Order>(&again[4..]).is_ok_and(|read| read == order));
+        assert!(frame::decode::<ExecutorOrder>(&again[4..]).is_ok_and(|read| read == order));
     }
 }
 
@@ -68,28 +69,28 @@ fn canonical(entry: &FileEntry) {
 fn walk(input: &[u8]) {
     let mut input = Input(input);
     let (known, is) = (node(&mut input), node(&mut input));
-    let roots = Walk::roots(&known);
-    let (outlines, trees) = Trees::outlined(is.clone(), &roots);
+    let roots = DigestWalk::roots(&known);
+    let (outlines, trees) = DigestTrees::summarize(is.clone(), &roots);
     let mut tampered = false;
-    let outlines: BTreeMap<ServiceName, Outline> = sent(&outlines, &mut input, &mut tampered).unwrap_or_default();
+    let outlines: BTreeMap<ServiceName, DigestSummary> = sent(&outlines, &mut input, &mut tampered).unwrap_or_default();
     tampered |= outlines.len() != is.services.len();
-    let Ok((mut walk, mut next)) = Walk::begin(known, outlines) else {
+    let Ok((mut walk, mut next)) = DigestWalk::begin(known, outlines) else {
         assert!(tampered, "an honest node leads nobody astray");
         return;
     };
     for _ in 0..=16 {
         match next {
-            Next::Found(found) => {
+            WalkStep::Found(found) => {
                 fits(&found);
                 assert!(tampered || *found == is, "what is found is what is there");
                 return;
             }
-            Next::Ask(questions) => {
+            WalkStep::Ask(questions) => {
                 let Ok(answers) = trees.answer(&questions) else {
                     assert!(tampered, "what a walk asks has an answer");
                     return;
                 };
-                let answers: Vec<Below> = match sent(&answers, &mut input, &mut tampered) {
+                let answers: Vec<BranchContent> = match sent(&answers, &mut input, &mut tampered) {
                     Some(answers) => answers,
                     None => return,
                 };
@@ -157,7 +158,7 @@ fn entry(n: usize, content: u8) -> FileEntry {
         mode: 0o644,
         owner: "root".into(),
         group: "root".into(),
-        sha256: Some(Sha256::of(&[content])),
+        sha256: Some(Sha256::digest(&[content])),
         target: None,
         secret: false,
     }

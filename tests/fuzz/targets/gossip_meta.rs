@@ -1,7 +1,7 @@
 //! What any machine of the network may send as a node's metadata. What is read of it can be said again, signed, and means the
 //! same; nobody else's signature is taken for the node's.
 
-use remoor_cluster::gossip::meta::{META_MAX, Scope, decode, encode, verify, version_of};
+use remoor_cluster::gossip::meta::{META_MAX, SignatureScope, decode, encode, verify, version_of};
 use remoor_cluster::rpc::identity::NodeKey;
 use remoor_model::{ClusterId, NodeName};
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ static KEY: LazyLock<NodeKey> = LazyLock::new(|| NodeKey::generate().expect("a k
 
 pub fn target(bytes: &[u8]) -> bool {
     let (cluster, name) = (ClusterId::from("c0ffee"), NodeName::from("w1"));
-    let scope = Scope { cluster: &cluster, name: &name, addr: ([10, 0, 0, 1], 7946).into() };
+    let scope = SignatureScope { cluster: &cluster, name: &name, addr: ([10, 0, 0, 1], 7946).into() };
     let (signer, key) = (KEY.signing_key(), KEY.signing_key().verifying_key());
     assert!(!verify(bytes, scope, &key), "nobody has signed it");
     let version = version_of(bytes);

@@ -2,7 +2,7 @@
 //! has no time.
 
 use super::cluster::{Cluster, name};
-use super::{Rng, missing, one_at_a_time};
+use super::{Rng, namespaces_missing, one_at_a_time};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ pub fn raft_id(home: &Path) -> Option<u64> {
 }
 
 impl Cluster {
-    fn votes(&mut self, wanted: &[usize]) {
+    fn wait_until_voters(&mut self, wanted: &[usize]) {
         let wanted: BTreeSet<usize> = wanted.iter().copied().collect();
         self.until(&format!("{wanted:?} are voters"), |c| {
             (c.voters().into_iter().collect::<BTreeSet<_>>() == wanted).then_some(())
@@ -25,16 +25,16 @@ impl Cluster {
     }
 
     fn follower(&self) -> usize {
-        let leader = self.led();
+        let leader = self.wait_for_leader();
         self.voters().into_iter().find(|at| *at != leader).expect("a follower")
     }
 
     /// Records an entry that must survive.
     fn note(&self, of: usize) {
-        self.ordered(&["maintenance", &name(of), "--for", "1h"]);
+        self.order_successfully(&["maintenance", &name(of), "--for", "1h"]);
     }
 
-    fn noted(&self, of: usize) -> bool {
+    fn has_note(&self, of: usize) -> bool {
         let path = format!("/v1/history?node={}", name(of));
         let history: Value = self.until("a journal", |c| c.get(c.leader()?, &path).ok());
         history.to_string().contains("maintenance announced")
@@ -45,38 +45,38 @@ impl Cluster {
 /// stay as they are.
 #[test]
 fn join_twice() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
+    let mut cluster = Cluster::create(3, 3);
     let (before, key) = (cluster.members().expect("members"), cluster.home(1).join("node.key"));
     let again = cluster.home(1).with_file_name("again");
     fs::create_dir(&again).expect("made");
     fs::copy(key, again.join("node.key")).expect("copied");
-    let out = cluster.joining(3, "m2", true).arg("--dir").arg(&again).output().expect("remoor runs");
+    let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&again).output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
     // Another machine of that name with another key.
     let other = again.with_file_name("other");
-    let out = cluster.joining(3, "m2", true).arg("--dir").arg(&other).output().expect("remoor runs");
+    let out = cluster.join_command(3, "m2", true).arg("--dir").arg(&other).output().expect("remoor runs");
     assert!(!out.status.success(), "{out:?}");
-    cluster.votes(&[0, 1, 2]);
+    cluster.wait_until_voters(&[0, 1, 2]);
     let ids = |view: remoor_cluster::rpc::view::RaftView| view.members.into_iter().map(|m| m.id).collect::<Vec<_>>();
     assert_eq!(ids(cluster.members().expect("members")), ids(before));
-    cluster.settled();
+    cluster.wait_until_settled();
 }
 
 /// The leader stops in order. The others continue with a new leader, and it is one of them again
 /// when it is back.
 #[test]
 fn leader_leave() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
-    let leader = cluster.led();
+    let mut cluster = Cluster::create(3, 3);
+    let leader = cluster.wait_for_leader();
     cluster.note(leader);
     cluster.signal(leader, Signal::TERM);
     let begun = Instant::now();
@@ -85,23 +85,23 @@ fn leader_leave() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let next = cluster.until("another manager leads", |c| c.leader().filter(|at| *at != leader));
-    assert!(cluster.noted(leader));
+    assert!(cluster.has_note(leader));
     cluster.note(next);
     cluster.start(leader);
-    cluster.votes(&[0, 1, 2]);
-    cluster.settled();
-    assert!(cluster.noted(next));
+    cluster.wait_until_voters(&[0, 1, 2]);
+    cluster.wait_until_settled();
+    assert!(cluster.has_note(next));
 }
 
 /// A follower without its log never gets its old vote again. After a demotion the machine comes
 /// back with another name and id.
 #[test]
 fn wiped_state() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
+    let mut cluster = Cluster::create(3, 3);
     let wiped = cluster.follower();
     let id = raft_id(&cluster.home(wiped)).expect("an id");
     cluster.note(wiped);
@@ -113,40 +113,40 @@ fn wiped_state() {
             .ok()
             .filter(|log| log.contains("so its manager service does not run under this Raft id"))
     });
-    cluster.ordered(&["demote", &name(wiped)]);
+    cluster.order_successfully(&["demote", &name(wiped)]);
     let others: Vec<usize> = (0..3).filter(|at| *at != wiped).collect();
-    cluster.votes(&others);
+    cluster.wait_until_voters(&others);
     assert!(cluster.members().expect("members").members.iter().all(|m| m.id != id));
 
     // The same node, with another id.
-    cluster.ordered(&["promote", &name(wiped)]);
-    cluster.votes(&[0, 1, 2]);
+    cluster.order_successfully(&["promote", &name(wiped)]);
+    cluster.wait_until_voters(&[0, 1, 2]);
     let id = raft_id(&cluster.home(wiped)).filter(|new| *new > id).expect("another id");
-    assert!(cluster.noted(wiped));
+    assert!(cluster.has_note(wiped));
 
     // Its whole directory is lost: the same machine joins as m4.
     cluster.note(wiped);
     cluster.kill(wiped);
-    cluster.ordered(&["demote", &name(wiped), "--no-wait"]);
-    cluster.votes(&others);
-    cluster.moved(wiped, 3);
+    cluster.order_successfully(&["demote", &name(wiped), "--no-wait"]);
+    cluster.wait_until_voters(&others);
+    cluster.move_node(wiped, 3);
     let home = cluster.home(3);
-    crate::local::done(cluster.joining(3, "m4", true).arg("--dir").arg(&home));
+    crate::local::run_successfully(cluster.join_command(3, "m4", true).arg("--dir").arg(&home));
     cluster.start(3);
-    cluster.votes(&[others[0], others[1], 3]);
+    cluster.wait_until_voters(&[others[0], others[1], 3]);
     assert!(raft_id(&home) > Some(id));
-    assert!(cluster.noted(wiped));
+    assert!(cluster.has_note(wiped));
 }
 
 /// All stop, and start again one after the other. With the second there is a leader, and nothing is
 /// lost.
 #[test]
 fn restart_cluster_staggered() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
+    let mut cluster = Cluster::create(3, 3);
     for round in 0..3 {
         cluster.note(round);
         assert!((0..3).all(|at| cluster.kill(at)));
@@ -155,85 +155,85 @@ fn restart_cluster_staggered() {
             cluster.start(at);
             std::thread::sleep(Duration::from_millis(400));
             if step == 1 {
-                cluster.led();
+                cluster.wait_for_leader();
             }
         }
-        cluster.votes(&[0, 1, 2]);
-        cluster.settled();
-        assert!((0..=round).all(|at| cluster.noted(at)));
+        cluster.wait_until_voters(&[0, 1, 2]);
+        cluster.wait_until_settled();
+        assert!((0..=round).all(|at| cluster.has_note(at)));
     }
 }
 
 #[test]
 fn demote_promote_leader() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
-    let leader = cluster.led();
+    let mut cluster = Cluster::create(3, 3);
+    let leader = cluster.wait_for_leader();
     let (id, others) = (raft_id(&cluster.home(leader)), (0..3).filter(|at| *at != leader).collect::<Vec<_>>());
-    cluster.ordered(&["demote", &name(leader), "--no-wait"]);
-    cluster.votes(&others);
+    cluster.order_successfully(&["demote", &name(leader), "--no-wait"]);
+    cluster.wait_until_voters(&others);
     cluster.until("the node is a worker", |c| raft_id(&c.home(leader)).is_none().then_some(()));
-    cluster.ordered(&["promote", &name(leader), "--no-wait"]);
-    cluster.votes(&[0, 1, 2]);
+    cluster.order_successfully(&["promote", &name(leader), "--no-wait"]);
+    cluster.wait_until_voters(&[0, 1, 2]);
     assert!(raft_id(&cluster.home(leader)) > id, "an id is given once");
-    cluster.settled();
+    cluster.wait_until_settled();
 }
 
 #[test]
 fn demote_downed_manager() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
+    let mut cluster = Cluster::create(3, 3);
     let down = cluster.follower();
     assert!(cluster.kill(down));
-    cluster.ordered(&["demote", &name(down), "--no-wait"]);
+    cluster.order_successfully(&["demote", &name(down), "--no-wait"]);
     let others: Vec<usize> = (0..3).filter(|at| *at != down).collect();
-    cluster.votes(&others);
+    cluster.wait_until_voters(&others);
     cluster.start(down);
     cluster.until("the log is archived after the return", |c| raft_id(&c.home(down)).is_none().then_some(()));
-    cluster.votes(&others);
-    cluster.settled();
+    cluster.wait_until_voters(&others);
+    cluster.wait_until_settled();
 }
 
 #[test]
 fn demote_to_single_manager() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
-    let stays = cluster.led();
+    let mut cluster = Cluster::create(3, 3);
+    let stays = cluster.wait_for_leader();
     let others: Vec<String> = (0..3).filter(|at| *at != stays).map(name).collect();
-    cluster.ordered(&["demote", &others[0], &others[1], "--no-wait"]);
-    cluster.votes(&[stays]);
+    cluster.order_successfully(&["demote", &others[0], &others[1], "--no-wait"]);
+    cluster.wait_until_voters(&[stays]);
     let out = cluster.ask(stays, &["demote", &name(stays)]);
     assert_eq!(out.status.code(), Some(4), "{out:?}");
     cluster.note(stays);
-    cluster.settled();
+    cluster.wait_until_settled();
 }
 
 /// Alternating orders, faster than they can be performed: no vote is left over, and the last order
 /// takes effect. `REMOOR_LONG`: a hundred rounds; otherwise thirty.
 #[test]
 fn hundred_promote_demote_rounds() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 1);
+    let mut cluster = Cluster::create(3, 1);
     let mut rng = Rng(7);
-    for round in 0..if crate::lab::tool::long() { 100 } else { 30 } {
+    for round in 0..if crate::lab::tool::has_production_durations() { 100 } else { 30 } {
         for verb in ["promote", "demote"] {
-            cluster.ordered(&[verb, "m2", "--no-wait"]);
+            cluster.order_successfully(&[verb, "m2", "--no-wait"]);
             // Mostly interrupted while it is a learner, sometimes after it became a voter.
             let voted = round % 15 == 14 && verb == "promote";
             if voted {
-                cluster.votes(&[0, 1]);
+                cluster.wait_until_voters(&[0, 1]);
             }
             std::thread::sleep(Duration::from_millis(rng.next() % 400));
         }
@@ -242,26 +242,26 @@ fn hundred_promote_demote_rounds() {
         let alone = c.members()?.members.len() == 1;
         (alone && raft_id(&c.home(1)).is_none()).then_some(())
     });
-    cluster.ordered(&["promote", "m2", "m3", "--no-wait"]);
-    cluster.votes(&[0, 1, 2]);
-    cluster.settled();
+    cluster.order_successfully(&["promote", "m2", "m3", "--no-wait"]);
+    cluster.wait_until_voters(&[0, 1, 2]);
+    cluster.wait_until_settled();
 }
 
 /// Half of a change of voters is done when the leader dies: another leader completes it.
 #[test]
 fn leader_dies_in_joint() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(5, 5);
+    let mut cluster = Cluster::create(5, 5);
     let mut rng = Rng(11);
     for _ in 0..2 {
-        let killed = (0..3).find_map(|_| super::joint::killed(&mut cluster, &mut rng));
+        let killed = (0..3).find_map(|_| super::joint::kill_in_joint(&mut cluster, &mut rng));
         let (demoted, proof) = killed.expect("half of a change");
         eprintln!("{proof}");
-        cluster.votes(&(0..5).filter(|at| *at != demoted).collect::<Vec<_>>());
-        cluster.settled();
+        cluster.wait_until_voters(&(0..5).filter(|at| *at != demoted).collect::<Vec<_>>());
+        cluster.wait_until_settled();
     }
 }
 
@@ -271,43 +271,43 @@ const RATE: u64 = 100;
 /// A follower is killed repeatedly while it receives a snapshot, and has everything in the end.
 #[test]
 fn snapshot_interrupted() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
+    let mut cluster = Cluster::create(3, 3);
     let late = cluster.follower();
     let before = cluster.state(late).expect("a state").applied;
     // The number of bytes that it receives at a start without a snapshot.
     assert!(cluster.kill(late));
-    cluster.slow(late, RATE);
+    cluster.limit(late, RATE);
     cluster.start(late);
-    cluster.votes(&[0, 1, 2]);
-    cluster.settled();
-    let usual = cluster.sent(late);
-    cluster.quick(late);
+    cluster.wait_until_voters(&[0, 1, 2]);
+    cluster.wait_until_settled();
+    let usual = cluster.sent_bytes(late);
+    cluster.unlimit(late);
     assert!(cluster.kill(late));
-    let leader = cluster.led();
+    let leader = cluster.wait_for_leader();
     cluster.fill(leader, 64, 6_500);
     // The old log is purged, so only a snapshot can bring the missing entries.
     let snapshot = |c: &Cluster, of: usize| fs::metadata(c.home(of).join("raft/snapshot")).map(|file| file.len());
     assert!(snapshot(&cluster, late).is_err());
     let whole = snapshot(&cluster, leader).expect("a snapshot");
     for part in [1, 2, 3] {
-        cluster.slow(late, RATE);
+        cluster.limit(late, RATE);
         cluster.start(late);
         let wanted = usual + whole * part / 4;
-        let enough = |c: &Cluster| Some(c.sent(late)).filter(|sent| *sent >= wanted);
+        let enough = |c: &Cluster| Some(c.sent_bytes(late)).filter(|sent| *sent >= wanted);
         let sent = cluster.until("a part of the snapshot exists", enough);
         assert!(cluster.kill(late));
         eprintln!("killed after {sent} bytes, {usual} as usual, of a snapshot of {whole}");
         assert!(sent < usual + whole && snapshot(&cluster, late).is_err(), "the kill came too late");
-        cluster.quick(late);
+        cluster.unlimit(late);
     }
     cluster.start(late);
     let after = cluster.until("the log has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
     assert!(snapshot(&cluster, late).is_ok(), "by a snapshot: {after:?}");
-    cluster.settled();
+    cluster.wait_until_settled();
 }
 
 /// A follower gets an older copy of its directory back, which lacks entries that it confirmed. No
@@ -315,33 +315,33 @@ fn snapshot_interrupted() {
 /// only: in the gate, `Fault::PutBack` does the same among clients.
 #[test]
 fn rolled_back_directory() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
-    if !crate::lab::tool::long() {
+    if !crate::lab::tool::has_production_durations() {
         eprintln!("NOT RUN HERE: rolled_back_directory; next: make long-faults");
         return;
     }
     let _alone = one_at_a_time();
-    let mut cluster = Cluster::up(3, 3);
+    let mut cluster = Cluster::create(3, 3);
     let back = cluster.follower();
     let (home, copy) = (cluster.home(back), cluster.home(back).with_extension("copy"));
     assert!(cluster.kill(back));
-    crate::local::done(std::process::Command::new("cp").arg("-a").arg(&home).arg(&copy));
+    crate::local::run_successfully(std::process::Command::new("cp").arg("-a").arg(&home).arg(&copy));
     cluster.start(back);
-    cluster.settled();
-    cluster.fill(cluster.led(), 8, 200);
+    cluster.wait_until_settled();
+    cluster.fill(cluster.wait_for_leader(), 8, 200);
     cluster.note(back);
-    cluster.settled();
+    cluster.wait_until_settled();
     assert!(cluster.kill(back));
     fs::remove_dir_all(&home).expect("removed");
     fs::rename(&copy, &home).expect("moved");
     cluster.start(back);
     cluster.until("the log is archived", |c| raft_id(&c.home(back)).is_none().then_some(()));
     assert_eq!((0..3).filter(|at| !cluster.runs(*at)).count(), 0, "no node has ended");
-    cluster.ordered(&["demote", &name(back)]);
-    cluster.ordered(&["promote", &name(back)]);
+    cluster.order_successfully(&["demote", &name(back)]);
+    cluster.order_successfully(&["promote", &name(back)]);
     cluster.note(0);
-    assert!(cluster.noted(back) && cluster.noted(0));
-    cluster.settled();
+    assert!(cluster.has_note(back) && cluster.has_note(0));
+    cluster.wait_until_settled();
 }

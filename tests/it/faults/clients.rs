@@ -61,7 +61,7 @@ pub struct Registers {
 
 /// The result of a round.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Tally {
+pub struct RoundResult {
     pub writes: usize,
     pub reads: usize,
     pub unknown: usize,
@@ -79,7 +79,7 @@ impl Registers {
         };
         let mut registers =
             Self { work: Arc::new(work), held: [0; KEYS], loose: Vec::new(), running: Vec::new(), since: 0 };
-        registers.held = registers.look(cluster);
+        registers.held = registers.read_registers(cluster);
         registers
     }
 
@@ -88,19 +88,19 @@ impl Registers {
         self.since = cluster.until("a state", |c| c.state(c.leader()?)).applied;
         self.work.stop.store(false, Ordering::SeqCst);
         for client in 0..CLIENTS {
-            let managers = (0..NODES).map(|at| Client::unix(cluster.socket(at)).within(WITHIN)).collect();
+            let managers = (0..NODES).map(|at| Client::unix(cluster.socket(at)).with_timeout(WITHIN)).collect();
             let work = self.work.clone();
             self.running.push(cluster.runtime.spawn(run(client, managers, work, Rng(rng.next()))));
         }
     }
 
     /// The number of acknowledged writes of this round so far.
-    pub fn acknowledged(&self) -> usize {
+    pub fn acknowledged_writes(&self) -> usize {
         self.work.recorded.lock().expect("no holder panics").acked.len()
     }
 
     /// Stops the clients and waits until they have ended.
-    pub fn call_back(&mut self, cluster: &Cluster) {
+    pub fn stop(&mut self, cluster: &Cluster) {
         self.work.stop.store(true, Ordering::SeqCst);
         for running in self.running.drain(..) {
             cluster.runtime.block_on(running).expect("no client panics");
@@ -108,10 +108,10 @@ impl Registers {
     }
 
     /// Reads the registers after the clients have stopped, and judges all that they saw.
-    pub fn judge(&mut self, cluster: &Cluster) -> Tally {
-        let found = self.look(cluster);
+    pub fn judge(&mut self, cluster: &Cluster) -> RoundResult {
+        let found = self.read_registers(cluster);
         let recorded = std::mem::take(&mut *self.work.recorded.lock().expect("no holder panics"));
-        journaled(cluster, self.since, &recorded.acked);
+        check_journal(cluster, self.since, &recorded.acked);
         let mut ops = std::mem::take(&mut self.loose);
         ops.extend(recorded.ops);
         // This last read of each register happens after all other operations.
@@ -136,7 +136,7 @@ impl Registers {
         tally
     }
 
-    fn look(&self, cluster: &Cluster) -> [u64; KEYS] {
+    fn read_registers(&self, cluster: &Cluster) -> [u64; KEYS] {
         let status = cluster.until("a status", |c| {
             let status: StatusView = c.get(c.leader()?, "/v1/status").ok()?;
             (!status.as_of.stale).then_some(status)
@@ -151,9 +151,9 @@ fn now(work: &Work) -> u64 {
 
 async fn run(client: usize, managers: Vec<Client>, work: Arc<Work>, mut rng: Rng) {
     while !work.stop.load(Ordering::SeqCst) {
-        let manager = &managers[rng.below(NODES)];
-        if rng.below(10) < 6 {
-            write(client, manager, &work, rng.below(KEYS)).await;
+        let manager = &managers[rng.up_to(NODES)];
+        if rng.up_to(10) < 6 {
+            write(client, manager, &work, rng.up_to(KEYS)).await;
         } else {
             read(client, manager, &work).await;
         }
@@ -176,7 +176,7 @@ async fn write(client: usize, manager: &Client, work: &Work, key: usize) {
             Some(answered)
         }
         // The answer says that nothing was done, so no read may ever return the value.
-        Err(error) if refused(&error) => {
+        Err(error) if is_rejected(&error) => {
             *recorded.failures.entry(error.to_string()).or_default() += 1;
             return;
         }
@@ -189,7 +189,7 @@ async fn write(client: usize, manager: &Client, work: &Work, key: usize) {
 }
 
 /// Whether the answer promises that nothing was changed (docs/reference/api.md).
-fn refused(error: &ApiError) -> bool {
+fn is_rejected(error: &ApiError) -> bool {
     match error {
         ApiError::Status { code, .. } => !matches!(code.as_str(), "outcome-unknown" | "timeout" | "internal"),
         ApiError::Unreachable { .. } | ApiError::Identity { .. } => true,
@@ -218,7 +218,7 @@ fn values(status: &StatusView) -> [u64; KEYS] {
 }
 
 /// Checks that every acknowledged write has its own item in the journal.
-fn journaled(cluster: &Cluster, since: u64, acked: &[Acked]) {
+fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
     /// The maximum difference between the time in the answer and that of the entry, on one
     /// machine's clock.
     const LATER_MS: u64 = 5_000;
@@ -247,8 +247,8 @@ fn journaled(cluster: &Cluster, since: u64, acked: &[Acked]) {
     }
 }
 
-fn tally(ops: &[(usize, Op)]) -> Tally {
-    let mut tally = Tally::default();
+fn tally(ops: &[(usize, Op)]) -> RoundResult {
+    let mut tally = RoundResult::default();
     let mut answered: Vec<u64> = Vec::new();
     for (_, op) in ops {
         match (op.act, op.answered) {

@@ -2,8 +2,8 @@
 //! disk. Clients use the nodes' sockets, which no network fault affects.
 
 use crate::lab::net::Net;
-use crate::lab::tool::{attempt, must, must_with};
-use crate::local::{done, remoor};
+use crate::lab::tool::{attempt, run_tool, run_tool_with};
+use crate::local::{remoor, run_successfully};
 use anyhow::Result;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::view::{RaftMemberView, RaftStateView, RaftView};
@@ -46,7 +46,7 @@ struct Place {
 
 impl Cluster {
     /// m1 and further nodes, at most [`NODES`] in all. The first `voters` of them are voters.
-    pub fn up(nodes: usize, voters: usize) -> Self {
+    pub fn create(nodes: usize, voters: usize) -> Self {
         static NEXT: AtomicU8 = AtomicU8::new(0);
         clear_leftovers();
         let name = format!("f{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -58,7 +58,7 @@ impl Cluster {
         cluster.plug().expect("a network");
         fs::create_dir(cluster.home(NODES - 1)).expect("made");
         let mount = ["mount", "-t", "tmpfs", "-o", DISK, "remoor-test"];
-        done(crate::lab::tool::command(&mount).arg(cluster.home(NODES - 1)));
+        run_successfully(crate::lab::tool::command(&mount).arg(cluster.home(NODES - 1)));
         for at in 0..nodes {
             cluster.join(at, at < voters);
             cluster.start(at);
@@ -71,10 +71,10 @@ impl Cluster {
     fn plug(&self) -> Result<()> {
         self.net.create()?;
         for end in 0..NODES {
-            must(&["ip", "netns", "add", &self.net.namespace(&port(end))])?;
+            run_tool(&["ip", "netns", "add", &self.net.namespace(&port(end))])?;
             let last = 11 + end as u8;
             let script = self.net.plug(&port(end), last, &self.net.address(last).to_string());
-            must_with(&["sh", "-e"], Some(script.as_bytes()), ASK * 10)?;
+            run_tool_with(&["sh", "-e"], Some(script.as_bytes()), ASK * 10)?;
         }
         Ok(())
     }
@@ -85,19 +85,19 @@ impl Cluster {
         if at == 0 {
             let mut init = self.command(0);
             init.args(["init", "--json", "--name", &name, "--advertise", &address, "--dir"]).arg(self.home(0));
-            let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+            let told: Value = serde_json::from_slice(&run_successfully(&mut init).stdout).expect("JSON");
             for role in ["manager", "worker"] {
                 let token = told[format!("{role}_token")].as_str().expect("a token");
                 fs::write(self.dir.path().join(role), token).expect("written");
             }
             return;
         }
-        let mut join = self.joining(at, &name, manager);
-        done(join.arg("--dir").arg(self.home(at)));
+        let mut join = self.join_command(at, &name, manager);
+        run_successfully(join.arg("--dir").arg(self.home(at)));
     }
 
     /// The command `join` with that name, from the position of node `at`, without the directory.
-    pub fn joining(&self, at: usize, name: &str, manager: bool) -> Command {
+    pub fn join_command(&self, at: usize, name: &str, manager: bool) -> Command {
         let (mut join, to) = (self.command(at), format!("{}:7947", self.address(if at == 0 { 1 } else { 0 })));
         join.args(["join", &to, "--name", name, "--advertise", &self.address(at).to_string()]);
         if manager {
@@ -141,7 +141,7 @@ impl Cluster {
     }
 
     /// Moves one node to the machine of the other, which did not exist before.
-    pub fn moved(&mut self, one: usize, other: usize) {
+    pub fn move_node(&mut self, one: usize, other: usize) {
         let (a, b) = (self.places[one].end, self.places[other].end);
         (self.places[one].end, self.places[other].end) = (b, a);
         self.places[one].there = false;
@@ -151,7 +151,7 @@ impl Cluster {
     pub fn fill(&self, at: usize, clients: usize, entries: usize) {
         let (path, left) = (self.socket(at), Arc::new(AtomicUsize::new(entries)));
         let clients = (0..clients).map(|_| {
-            let (client, left) = (Client::unix(&path).within(LONG), left.clone());
+            let (client, left) = (Client::unix(&path).with_timeout(LONG), left.clone());
             self.runtime.spawn(async move {
                 while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
                     let order = serde_json::json!({"for_ms": 3_600_000});
@@ -227,7 +227,7 @@ impl Cluster {
     }
 
     /// The number of frames lost by the current rules.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_frames(&self) -> u64 {
         let text = self.nft(&["list", "table", "bridge", "faults"], "").unwrap_or_default();
         let counts =
             text.split("counter packets ").skip(1).filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok());
@@ -236,20 +236,20 @@ impl Cluster {
 
     /// Limits the traffic to that node to these kilobytes a second, and restarts the count of its
     /// bytes.
-    pub fn slow(&self, to: usize, kilobytes: u64) {
+    pub fn limit(&self, to: usize, kilobytes: u64) {
         let (port, rate) = (format!("p-{}", port(self.places[to].end)), format!("{kilobytes}kbps"));
         let limit = ["root", "tbf", "rate", &rate, "burst", "16kb", "latency", "1s"];
         self.tc(&[&["qdisc", "add", "dev", &port][..], &limit].concat()).expect("the limit is taken");
     }
 
     /// Ends the limit.
-    pub fn quick(&self, to: usize) {
+    pub fn unlimit(&self, to: usize) {
         let port = format!("p-{}", port(self.places[to].end));
         self.tc(&["qdisc", "del", "dev", &port, "root"]).expect("there was a limit");
     }
 
     /// Bytes that were sent to the node since the limit was set.
-    pub fn sent(&self, to: usize) -> u64 {
+    pub fn sent_bytes(&self, to: usize) -> u64 {
         let port = format!("p-{}", port(self.places[to].end));
         let text = self.tc(&["-s", "qdisc", "show", "dev", &port]).expect("counts");
         let sent = text.split_once("Sent ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
@@ -258,25 +258,25 @@ impl Cluster {
 
     fn tc(&self, args: &[&str]) -> Result<String> {
         let place = format!("--net=/run/netns/{}", self.net.bridge());
-        must(&[&["nsenter", &place, "tc"], args].concat())
+        run_tool(&[&["nsenter", &place, "tc"], args].concat())
     }
 
     fn nft(&self, args: &[&str], input: &str) -> Result<String> {
         let place = format!("--net=/run/netns/{}", self.net.bridge());
         let argv = [&["nsenter", &place, "nft"], args].concat();
-        must_with(&argv, Some(input.as_bytes()), Duration::from_secs(30))
+        run_tool_with(&argv, Some(input.as_bytes()), Duration::from_secs(30))
     }
 
     /// Frames from one node to the other.
-    pub fn way(&self, from: usize, to: usize) -> String {
+    pub fn frames_from(&self, from: usize, to: usize) -> String {
         let ends = [from, to].map(|at| port(self.places[at].end));
         format!("iifname \"p-{}\" oifname \"p-{}\"", ends[0], ends[1])
     }
 
     /// Both directions between each of the first and each of the second.
-    pub fn between(&self, some: &[usize], others: &[usize]) -> Vec<String> {
+    pub fn frames_between(&self, some: &[usize], others: &[usize]) -> Vec<String> {
         let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
-        pairs.flat_map(|(a, b)| [self.way(a, b), self.way(b, a)]).collect()
+        pairs.flat_map(|(a, b)| [self.frames_from(a, b), self.frames_from(b, a)]).collect()
     }
 
     // ---- questions ----
@@ -286,7 +286,7 @@ impl Cluster {
     }
 
     /// An order that must be accepted by the current leader.
-    pub fn ordered(&self, args: &[&str]) {
+    pub fn order_successfully(&self, args: &[&str]) {
         self.until(&format!("{args:?}"), |c| {
             let out = c.ask(c.leader()?, args);
             (out.status.code() == Some(0)).then_some(())
@@ -294,7 +294,7 @@ impl Cluster {
     }
 
     pub fn get<T: serde::de::DeserializeOwned>(&self, at: usize, path: &str) -> Result<T, ApiError> {
-        self.runtime.block_on(Client::unix(self.socket(at)).within(ASK).get(path))
+        self.runtime.block_on(Client::unix(self.socket(at)).with_timeout(ASK).get(path))
     }
 
     /// What this manager has applied. None: it is not a manager, or does not answer. Two different
@@ -325,7 +325,7 @@ impl Cluster {
         (0..NODES).find(|at| self.places[*at].child.is_some() && self.state(*at).is_some_and(|s| !s.as_of.stale))
     }
 
-    pub fn led(&self) -> usize {
+    pub fn wait_for_leader(&self) -> usize {
         self.until("a leader", Self::leader)
     }
 
@@ -353,13 +353,13 @@ impl Cluster {
 
     /// Waits until there is a leader, no change of voters is half done, and all members hold the
     /// same state. Returns the members.
-    pub fn settled(&mut self) -> Vec<usize> {
+    pub fn wait_until_settled(&mut self) -> Vec<usize> {
         for at in 0..NODES {
             assert!(!self.places[at].there || self.runs(at), "{} has ended", name(at));
         }
         self.until("all managers have the same state", |c| {
             let view = c.members()?;
-            if view.joint || !view.committed || !view.members.iter().all(whole) {
+            if view.joint || !view.committed || !view.members.iter().all(is_settled_member) {
                 return None;
             }
             let places: Vec<usize> = view.members.iter().filter_map(|m| place(m.node.as_deref()?)).collect();
@@ -390,7 +390,7 @@ impl Drop for Cluster {
 }
 
 /// Whether a member belongs to a node and stays.
-fn whole(member: &RaftMemberView) -> bool {
+fn is_settled_member(member: &RaftMemberView) -> bool {
     member.node.is_some() && !member.orphan && !member.leaving
 }
 
@@ -431,7 +431,7 @@ fn clear_leftovers() {
         if owner(lab).filter(dead).is_none() {
             continue;
         }
-        let pids = must(&["ip", "netns", "pids", &namespace]).unwrap_or_default();
+        let pids = run_tool(&["ip", "netns", "pids", &namespace]).unwrap_or_default();
         for pid in pids.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)) {
             let _ = kill_process(pid, Signal::KILL);
         }

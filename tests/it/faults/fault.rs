@@ -3,7 +3,7 @@
 use super::cases::raft_id;
 use super::cluster::{Cluster, NODES, name};
 use super::{Rng, joint};
-use crate::local::done;
+use crate::local::run_successfully;
 use rustix::process::Signal;
 use std::io::Write;
 use std::time::Duration;
@@ -68,7 +68,7 @@ const HOLD: Duration = Duration::from_millis(5_000);
 
 /// Breaks it, holds it, and mends it; what shows that it was broken. None: it could not be brought about this time.
 pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
-    let leader = cluster.led();
+    let leader = cluster.wait_for_leader();
     // Who leads may change between two questions; then nobody says who votes.
     let voters = cluster.until("those who vote", |c| Some(c.voters()).filter(|voters| voters.len() > 1));
     let mut followers: Vec<usize> = voters.into_iter().filter(|at| *at != leader).collect();
@@ -76,42 +76,48 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
     let others: Vec<usize> = (0..NODES).filter(|at| *at != leader).collect();
     let follower = followers.first().copied()?;
     match fault {
-        Fault::KillLeader => killed(cluster, &[leader], rng),
-        Fault::KillFollower => killed(cluster, &[follower], rng),
-        Fault::KillAll => killed(cluster, &[0, 1, 2, 3, 4], rng),
-        Fault::StopLeader => stopped(cluster, leader),
-        Fault::StopFollower => stopped(cluster, follower),
-        Fault::LeaderAlone => cut(cluster, &cluster.between(&[leader], &others)),
+        Fault::KillLeader => kill_and_restart(cluster, &[leader], rng),
+        Fault::KillFollower => kill_and_restart(cluster, &[follower], rng),
+        Fault::KillAll => kill_and_restart(cluster, &[0, 1, 2, 3, 4], rng),
+        Fault::StopLeader => pause_and_continue(cluster, leader),
+        Fault::StopFollower => pause_and_continue(cluster, follower),
+        Fault::LeaderAlone => cut(cluster, &cluster.frames_between(&[leader], &others)),
         Fault::MinorityAway => {
             let away = &followers[..followers.len() / 2];
-            cut(cluster, &cluster.between(away, &rest(away)))
+            cut(cluster, &cluster.frames_between(away, &all_except(away)))
         }
         Fault::MajorityAway => {
             let away = &followers[..followers.len() / 2 + 1];
-            cut(cluster, &cluster.between(away, &rest(away)))
+            cut(cluster, &cluster.frames_between(away, &all_except(away)))
         }
-        Fault::LeaderDeaf => cut(cluster, &others.iter().map(|at| cluster.way(*at, leader)).collect::<Vec<_>>()),
-        Fault::LeaderMute => cut(cluster, &others.iter().map(|at| cluster.way(leader, *at)).collect::<Vec<_>>()),
+        Fault::LeaderDeaf => {
+            cut(cluster, &others.iter().map(|at| cluster.frames_from(*at, leader)).collect::<Vec<_>>())
+        }
+        Fault::LeaderMute => {
+            cut(cluster, &others.iter().map(|at| cluster.frames_from(leader, *at)).collect::<Vec<_>>())
+        }
         Fault::Bridge => {
             // Who leads and half of the others don't hear the rest; one hears all.
             let (between, side) = (follower, &followers[1..]);
             let far: Vec<usize> = side[..side.len().div_ceil(2)].to_vec();
             let near: Vec<usize> = (0..NODES).filter(|at| *at != between && !far.contains(at)).collect();
-            cut(cluster, &cluster.between(&near, &far))
+            cut(cluster, &cluster.frames_between(&near, &far))
         }
-        Fault::Flapping => flapping(cluster, &cluster.between(&[leader, follower], &rest(&[leader, follower]))),
+        Fault::Flapping => {
+            flap_link(cluster, &cluster.frames_between(&[leader, follower], &all_except(&[leader, follower])))
+        }
         Fault::Loss => {
-            let percent = 5 + rng.below(26);
+            let percent = 5 + rng.up_to(26);
             let all = cluster
-                .between(&[leader], &others)
+                .frames_between(&[leader], &others)
                 .into_iter()
-                .chain(cluster.between(&[follower], &rest(&[leader, follower])));
+                .chain(cluster.frames_between(&[follower], &all_except(&[leader, follower])));
             let some = |rule: String| format!("{rule} numgen random mod 100 < {percent}");
             cut(cluster, &all.map(some).collect::<Vec<_>>()).map(|proof| format!("{percent} %: {proof}"))
         }
         Fault::DiskFull => full(cluster),
         Fault::Swapped => {
-            let (one, two) = (others[rng.below(others.len())], leader);
+            let (one, two) = (others[rng.up_to(others.len())], leader);
             let ran = cluster.swap(one, two);
             std::thread::sleep(HOLD);
             ran.then(|| format!("{} and {} have changed places", name(one), name(two)))
@@ -121,15 +127,15 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             let who = followers.iter().copied().find(|at| *at != NODES - 1)?;
             put_back(cluster, who)
         }
-        Fault::KillInJoint => joint::killed(cluster, rng).map(|(_, proof)| proof),
+        Fault::KillInJoint => joint::kill_in_joint(cluster, rng).map(|(_, proof)| proof),
     }
 }
 
-fn rest(some: &[usize]) -> Vec<usize> {
+fn all_except(some: &[usize]) -> Vec<usize> {
     (0..NODES).filter(|at| !some.contains(at)).collect()
 }
 
-fn killed(cluster: &mut Cluster, who: &[usize], rng: &mut Rng) -> Option<String> {
+fn kill_and_restart(cluster: &mut Cluster, who: &[usize], rng: &mut Rng) -> Option<String> {
     let died = who.iter().filter(|at| cluster.kill(**at)).count();
     std::thread::sleep(if who.len() == NODES { HOLD / 5 } else { HOLD });
     for at in who {
@@ -139,7 +145,7 @@ fn killed(cluster: &mut Cluster, who: &[usize], rng: &mut Rng) -> Option<String>
     (died == who.len()).then(|| format!("{died} died by signal 9"))
 }
 
-fn stopped(cluster: &Cluster, at: usize) -> Option<String> {
+fn pause_and_continue(cluster: &Cluster, at: usize) -> Option<String> {
     let state = cluster.signal(at, Signal::STOP);
     std::thread::sleep(HOLD);
     let then = cluster.signal(at, Signal::CONT);
@@ -149,17 +155,17 @@ fn stopped(cluster: &Cluster, at: usize) -> Option<String> {
 fn cut(cluster: &Cluster, rules: &[String]) -> Option<String> {
     cluster.cut(rules);
     std::thread::sleep(HOLD);
-    let lost = cluster.lost();
+    let lost = cluster.lost_frames();
     cluster.cut(&[]);
     (lost > 0).then(|| format!("{lost} frames lost"))
 }
 
-fn flapping(cluster: &Cluster, rules: &[String]) -> Option<String> {
+fn flap_link(cluster: &Cluster, rules: &[String]) -> Option<String> {
     let (mut lost, mut times) = (0, 0);
     for pause in [700, 300, 900, 500, 1_100, 400] {
         cluster.cut(rules);
         std::thread::sleep(Duration::from_millis(pause));
-        let now = cluster.lost();
+        let now = cluster.lost_frames();
         lost += now;
         times += usize::from(now > 0);
         cluster.cut(&[]);
@@ -197,7 +203,7 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     let home = cluster.home(who);
     let (older, newer) = (home.with_extension("older"), home.with_extension("newer"));
     cluster.kill(who);
-    done(std::process::Command::new("cp").arg("-a").arg(&home).arg(&older));
+    run_successfully(std::process::Command::new("cp").arg("-a").arg(&home).arg(&older));
     cluster.start(who);
     std::thread::sleep(HOLD);
     cluster.kill(who);
@@ -210,8 +216,8 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     if parked(cluster)[1] == before[1] {
         return None;
     }
-    cluster.ordered(&["demote", &name(who)]);
-    cluster.ordered(&["promote", &name(who), "--no-wait"]);
+    cluster.order_successfully(&["demote", &name(who)]);
+    cluster.order_successfully(&["promote", &name(who), "--no-wait"]);
     // The faults after this one want a minority to take away.
     cluster.until("it votes again", |c| c.voters().contains(&who).then_some(()));
     Some(format!("{}'s older directory was refused", name(who)))

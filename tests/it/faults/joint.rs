@@ -19,7 +19,7 @@ const HOLD: Duration = Duration::from_secs(5);
 
 /// All five are voters before. Returns the manager that is to be demoted, and the evidence that the
 /// leader died in the middle. None: the change did not begin, or was completed before.
-pub fn killed(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
+pub fn kill_in_joint(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
     cluster.until("all five are voters", |c| {
         let status: Value = c.get(c.leader()?, "/v1/status").ok()?;
         let nodes = status["nodes"].as_array()?;
@@ -31,7 +31,7 @@ pub fn killed(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
         let view = c.members()?;
         (workers.is_empty() && !view.joint && view.committed && c.voters().len() == NODES).then_some(())
     });
-    let leader = cluster.led();
+    let leader = cluster.wait_for_leader();
     let mut followers: Vec<usize> = (0..NODES).filter(|at| *at != leader).collect();
     rng.shuffle(&mut followers);
     let [demoted, first, second, other] = followers[..] else { panic!("four follow") };

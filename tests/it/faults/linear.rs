@@ -157,7 +157,7 @@ fn open(client: usize, act: Act, asked: u64) -> Op {
 }
 
 #[test]
-fn histories_that_can_be_are_found_to_be() {
+fn linearizable_histories_are_accepted() {
     use Act::{Read, Write};
     let good: [&[Op]; 7] = [
         &[],
@@ -176,7 +176,7 @@ fn histories_that_can_be_are_found_to_be() {
 }
 
 #[test]
-fn histories_that_can_not_be_are_refused() {
+fn other_histories_are_rejected() {
     use Act::{Read, Write};
     let wrong: [(&str, &[Op]); 8] = [
         ("stale read", &[op(0, Write(1), 1, 2), op(0, Write(2), 3, 4), op(1, Read(1), 5, 6)]),
@@ -209,7 +209,7 @@ fn histories_that_can_not_be_are_refused() {
 /// Random clients of a correct register; then the same history with one answer changed to an
 /// overwritten value.
 #[test]
-fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
+fn random_correct_histories_pass_and_a_changed_answer_fails() {
     for seed in 1..=20 {
         let mut rng = super::Rng(seed);
         let (mut clock, mut value, mut written) = (1, 0, 0);
@@ -219,17 +219,17 @@ fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
         let mut ops = Vec::new();
         for _ in 0..2_000 {
             clock += 1;
-            let client = rng.below(8);
+            let client = rng.up_to(8);
             busy[client] = match busy[client] {
-                None if rng.below(2) == 0 => {
+                None if rng.up_to(2) == 0 => {
                     written += 1;
                     Some((clock, Act::Write(written), false))
                 }
                 None => Some((clock, Act::Read(0), false)),
                 Some((asked, Act::Write(wrote), false)) => {
                     // One in twenty is never answered; half of these happen.
-                    let lost = rng.below(20) == 0;
-                    if !lost || rng.below(2) == 0 {
+                    let lost = rng.up_to(20) == 0;
+                    if !lost || rng.up_to(2) == 0 {
                         value = wrote;
                     }
                     if lost {
@@ -255,7 +255,7 @@ fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
             ops.iter().filter(|op| matches!(op.act, Act::Write(_)) && op.answered.is_some()).copied().collect();
         let over = |old: &&Op| writes.iter().any(|new| new.asked > old.ends() && new.ends() < ops[late].asked);
         let gone: Vec<Op> = writes.iter().filter(over).copied().collect();
-        let Act::Write(old) = gone[rng.below(gone.len())].act else { unreachable!("writes") };
+        let Act::Write(old) = gone[rng.up_to(gone.len())].act else { unreachable!("writes") };
         ops[late].act = Act::Read(old);
         assert!(check(0, &ops).is_err(), "seed {seed}: {:?} passed", ops[late]);
     }

@@ -31,13 +31,13 @@ impl Rng {
     }
 
     /// Less than `many`, which is not 0.
-    pub fn below(&mut self, many: usize) -> usize {
+    pub fn up_to(&mut self, many: usize) -> usize {
         (self.next() % many as u64) as usize
     }
 
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for at in (1..list.len()).rev() {
-            list.swap(at, self.below(at + 1));
+            list.swap(at, self.up_to(at + 1));
         }
     }
 }
@@ -50,7 +50,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 /// Whether there can be no network namespaces here, said so that nobody overlooks it; a failure where they are required. Tried
 /// once, because tests that begin together would try it under one name.
-fn missing() -> bool {
+fn namespaces_missing() -> bool {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
     let lacks = || -> Option<String> {
         if !rustix::process::geteuid().is_root() {

@@ -3,7 +3,7 @@
 use super::clients::Registers;
 use super::cluster::{Cluster, NODES, name};
 use super::fault::{self, Fault};
-use super::{Rng, missing, one_at_a_time};
+use super::{Rng, namespaces_missing, one_at_a_time};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const TRIES: usize = 3;
 
 #[test]
 fn nothing_acknowledged_is_lost_whatever_breaks() {
-    if missing() {
+    if namespaces_missing() {
         return;
     }
     let _alone = one_at_a_time();
@@ -32,7 +32,7 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     }
 
     let mut rng = Rng(seed);
-    let mut cluster = Cluster::up(5, 5);
+    let mut cluster = Cluster::create(5, 5);
     let mut registers = Registers::new(&cluster);
     let mut deck: Vec<Fault> = Vec::new();
     let mut fired = BTreeMap::<Fault, usize>::new();
@@ -45,15 +45,15 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         let begun = Instant::now();
         eprintln!("round {round}: {fault:?}");
         registers.begin(&cluster, &mut rng);
-        let churned = (rng.below(3) == 0).then(|| churn(&cluster, &mut rng));
+        let churned = (rng.up_to(3) == 0).then(|| churn(&cluster, &mut rng));
         std::thread::sleep(Duration::from_millis(500));
         let proof = (0..TRIES).find_map(|_| fault::strike(fault, &mut cluster, &mut rng));
         let proof = proof.unwrap_or_else(|| panic!("round {round}: {fault:?} did not fire"));
         *fired.entry(fault).or_default() += 1;
-        let before = registers.acknowledged();
-        cluster.until("a write after it all", |_| (registers.acknowledged() > before + 5).then_some(()));
-        registers.call_back(&cluster);
-        let managers = cluster.settled();
+        let before = registers.acknowledged_writes();
+        cluster.until("a write after it all", |_| (registers.acknowledged_writes() > before + 5).then_some(()));
+        registers.stop(&cluster);
+        let managers = cluster.wait_until_settled();
         let tally = registers.judge(&cluster);
         let managers: Vec<String> = managers.into_iter().map(name).collect();
         eprintln!(
@@ -67,10 +67,10 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     eprintln!("each proven to have fired: {fired:?}");
     // What is desired comes about once nothing breaks any more.
     for at in 0..NODES {
-        cluster.ask(cluster.led(), &["promote", &name(at), "--no-wait"]);
+        cluster.ask(cluster.wait_for_leader(), &["promote", &name(at), "--no-wait"]);
     }
     cluster.until("all five vote", |c| (c.voters().len() == NODES).then_some(()));
-    cluster.settled();
+    cluster.wait_until_settled();
 }
 
 /// One manager more or less, of three to five; it need not be done when the fault comes.
@@ -81,9 +81,9 @@ fn churn(cluster: &Cluster, rng: &mut Rng) -> String {
         node.is_some_and(|n| n["role"] == "manager")
     };
     let (managers, workers): (Vec<usize>, Vec<usize>) = (0..NODES).partition(wanted);
-    let more = managers.len() <= 3 || (!workers.is_empty() && rng.below(2) == 0);
+    let more = managers.len() <= 3 || (!workers.is_empty() && rng.up_to(2) == 0);
     let (verb, of) = if more { ("promote", workers) } else { ("demote", managers) };
-    let who = name(of[rng.below(of.len())]);
-    let out = cluster.ask(cluster.led(), &[verb, &who, "--no-wait"]);
+    let who = name(of[rng.up_to(of.len())]);
+    let out = cluster.ask(cluster.wait_for_leader(), &[verb, &who, "--no-wait"]);
     format!("{verb} {who} {}", if out.status.success() { "ordered" } else { "refused" })
 }

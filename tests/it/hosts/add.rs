@@ -38,33 +38,33 @@ fn a_machine_is_added_and_set_up_by_ansible() -> Result<()> {
         eprintln!("SKIPPED: ADDING REAL HOSTS: {why}");
         return Ok(());
     }
-    super::chance::told("X10 adding a machine", added_and_set_up)
+    super::retry_policy::told("X10 adding a machine", added_and_set_up)
 }
 
 fn added_and_set_up() -> Result<()> {
-    let lab = Lab::up("add", &["m1", "w1", "w2", "w3"])?;
+    let lab = Lab::start("add", &["m1", "w1", "w2", "w3"])?;
     lab.give_identity(&["m1"])?;
-    five::install_agent(&lab, "m1", &five::built("remoor")?)?;
-    on(&lab, &["init", "--name", "m1", "--advertise", &lab.host("m1").ip.to_string()])?;
+    five::install_agent(&lab, "m1", &five::built_program("remoor")?)?;
+    run_on_m1(&lab, &["init", "--name", "m1", "--advertise", &lab.host("m1").ip.to_string()])?;
     lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
     wait_for("m1 to lead", PATIENCE, || status(&lab).ok())?;
-    added(&lab)?;
+    check_addition(&lab)?;
     only_the_clusters_key(&lab)?;
     set_up(&lab)?;
     the_rest_of_the_inventory(&lab)?;
     read_by_ansible(&lab)
 }
 
-fn on(lab: &Lab, argv: &[&str]) -> Result<String> {
+fn run_on_m1(lab: &Lab, argv: &[&str]) -> Result<String> {
     let output = lab.exec("m1", &[&[REMOOR], argv].concat())?;
-    output.checked(&format!("remoor {}", argv.join(" "))).map(|o| o.text())
+    output.require_success(&format!("remoor {}", argv.join(" "))).map(|o| o.text())
 }
 
 fn status(lab: &Lab) -> Result<Value> {
-    serde_json::from_str(&on(lab, &["status", "-o", "json"])?).context("the output of status")
+    serde_json::from_str(&run_on_m1(lab, &["status", "-o", "json"])?).context("the output of status")
 }
 
-fn added(lab: &Lab) -> Result<()> {
+fn check_addition(lab: &Lab) -> Result<()> {
     let ip = lab.host("w1").ip.to_string();
     let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
     let print = told.split(' ').nth(1).context("a fingerprint")?;
@@ -77,13 +77,13 @@ fn added(lab: &Lab) -> Result<()> {
     }
     ensure!(!lab.exec("w1", &["test", "-e", REMOOR])?.ok(), "something was installed");
     let add = [&add[..], &["--fingerprint", print]].concat();
-    let said = on(lab, &add)?;
+    let said = run_on_m1(lab, &add)?;
     ensure!(said.starts_with("w1 is node "), "{said}");
     let shown = status(lab)?;
     let w1 = row(&shown, "w1").context("w1 in the status")?;
     ensure!(w1["presence"] == "alive" && w1["role"] == "worker", "{w1:#}");
     ensure!(w1["ssh_fingerprints"].to_string().contains(print), "{w1:#}");
-    let again = on(lab, &add)?;
+    let again = run_on_m1(lab, &add)?;
     ensure!(again == said, "adding again: {again}");
     let other = lab.exec("m1", &[REMOOR, "node", "add", &ip, "--name", "w2", "--fingerprint", print])?;
     ensure!(other.code == 5 && String::from_utf8_lossy(&other.stderr).contains("already"), "w1 became w2");
@@ -116,8 +116,8 @@ fn set_up(lab: &Lab) -> Result<()> {
     {
         lab.push("m1", text.as_bytes(), &format!("/root/fleet/{name}"), 0o644)?;
     }
-    on(lab, &["apply", "/root/fleet"])?;
-    on(lab, &["commission", "w1", "--detach"])?;
+    run_on_m1(lab, &["apply", "/root/fleet"])?;
+    run_on_m1(lab, &["commission", "w1", "--detach"])?;
     let quiet = |what: &str| {
         wait_for(what, PATIENCE, || {
             let status = status(lab).ok()?;
@@ -129,7 +129,7 @@ fn set_up(lab: &Lab) -> Result<()> {
     let note = lab.read("w1", "/etc/note")?;
     ensure!(note.starts_with(b"blue by 2."), "{:?}", String::from_utf8_lossy(&note));
     lab.shell("w1", "echo drift > /etc/note")?;
-    on(lab, &["resetup", "w1", "--detach"])?;
+    run_on_m1(lab, &["resetup", "w1", "--detach"])?;
     wait_for("w1 to be repaired", PATIENCE, || (lab.read("w1", "/etc/note").ok()? == note).then_some(()))
         .with_context(|| story(lab))?;
     quiet("the job to be closed").with_context(|| story(lab))?;
@@ -178,7 +178,7 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
     lab.push("m1", format!("#!/bin/sh\nexec {REMOOR} inventory \"$@\"\n").as_bytes(), "/root/hosts", 0o755)?;
     let ask = |argv: &[&str]| -> Result<String> {
         let output = lab.exec("m1", &[argv, &["-i", "/root/hosts"]].concat())?;
-        output.checked(&argv.join(" ")).map(|o| o.text())
+        output.require_success(&argv.join(" ")).map(|o| o.text())
     };
     let all: Value = serde_json::from_str(&ask(&["ansible-inventory", "--list"])?)?;
     ensure!(all["web"]["hosts"] == serde_json::json!(["w1"]), "{all:#}");
@@ -192,7 +192,7 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
     let host = |text: String| serde_json::from_str::<Value>(&text).context("a host's variables");
     let mut both = (one, Value::Null);
     let same = wait_for("remoor and Ansible to say the same", PATIENCE, || {
-        let own = host(on(lab, &["inventory", "--host", "w1"]).ok()?).ok()?;
+        let own = host(run_on_m1(lab, &["inventory", "--host", "w1"]).ok()?).ok()?;
         both = (host(ask(&["ansible-inventory", "--host", "w1"]).ok()?).ok()?, own);
         (both.0 == both.1).then_some(())
     });
@@ -208,5 +208,5 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
 }
 
 fn story(lab: &Lab) -> String {
-    on(lab, &["why", "w1"]).unwrap_or_else(|e| e.to_string())
+    run_on_m1(lab, &["why", "w1"]).unwrap_or_else(|e| e.to_string())
 }

@@ -1,53 +1,54 @@
 //! A manager that is drained: its services are cleaned up, and it stays a voter.
 
-use super::operator::{Story, clean};
-use super::steps::{ends, is};
+use super::operator::{Story, wait_quiet};
+use super::steps::{has_condition, run_expecting};
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-pub const ALL: &[Story] = &[("A21 a drained manager", drained)];
+pub const ALL: &[Story] = &[("A21 a drained manager", drain_a_manager)];
 
 const ETCD: &str = "/etc/etcd-contiv.env";
 
-fn drained(c: &Cluster) -> Result<()> {
-    clean(c)?;
-    let told = drained_told(c);
+fn drain_a_manager(c: &Cluster) -> Result<()> {
+    wait_quiet(c)?;
+    let told = drain_and_check(c);
     // A failed story may have left it in any of these states.
     c.order("m1", &["resume", "m3"])?;
     c.order("m1", &["commission", "m3"])?;
     told?;
-    clean(c)
+    wait_quiet(c)
 }
 
-fn drained_told(c: &Cluster) -> Result<()> {
-    let said = ends(c, "m1", 4, &["drain", "m3", "--no-input"])?;
+fn drain_and_check(c: &Cluster) -> Result<()> {
+    let said = run_expecting(c, "m1", 4, &["drain", "m3", "--no-input"])?;
     ensure!(said.contains("--confirm m3"), "{said}");
     ensure!(c.node("m3")?["availability"] == "active", "a refused order changed it");
-    ends(c, "m1", 0, &["drain", "m3", "--confirm", "m3"])?;
+    run_expecting(c, "m1", 0, &["drain", "m3", "--confirm", "m3"])?;
     let m3 = c.node("m3")?;
     ensure!(m3["availability"] == "drain" && m3["lifecycle"] == "decommissioned", "{m3:#}");
     ensure!(c.lab.read("m3", ETCD).is_err(), "{ETCD} is still there");
     ensure!(matches!(m3["manager_state"].as_str(), Some("voter" | "leader")), "{m3:#}");
-    let raft: Value = serde_json::from_str(&c.on("m1", &["raft-members", "-o", "json"])?).context("raft-members")?;
+    let raft: Value =
+        serde_json::from_str(&c.run_successfully("m1", &["raft-members", "-o", "json"])?).context("raft-members")?;
     let voters = raft["members"].as_array().into_iter().flatten().filter(|m| m["is"] != "learner").count();
     ensure!(voters == 3, "{raft:#}");
     // Two of three etcd members are left, and each of them is needed.
-    let said = ends(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
+    let said = run_expecting(c, "m1", 4, &["drain", "m2", "--confirm", "m2"])?;
     ensure!(said.contains("m2 is needed"), "{said}");
     let runs = five::runs(&c.lab, "m3")?.len();
     for order in [&["commission", "m3"][..], &["resetup", "m3", "--force"], &["adopt", "m3"]] {
-        ends(c, "m1", 4, order)?;
+        run_expecting(c, "m1", 4, order)?;
     }
     ensure!(c.ran_since("m3", runs)?.is_empty(), "something ran on a drained node");
-    ends(c, "m1", 0, &["status", "--exit-code"])?;
-    let said = ends(c, "m1", 0, &["resume", "m3"])?;
+    run_expecting(c, "m1", 0, &["status", "--exit-code"])?;
+    let said = run_expecting(c, "m1", 0, &["resume", "m3"])?;
     ensure!(said.contains("remoor commission m3"), "{said}");
-    ends(c, "m1", 0, &["commission", "m3"])?;
+    run_expecting(c, "m1", 0, &["commission", "m3"])?;
     c.wait("m3 to serve again", |s| {
         let m3 = row(s, "m3")?;
-        (m3["lifecycle"] == "commissioned" && !is(m3, "held")).then_some(())
+        (m3["lifecycle"] == "commissioned" && !has_condition(m3, "held")).then_some(())
     })?;
     c.lab.read("m3", ETCD).map(drop)
 }

@@ -7,12 +7,12 @@
 //! fleet (the rules are in `retry_policy.rs`). A story that passes on retry is listed in capitals
 //! at the end.
 
-use super::chance::{Chances, Failure};
-use super::noise::bare;
+use super::noise::without_volatile_fields;
+use super::retry_policy::{Failure, RetryPolicy};
 use super::stories::Story;
 use crate::lab::cluster::{Cluster, PATIENCE};
 use crate::lab::machine::{self, Stalls};
-use crate::lab::tool::long;
+use crate::lab::tool::has_production_durations;
 use crate::lab::{INOTIFY_PER_HOST, Lab, five, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeSet, VecDeque};
@@ -82,7 +82,10 @@ fn how_many(stories: usize) -> Result<usize> {
 pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     let (begun, count) = (Instant::now(), stories.len());
     let fleets = how_many(count)?;
-    eprintln!("hosts: {count} stories on {fleets} fleet(s) of five{}", if long() { ", long durations" } else { "" });
+    eprintln!(
+        "hosts: {count} stories on {fleets} fleet(s) of five{}",
+        if has_production_durations() { ", long durations" } else { "" }
+    );
     let queue = Mutex::new(Queue { waiting: stories.into(), ..Queue::default() });
     std::thread::scope(|scope| {
         for letter in ('a'..='h').take(fleets) {
@@ -96,7 +99,7 @@ pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
         queue.broken.push(format!("not run, because no fleet was available: {}", names.join("; ")));
     }
     let lab = format!("{name}-a");
-    let ending = Chances::here().take(queue.failed, |story| alone(&lab, *story));
+    let ending = RetryPolicy::from_env().retry(queue.failed, |story| run_alone(&lab, *story));
     eprintln!("hosts: {count} stories in {:.0} s, new fleets: {}", begun.elapsed().as_secs_f64(), queue.rebuilds);
     ending.flaky.iter().for_each(|line| eprintln!("{line}"));
     let failed = [queue.broken, ending.failed].concat();
@@ -107,14 +110,14 @@ pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
 }
 
 /// The retry, after all other stories: nothing else of this program is running.
-fn alone(lab: &str, story: Story) -> Result<(), String> {
+fn run_alone(lab: &str, story: Story) -> Result<(), String> {
     eprintln!("hosts: {} failed, and is retried alone", story.0);
     let cluster = fresh(lab).or_else(|error| {
         eprintln!("hosts: a new fleet {lab}: {error:#}");
         fresh(lab)
     });
-    let cluster = cluster.map_err(|error| format!("fleet {lab}: {}", in_short(&error)))?;
-    tell_one(&cluster, story, lab)
+    let cluster = cluster.map_err(|error| format!("fleet {lab}: {}", one_line(&error)))?;
+    run_story(&cluster, story, lab)
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
@@ -130,12 +133,12 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
         let next = lock(queue).waiting.pop_front();
         let Some((name, story)) = next else { return };
         if fleet.is_none() {
-            match another(queue, lab, first) {
+            match replace_fleet(queue, lab, first) {
                 Ok(made) => fleet = Some(made),
                 Err(error) => {
                     eprintln!("FAIL  fleet {lab}: {error:#}");
                     let mut queue = lock(queue);
-                    queue.broken.push(format!("fleet {lab}: {}", in_short(&error)));
+                    queue.broken.push(format!("fleet {lab}: {}", one_line(&error)));
                     queue.waiting.push_front((name, story));
                     return;
                 }
@@ -143,7 +146,7 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
             first = false;
         }
         let Some(cluster) = &fleet else { return };
-        if let Err(why) = tell_one(cluster, (name, story), lab) {
+        if let Err(why) = run_story(cluster, (name, story), lab) {
             lock(queue).failed.push(Failure { name, why, what: (name, story) });
             fleet = None;
         }
@@ -151,9 +154,9 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
 }
 
 /// Runs a story and reports the result. The error is the first line of the failure.
-fn tell_one(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), String> {
+fn run_story(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), String> {
     let (begun, stalls) = (Instant::now(), Stalls::watch());
-    let result = told(cluster, story);
+    let result = run_checked(cluster, story);
     let took = begun.elapsed().as_secs_f64();
     let Err(error) = result else {
         eprintln!("ok    {name} ({took:.1} s, {lab})");
@@ -167,12 +170,12 @@ fn tell_one(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), St
         cluster.tell()
     );
     let _ = cluster.save_logs(name);
-    Err(in_short(&error))
+    Err(one_line(&error))
 }
 
 /// Creates a new fleet. The first one of a worker is free; each further one is counted against
 /// [`REBUILDS`].
-fn another(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
+fn replace_fleet(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
     let mut made = if first { fresh(lab) } else { Err(anyhow::anyhow!("the previous story failed on the old one")) };
     while let Err(error) = &made {
         let rebuilds = {
@@ -191,8 +194,8 @@ fn another(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
 
 fn fresh(lab: &str) -> Result<Cluster> {
     let begun = Instant::now();
-    let cluster = Cluster::up(five::up(lab)?)?;
-    let ready = cluster.apply(super::operator::hooked).and_then(|()| cluster.commission());
+    let cluster = Cluster::create(five::start(lab)?)?;
+    let ready = cluster.apply(super::operator::fleet_with_hooks).and_then(|()| cluster.commission());
     if let Err(error) = ready.and_then(|()| cluster.wait_quiet()) {
         eprintln!("hosts: {lab} does not become a fleet: {error:#}\n{}", cluster.tell());
         cluster.save_logs("commission")?;
@@ -204,7 +207,7 @@ fn fresh(lab: &str) -> Result<Cluster> {
 
 /// Runs the story and checks that the fleet is quiet before and after, so that the next story can
 /// run on it.
-fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
+fn run_checked(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(|| story(cluster))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         bail!(
@@ -214,12 +217,12 @@ fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
     })?;
     cluster.lab.heal()?;
     cluster.wait_quiet().map_err(|error| error.context("the story passed, but left no quiet fleet behind"))?;
-    of_every_story(cluster)
+    check_invariants(cluster)
 }
 
 /// Conditions that hold after every story: one verdict for each absence, each service once in a
 /// phase of an attempt, and the same answer of all managers.
-fn of_every_story(cluster: &Cluster) -> Result<()> {
+fn check_invariants(cluster: &Cluster) -> Result<()> {
     for host in five::HOSTS {
         // The absence after a killed daemon may be detected only now from its traces. Waits for its
         // verdict, of which there must be one.
@@ -235,8 +238,11 @@ fn of_every_story(cluster: &Cluster) -> Result<()> {
     }
     // Agents send new reports meanwhile, so the query is repeated until all managers agree.
     wait_for("all managers to answer alike", PATIENCE, || {
-        let ask =
-            |manager: &str| serde_json::from_str(&cluster.on(manager, &["status", "-o", "json"]).ok()?).ok().map(bare);
+        let ask = |manager: &str| {
+            serde_json::from_str(&cluster.run_successfully(manager, &["status", "-o", "json"]).ok()?)
+                .ok()
+                .map(without_volatile_fields)
+        };
         let answers: Option<Vec<_>> = five::MASTERS.into_iter().map(ask).collect();
         answers?.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
     })
@@ -248,7 +254,7 @@ fn absences_judged(cluster: &Cluster, host: &str) -> Result<Vec<u64>> {
 }
 
 /// An error in one line: its outermost message and its root cause.
-pub fn in_short(error: &anyhow::Error) -> String {
+pub fn one_line(error: &anyhow::Error) -> String {
     let line = |text: &str| -> String {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if words.chars().count() <= 240 { words } else { words.chars().take(240).chain("…".chars()).collect() }
@@ -263,14 +269,14 @@ pub fn in_short(error: &anyhow::Error) -> String {
 #[test]
 fn a_failure_is_one_line() {
     let error = anyhow::anyhow!("waited 300s for {{\n  \"w1\"\n}}").context("the last status: {}");
-    assert_eq!(in_short(&error), "waited 300s for { \"w1\" }");
+    assert_eq!(one_line(&error), "waited 300s for { \"w1\" }");
     let long = anyhow::anyhow!("x".repeat(1000));
-    assert_eq!(in_short(&long).chars().count(), 241);
+    assert_eq!(one_line(&long).chars().count(), 241);
     assert_eq!(format!("{:?}", Failed::from(anyhow::anyhow!("inner").context("outer"))), "outer: inner");
 }
 
 /// Reports in capitals why no real hosts can run. Panics if they are required.
-pub fn missing() -> bool {
+pub fn hosts_missing() -> bool {
     let Err(why) = Lab::available() else { return false };
     assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
     eprintln!("SKIPPED: SCENARIOS ON REAL HOSTS: {why}");

@@ -4,10 +4,10 @@
 //!
 //! The views of the agents are read from their own sockets, because no manager answers meanwhile.
 
-use super::steps::{absences, clean, is, kill_daemon, leader, revive};
+use super::steps::{absences, has_condition, kill_daemon, leader, revive, wait_quiet};
 use super::stories::Story;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
-use crate::lab::tool::long;
+use crate::lab::tool::has_production_durations;
 use crate::lab::{five, wait_for};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
 }
 
 /// The time after `mended` until each of the workers has these as live peers.
-fn together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
+fn wait_until_together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
     for host in five::WORKERS {
         let others: Vec<&&str> = wanted.iter().filter(|name| **name != host).collect();
         wait_for(&format!("{host} to see {others:?}"), PATIENCE, || {
@@ -59,7 +59,7 @@ fn together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
 
 /// The verdicts on every absence of each node since `before`. Requires one verdict for each, and no
 /// difference in any.
-fn one_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMap<&'static str, Vec<Value>>> {
+fn one_verdict_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMap<&'static str, Vec<Value>>> {
     let mut all = BTreeMap::new();
     for (host, before) in before {
         let now = absences(c, host)?;
@@ -77,7 +77,7 @@ fn one_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMa
 
 /// Waits until each of these hosts has one more absence than before. It may have been unobserved,
 /// so that only the host's own records show it.
-fn missed(c: &Cluster, before: &BTreeMap<&'static str, u64>, hosts: &[&'static str]) -> Result<()> {
+fn wait_for_absences(c: &Cluster, before: &BTreeMap<&'static str, u64>, hosts: &[&'static str]) -> Result<()> {
     c.wait(&format!("the absences of {hosts:?} to be known"), |s| {
         let more = |host: &&str| row(s, host).is_some_and(|r| r["absences"].as_u64() > before.get(*host).copied());
         hosts.iter().all(more).then_some(())
@@ -95,7 +95,7 @@ fn all_runs(c: &Cluster) -> Result<Vec<usize>> {
 /// m1 and w1 are on one side. First the managers of the other side continue. Then all managers
 /// stop: m1 by a signal, the others in order.
 fn halves(c: &Cluster) -> Result<()> {
-    clean(c)?;
+    wait_quiet(c)?;
     let (before, runs) = (all_absences(c)?, all_runs(c)?);
     let (old, _) = leader(c)?;
     c.lab.partition(&[&["m1", "w1"], &["m2", "m3", "w2"]])?;
@@ -110,20 +110,20 @@ fn halves(c: &Cluster) -> Result<()> {
     }
     misses(c, "w1", &["m1", "m2", "m3", "w2"])?;
     misses(c, "w2", &["m1", "m2", "m3", "w1"])?;
-    std::thread::sleep(if long() { APART * 4 } else { APART });
+    std::thread::sleep(if has_production_durations() { APART * 4 } else { APART });
     for host in five::WORKERS {
         ensure!(!peers(c, host)?.values().any(|presence| presence == "alive"), "{host} is not alone");
     }
     c.lab.heal()?;
-    let took = together(c, Instant::now(), &five::WORKERS)?;
+    let took = wait_until_together(c, Instant::now(), &five::WORKERS)?;
     eprintln!("hosts: two halves without a manager are one gossip cluster after {:.1} s", took.as_secs_f64());
     ensure!(took <= TOGETHER, "one gossip cluster only after {took:?}");
     for host in five::MASTERS {
         revive(c, host)?;
     }
-    missed(c, &before, &five::HOSTS)?;
-    clean(c)?;
-    let verdicts = one_each(c, &before)?;
+    wait_for_absences(c, &before, &five::HOSTS)?;
+    wait_quiet(c)?;
+    let verdicts = one_verdict_each(c, &before)?;
     for host in five::WORKERS {
         ensure!(verdicts[host].first().is_some_and(|v| v["cause"] == "network"), "{host}: {:#?}", verdicts[host]);
     }
@@ -133,7 +133,7 @@ fn halves(c: &Cluster) -> Result<()> {
 }
 
 fn managers_alone(c: &Cluster) -> Result<()> {
-    clean(c)?;
+    wait_quiet(c)?;
     let (before, runs) = (all_absences(c)?, all_runs(c)?);
     for host in five::MASTERS {
         c.lab.cut(host)?;
@@ -147,19 +147,19 @@ fn managers_alone(c: &Cluster) -> Result<()> {
     for host in five::WORKERS {
         misses(c, host, &five::MASTERS)?;
     }
-    std::thread::sleep(if long() { APART * 4 } else { APART });
+    std::thread::sleep(if has_production_durations() { APART * 4 } else { APART });
     for (host, other) in [("w1", "w2"), ("w2", "w1")] {
         ensure!(peers(c, host)?[other] == "alive", "the workers lost each other although they were not cut off");
     }
     c.lab.heal()?;
-    let took = together(c, Instant::now(), &five::HOSTS)?;
+    let took = wait_until_together(c, Instant::now(), &five::HOSTS)?;
     eprintln!("hosts: managers that were cut off are one gossip cluster with all after {:.1} s", took.as_secs_f64());
     ensure!(took <= TOGETHER, "one gossip cluster only after {took:?}");
-    missed(c, &before, &five::MASTERS)?;
-    clean(c)?;
-    for (host, verdicts) in one_each(c, &before)? {
+    wait_for_absences(c, &before, &five::MASTERS)?;
+    wait_quiet(c)?;
+    for (host, verdicts) in one_verdict_each(c, &before)? {
         ensure!(verdicts.iter().all(|v| v["cause"] == "network"), "{host}: {verdicts:#?}");
-        ensure!(!is(&c.node(host)?, "flapping"), "{host} is taken for flapping");
+        ensure!(!has_condition(&c.node(host)?, "flapping"), "{host} is taken for flapping");
     }
     ensure!(all_runs(c)? == runs, "something was run");
     Ok(())

@@ -4,8 +4,8 @@
 //! The test compares files, units that start at boot, ports and packages. It covers the playbooks
 //! of a worker. Those of a master are in `played.rs`, where a single host is enough.
 
-use super::operator::{Story, clean, ends, hooked};
-use super::roles::under;
+use super::operator::{Story, fleet_with_hooks, run_expecting, wait_quiet};
+use super::roles::with_fleet;
 use super::shipped::{CHRONY, UNIT};
 use crate::lab::cluster::Cluster;
 use crate::lab::five;
@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub const ALL: &[Story] = &[("inverse: the shipped playbooks are undone by their cleanups", there_and_back)];
+pub const ALL: &[Story] = &[("inverse: the shipped playbooks are undone by their cleanups", provision_and_clean_up)];
 
 /// Prints one line for each file with its content, each unit that starts at boot, each port and
 /// each package. It excludes what remains on purpose: data (`state:` of the services), logs, the
@@ -33,8 +33,8 @@ const SERVICE: &str =
 const CHECK: &str = "remoor: {service: chrony}\nfile:\n  /etc/chrony/chrony.conf: {exists: true}\n";
 
 /// The usual fleet, whose workers also have chrony. Its plays follow the others.
-fn timed(path: &str, text: String) -> String {
-    let text = hooked(path, text);
+fn fleet_with_chrony(path: &str, text: String) -> String {
+    let text = fleet_with_hooks(path, text);
     let beside = |name: &str| {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("playbooks").join(name);
         std::fs::read_to_string(file).expect("a shipped playbook").replacen("hosts: all", "hosts: service-worker", 1)
@@ -55,16 +55,16 @@ fn timed(path: &str, text: String) -> String {
     }
 }
 
-fn there_and_back(c: &Cluster) -> Result<()> {
+fn provision_and_clean_up(c: &Cluster) -> Result<()> {
     // Debian's own unit would set the clock of this machine. The configuration of that unit belongs
     // to another story.
     for host in ["w1", "w2"] {
         c.lab.push(host, CHRONY.as_bytes(), UNIT, 0o644)?;
         c.lab.shell(host, "systemctl daemon-reload; cp -p /etc/chrony/chrony.conf /root/chrony.conf")?;
     }
-    let told = under(c, timed, |c| {
-        ends(c, "m1", 0, &["update", "w2"])?;
-        back(c)
+    let told = with_fleet(c, fleet_with_chrony, |c| {
+        run_expecting(c, "m1", 0, &["update", "w2"])?;
+        check_cleanup(c)
     });
     for host in ["w1", "w2"] {
         let script = format!("systemctl disable --now chrony 2>&1; rm -f {UNIT}; systemctl daemon-reload");
@@ -72,17 +72,17 @@ fn there_and_back(c: &Cluster) -> Result<()> {
     }
     told?;
     for host in ["w1", "w2"] {
-        ends(c, "m1", 0, &["update", host])?;
+        run_expecting(c, "m1", 0, &["update", host])?;
         c.lab.shell(host, "mv /root/chrony.conf /etc/chrony/chrony.conf")?;
     }
-    clean(c)
+    wait_quiet(c)
 }
 
-fn back(c: &Cluster) -> Result<()> {
-    let down = || ends(c, "m1", 0, &["decommission", "w1", "--confirm", "w1"]);
+fn check_cleanup(c: &Cluster) -> Result<()> {
+    let down = || run_expecting(c, "m1", 0, &["decommission", "w1", "--confirm", "w1"]);
     down()?;
     let before = tree(c)?;
-    ends(c, "m1", 0, &["commission", "w1"])?;
+    run_expecting(c, "m1", 0, &["commission", "w1"])?;
     let set_up = tree(c)?;
     for made in [
         "/etc/etcd-proxy-contiv.env f 644 root:root",
@@ -104,7 +104,7 @@ fn back(c: &Cluster) -> Result<()> {
     let after = tree(c)?;
     let (left, lost): (Vec<_>, Vec<_>) = (after.difference(&before).collect(), before.difference(&after).collect());
     ensure!(left.is_empty() && lost.is_empty(), "left behind: {left:#?}, taken too: {lost:#?}");
-    ends(c, "m1", 0, &["commission", "w1"]).map(drop)
+    run_expecting(c, "m1", 0, &["commission", "w1"]).map(drop)
 }
 
 fn tree(c: &Cluster) -> Result<BTreeSet<String>> {

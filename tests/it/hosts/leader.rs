@@ -3,10 +3,10 @@
 //! fleet.
 
 use super::steps::{
-    NETPLUGIN, absences, clean as quiet, drift, ends, is, kill_daemon, last_job, leader, logins_of, new_leader,
-    no_restart, one_verdict, presence, repaired, revive,
+    NETPLUGIN, absences, check_one_verdict, drift, has_condition, kill_daemon, last_job, leader, logins_of, new_leader,
+    no_restart, presence, revive, run_expecting, wait_quiet as quiet, wait_until_repaired,
 };
-use super::stories::{self, Story, away};
+use super::stories::{self, Story, during_absence};
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::host::Power;
 use crate::lab::{five, wait_for};
@@ -26,14 +26,14 @@ pub const ALL: &[Story] = &[
     ("A17b leader killed between the phases", killed_between),
     ("A17c leader killed in provision", killed_in_provision),
     ("A18 target reboots in provision", target_reboots),
-    ("A25b leader and target cut from the rest", minority),
+    ("A25b leader and target cut from the rest", leader_in_minority),
     ("A25c leader and target cut while a re-setup runs", minority_running),
 ];
 
 /// The fleet of these stories. The playbooks of contiv_network sleep for ten minutes if a file on
 /// the host asks for it, and leave `/run/twice` if two of them ever run at once.
 pub fn fleet(path: &str, text: String) -> String {
-    let text = stories::quick(path, text);
+    let text = stories::fleet_with_short_durations(path, text);
     let Some(phase) = path.strip_prefix("playbooks/").and_then(|p| p.strip_suffix(".yml")) else { return text };
     let stop = format!(
         "    - name: Stop here if asked to\n      shell: |\n        \
@@ -53,7 +53,7 @@ pub fn fleet(path: &str, text: String) -> String {
 
 /// Checks that one cleanup and one provisioning of contiv_network ran, in this order, and nothing
 /// else.
-fn once(c: &Cluster, host: &str, before: usize) -> Result<()> {
+fn check_one_resetup(c: &Cluster, host: &str, before: usize) -> Result<()> {
     let ran = c.ran_since(host, before)?;
     ensure!(ran == pairs(&["contiv_network"]), "ran {ran:?}");
     Ok(())
@@ -80,15 +80,15 @@ fn not_enabled(c: &Cluster) -> Result<()> {
     let reasons = verdict["reasons"].to_string();
     ensure!(names(&verdict, "running") && names(&verdict, "enabled"), "{reasons}");
     ensure!(verdict["remedy"]["what"] == json!(["contiv_network"]), "{verdict:#}");
-    repaired(c, "w1")?;
-    once(c, "w1", runs)?;
+    wait_until_repaired(c, "w1")?;
+    check_one_resetup(c, "w1", runs)?;
     let state = c.lab.shell("w1", "systemctl is-active netplugin; systemctl is-enabled netplugin")?;
     ensure!(state.split_whitespace().eq(["active", "enabled"]), "netplugin is {state}");
     let no = absences(c, "w1")? + 1;
     c.lab.reboot("w1", Power::Orderly)?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "reboot" && verdict["remedy"]["do"] == "none", "{verdict:#}");
-    once(c, "w1", runs)?;
+    check_one_resetup(c, "w1", runs)?;
     quiet(c)
 }
 
@@ -120,7 +120,7 @@ fn agent_down(c: &Cluster) -> Result<()> {
     let plain = c.run("m1", &["resetup", "w1", "--service", "nginx", "--detach"])?;
     ensure!(plain.code == 4, "without --force: exit {}", plain.code);
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
-    c.on("m1", &["resetup", "w1", "--service", "nginx", "--force", "--detach"])?;
+    c.run_successfully("m1", &["resetup", "w1", "--service", "nginx", "--force", "--detach"])?;
     wait_for("the forced re-setup", PATIENCE, || {
         let ended = c.history("w1").ok()?.iter().rev().find(|i| i["what"] != "examined")?["what"] == "job-done";
         ended.then_some(())
@@ -137,7 +137,7 @@ fn agent_down(c: &Cluster) -> Result<()> {
 fn missing_and_extra(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let unit = c.lab.read("w1", "/etc/systemd/system/netplugin.service")?;
-    let no = away(c, "w1", |c| {
+    let no = during_absence(c, "w1", |c| {
         let script = "rm /etc/systemd/system/netplugin.service; echo '# mine' > /etc/nginx/conf.d/mine.conf; \
                       echo mine > /etc/nginx/mine.txt";
         c.lab.shell("w1", script).map(drop)
@@ -151,7 +151,7 @@ fn missing_and_extra(c: &Cluster) -> Result<()> {
         ensure!(reasons.contains(reason), "{reason} is not in {reasons}");
     }
     ensure!(verdict["remedy"]["what"] == json!(["contiv_network", "nginx"]), "{verdict:#}");
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     ensure!(c.lab.read("w1", "/etc/systemd/system/netplugin.service")? == unit, "the unit is another");
     ensure!(c.lab.read("w1", "/etc/nginx/conf.d/mine.conf").is_err(), "the extra file is still there");
     ensure!(c.lab.read("w1", "/etc/nginx/mine.txt")? == b"mine\n", "an undeclared file was changed");
@@ -172,8 +172,8 @@ fn service_stopped(c: &Cluster) -> Result<()> {
     ensure!(!reasons.is_empty() && reasons.iter().all(|r| r["by"] == "check"), "the content is no reason: {verdict:#}");
     ensure!(names(&verdict, "running"), "{verdict:#}");
     ensure!(verdict["remedy"]["what"] == json!(["contiv_network"]), "{verdict:#}");
-    repaired(c, "w1")?;
-    once(c, "w1", runs)?;
+    wait_until_repaired(c, "w1")?;
+    check_one_resetup(c, "w1", runs)?;
     quiet(c)
 }
 
@@ -181,18 +181,18 @@ fn ports(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w2")?.len();
     let own = format!("w2: {{ansible_host: {}", c.lab.host("w2").ip);
-    let no = away(c, "w2", |c| {
+    let no = during_absence(c, "w2", |c| {
         c.apply(|path, text| match path {
             "inventory.yml" => {
-                super::operator::hooked(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389")))
+                super::operator::fleet_with_hooks(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389")))
             }
-            _ => super::operator::hooked(path, text),
+            _ => super::operator::fleet_with_hooks(path, text),
         })
     })?;
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["verdict"]["is"] == "outdated" && verdict["cause"] == "network", "{verdict:#}");
     ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
-    c.on("m1", &["update", "w2", "--detach"])?;
+    c.run_successfully("m1", &["update", "w2", "--detach"])?;
     let updated = |port: &str| {
         c.wait(&format!("w2 to be on {port}"), |s| {
             let row = row(s, "w2")?;
@@ -224,8 +224,8 @@ fn ports(c: &Cluster) -> Result<()> {
     ensure!(check["checks"].as_array().is_some_and(|all| all.iter().any(fails)), "not by its socket: {check:#}");
     ensure!(check["differences"].as_array().is_some_and(Vec::is_empty), "the file is as it should be: {check:#}");
     c.lab.shell("w2", &format!("rm -r {dir}; systemctl daemon-reload; systemctl restart etcd-proxy-contiv"))?;
-    c.apply(super::operator::hooked)?;
-    c.on("m1", &["update", "w2", "--detach"])?;
+    c.apply(super::operator::fleet_with_hooks)?;
+    c.run_successfully("m1", &["update", "w2", "--detach"])?;
     updated("2379")?;
     quiet(c)
 }
@@ -234,7 +234,7 @@ fn leader_killed(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     let (old, _) = leader(c)?;
-    let no = away(c, "w1", |c| {
+    let no = during_absence(c, "w1", |c| {
         kill_daemon(c, &old)?;
         drift(c, "w1")?;
         new_leader(c, &old).map(drop)
@@ -242,20 +242,20 @@ fn leader_killed(c: &Cluster) -> Result<()> {
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
     ensure!(verdict["by"] != json!(old), "{verdict:#}");
-    repaired(c, "w1")?;
-    once(c, "w1", runs)?;
+    wait_until_repaired(c, "w1")?;
+    check_one_resetup(c, "w1", runs)?;
     revive(c, &old)?;
     quiet(c)?;
-    once(c, "w1", runs)?;
-    one_verdict(c, "w1", no)
+    check_one_resetup(c, "w1", runs)?;
+    check_one_verdict(c, "w1", no)
 }
 
 /// A re-setup of w1 whose leader is killed when `moment` has come. Another manager completes it.
-fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()>) -> Result<()> {
+fn kill_leader_at(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()>) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     c.lab.shell("w1", &format!("rm -f /run/gone /run/twice; {slow}"))?;
-    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    let no = during_absence(c, "w1", |c| drift(c, "w1"))?;
     wait_for("the moment to kill the leader", PATIENCE, || moment(c, runs))?;
     let (old, _) = leader(c)?;
     no_restart(c, &old)?;
@@ -263,7 +263,7 @@ fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()
     // Only the first attempt is slow. The next one begins after an election.
     c.lab.shell("w1", "rm -f /run/slow-cleanup /run/slow-provision")?;
     new_leader(c, &old)?;
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     let job = last_job(c, "w1")?;
     let attempts = job["attempts"].as_array().context("attempts")?;
     ensure!(attempts.len() == 2 && attempts[1]["runner"] != json!(old), "{job:#}");
@@ -283,42 +283,42 @@ fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()
     revive(c, &old)?;
     quiet(c)?;
     ensure!(five::runs(&c.lab, "w1")?.len() == runs + ran.len(), "something was run on the old leader's return");
-    one_verdict(c, "w1", no)
+    check_one_verdict(c, "w1", no)
 }
 
 /// The playbook removed the file that asked it to be slow, so it is sleeping now.
-fn asleep(c: &Cluster, phase: &str) -> Option<()> {
+fn is_asleep(c: &Cluster, phase: &str) -> Option<()> {
     c.lab.shell("w1", &format!("test ! -e /run/slow-{phase} && pgrep -x sleep")).ok().map(drop)
 }
 
 fn killed_in_cleanup(c: &Cluster) -> Result<()> {
-    killed(c, "touch /run/slow-cleanup", |c, _| asleep(c, "cleanup"))
+    kill_leader_at(c, "touch /run/slow-cleanup", |c, _| is_asleep(c, "cleanup"))
 }
 
 fn killed_between(c: &Cluster) -> Result<()> {
-    killed(c, "touch /run/slow-provision", |c, _| c.lab.read("w1", "/run/gone").ok().map(drop))
+    kill_leader_at(c, "touch /run/slow-provision", |c, _| c.lab.read("w1", "/run/gone").ok().map(drop))
 }
 
 fn killed_in_provision(c: &Cluster) -> Result<()> {
-    killed(c, "touch /run/slow-provision", |c, _| asleep(c, "provision"))
+    kill_leader_at(c, "touch /run/slow-provision", |c, _| is_asleep(c, "provision"))
 }
 
 fn target_reboots(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     c.lab.shell("w1", "touch /run/slow-provision")?;
-    let no = away(c, "w1", |c| drift(c, "w1"))?;
-    wait_for("the provisioning to be under way", PATIENCE, || asleep(c, "provision"))?;
+    let no = during_absence(c, "w1", |c| drift(c, "w1"))?;
+    wait_for("the provisioning to be under way", PATIENCE, || is_asleep(c, "provision"))?;
     c.lab.poweroff("w1", Power::Cut)?;
     c.wait("the rollout to wait for the failed node", |s| {
         let row = row(s, "w1")?;
-        let waits = row["presence"] == "away" && !row["failed"].is_null() && is(row, "waiting");
+        let waits = row["presence"] == "away" && !row["failed"].is_null() && has_condition(row, "waiting");
         (waits && row["finding"]["verdict"]["is"] != "same").then_some(())
     })?;
     c.lab.poweron("w1")?;
     let verdict = c.verdict("w1", no + 1)?;
     ensure!(verdict["cause"] == "reboot", "{verdict:#}");
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     quiet(c)?;
     let job = last_job(c, "w1")?;
     let attempts = job["attempts"].as_array().context("attempts")?;
@@ -336,7 +336,7 @@ fn target_reboots(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn minority(c: &Cluster) -> Result<()> {
+fn leader_in_minority(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     let no = absences(c, "w1")? + 1;
@@ -351,23 +351,23 @@ fn minority(c: &Cluster) -> Result<()> {
         (s["as_of"]["leader"] != json!(old) && row(s, "w1")?["presence"] == "away").then_some(())
     })?;
     ensure!(c.run(&old, &["status"])?.code == 3, "the minority has a quorum again");
-    ends(c, &old, 3, &["resetup", "w1", "--force", "--detach"])?;
+    run_expecting(c, &old, 3, &["resetup", "w1", "--force", "--detach"])?;
     ensure!(c.ran_since("w1", runs)?.is_empty(), "the minority ran something");
     c.lab.heal()?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     quiet(c)?;
-    once(c, "w1", runs)?;
-    one_verdict(c, "w1", no)
+    check_one_resetup(c, "w1", runs)?;
+    check_one_verdict(c, "w1", no)
 }
 
 fn minority_running(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     c.lab.shell("w1", "rm -f /run/gone /run/twice; touch /run/slow-cleanup")?;
-    let no = away(c, "w1", |c| drift(c, "w1"))? + 1;
-    wait_for("the cleanup to be running", PATIENCE, || asleep(c, "cleanup"))?;
+    let no = during_absence(c, "w1", |c| drift(c, "w1"))? + 1;
+    wait_for("the cleanup to be running", PATIENCE, || is_asleep(c, "cleanup"))?;
     // The former leader may have transferred the leadership to a manager that reaches w1 sooner.
     let (old, _) = leader(c)?;
     let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
@@ -387,7 +387,7 @@ fn minority_running(c: &Cluster) -> Result<()> {
     ensure!(c.ran_since("w1", runs)? == pairs(&["contiv_network"])[..1], "ran {:?}", c.ran_since("w1", runs)?);
     c.lab.heal()?;
     c.verdict("w1", no)?;
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     quiet(c)?;
     let job = last_job(c, "w1")?;
     let last = job["attempts"].as_array().and_then(|all| all.last()).context("attempts")?["id"].to_string();
@@ -398,5 +398,5 @@ fn minority_running(c: &Cluster) -> Result<()> {
     ensure!(ran.iter().all(|r| r.job == id), "more than one job: {ran:?}");
     ensure!(ran.iter().filter(|r| r.phase == "provision").count() == 1, "{ran:?}");
     ensure!(c.lab.read("w1", "/run/twice").is_err(), "two playbooks ran at once");
-    one_verdict(c, "w1", no)
+    check_one_verdict(c, "w1", no)
 }

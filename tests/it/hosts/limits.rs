@@ -3,23 +3,23 @@
 //! hour in production, a story applies a shorter one.
 
 use super::operator::{
-    HOOK_CLEANUP, HOOK_PROVISION, HOOK_WRITTEN, NETPLUGIN, Story, both, clean, drift, ends, is, limits, number, phases,
-    repaired,
+    HOOK_CLEANUP, HOOK_PROVISION, HOOK_WRITTEN, NETPLUGIN, Story, both_outputs, drift, fleet_with_limits,
+    has_condition, number, phases, run_expecting, wait_quiet, wait_until_repaired,
 };
-use super::roles::under;
+use super::roles::with_fleet;
 use super::steps::last_job;
-use super::stories::away;
+use super::stories::during_absence;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::machine::Stalls;
-use crate::lab::tool::long;
+use crate::lab::tool::has_production_durations;
 use crate::lab::{five, wait_for};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 pub const ALL: &[Story] = &[
-    ("A03 short interruptions", blips),
-    ("A19 flapping", flapping),
+    ("A03 short interruptions", short_interruptions),
+    ("A19 flapping", flapping_node_is_held),
     ("A22 cleanup fails", cleanup_fails),
     ("A22 provisioning fails", provisioning_fails),
     ("A22 provisioned files differ from the rendered ones", provisioned_wrong),
@@ -36,16 +36,16 @@ fn events(c: &Cluster, host: &str) -> Result<usize> {
     Ok(c.history(host)?.iter().filter(|i| !quiet(i)).count())
 }
 
-fn blips(c: &Cluster) -> Result<()> {
-    let long = long();
-    clean(c)?;
+fn short_interruptions(c: &Cluster) -> Result<()> {
+    let has_production_durations = has_production_durations();
+    wait_quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
     let mut before = c.node("w1")?;
     let (unanswered, mut told) = (number(&before, "unanswered")?, events(c, "w1")?);
     let units = ["etcd-proxy-contiv.service", "netplugin.service", "nginx.service", "remoor.service"];
     let pids = || units.iter().map(|unit| five::main_pid(&c.lab, "w1", unit)).collect::<Result<Vec<_>>>();
     let then = pids()?;
-    let rounds = if long { 20 } else { 5 };
+    let rounds = if has_production_durations { 20 } else { 5 };
     // The leader pings one peer a second, so not every interruption meets a ping. Twenty can't all
     // be missed.
     let (mut round, mut tried) = (0, 0);
@@ -61,11 +61,15 @@ fn blips(c: &Cluster) -> Result<()> {
         c.lab.heal_host("w1")?;
         let took = begun.elapsed();
         c.wait("w1 to be seen", |s| (row(s, "w1")?["presence"] == "alive").then_some(()))?;
-        let pause = if long { Duration::from_secs(15).saturating_sub(begun.elapsed()) } else { Duration::from_secs(2) };
+        let pause = if has_production_durations {
+            Duration::from_secs(15).saturating_sub(begun.elapsed())
+        } else {
+            Duration::from_secs(2)
+        };
         std::thread::sleep(pause);
         // If this machine stalled, the interruption lasted longer than intended.
         if took.as_millis() > 3500 || stalls.longest().as_millis() > 1000 {
-            clean(c)?;
+            wait_quiet(c)?;
             (before, told) = (c.node("w1")?, events(c, "w1")?);
         } else {
             round += 1;
@@ -95,38 +99,41 @@ fn last_gone(c: &Cluster) -> Result<Duration> {
     Ok(now.saturating_sub(Duration::from_millis(at)))
 }
 
-fn flapping(c: &Cluster) -> Result<()> {
+fn flapping_node_is_held(c: &Cluster) -> Result<()> {
     // Absences of w2 in earlier stories must not count.
     wait_for("w2 to have been there for a while", PATIENCE, || (last_gone(c).ok()? > FLAPS).then_some(()))?;
     let words = format!("flap-count: 3, flap-window: {0}s, flap-hold: {0}s", FLAPS.as_secs());
-    under(c, limits(&[("flap-count: 50", &words)]), flaps)?;
-    clean(c)
+    with_fleet(c, fleet_with_limits(&[("flap-count: 50", &words)]), flap_and_check)?;
+    wait_quiet(c)
 }
 
-fn flaps(c: &Cluster) -> Result<()> {
+fn flap_and_check(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     let held = json!({"do": "held", "what": "flapping"});
     for round in 1..=2 {
-        let no = away(c, "w2", |_| Ok(()))?;
+        let no = during_absence(c, "w2", |_| Ok(()))?;
         let verdict = c.verdict("w2", no)?;
-        ensure!(verdict["verdict"]["is"] == "same" && !is(&c.node("w2")?, "flapping"), "round {round}: {verdict:#}");
+        ensure!(
+            verdict["verdict"]["is"] == "same" && !has_condition(&c.node("w2")?, "flapping"),
+            "round {round}: {verdict:#}"
+        );
     }
     for round in 3..=4 {
-        let no = away(c, "w2", |c| if round == 3 { drift(c, "w2") } else { Ok(()) })?;
+        let no = during_absence(c, "w2", |c| if round == 3 { drift(c, "w2") } else { Ok(()) })?;
         let verdict = c.verdict("w2", no)?;
         ensure!(verdict["verdict"]["is"] == "drifted" && verdict["remedy"] == held, "round {round}: {verdict:#}");
         let node = c.node("w2")?;
-        ensure!(is(&node, "flapping") && is(&node, "held"), "{node:#}");
+        ensure!(has_condition(&node, "flapping") && has_condition(&node, "held"), "{node:#}");
         ensure!(c.ask(&["status"])?.contains("flapping"), "flapping is not shown");
     }
     ensure!(c.ran_since("w2", runs)?.is_empty(), "a flapping node was set up: {:?}", c.ran_since("w2", runs)?);
-    ends(c, "m1", 0, &["resetup", "w2", "--now"])?;
+    run_expecting(c, "m1", 0, &["resetup", "w2", "--now"])?;
     let once = ["cleanup", "provision"];
     ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
     // One more absence, without an order: the node is left unchanged until it was present for the
     // whole hold, then it is examined once.
     let runs = five::runs(&c.lab, "w2")?.len();
-    let no = away(c, "w2", |c| drift(c, "w2"))?;
+    let no = during_absence(c, "w2", |c| drift(c, "w2"))?;
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["remedy"] == held, "{verdict:#}");
     let items = c.history("w2")?;
@@ -139,9 +146,9 @@ fn flaps(c: &Cluster) -> Result<()> {
     let opened = items.iter().find(|i| i["what"] == "job-opened").context("a job")?;
     let held = Duration::from_millis(number(opened, "at")?.saturating_sub(told));
     ensure!(held >= FLAPS, "set up {held:?} after the verdict");
-    repaired(c, "w2")?;
+    wait_until_repaired(c, "w2")?;
     let node = c.node("w2")?;
-    ensure!(!is(&node, "flapping") && !is(&node, "held"), "{node:#}");
+    ensure!(!has_condition(&node, "flapping") && !has_condition(&node, "held"), "{node:#}");
     ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
     let items = c.history("w2")?.split_off(from);
     let looks = items.iter().take_while(|i| i["what"] != "job-opened").filter(|i| i["what"] == "concluded").count();
@@ -155,15 +162,15 @@ fn flaps(c: &Cluster) -> Result<()> {
 const FAIL: &[u8] = b"seq 1 29; echo the reason is here >&2; exit 2\n";
 
 fn cleanup_fails(c: &Cluster) -> Result<()> {
-    fails(c, HOOK_CLEANUP, "cleanup", &["cleanup"])
+    fail_and_retry(c, HOOK_CLEANUP, "cleanup", &["cleanup"])
 }
 
 fn provisioning_fails(c: &Cluster) -> Result<()> {
-    fails(c, HOOK_PROVISION, "provision", &["cleanup", "provision"])
+    fail_and_retry(c, HOOK_PROVISION, "provision", &["cleanup", "provision"])
 }
 
 /// What `why` and `job show` print about the last failure of a job.
-fn told_of_failure(c: &Cluster, host: &str, job: u64, phase: &str) -> Result<()> {
+fn check_failure_report(c: &Cluster, host: &str, job: u64, phase: &str) -> Result<()> {
     let shown: Value = serde_json::from_str(&c.ask(&["job", "show", &job.to_string(), "-o", "json"])?)?;
     let why: Value = serde_json::from_str(&c.ask(&["why", host, "-o", "json"])?)?;
     let lines: Vec<String> = (11..=29).map(|n| n.to_string()).chain(["the reason is here".to_owned()]).collect();
@@ -183,65 +190,65 @@ fn told_of_failure(c: &Cluster, host: &str, job: u64, phase: &str) -> Result<()>
 
 /// The phase fails, is retried three times, and the node is held. No other node is affected, and an
 /// order resumes the work.
-fn fails(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
-    clean(c)?;
+fn fail_and_retry(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
+    wait_quiet(c)?;
     c.lab.push("w1", FAIL, hook, 0o644)?;
-    let told = fails_told(c, hook, phase, each);
+    let told = check_failing_phase(c, hook, phase, each);
     c.lab.shell("w1", &format!("rm -f {hook}"))?;
     told
 }
 
-fn fails_told(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
+fn check_failing_phase(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
-    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    let no = during_absence(c, "w1", |c| drift(c, "w1"))?;
     c.verdict("w1", no)?;
     let job = c.wait("the first attempt to fail", |s| {
         let row = row(s, "w1")?;
         if row["failed"] == phase { row["job"].as_u64() } else { None }
     })?;
     let other = five::runs(&c.lab, "w2")?.len();
-    ends(c, "m1", 0, &["resetup", "w2", "--force", "--service", "nginx"])?;
+    run_expecting(c, "m1", 0, &["resetup", "w2", "--force", "--service", "nginx"])?;
     ensure!(phases(&c.ran_since("w2", other)?, "nginx") == ["cleanup", "provision"], "w2 was not set up meanwhile");
-    c.wait("the job to be held", |s| is(row(s, "w1")?, "held").then_some(()))?;
+    c.wait("the job to be held", |s| has_condition(row(s, "w1")?, "held").then_some(()))?;
     let node = c.node("w1")?;
     ensure!(node["lifecycle"] == "commissioned" && node["group"] == "service-worker", "{node:#}");
     ensure!(node["failed"] == phase, "{node:#}");
     let wanted: Vec<String> = (0..4).flat_map(|_| each.iter().map(|p| (*p).to_owned())).collect();
     let ran = c.ran_since("w1", runs)?;
     ensure!(phases(&ran, "contiv_network") == wanted && ran.len() == wanted.len(), "{ran:?}");
-    told_of_failure(c, "w1", job, phase)?;
-    ends(c, "m1", 1, &["status", "--exit-code"])?;
+    check_failure_report(c, "w1", job, phase)?;
+    run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
     c.lab.shell("w1", &format!("rm {hook}"))?;
     // Held means that nothing is retried automatically, although it would succeed now.
     std::thread::sleep(Duration::from_secs(7));
     ensure!(c.ran_since("w1", runs)?.len() == wanted.len(), "tried once more while held");
-    ends(c, "m1", 0, &["resume", "w1"])?;
-    repaired(c, "w1")?;
-    clean(c)
+    run_expecting(c, "m1", 0, &["resume", "w1"])?;
+    wait_until_repaired(c, "w1")?;
+    wait_quiet(c)
 }
 
 /// The playbook leaves a file that differs from the one that the manager renders. Another attempt
 /// could not fix that.
 fn provisioned_wrong(c: &Cluster) -> Result<()> {
-    clean(c)?;
+    wait_quiet(c)?;
     c.lab.push("w1", format!("echo '# as the playbook likes it' >> {NETPLUGIN}\n").as_bytes(), HOOK_WRITTEN, 0o644)?;
-    let told = provisioned_wrong_told(c);
+    let told = check_wrong_provisioning(c);
     c.lab.shell("w1", &format!("rm -f {HOOK_WRITTEN}"))?;
     told?;
-    ends(c, "m1", 0, &["resume", "w1"])?;
-    repaired(c, "w1")?;
-    clean(c)?;
+    run_expecting(c, "m1", 0, &["resume", "w1"])?;
+    wait_until_repaired(c, "w1")?;
+    wait_quiet(c)?;
     let text = String::from_utf8(c.lab.read("w1", NETPLUGIN)?)?;
     ensure!(!text.contains("likes it"), "{text}");
     Ok(())
 }
 
-fn provisioned_wrong_told(c: &Cluster) -> Result<()> {
+fn check_wrong_provisioning(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
-    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    let no = during_absence(c, "w1", |c| drift(c, "w1"))?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["verdict"]["is"] == "drifted", "{verdict:#}");
-    c.wait("the job to be held", |s| is(row(s, "w1")?, "held").then_some(()))?;
+    c.wait("the job to be held", |s| has_condition(row(s, "w1")?, "held").then_some(()))?;
     let (node, job) = (c.node("w1")?, last_job(c, "w1")?);
     ensure!(node["lifecycle"] == "commissioned" && node["failed"] == "verify", "{node:#}");
     let attempts = job["attempts"].as_array().context("attempts")?;
@@ -251,39 +258,39 @@ fn provisioned_wrong_told(c: &Cluster) -> Result<()> {
     for said in [c.ask(&["job", "show", &job["id"].to_string()])?, c.ask(&["why", "w1"])?] {
         ensure!(said.contains(&format!("not as rendered: {NETPLUGIN}")), "{said}");
     }
-    ends(c, "m1", 1, &["status", "--exit-code"])?;
+    run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
     // Longer than all pauses between retries, had a step failed.
     std::thread::sleep(Duration::from_secs(12));
     let ran = c.ran_since("w1", runs)?;
     ensure!(phases(&ran, "contiv_network") == ["cleanup", "provision"] && ran.len() == 2, "{ran:?}");
-    ensure!(is(&c.node("w1")?, "held"), "no longer held");
+    ensure!(has_condition(&c.node("w1")?, "held"), "no longer held");
     Ok(())
 }
 
 fn decommissioning_fails(c: &Cluster) -> Result<()> {
-    clean(c)?;
+    wait_quiet(c)?;
     c.lab.push("w2", FAIL, HOOK_CLEANUP, 0o644)?;
-    let told = decommissioning_fails_told(c);
+    let told = check_failing_decommission(c);
     c.lab.shell("w2", &format!("rm -f {HOOK_CLEANUP}"))?;
     told?;
-    ends(c, "m1", 0, &["commission", "w2"])?;
-    clean(c)
+    run_expecting(c, "m1", 0, &["commission", "w2"])?;
+    wait_quiet(c)
 }
 
-fn decommissioning_fails_told(c: &Cluster) -> Result<()> {
+fn check_failing_decommission(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
-    ends(c, "m1", 5, &["decommission", "w2", "--confirm", "w2"])?;
-    c.wait("the job to be held", |s| is(row(s, "w2")?, "held").then_some(()))?;
+    run_expecting(c, "m1", 5, &["decommission", "w2", "--confirm", "w2"])?;
+    c.wait("the job to be held", |s| has_condition(row(s, "w2")?, "held").then_some(()))?;
     let node = c.node("w2")?;
     ensure!(node["lifecycle"] == "decommissioning" && node["failed"] == "cleanup", "{node:#}");
     ensure!(node["group"] == "service-worker", "{node:#}");
-    told_of_failure(c, "w2", number(&node, "job")?, "cleanup")?;
+    check_failure_report(c, "w2", number(&node, "job")?, "cleanup")?;
     let ran = c.ran_since("w2", runs)?;
     ensure!(phases(&ran, "contiv_network") == ["cleanup"; 4], "{ran:?}");
     ensure!(ran.iter().all(|(phase, _)| phase == "cleanup"), "{ran:?}");
     c.lab.shell("w2", &format!("rm {HOOK_CLEANUP}"))?;
-    ends(c, "m1", 4, &["resetup", "w2", "--force", "--detach"])?;
-    ends(c, "m1", 0, &["resume", "w2"])?;
+    run_expecting(c, "m1", 4, &["resetup", "w2", "--force", "--detach"])?;
+    run_expecting(c, "m1", 0, &["resume", "w2"])?;
     c.wait("w2 to be decommissioned", |s| (row(s, "w2")?["lifecycle"] == "decommissioned").then_some(()))?;
     let node = c.node("w2")?;
     ensure!(node["lifecycle"] == "decommissioned" && node["failed"].is_null() && node["job"].is_null(), "{node:#}");
@@ -301,13 +308,13 @@ fn daemons(c: &Cluster) -> Result<Vec<u32>> {
 fn much_output(c: &Cluster) -> Result<()> {
     const LINES: usize = 200_000;
     const NOISE: &[u8] = b"seq 200000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo the last line\n";
-    clean(c)?;
+    wait_quiet(c)?;
     let silent = Instant::now();
-    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
+    run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
     let (silent, then) = (silent.elapsed(), daemons(c)?);
     c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
     let loud = Instant::now();
-    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
+    let ended = c.run_successfully("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
     let loud = loud.elapsed();
     c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
     let ended = ended?;
@@ -315,7 +322,7 @@ fn much_output(c: &Cluster) -> Result<()> {
     let job = number(&order["orders"][0]["job"], "id")?.to_string();
     ensure!(loud < silent * 2 + Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
     let log = c.run("m1", &["job", "logs", &job])?;
-    ensure!(log.ok(), "{}", both(&log));
+    ensure!(log.ok(), "{}", both_outputs(&log));
     ensure!(log.stdout.len() < 5 << 20, "the log has {} bytes", log.stdout.len());
     let text = log.text();
     let numbers =
@@ -329,25 +336,25 @@ fn much_output(c: &Cluster) -> Result<()> {
         "the log ends with the noise: {}",
         &text[text.len().saturating_sub(2000)..]
     );
-    clean(c)?;
+    wait_quiet(c)?;
     ensure!(daemons(c)? == then, "a daemon was restarted");
     Ok(())
 }
 
 fn hanging_playbook(c: &Cluster) -> Result<()> {
-    clean(c)?;
-    under(c, limits(&[("flap-count: 50", "phase-timeout: 30s, flap-count: 50")]), hangs)?;
-    clean(c)
+    wait_quiet(c)?;
+    with_fleet(c, fleet_with_limits(&[("flap-count: 50", "phase-timeout: 30s, flap-count: 50")]), hang_and_check)?;
+    wait_quiet(c)
 }
 
-fn hangs(c: &Cluster) -> Result<()> {
+fn hang_and_check(c: &Cluster) -> Result<()> {
     // One process in the background, one that ignores SIGTERM, and the shell itself.
     const HANG: &[u8] = b"sleep 6111 & sh -c 'trap \"\" TERM; sleep 6112; sleep 6113' & echo hanging; sleep 6114\n";
     let asleep = |c: &Cluster| c.lab.processes("w1").iter().filter(|p| p.command.contains("611")).count();
     let then = daemons(c)?;
     c.lab.push("w1", HANG, HOOK_PROVISION, 0o644)?;
     let told = (|| {
-        ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
+        run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
         wait_for("the playbook to hang", PATIENCE, || (asleep(c) >= 3).then_some(()))?;
         let job = c.wait("the playbook to be ended", |s| {
             let row = row(s, "w1")?;
@@ -361,7 +368,7 @@ fn hangs(c: &Cluster) -> Result<()> {
     })();
     c.lab.shell("w1", &format!("rm -f {HOOK_PROVISION}"))?;
     told?;
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     // The processes of another attempt that began before the hook was removed are ended too.
     wait_for("the group of the playbook to be gone", PATIENCE, || (asleep(c) == 0).then_some(()))?;
     ensure!(daemons(c)? == then, "a daemon was restarted");

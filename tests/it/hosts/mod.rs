@@ -8,20 +8,20 @@
 
 mod add;
 mod announced;
-mod chance;
 mod drained;
 mod fleets;
 mod halves;
 mod inverse;
 mod leader;
 mod limits;
+mod links;
 mod moved;
 mod noise;
 mod operator;
 mod played;
 mod power;
 mod refusals;
-mod roads;
+mod retry_policy;
 mod roles;
 mod shipped;
 mod steps;
@@ -94,7 +94,7 @@ const OTHERS: u32 = 12;
 /// First by its name among the tests on real hosts, so that it runs from the beginning beside all the others.
 #[test]
 fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
-    if fleets::missing() {
+    if fleets::hosts_missing() {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
@@ -148,7 +148,7 @@ fn every_story() -> Vec<stories::Story> {
         power::ALL,
         undo::ALL,
         halves::ALL,
-        roads::ALL,
+        links::ALL,
         moved::ALL,
         announced::ALL,
         shipped::ALL,

@@ -1,17 +1,17 @@
 //! A10: a node comes back with another address, and later with its old one. Meanwhile another host
 //! answers at the old address.
 
-use super::operator::{NETPLUGIN, Story, clean, hooked, is, logins_of};
-use super::stories::away;
+use super::operator::{NETPLUGIN, Story, fleet_with_hooks, has_condition, logins_of, wait_quiet};
+use super::stories::during_absence;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::{five, wait_for};
 use anyhow::{Context, Result, ensure};
 use std::net::Ipv4Addr;
 
-pub const ALL: &[Story] = &[("A10 a node comes back with another address", moved)];
+pub const ALL: &[Story] = &[("A10 a node comes back with another address", address_changes_and_returns)];
 
-fn moved(c: &Cluster) -> Result<()> {
-    clean(c)?;
+fn address_changes_and_returns(c: &Cluster) -> Result<()> {
+    wait_quiet(c)?;
     let home = c.lab.host("w1").ip;
     // An ansible_host is set by the operator and would not change. This fleet leaves the address of
     // w1 to remoor.
@@ -19,14 +19,14 @@ fn moved(c: &Cluster) -> Result<()> {
     c.apply(|path, text| match path {
         "inventory.yml" => {
             assert!(text.contains(&own), "no {own}");
-            hooked(path, text.replace(&own, "w1: {}"))
+            fleet_with_hooks(path, text.replace(&own, "w1: {}"))
         }
-        _ => hooked(path, text),
+        _ => fleet_with_hooks(path, text),
     })?;
     let told = there_and_back(c, home);
-    c.apply(hooked)?;
+    c.apply(fleet_with_hooks)?;
     told?;
-    clean(c)
+    wait_quiet(c)
 }
 
 fn there_and_back(c: &Cluster, home: Ipv4Addr) -> Result<()> {
@@ -42,7 +42,7 @@ fn there_and_back(c: &Cluster, home: Ipv4Addr) -> Result<()> {
 fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let before = c.lab.host("w1").ip;
     let runs = five::runs(&c.lab, "w1")?.len();
-    let no = away(c, "w1", |c| {
+    let no = during_absence(c, "w1", |c| {
         c.lab.wait_isolated("w1")?;
         c.lab.readdress("w1", ip)?;
         meanwhile(c)
@@ -54,7 +54,7 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     c.wait(&format!("w1 to be set up at {ip}"), |s| {
         let w1 = row(s, "w1")?;
         let there = w1["gossip"] == format!("{ip}:7946") && w1["ssh"] == ip.to_string();
-        let right = w1["outdated"] == false && w1["finding"]["verdict"]["is"] == "same" && !is(w1, "moved");
+        let right = w1["outdated"] == false && w1["finding"]["verdict"]["is"] == "same" && !has_condition(w1, "moved");
         (there && right && w1["job"].is_null()).then_some(())
     })?;
     let ran = c.ran_since("w1", runs)?;

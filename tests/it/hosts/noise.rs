@@ -1,8 +1,8 @@
 //! Drift without an absence, large output, garbage packets, a stopped daemon, rejected orders
 //! (docs/design/scenarios.md, X).
 
-use super::operator::{HOOK_PROVISION, Story, both, clean, ends, number, phases};
-use super::stories::{away, check_interval};
+use super::operator::{HOOK_PROVISION, Story, both_outputs, number, phases, run_expecting, wait_quiet};
+use super::stories::{check_interval, during_absence};
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::{five, wait_for};
 use anyhow::{Context, Result, ensure};
@@ -25,21 +25,21 @@ fn live_drift(c: &Cluster) -> Result<()> {
     })?;
     ensure!(finding["remedy"]["do"] == "report" && finding["absence"].is_null(), "{finding:#}");
     ensure!(finding["occasion"] == "live", "{finding:#}");
-    let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
+    let said = run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
     ensure!(said.contains("w2"), "{said}");
     ensure!(c.ran_since("w2", runs)?.is_empty() && c.node("w2")?["job"].is_null(), "reported means reported");
-    ends(c, "m1", 0, &["resetup", "w2"])?;
+    run_expecting(c, "m1", 0, &["resetup", "w2"])?;
     let ran = c.ran_since("w2", runs)?;
     for service in ["etcd", "contiv_network"] {
         ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
     }
     ensure!(phases(&ran, "nginx").is_empty(), "{ran:?}");
-    let said = ends(c, "m1", 0, &["resetup", "w2"])?;
+    let said = run_expecting(c, "m1", 0, &["resetup", "w2"])?;
     ensure!(said.contains("nothing to do"), "{said}");
     ensure!(c.ran_since("w2", runs)? == ran, "something was run again");
     ensure!(number(&c.node("w2")?, "absences")? == absences, "a re-setup was taken for an absence");
-    clean(c)?;
-    ends(c, "m1", 0, &["status", "--exit-code"]).map(drop)
+    wait_quiet(c)?;
+    run_expecting(c, "m1", 0, &["status", "--exit-code"]).map(drop)
 }
 
 fn garbage(c: &Cluster) -> Result<()> {
@@ -48,8 +48,8 @@ fn garbage(c: &Cluster) -> Result<()> {
     let pids = |c: &Cluster| -> Result<Vec<u32>> {
         five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
     };
-    at_rest(c)?;
-    let (before, then) = (bare(c.status()?), pids(c)?);
+    wait_until_at_rest(c)?;
+    let (before, then) = (without_volatile_fields(c.status()?), pids(c)?);
     let targets: Vec<_> = ["m1", "m2", "w1"].map(|h| c.lab.host(h).ip).into();
     c.lab.in_net(|| -> Result<()> {
         let udp = UdpSocket::bind("0.0.0.0:0")?;
@@ -78,9 +78,9 @@ fn garbage(c: &Cluster) -> Result<()> {
         }
         Ok(())
     })??;
-    at_rest(c)?;
+    wait_until_at_rest(c)?;
     ensure!(pids(c)? == then, "a daemon was restarted");
-    unchanged(&before, || c.status())
+    check_unchanged(&before, || c.status())
 }
 
 fn daemon_down(c: &Cluster) -> Result<()> {
@@ -121,7 +121,7 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     for verb in VERBS {
         let argv: Vec<&str> = verb.split(' ').collect();
         let output = c.run("m3", &argv)?;
-        let said = both(&output);
+        let said = both_outputs(&output);
         if output.code != 3 || !said.contains("error: ") || !said.contains("next: ") || said.contains("panicked") {
             wrong.push(format!("remoor {verb}: {} {said}", output.code));
         }
@@ -129,13 +129,13 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     c.lab.shell("m3", "systemctl start remoor")?;
     c.verdict("m3", no)?;
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    clean(c)
+    wait_quiet(c)
 }
 
 /// A status without what changes over time alone and without the answering and the leading manager,
 /// because elections are not caused by orders. Also without presence details: a node that misses a
 /// ping on a busy machine is suspected for a moment.
-pub fn bare(mut status: Value) -> Value {
+pub fn without_volatile_fields(mut status: Value) -> Value {
     status["as_of"] = Value::Null;
     for node in status["nodes"].as_array_mut().into_iter().flatten() {
         node["unanswered"] = Value::Null;
@@ -150,7 +150,7 @@ pub fn bare(mut status: Value) -> Value {
 }
 
 /// The same without what agents and gossip report themselves. The rest changes only by log entries.
-fn entered(mut status: Value) -> Value {
+fn logged_fields(mut status: Value) -> Value {
     for node in status["nodes"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         ["presence", "presence_since", "report", "agent_version"].iter().for_each(|key| drop(node.remove(*key)));
     }
@@ -159,12 +159,12 @@ fn entered(mut status: Value) -> Value {
 
 /// Checks that the state equals `before`. The part that changes only by log entries must be equal
 /// at once; reports of agents and gossip may take a moment.
-pub fn unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Result<()> {
-    let mut after = bare(ask()?);
-    let (was, is) = (entered(before.clone()), entered(after.clone()));
+pub fn check_unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Result<()> {
+    let mut after = without_volatile_fields(ask()?);
+    let (was, is) = (logged_fields(before.clone()), logged_fields(after.clone()));
     ensure!(was == is, "changed {}", difference(&was, &is));
     let same = wait_for("the state to be as before", Duration::from_secs(30), || {
-        after = bare(ask().ok()?);
+        after = without_volatile_fields(ask().ok()?);
         (after == *before).then_some(())
     });
     // The difference is the root cause, which the last lines of a log show.
@@ -188,10 +188,10 @@ fn difference(a: &Value, b: &Value) -> String {
 
 /// Waits until nothing changes for longer than an agent's interval, so that all examinations of the
 /// story before are done.
-fn at_rest(c: &Cluster) -> Result<()> {
-    let mut last = (bare(c.status()?), Instant::now());
+fn wait_until_at_rest(c: &Cluster) -> Result<()> {
+    let mut last = (without_volatile_fields(c.status()?), Instant::now());
     c.wait("the fleet to be at rest", |status| {
-        let now = bare(status.clone());
+        let now = without_volatile_fields(status.clone());
         if now != last.0 {
             last = (now, Instant::now());
         }
@@ -201,14 +201,15 @@ fn at_rest(c: &Cluster) -> Result<()> {
 
 fn refusals(c: &Cluster) -> Result<()> {
     const HOLD: &str = "/run/hold-provision";
-    at_rest(c)?;
+    wait_until_at_rest(c)?;
     let refused = |code: i32, line: &str| -> Result<()> {
-        let (before, jobs) = (bare(c.status()?), c.on("m1", &["job", "list", "-o", "json"])?);
+        let (before, jobs) =
+            (without_volatile_fields(c.status()?), c.run_successfully("m1", &["job", "list", "-o", "json"])?);
         let argv: Vec<&str> = line.split(' ').collect();
-        ends(c, "m1", code, &argv)?;
-        unchanged(&before, || c.status()).with_context(|| format!("remoor {line}"))?;
+        run_expecting(c, "m1", code, &argv)?;
+        check_unchanged(&before, || c.status()).with_context(|| format!("remoor {line}"))?;
         let strip = |text: &str| serde_json::from_str::<Value>(text).map(|v| v["jobs"].clone());
-        let now = c.on("m1", &["job", "list", "-o", "json"])?;
+        let now = c.run_successfully("m1", &["job", "list", "-o", "json"])?;
         ensure!(strip(&jobs)? == strip(&now)?, "remoor {line} changed the jobs");
         Ok(())
     };
@@ -229,7 +230,7 @@ fn refusals(c: &Cluster) -> Result<()> {
     refused(2, "apply /root/nowhere")?;
     c.lab.shell("m1", "rm -rf /root/bad; cp -r /root/fleet /root/bad; echo 'nonsense: 1' >> /root/bad/remoor.yml")?;
     refused(2, "apply /root/bad")?;
-    let no = away(c, "w2", |c| {
+    let no = during_absence(c, "w2", |c| {
         c.wait("w2 to be examined by a probe", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
         refused(4, "decommission w1 w2 --confirm w1,w2")?;
         refused(4, "resetup w1 w2 --force --no-queue")?;
@@ -240,12 +241,12 @@ fn refusals(c: &Cluster) -> Result<()> {
     // While a job is open: it continues as if no order had been given.
     c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
     c.lab.push("w1", b"", HOLD, 0o644)?;
-    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
+    run_expecting(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
     // The agent reports the cleaned host, independently of rejected orders.
-    at_rest(c)?;
+    wait_until_at_rest(c)?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;
     c.lab.shell("w1", &format!("rm {HOOK_PROVISION} {HOLD}"))?;
-    clean(c)
+    wait_quiet(c)
 }

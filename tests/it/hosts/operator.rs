@@ -4,9 +4,12 @@
 //! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave,
 //! so that no story needs its own generation.
 
-use super::noise::{bare, unchanged};
-pub use super::steps::{NETPLUGIN, both, clean, drift, ends, is, logins_of, number, one_verdict, phases, repaired};
-use super::stories::away;
+use super::noise::{check_unchanged, without_volatile_fields};
+pub use super::steps::{
+    NETPLUGIN, both_outputs, check_one_verdict, drift, has_condition, logins_of, number, phases, run_expecting,
+    wait_quiet, wait_until_repaired,
+};
+use super::stories::during_absence;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::five;
 use crate::lab::host::Power;
@@ -40,7 +43,7 @@ const HOOK_CHECK: &str = "/root/hook-check";
 pub const MANIFEST: &str = "/var/lib/remoor/manifest.json";
 
 /// The fleet of the leader stories with the hooks.
-pub fn hooked(path: &str, text: String) -> String {
+pub fn fleet_with_hooks(path: &str, text: String) -> String {
     let text = super::leader::fleet(path, text);
     let before = |text: String, task: &str, hook: &str| {
         let name = format!("    - name: {task}\n");
@@ -68,10 +71,10 @@ pub fn hooked(path: &str, text: String) -> String {
 }
 
 /// [`hooked`] with other values in the `limits`.
-pub fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
+pub fn fleet_with_limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
     let change: Vec<(String, String)> = change.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
     move |path, text| {
-        let text = hooked(path, text);
+        let text = fleet_with_hooks(path, text);
         if path != "remoor.yml" {
             return text;
         }
@@ -108,12 +111,12 @@ fn all_managers_down(c: &Cluster) -> Result<()> {
         let seen = went["last_seen"].as_u64().context("a moment")?;
         ensure!(seen <= stopped, "{host} was last seen {seen}, the managers stopped {stopped}: {went:#}");
     }
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     ensure!(phases(&c.ran_since("w1", runs[0])?, "contiv_network") == ["cleanup", "provision"], "not once each");
     ensure!(c.ran_since("w2", runs[1])?.is_empty(), "something was run on w2");
-    one_verdict(c, "w1", w1)?;
-    one_verdict(c, "w2", w2)?;
-    clean(c)
+    check_one_verdict(c, "w1", w1)?;
+    check_one_verdict(c, "w2", w2)?;
+    wait_quiet(c)
 }
 
 fn now_ms() -> Result<u64> {
@@ -124,14 +127,14 @@ fn now_ms() -> Result<u64> {
 fn update_while_away(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w2")?.len();
     let mut generation = 0;
-    let no = away(c, "w2", |c| {
+    let no = during_absence(c, "w2", |c| {
         c.apply(|path, text| {
-            let text = hooked(path, text);
+            let text = fleet_with_hooks(path, text);
             if path == "inventory.yml" { text.replace("nginx_workers: 2", "nginx_workers: 3") } else { text }
         })?;
-        let said = ends(c, "m1", 4, &["update", "w2", "--no-queue"])?;
+        let said = run_expecting(c, "m1", 4, &["update", "w2", "--no-queue"])?;
         ensure!(said.contains("w2 is away since"), "{said}");
-        let said = ends(c, "m1", 0, &["update", "w2"])?;
+        let said = run_expecting(c, "m1", 0, &["update", "w2"])?;
         ensure!(said.contains("w2 is away since"), "{said}");
         generation = number(&c.status()?, "generation")?;
         Ok(())
@@ -140,7 +143,7 @@ fn update_while_away(c: &Cluster) -> Result<()> {
     ensure!(verdict["verdict"]["is"] == "outdated" && verdict["cause"] == "network", "{verdict:#}");
     c.wait("w2 to be updated", |s| {
         let row = row(s, "w2")?;
-        (row["job"].is_null() && row["outdated"] == false && !is(row, "waiting")).then_some(())
+        (row["job"].is_null() && row["outdated"] == false && !has_condition(row, "waiting")).then_some(())
     })?;
     let ran = c.ran_since("w2", runs)?;
     for service in ["etcd", "contiv_network", "nginx"] {
@@ -149,9 +152,9 @@ fn update_while_away(c: &Cluster) -> Result<()> {
     let conf = String::from_utf8(c.lab.read("w2", "/etc/nginx/nginx.conf")?)?;
     ensure!(conf.contains("worker_processes 3"), "{conf}");
     ensure!(c.node("w2")?["baseline"]["generation"] == generation, "not of this generation");
-    c.apply(hooked)?;
-    ends(c, "m1", 0, &["update", "w2"])?;
-    clean(c)
+    c.apply(fleet_with_hooks)?;
+    run_expecting(c, "m1", 0, &["update", "w2"])?;
+    wait_quiet(c)
 }
 
 fn decommissioned_while_away(c: &Cluster) -> Result<()> {
@@ -159,10 +162,10 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     let no = number(&c.node("w2")?, "absences")? + 1;
     c.lab.poweroff("w2", Power::Cut)?;
     c.wait("w2 to be missed", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
-    let said = ends(c, "m1", 4, &["decommission", "w2", "--confirm", "w2"])?;
+    let said = run_expecting(c, "m1", 4, &["decommission", "w2", "--confirm", "w2"])?;
     ensure!(said.contains("w2 is away since") && said.contains("--force"), "{said}");
     ensure!(c.node("w2")?["lifecycle"] == "commissioned", "a refused order changed the lifecycle");
-    ends(c, "m1", 0, &["decommission", "w2", "--confirm", "w2", "--force"])?;
+    run_expecting(c, "m1", 0, &["decommission", "w2", "--confirm", "w2", "--force"])?;
     c.lab.poweron("w2")?;
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["cause"] == "reboot", "{verdict:#}");
@@ -179,26 +182,26 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
         let told: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
         told["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
-    let no = away(c, "w2", |_| Ok(()))?;
+    let no = during_absence(c, "w2", |_| Ok(()))?;
     let verdict = c.verdict("w2", no)?;
     // Nothing is expected of it any more, and no checks were sent to it.
     ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "report", "{verdict:#}");
     ensure!(verdict["checks"] == serde_json::json!([0, 0, 0]), "{verdict:#}");
-    let list: Value = serde_json::from_str(&c.on("m2", &["inventory", "--list"])?)?;
+    let list: Value = serde_json::from_str(&c.run_successfully("m2", &["inventory", "--list"])?)?;
     ensure!(list["service-worker"]["hosts"] == serde_json::json!(["w1"]), "{list:#}");
     ensure!(list["remoor_decommissioned"]["hosts"] == serde_json::json!(["w2"]), "{list:#}");
-    let said = ends(c, "m1", 4, &["resetup", "w2", "--force"])?;
+    let said = run_expecting(c, "m1", 4, &["resetup", "w2", "--force"])?;
     ensure!(said.contains("decommissioned"), "{said}");
     check(c)?;
-    let no = away(c, "w2", |c| {
-        ends(c, "m1", 4, &["commission", "w2", "--no-queue"])?;
-        let said = ends(c, "m1", 0, &["commission", "w2"])?;
+    let no = during_absence(c, "w2", |c| {
+        run_expecting(c, "m1", 4, &["commission", "w2", "--no-queue"])?;
+        let said = run_expecting(c, "m1", 0, &["commission", "w2"])?;
         ensure!(said.contains("w2 is away since"), "{said}");
         Ok(())
     })?;
     c.verdict("w2", no)?;
     c.wait("w2 to be commissioned", |s| (row(s, "w2")?["lifecycle"] == "commissioned").then_some(()))?;
-    clean(c)
+    wait_quiet(c)
 }
 
 // --- impostors and hanging checks ---------------------------------------------------------------------------------------
@@ -210,32 +213,32 @@ fn another_host_key(c: &Cluster) -> Result<()> {
     let print = |c: &Cluster| c.lab.shell("w1", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub | cut -d' ' -f2");
     let (runs, mut logins) = (five::runs(&c.lab, "w1")?.len(), 0);
     let before = print(c)?;
-    let no = away(c, "w1", |c| {
+    let no = during_absence(c, "w1", |c| {
         drift(c, "w1")?;
         c.lab.shell("w1", NEW)?;
         logins = logins_of(c, "w1")?;
         Ok(())
     })?;
-    c.wait("the other host key to be noticed", |s| is(row(s, "w1")?, "host-key-changed").then_some(()))?;
+    c.wait("the other host key to be noticed", |s| has_condition(row(s, "w1")?, "host-key-changed").then_some(()))?;
     let node = c.node("w1")?;
     let print_now = print(c)?;
     ensure!(node["conditions"].to_string().contains(&print_now), "the offered key {print_now} is not named: {node:#}");
     ensure!(node["ssh_fingerprints"].to_string().contains(&before), "the old key {before} is not named: {node:#}");
-    let said = ends(c, "m1", 4, &["check", "w1"])?;
+    let said = run_expecting(c, "m1", 4, &["check", "w1"])?;
     ensure!(said.contains("host key"), "{said}");
-    ends(c, "m1", 4, &["trust-key", "w1", "SHA256:0000000000000000000000000000000000000000000"])?;
-    ensure!(is(&c.node("w1")?, "host-key-changed"), "another fingerprint was trusted");
+    run_expecting(c, "m1", 4, &["trust-key", "w1", "SHA256:0000000000000000000000000000000000000000000"])?;
+    ensure!(has_condition(&c.node("w1")?, "host-key-changed"), "another fingerprint was trusted");
     ensure!(logins_of(c, "w1")? == logins, "there was a login on a host with another key");
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
-    ends(c, "m1", 0, &["trust-key", "w1", &print_now])?;
+    run_expecting(c, "m1", 0, &["trust-key", "w1", &print_now])?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["verdict"]["is"] == "drifted", "{verdict:#}");
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     ensure!(phases(&c.ran_since("w1", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
     c.lab.shell("w1", OLD)?;
-    ends(c, "m1", 0, &["trust-key", "w1", &before])?;
-    ends(c, "m1", 0, &["check", "w1"])?;
-    clean(c)
+    run_expecting(c, "m1", 0, &["trust-key", "w1", &before])?;
+    run_expecting(c, "m1", 0, &["check", "w1"])?;
+    wait_quiet(c)
 }
 
 /// A sixth host on the network claims to be w1. It has the gossip key and a certificate, but that
@@ -261,7 +264,7 @@ fn impostor(c: &Cluster) -> Result<()> {
         let same = row["report"]["generation"] == row["baseline"]["generation"] && root.starts_with(told);
         (same && !told.is_empty() && row["report"]["checks"] == "pass").then(|| row.clone())
     })?;
-    let (remoor, log, socket) = (five::built("remoor")?, dir.path().join("log"), dir.path().join("socket"));
+    let (remoor, log, socket) = (five::built_program("remoor")?, dir.path().join("log"), dir.path().join("socket"));
     let mut command = c.lab.op_command(&[text(&remoor), "agent", "--dir", text(dir.path()), "--socket", text(&socket)]);
     let file = std::fs::File::create(&log)?;
     let mut impostor = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
@@ -281,8 +284,9 @@ fn impostor(c: &Cluster) -> Result<()> {
         let keys = ["presence", "absences", "gossip", "api", "report", "lifecycle"];
         json!({"nodes": [keys.iter().map(|key| ((*key).to_owned(), row[*key].clone())).collect::<Value>()]})
     };
-    unchanged(&bare(of(&before)), || Ok(of(&c.node("w1")?))).context("w1 with an impostor about")?;
-    clean(c)
+    check_unchanged(&without_volatile_fields(of(&before)), || Ok(of(&c.node("w1")?)))
+        .context("w1 with an impostor about")?;
+    wait_quiet(c)
 }
 
 fn text(path: &std::path::Path) -> &str {
@@ -291,11 +295,11 @@ fn text(path: &std::path::Path) -> &str {
 
 fn hanging_check(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
-    let no = away(c, "w1", |c| c.lab.push("w1", b"", HOOK_CHECK, 0o644))?;
+    let no = during_absence(c, "w1", |c| c.lab.push("w1", b"", HOOK_CHECK, 0o644))?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["verdict"]["is"] == "unknown" && verdict["remedy"]["do"] == "report", "{verdict:#}");
     ensure!(verdict["checks"][0].as_u64() > Some(10), "the other checks have no results: {verdict:#}");
-    let said = ends(c, "m1", 1, &["check", "w1"])?;
+    let said = run_expecting(c, "m1", 1, &["check", "w1"])?;
     ensure!(said.contains("unknown") && said.contains("hook"), "{said}");
     let told: Value = serde_json::from_str(&c.run("m1", &["check", "w1", "-o", "json"])?.text())?;
     let passed = told["checks"].as_array().map(|all| all.iter().filter(|k| k["state"] == "pass").count());
@@ -308,7 +312,7 @@ fn hanging_check(c: &Cluster) -> Result<()> {
     crate::lab::wait_for("the hung checks to be gone", crate::lab::cluster::PATIENCE, || {
         c.lab.processes("w1").iter().all(|p| p.comm != "sleep").then_some(())
     })?;
-    clean(c)?;
+    wait_quiet(c)?;
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
     Ok(())
 }

@@ -50,7 +50,7 @@ fn remoor_play_on_real_hosts() -> Result<()> {
         eprintln!("SKIPPED: PLAYING ON REAL HOSTS: {why}");
         return Ok(());
     }
-    super::chance::told("playing on real hosts", played)
+    super::retry_policy::told("playing on real hosts", run_all)
 }
 
 /// The operator's directory, and the hosts.
@@ -59,19 +59,19 @@ struct Stage {
     dir: tempfile::TempDir,
 }
 
-fn played() -> Result<()> {
-    let contiv = five::built("contiv-standin")?;
+fn run_all() -> Result<()> {
+    let contiv = five::built_program("contiv-standin")?;
     let programs = STANDINS.map(|to| (contiv.as_path(), to));
-    let stage = Stage { lab: Lab::up_with("play", &HOSTS, &programs)?, dir: tempfile::tempdir()? };
+    let stage = Stage { lab: Lab::start_with("play", &HOSTS, &programs)?, dir: tempfile::tempdir()? };
     stage.lab.shell("p2", "chmod a-x /usr/bin/python3*; ! /usr/bin/python3 -V 2>/dev/null")?;
     stage.write("site.yml", SITE)?;
     stage.write("templates/played.service.j2", UNIT)?;
     stage.write("hosts", "p1\np2\n")?;
-    predicted(&stage)?;
+    check_predictions(&stage)?;
     accounts(&stage)?;
-    full(&stage)?;
-    asked_for_a_password(&stage)?;
-    master(&stage)
+    full_disk(&stage)?;
+    sudo_wants_a_password(&stage)?;
+    provision_and_clean_up_master(&stage)
 }
 
 impl Stage {
@@ -82,7 +82,7 @@ impl Stage {
     }
 
     fn play(&self, args: &[&str]) -> Result<(i32, String)> {
-        let (remoor, config) = (five::built("remoor")?, self.lab.ssh_config());
+        let (remoor, config) = (five::built_program("remoor")?, self.lab.ssh_config());
         let base = ["play", "-i", "hosts", "--ssh-config", config.to_str().context("UTF-8")?];
         let argv = [&[remoor.to_str().context("UTF-8")?], &base[..], args].concat();
         let mut command = self.lab.op_command(&argv);
@@ -93,7 +93,7 @@ impl Stage {
     }
 
     /// Host and name of what changed or would change, including handlers.
-    fn changed(&self, args: &[&str]) -> Result<BTreeSet<String>> {
+    fn changed_tasks(&self, args: &[&str]) -> Result<BTreeSet<String>> {
         let (code, said) = self.play(&[args, &["-o", "json"]].concat())?;
         ensure!(code == 0, "{args:?} ended with {code}: {said}");
         let mut out = BTreeSet::new();
@@ -116,11 +116,11 @@ impl Stage {
     }
 }
 
-fn predicted(s: &Stage) -> Result<()> {
+fn check_predictions(s: &Stage) -> Result<()> {
     let pid = |host: &str| five::main_pid(&s.lab, host, "played.service");
     let word = |word: &'static str| ["site.yml", "-e", word];
     let before = (s.tree("p1")?, s.tree("p2")?);
-    let check = s.changed(&[&word("word=first")[..], &["--check"]].concat())?;
+    let check = s.changed_tasks(&[&word("word=first")[..], &["--check"]].concat())?;
     ensure!(before == (s.tree("p1")?, s.tree("p2")?), "the check changed something");
     let tasks = ["no package", "program", "configuration", "unit", "reload", "service", "another", "line", "restart"];
     // A reload of systemd reports no change, as in Ansible.
@@ -128,9 +128,9 @@ fn predicted(s: &Stage) -> Result<()> {
         HOSTS.iter().flat_map(|h| names.iter().filter(|n| **n != "reload").map(move |n| format!("{h} {n}"))).collect()
     };
     ensure!(check == wanted(&tasks), "the check reported {check:#?}");
-    let first = s.changed(&word("word=first"))?;
+    let first = s.changed_tasks(&word("word=first"))?;
     ensure!(check == first, "check and run differ: {:#?}", check.symmetric_difference(&first));
-    let second = s.changed(&word("word=first"))?;
+    let second = s.changed_tasks(&word("word=first"))?;
     ensure!(second.is_empty(), "the second run changed {second:#?}");
     for host in HOSTS {
         let state = s.lab.shell(
@@ -140,7 +140,7 @@ fn predicted(s: &Stage) -> Result<()> {
         ensure!(state.split_whitespace().eq(["active", "active", "enabled", "enabled", "gone"]), "{host}: {state}");
     }
     let pids = (pid("p1")?, pid("p2")?);
-    let again = s.changed(&[&word("word=second")[..], &["--limit", "p2"]].concat())?;
+    let again = s.changed_tasks(&[&word("word=second")[..], &["--limit", "p2"]].concat())?;
     ensure!(again == ["configuration", "restart", "unit"].map(|n| format!("p2 {n}")).into(), "{again:#?}");
     ensure!(pid("p1")? == pids.0 && pid("p2")? != pids.1, "restarted was not p2's, and only that");
     let told = s.lab.shell("p2", "tail -c 12 /var/log/played")?;
@@ -154,30 +154,30 @@ fn accounts(s: &Stage) -> Result<()> {
     s.write("crew.yml", CREW)?;
     s.write("ashore.yml", ASHORE)?;
     let on_p2 = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|n| format!("p2 {n}")).collect() };
-    let made = s.changed(&["crew.yml", "-e", "word=mate"])?;
+    let made = s.changed_tasks(&["crew.yml", "-e", "word=mate"])?;
     ensure!(made == on_p2(&["group", "user", "key"]), "{made:#?}");
     let entry =
         s.lab.shell("p2", "getent passwd mate; id -Gn mate; stat -c %U:%G:%a ~mate ~mate/.ssh/authorized_keys")?;
     let lines: Vec<&str> = entry.lines().collect();
     let wanted = ["mate:x:4712:4711:First mate:/srv/mate:/bin/sh", "crew games", "mate:crew:7", "mate:crew:600"];
     ensure!(lines.len() == 4 && lines.iter().zip(wanted).all(|(line, begin)| line.starts_with(begin)), "{entry}");
-    let again = s.changed(&["crew.yml", "-e", "word=mate"])?;
+    let again = s.changed_tasks(&["crew.yml", "-e", "word=mate"])?;
     ensure!(again.is_empty(), "the second run changed {again:#?}");
     for args in [&["--check"][..], &[]] {
-        let other = s.changed(&[&["crew.yml", "-e", "word=officer"], args].concat())?;
+        let other = s.changed_tasks(&[&["crew.yml", "-e", "word=officer"], args].concat())?;
         ensure!(other == on_p2(&["user"]), "{args:?}: {other:#?}");
     }
     ensure!(s.lab.shell("p2", "getent passwd mate")?.contains(":First officer:"), "the comment stayed");
-    let gone = s.changed(&["ashore.yml"])?;
+    let gone = s.changed_tasks(&["ashore.yml"])?;
     ensure!(gone == on_p2(&["user", "group"]), "{gone:#?}");
     let left = s.lab.shell("p2", "getent passwd mate; getent group crew; ls -d /srv/mate 2>/dev/null; true")?;
     ensure!(left.trim().is_empty(), "{left}");
-    let again = s.changed(&["ashore.yml"])?;
+    let again = s.changed_tasks(&["ashore.yml"])?;
     ensure!(again.is_empty(), "the second time it took away {again:#?}");
     Ok(())
 }
 
-fn full(s: &Stage) -> Result<()> {
+fn full_disk(s: &Stage) -> Result<()> {
     s.lab.shell(
         "p1",
         "mkdir -p /mnt/small && mount -t tmpfs -o size=64k none /mnt/small && echo old > /mnt/small/kept",
@@ -199,7 +199,7 @@ fn full(s: &Stage) -> Result<()> {
     s.lab.shell("p1", "rm -r /mnt/small /root/later").map(drop)
 }
 
-fn asked_for_a_password(s: &Stage) -> Result<()> {
+fn sudo_wants_a_password(s: &Stage) -> Result<()> {
     s.lab.shell(
         "p1",
         "useradd -m deploy && echo deploy:secret | chpasswd && echo 'deploy ALL=(ALL) ALL' > /etc/sudoers.d/deploy && \
@@ -216,7 +216,7 @@ fn asked_for_a_password(s: &Stage) -> Result<()> {
 }
 
 /// Provisioned, with a cluster of one, and cleaned up: the host is as it was.
-fn master(s: &Stage) -> Result<()> {
+fn provision_and_clean_up_master(s: &Stage) -> Result<()> {
     let ip = s.lab.host("p2").ip;
     let inventory = format!(
         "all:\n  hosts:\n    p2:\n      node: {{name: p2, addr: {ip}, group: service-master}}\n      masters: [{{name: p2, addr: {ip}}}]\n      \

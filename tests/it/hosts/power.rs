@@ -2,7 +2,9 @@
 //! an operator resumes. Then the nodes are set up one after the other. etcd, which is watched from
 //! outside, never loses its quorum.
 
-use super::operator::{Story, clean, ends, hooked, is, limits, number, phases};
+use super::operator::{
+    Story, fleet_with_hooks, fleet_with_limits, has_condition, number, phases, run_expecting, wait_quiet,
+};
 use super::steps::jobs;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::host::Power;
@@ -63,14 +65,14 @@ fn watch(members: &[Ipv4Addr], stop: &AtomicBool) -> Watched {
 }
 
 fn power_back(c: &Cluster) -> Result<()> {
-    clean(c)?;
-    let told = c.apply(limits(&[("breaker-min: 6, ", "")])).and_then(|()| told(c));
-    c.apply(hooked)?;
+    wait_quiet(c)?;
+    let told = c.apply(fleet_with_limits(&[("breaker-min: 6, ", "")])).and_then(|()| run_power_story(c));
+    c.apply(fleet_with_hooks)?;
     told?;
-    clean(c)
+    wait_quiet(c)
 }
 
-fn everywhere(each: impl Fn(&'static str) -> Result<()> + Sync) -> Result<()> {
+fn on_all_hosts(each: impl Fn(&'static str) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let each = &each;
         let all: Vec<_> = five::HOSTS.map(|host| scope.spawn(move || each(host))).into();
@@ -81,7 +83,7 @@ fn everywhere(each: impl Fn(&'static str) -> Result<()> + Sync) -> Result<()> {
 /// Switches all hosts off, changes them, and switches them on again. Checks that there is a leader
 /// soon after the second manager is on.
 fn power_cycle(c: &Cluster) -> Result<()> {
-    everywhere(|host| c.lab.poweroff(host, Power::Cut))?;
+    on_all_hosts(|host| c.lab.poweroff(host, Power::Cut))?;
     for host in five::HOSTS {
         let env = if five::MASTERS.contains(&host) { "/etc/etcd-contiv.env" } else { "/etc/etcd-proxy-contiv.env" };
         let text = [c.lab.read(host, env)?, b"# changed in the dark\n".to_vec()].concat();
@@ -93,7 +95,7 @@ fn power_cycle(c: &Cluster) -> Result<()> {
             wait_for("a leader", PATIENCE, || c.status().ok().filter(|s| s["as_of"]["leader"].is_string()))?;
             Ok::<_, anyhow::Error>(Instant::now())
         });
-        everywhere(|host| {
+        on_all_hosts(|host| {
             c.lab.poweron(host)?;
             if five::MASTERS.contains(&host) {
                 on.lock().expect("no thread panics").push(Instant::now());
@@ -108,7 +110,7 @@ fn power_cycle(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn told(c: &Cluster) -> Result<()> {
+fn run_power_story(c: &Cluster) -> Result<()> {
     let before = c.status()?;
     let runs: Vec<usize> = five::HOSTS.iter().map(|h| Ok(five::runs(&c.lab, h)?.len())).collect::<Result<_>>()?;
     power_cycle(c)?;
@@ -120,7 +122,7 @@ fn told(c: &Cluster) -> Result<()> {
     let stop = AtomicBool::new(false);
     let (told, seen) = std::thread::scope(|scope| {
         let watched = scope.spawn(|| c.lab.in_net(|| watch(&members, &stop)));
-        let told = resumed(c, &before, &runs);
+        let told = check_resumed(c, &before, &runs);
         stop.store(true, Ordering::SeqCst);
         (told, watched.join().expect("no thread panics"))
     });
@@ -131,12 +133,12 @@ fn told(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn waits(node: &Value) -> bool {
+fn is_waiting(node: &Value) -> bool {
     let breaker = |c: &Value| c["is"] == "waiting" && c["why"].to_string().contains("breaker");
     node["conditions"].as_array().is_some_and(|all| all.iter().any(breaker))
 }
 
-fn resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
+fn check_resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
     for host in five::HOSTS {
         let no = number(row(before, host).context("a row")?, "absences")? + 1;
         let verdict = c.verdict(host, no)?;
@@ -144,22 +146,24 @@ fn resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
     }
     let open = c.wait("all five to wait for an operator", |s| {
         let nodes = s["nodes"].as_array()?;
-        (!s["breaker"].is_null() && nodes.iter().all(waits)).then(|| s.clone())
+        (!s["breaker"].is_null() && nodes.iter().all(is_waiting)).then(|| s.clone())
     })?;
     std::thread::sleep(Duration::from_secs(10));
     for (host, before) in five::HOSTS.iter().zip(runs) {
         ensure!(c.ran_since(host, *before)?.is_empty(), "something was run on {host} with the breaker open: {open:#}");
     }
-    let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
+    let said = run_expecting(c, "m1", 1, &["status", "--exit-code"])?;
     ensure!(five::HOSTS.iter().all(|host| said.contains(host)) && said.contains("breaker"), "{said}");
     let last = jobs(c)?.last().map(|j| j["id"].as_u64().unwrap_or(0)).unwrap_or(0);
-    ends(c, "m1", 0, &["resume"])?;
+    run_expecting(c, "m1", 0, &["resume"])?;
     let mut most = 0;
     for done in 1..=five::HOSTS.len() {
         c.wait(&format!("{done} to be repaired"), |s| {
             let nodes = s["nodes"].as_array()?;
-            most = most.max(nodes.iter().filter(|n| is(n, "resetup")).count());
-            let fine = |n: &&Value| n["job"].is_null() && n["finding"]["verdict"]["is"] == "same" && !is(n, "waiting");
+            most = most.max(nodes.iter().filter(|n| has_condition(n, "resetup")).count());
+            let fine = |n: &&Value| {
+                n["job"].is_null() && n["finding"]["verdict"]["is"] == "same" && !has_condition(n, "waiting")
+            };
             (nodes.iter().filter(fine).count() >= done).then_some(())
         })?;
     }
@@ -171,12 +175,12 @@ fn resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
         }
         ensure!(ran.len() == 4, "{host}: {ran:?}");
     }
-    one_after_the_other(&jobs(c)?.into_iter().filter(|j| j["id"].as_u64() > Some(last)).collect::<Vec<_>>())
+    check_sequential(&jobs(c)?.into_iter().filter(|j| j["id"].as_u64() > Some(last)).collect::<Vec<_>>())
 }
 
 /// By the journal's own clock: no attempt began before the one before it was closed, so never two
 /// of a group either.
-fn one_after_the_other(jobs: &[Value]) -> Result<()> {
+fn check_sequential(jobs: &[Value]) -> Result<()> {
     ensure!(jobs.len() == five::HOSTS.len(), "{} jobs", jobs.len());
     let mut spans = Vec::new();
     for attempt in jobs.iter().flat_map(|j| j["attempts"].as_array().into_iter().flatten()) {

@@ -1,7 +1,7 @@
 //! X3, refused commands are pure: from each state of a node each order that must be refused, or has nothing to do, and
 //! nothing but the clock may change. On two hosts of its own, since on the fleet of five nobody is merely accepted.
 
-use super::noise::{bare, unchanged};
+use super::noise::{check_unchanged, without_volatile_fields};
 use super::operator::MANIFEST;
 use crate::lab::cluster::{PATIENCE, row};
 use crate::lab::{Lab, five, wait_for};
@@ -141,19 +141,19 @@ fn refused_orders_change_nothing_from_any_state() -> Result<()> {
     if super::left_out_of_the_gate(NAME) {
         return Ok(());
     }
-    super::chance::told(NAME, refused_from_any_state)
+    super::retry_policy::told(NAME, refused_from_any_state)
 }
 
 fn refused_from_any_state() -> Result<()> {
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let pair = Pair { lab: Lab::up(&format!("x3-{name}"), &["m1", "w1"])? };
+    let pair = Pair { lab: Lab::start(&format!("x3-{name}"), &["m1", "w1"])? };
     pair.form()?;
     for (state, orders) in IN_STATE {
         let begun = Instant::now();
         pair.bring_to(state).with_context(|| format!("bringing w1 to {state}"))?;
         pair.at_rest()?;
         for (code, order) in ALWAYS.iter().chain(*orders) {
-            pair.refused(*code, order).with_context(|| format!("while w1 is {state}: remoor {order}"))?;
+            pair.check_rejected(*code, order).with_context(|| format!("while w1 is {state}: remoor {order}"))?;
         }
         eprintln!("ok    X3 from {state} ({:.1} s)", begun.elapsed().as_secs_f64());
     }
@@ -166,38 +166,38 @@ struct Pair {
 }
 
 impl Pair {
-    fn on(&self, line: &str) -> Result<crate::lab::Output> {
+    fn run_on_m1(&self, line: &str) -> Result<crate::lab::Output> {
         let argv: Vec<&str> = std::iter::once(REMOOR).chain(line.split(' ')).collect();
         self.lab.exec("m1", &argv)
     }
 
-    fn must(&self, line: &str) -> Result<String> {
-        self.on(line)?.checked(&format!("remoor {line}")).map(|o| o.text())
+    fn run_successfully(&self, line: &str) -> Result<String> {
+        self.run_on_m1(line)?.require_success(&format!("remoor {line}")).map(|o| o.text())
     }
 
     fn status(&self) -> Result<Value> {
-        serde_json::from_str(&self.must("status -o json")?).context("what status printed")
+        serde_json::from_str(&self.run_successfully("status -o json")?).context("what status printed")
     }
 
     fn form(&self) -> Result<()> {
         let lab = &self.lab;
         lab.give_identity(&["m1"])?;
-        five::install_agent(lab, "m1", &five::built("remoor")?)?;
+        five::install_agent(lab, "m1", &five::built_program("remoor")?)?;
         let (m1, w1) = (lab.host("m1").ip.to_string(), lab.host("w1").ip.to_string());
-        self.must(&format!("init --name m1 --advertise {m1}"))?;
+        self.run_successfully(&format!("init --name m1 --advertise {m1}"))?;
         lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
         wait_for("m1 to lead", PATIENCE, || self.status().ok())?;
         let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
         let print = told.split(' ').nth(1).context("a fingerprint")?.to_owned();
-        self.must(&format!("node add {w1} --name w1 --fingerprint {print}"))?;
+        self.run_successfully(&format!("node add {w1} --name w1 --fingerprint {print}"))?;
         let inventory = format!("web:\n  hosts:\n    m1: {{ansible_host: {m1}}}\n    w1: {{ansible_host: {w1}}}\n");
         for (name, text) in [("remoor.yml", CONFIG), ("inventory.yml", &inventory), ("up.yml", UP), ("down.yml", DOWN)]
         {
             lab.push("m1", text.as_bytes(), &format!("/root/fleet/{name}"), 0o644)?;
         }
         lab.shell("m1", "cp -r /root/fleet /root/bad; echo 'nonsense: 1' >> /root/bad/remoor.yml")?;
-        self.must("apply /root/fleet")?;
-        self.must("commission m1").map(drop)
+        self.run_successfully("apply /root/fleet")?;
+        self.run_successfully("commission m1").map(drop)
     }
 
     fn hook(&self, which: &str, script: &str) -> Result<()> {
@@ -218,7 +218,7 @@ impl Pair {
     }
 
     /// Its agent says so a moment later, when it has asked what it is to look at; no order that comes meanwhile did that.
-    fn told(&self, nothing: bool) -> Result<()> {
+    fn wait_for_manifest(&self, nothing: bool) -> Result<()> {
         wait_for("w1's agent to be told what to look at", PATIENCE, || {
             let told: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;
             (told["manifest"]["services"].as_array()?.is_empty() == nothing).then_some(())
@@ -241,9 +241,9 @@ impl Pair {
             "accepted" => self.wait("w1 to be accepted", is("accepted")),
             "commissioning" => {
                 self.hook("up", "sleep 300 || :\n")?;
-                self.must("commission w1 --detach")?;
+                self.run_successfully("commission w1 --detach")?;
                 self.wait("the provisioning", phase("provision"))?;
-                self.told(false)
+                self.wait_for_manifest(false)
             }
             "commissioned" => {
                 self.unhook()?;
@@ -251,39 +251,39 @@ impl Pair {
             }
             "being set up" => {
                 self.hook("up", "sleep 300 || :\n")?;
-                self.must("resetup w1 --force --detach")?;
+                self.run_successfully("resetup w1 --force --detach")?;
                 self.wait("the provisioning", phase("provision"))
             }
             "failed" => {
                 self.hook("up", "exit 2\n")?;
                 self.lab.shell("w1", "pkill -x sleep")?;
                 self.wait("the re-setup under way to end", |w1| w1["job"].is_null())?;
-                let failed = self.on("resetup w1 --force")?;
+                let failed = self.run_on_m1("resetup w1 --force")?;
                 ensure!(failed.code == 5, "a failing re-setup ends with {}", failed.code);
                 self.wait("w1 to be held", held)
             }
             "decommissioning" => {
                 self.unhook()?;
-                self.must("resume w1")?;
+                self.run_successfully("resume w1")?;
                 self.wait("w1 to be set up", is("commissioned"))?;
                 self.hook("down", "sleep 300 || :\n")?;
-                self.must("decommission w1 --confirm w1 --detach")?;
+                self.run_successfully("decommission w1 --confirm w1 --detach")?;
                 self.wait("the cleanup", phase("cleanup"))?;
-                self.told(true)
+                self.wait_for_manifest(true)
             }
             "decommissioning failed" => {
                 self.unhook()?;
                 self.wait("w1 to be decommissioned", is("decommissioned"))?;
-                self.must("commission w1")?;
+                self.run_successfully("commission w1")?;
                 self.hook("down", "exit 2\n")?;
-                let failed = self.on("decommission w1 --confirm w1")?;
+                let failed = self.run_on_m1("decommission w1 --confirm w1")?;
                 ensure!(failed.code == 5, "a failing cleanup ends with {}", failed.code);
                 self.wait("w1 to be held", |w1| held(w1) && w1["lifecycle"] == "decommissioning")?;
-                self.told(true)
+                self.wait_for_manifest(true)
             }
             "decommissioned" => {
                 self.unhook()?;
-                self.must("resume w1")?;
+                self.run_successfully("resume w1")?;
                 self.wait("w1 to be decommissioned", is("decommissioned"))
             }
             other => anyhow::bail!("no way to {other}"),
@@ -294,7 +294,7 @@ impl Pair {
     fn at_rest(&self) -> Result<()> {
         let mut last = (Value::Null, Instant::now());
         wait_for("the fleet to be at rest", PATIENCE, || {
-            let now = bare(self.status().ok()?);
+            let now = without_volatile_fields(self.status().ok()?);
             if now != last.0 {
                 last = (now, Instant::now());
             }
@@ -303,18 +303,18 @@ impl Pair {
     }
 
     fn jobs(&self) -> Result<Value> {
-        let view: Value = serde_json::from_str(&self.must("job list -o json")?)?;
+        let view: Value = serde_json::from_str(&self.run_successfully("job list -o json")?)?;
         Ok(view["jobs"].clone())
     }
 
-    fn refused(&self, code: i32, order: &str) -> Result<()> {
-        let (before, jobs) = (bare(self.status()?), self.jobs()?);
+    fn check_rejected(&self, code: i32, order: &str) -> Result<()> {
+        let (before, jobs) = (without_volatile_fields(self.status()?), self.jobs()?);
         let last = jobs.as_array().and_then(|all| all.last()).map(|j| j["id"].to_string()).unwrap_or_default();
-        let output = self.on(&order.replace("LAST", &last))?;
+        let output = self.run_on_m1(&order.replace("LAST", &last))?;
         let said = format!("{} {}", output.text(), String::from_utf8_lossy(&output.stderr));
         ensure!(output.code == code, "ended with {}, not {code}: {said}", output.code);
         ensure!(!said.contains("panicked"), "{said}");
-        unchanged(&before, || self.status())?;
+        check_unchanged(&before, || self.status())?;
         ensure!(jobs == self.jobs()?, "changed the jobs");
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Stories about the desired state of a node: services of the wrong role on a worker (A13), another
 //! group while it is away (A20).
 
-use super::operator::{Story, clean, ends, hooked, number, phases, repaired};
+use super::operator::{Story, fleet_with_hooks, number, phases, run_expecting, wait_quiet, wait_until_repaired};
 use super::steps::jobs_of;
-use super::stories::away;
+use super::stories::during_absence;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
 use anyhow::{Context, Result, ensure};
@@ -14,18 +14,18 @@ pub const ALL: &[Story] =
     &[("A13 the services of the other role", wrong_role), ("A20 another group while away", moved_while_away)];
 
 /// Runs `story` with another fleet, and restores the usual one whatever the result.
-pub fn under(
+pub fn with_fleet(
     c: &Cluster,
     fleet: impl FnMut(&str, String) -> String,
     story: impl FnOnce(&Cluster) -> Result<()>,
 ) -> Result<()> {
-    then_back(c, |c| c.apply(fleet).and_then(|()| story(c)))
+    with_usual_fleet_after(c, |c| c.apply(fleet).and_then(|()| story(c)))
 }
 
 /// Runs a story that applies its own fleets, and restores the usual one whatever the result.
-pub fn then_back(c: &Cluster, story: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
+pub fn with_usual_fleet_after(c: &Cluster, story: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let told = story(c);
-    let back = c.apply(hooked);
+    let back = c.apply(fleet_with_hooks);
     told.and(back)
 }
 
@@ -68,7 +68,7 @@ fn make_it_a_master(c: &Cluster) -> Result<()> {
 }
 
 fn wrong_role(c: &Cluster) -> Result<()> {
-    let told = wrong_role_told(c);
+    let told = check_wrong_role(c);
     if told.is_err() {
         let w1 = c.lab.host("w1").ip;
         let undo = format!(
@@ -80,11 +80,11 @@ fn wrong_role(c: &Cluster) -> Result<()> {
     told
 }
 
-fn wrong_role_told(c: &Cluster) -> Result<()> {
+fn check_wrong_role(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
     let before = members(c)?;
     ensure!(before.len() == 3, "{before:?}");
-    let no = away(c, "w1", |c| {
+    let no = during_absence(c, "w1", |c| {
         make_it_a_master(c)?;
         let state = c.lab.shell("w1", "systemctl is-active etcd-contiv netmaster; ss -Hltn sport = :9999 | wc -l")?;
         ensure!(state.split_whitespace().eq(["active", "active", "1"]), "w1 is no master: {state}");
@@ -107,7 +107,7 @@ fn wrong_role_told(c: &Cluster) -> Result<()> {
     ] {
         ensure!(names(failure), "{failure:?} is not named in {reasons:#?}");
     }
-    repaired(c, "w1")?;
+    wait_until_repaired(c, "w1")?;
     let ran = c.ran_since("w1", runs)?;
     for service in ["etcd", "contiv_network"] {
         ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
@@ -124,7 +124,7 @@ fn wrong_role_told(c: &Cluster) -> Result<()> {
     let after = members(c)?;
     ensure!(after.len() == 3 && after.iter().all(|m| before.contains(m)), "members were {before:?}, are {after:?}");
     c.lab.shell("w1", "rm -rf /var/lib/etcd-contiv")?;
-    clean(c)
+    wait_quiet(c)
 }
 
 // --- A20 ----------------------------------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ const EDGE_DOWN: &str = "- hosts: all
 const CLEANED_AS: &str = "/root/cleaned-as";
 
 /// The usual fleet, whose cleanup also logs the variables with which it ran.
-fn telling(path: &str, text: String) -> String {
-    let text = hooked(path, text);
+fn fleet_that_logs_variables(path: &str, text: String) -> String {
+    let text = fleet_with_hooks(path, text);
     let log = "nginx\" >> /var/log/remoor-runs.log\n";
     match path {
         "playbooks/cleanup.yml" => {
@@ -182,19 +182,21 @@ fn apply_moved(c: &Cluster) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let w2 = format!("        w2: {{ansible_host: {}}}\n", c.lab.host("w2").ip);
     five::write(dir.path(), &five::hosts(&c.lab), |path, text| match path {
-        "remoor.yml" => hooked(path, text).replace("\nservices:\n", &format!("{EDGE}\nservices:{EDGE_SERVICE}")),
+        "remoor.yml" => {
+            fleet_with_hooks(path, text).replace("\nservices:\n", &format!("{EDGE}\nservices:{EDGE_SERVICE}"))
+        }
         "inventory.yml" => {
             assert!(text.contains(&w2), "{text}");
             let edge = format!("    service-edge:\n      vars: {{colour: blue, nginx_workers: 9}}\n      hosts:\n{w2}");
             text.replace(&w2, "").trim_end().to_owned() + "\n" + &edge
         }
-        _ => hooked(path, text),
+        _ => fleet_with_hooks(path, text),
     })?;
     std::fs::write(dir.path().join("playbooks/edge.yml"), EDGE_UP)?;
     std::fs::write(dir.path().join("playbooks/edge-down.yml"), EDGE_DOWN)?;
     c.lab.shell("m1", "rm -rf /root/moved")?;
     push(c, dir.path(), "/root/moved")?;
-    c.on("m1", &["apply", "/root/moved"]).map(drop)
+    c.run_successfully("m1", &["apply", "/root/moved"]).map(drop)
 }
 
 fn push(c: &Cluster, from: &Path, to: &str) -> Result<()> {
@@ -211,21 +213,21 @@ fn push(c: &Cluster, from: &Path, to: &str) -> Result<()> {
 }
 
 fn moved_while_away(c: &Cluster) -> Result<()> {
-    under(c, telling, |c| {
-        ends(c, "m1", 0, &["update", "w2"])?;
-        moved(c)
+    with_fleet(c, fleet_that_logs_variables, |c| {
+        run_expecting(c, "m1", 0, &["update", "w2"])?;
+        move_to_another_group(c)
     })?;
     // It is a worker again, and the services of the edge group are gone.
-    ends(c, "m1", 0, &["update", "w2"])?;
-    clean(c)?;
+    run_expecting(c, "m1", 0, &["update", "w2"])?;
+    wait_quiet(c)?;
     ensure!(c.lab.read("w2", "/etc/edge.conf").is_err(), "/etc/edge.conf is still there");
     c.lab.shell("w2", &format!("rm -f {CLEANED_AS}; systemctl is-active netplugin nginx etcd-proxy-contiv")).map(drop)
 }
 
-fn moved(c: &Cluster) -> Result<()> {
+fn move_to_another_group(c: &Cluster) -> Result<()> {
     let (runs, jobs) = (five::runs(&c.lab, "w2")?.len(), jobs_of(c, "w2")?.len());
     c.lab.shell("w2", &format!("rm -f {CLEANED_AS}"))?;
-    let no = away(c, "w2", |c| {
+    let no = during_absence(c, "w2", |c| {
         apply_moved(c)?;
         let node = c.node("w2")?;
         ensure!(node["group"] == "service-edge" && node["outdated"] == true, "{node:#}");
@@ -234,11 +236,11 @@ fn moved(c: &Cluster) -> Result<()> {
             Ok(!why["want"].is_null())
         };
         for order in [&["update", "w2", "--no-queue"][..], &["resetup", "w2", "--no-queue"]] {
-            let said = ends(c, "m1", 4, order)?;
+            let said = run_expecting(c, "m1", 4, order)?;
             ensure!(said.contains("w2 is away since 2"), "{said}");
             ensure!(!wanted(c)?, "a refused order is wanted");
         }
-        let said = ends(c, "m1", 0, &["update", "w2"])?;
+        let said = run_expecting(c, "m1", 0, &["update", "w2"])?;
         ensure!(said.contains("w2 is away since 2") && wanted(c)?, "{said}");
         Ok(())
     })?;

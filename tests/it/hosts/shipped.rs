@@ -1,14 +1,14 @@
 //! The shipped checks for services that no playbook sets up (sshd, chrony, the base of every node),
 //! on a real host. All pass. Then one item of each is broken, the alerts name it, and nothing runs.
 
-use super::operator::{Story, clean, ends, hooked};
-use super::roles::under;
+use super::operator::{Story, fleet_with_hooks, run_expecting, wait_quiet};
+use super::roles::with_fleet;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", shipped)];
+pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", shipped_checks)];
 
 /// A host must not set the clock, which is that of this machine. So chronyd runs with the option
 /// not to set it, and follows its own clock. Debian's own unit would be skipped without the
@@ -36,15 +36,15 @@ const AMISS: [&str; 7] = [
 ];
 
 /// The usual fleet, whose workers have the three services too.
-fn watching(path: &str, text: String) -> String {
+fn fleet_with_monitored_services(path: &str, text: String) -> String {
     const GROUP: &str = "\n  service-worker:\n";
     const RETRY: &str = ", retry: {count: 3, delay: 2s}";
-    let text = hooked(path, text);
+    let text = fleet_with_hooks(path, text);
     match path {
         "remoor.yml" => {
             // The disk usage of this machine does not matter to the story.
             let vars = format!("{GROUP}    vars: {{base_timezone: Etc/UTC, base_usage_max: 101}}\n");
-            five::watching(&text, &["service-worker"]).replacen(GROUP, &vars, 1)
+            five::with_monitored_services(&text, &["service-worker"]).replacen(GROUP, &vars, 1)
         }
         "checks/chrony.yml" => {
             assert!(text.contains(RETRY), "{text}");
@@ -54,42 +54,42 @@ fn watching(path: &str, text: String) -> String {
     }
 }
 
-fn shipped(c: &Cluster) -> Result<()> {
+fn shipped_checks(c: &Cluster) -> Result<()> {
     c.lab.push("w1", CHRONY.as_bytes(), UNIT, 0o644)?;
     c.lab.push("w1", b"local stratum 10\n", OWN_CLOCK, 0o644)?;
     // The hosts have no DNS server. This entry names the server that would be queried otherwise.
     c.lab.push("w1", b"nameserver 127.0.0.1\n", RESOLV, 0o644)?;
     // Units that failed in other stories do not matter here.
     c.lab.shell("w1", "systemctl daemon-reload; systemctl enable --now chrony 2>&1; systemctl reset-failed")?;
-    under(c, watching, told)?;
-    ends(c, "m1", 0, &["update", "w1"])?;
+    with_fleet(c, fleet_with_monitored_services, break_and_check)?;
+    run_expecting(c, "m1", 0, &["update", "w1"])?;
     c.lab.shell(
         "w1",
         &format!("systemctl disable --now chrony 2>&1; rm {UNIT} {OWN_CLOCK} {RESOLV}; systemctl daemon-reload"),
     )?;
-    clean(c)
+    wait_quiet(c)
 }
 
-fn told(c: &Cluster) -> Result<()> {
+fn break_and_check(c: &Cluster) -> Result<()> {
     let pids = || -> Result<[u32; 2]> {
         Ok([five::main_pid(&c.lab, "w1", "ssh.service")?, five::main_pid(&c.lab, "w1", "chrony.service")?])
     };
     let (before, runs) = (pids()?, five::runs(&c.lab, "w1")?.len());
     ensure!(before.iter().all(|pid| *pid > 0), "sshd and chronyd are to run: {before:?}");
     // A complete re-setup, which stops none of the three.
-    ends(c, "m1", 0, &["update", "w1"])?;
+    run_expecting(c, "m1", 0, &["update", "w1"])?;
     let ran = c.ran_since("w1", runs)?;
-    ensure!(ran.len() == 6 && ran.iter().all(|(_, service)| !five::WATCHED.contains(&service.as_str())), "{ran:?}");
+    ensure!(ran.len() == 6 && ran.iter().all(|(_, service)| !five::MONITORED.contains(&service.as_str())), "{ran:?}");
     ensure!(pids()? == before, "sshd or chronyd was restarted");
 
-    let checks = asked(c, 0)?;
-    for service in five::WATCHED {
+    let checks = run_checks(c, 0)?;
+    for service in five::MONITORED {
         let passed = checks.iter().filter(|k| k["service"] == service && k["state"] == "pass").count();
         ensure!(passed >= 7, "{service}: {passed} assertions passed: {checks:#?}");
     }
-    ensure!(amiss(&checks).is_empty(), "{:#?}", amiss(&checks));
+    ensure!(failed_checks(&checks).is_empty(), "{:#?}", failed_checks(&checks));
     let runs = five::runs(&c.lab, "w1")?.len();
-    broken(c)?;
+    break_each(c)?;
 
     let finding = c.wait("the alerts about w1", |s| {
         let finding = &row(s, "w1")?["finding"];
@@ -104,11 +104,11 @@ fn told(c: &Cluster) -> Result<()> {
         let warnings = s["warnings"].to_string();
         (warnings.contains("w1: ") && AMISS.iter().all(|amiss| warnings.contains(amiss))).then_some(())
     })?;
-    let why = ends(c, "m1", 0, &["why", "w1"])?.split_whitespace().collect::<Vec<_>>().join(" ");
+    let why = run_expecting(c, "m1", 0, &["why", "w1"])?.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(AMISS.iter().all(|amiss| why.contains(amiss.trim_end())), "{why}");
-    ensure!(amiss(&asked(c, 1)?) == AMISS, "{:#?}", amiss(&asked(c, 1)?));
+    ensure!(failed_checks(&run_checks(c, 1)?) == AMISS, "{:#?}", failed_checks(&run_checks(c, 1)?));
     // An order can't set them up either: they have no playbooks.
-    let said = ends(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
+    let said = run_expecting(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
     ensure!(said.contains("only looked at"), "{said}");
     ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
     ensure!(pids()? == [before[0], 0], "sshd or chronyd was started");
@@ -124,7 +124,7 @@ fn told(c: &Cluster) -> Result<()> {
 
 /// One fault in each: sshd runs but could not start again; nothing adjusts the clock; all users may
 /// read the password hashes.
-fn broken(c: &Cluster) -> Result<()> {
+fn break_each(c: &Cluster) -> Result<()> {
     let script = "cp -p /etc/ssh/sshd_config /root/ && sed -i 's/^UsePAM yes/UsePAM yex/' /etc/ssh/sshd_config && \
                   ! cmp -s /root/sshd_config /etc/ssh/sshd_config && ! /usr/sbin/sshd -t 2>/dev/null && \
                   systemctl stop chrony && chmod 0644 /etc/shadow";
@@ -132,7 +132,7 @@ fn broken(c: &Cluster) -> Result<()> {
 }
 
 /// The findings of `remoor check w1`, which must end with `code`.
-fn asked(c: &Cluster, code: i32) -> Result<Vec<Value>> {
+fn run_checks(c: &Cluster, code: i32) -> Result<Vec<Value>> {
     let output = c.run("m1", &["check", "w1", "-o", "json"])?;
     ensure!(output.code == code, "check ended with {}, not {code}: {}", output.code, output.text());
     let found: Value = serde_json::from_str(&output.text())?;
@@ -140,7 +140,7 @@ fn asked(c: &Cluster, code: i32) -> Result<Vec<Value>> {
 }
 
 /// The failed checks that require an action, in the form of [`AMISS`].
-fn amiss(checks: &[Value]) -> Vec<String> {
+fn failed_checks(checks: &[Value]) -> Vec<String> {
     let text = |k: &Value, key: &str| k[key].as_str().unwrap_or_default().to_owned();
     let bad = |k: &&Value| matches!(k["state"].as_str(), Some("fail" | "unknown")) && k["on_fail"] != "none";
     let line = |k: &Value| format!("{}: {} {}: ", text(k, "service"), text(k, "check"), text(k, "property"));

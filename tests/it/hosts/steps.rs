@@ -17,7 +17,7 @@ pub fn number(row: &Value, key: &str) -> Result<u64> {
     row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
 }
 
-pub fn is(row: &Value, condition: &str) -> bool {
+pub fn has_condition(row: &Value, condition: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
 }
 
@@ -31,19 +31,20 @@ pub fn presence(c: &Cluster, host: &str, wanted: &str) -> Result<()> {
 }
 
 /// Waits until nothing is open and every node is as desired: each story begins and ends so.
-pub fn clean(c: &Cluster) -> Result<()> {
+pub fn wait_quiet(c: &Cluster) -> Result<()> {
     c.wait_quiet()
 }
 
-pub fn repaired(c: &Cluster, host: &str) -> Result<()> {
+pub fn wait_until_repaired(c: &Cluster, host: &str) -> Result<()> {
     c.wait(&format!("{host} to be repaired"), |s| {
         let row = row(s, host)?;
-        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same" && !is(row, "waiting")).then_some(())
+        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same" && !has_condition(row, "waiting"))
+            .then_some(())
     })
 }
 
 /// Checks that absence `no` was the last one of the host, and has one verdict.
-pub fn one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
+pub fn check_one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
     let (verdicts, last) = (c.verdicts(host)?.into_iter().filter(|f| f["absence"] == no).count(), absences(c, host)?);
     ensure!(verdicts == 1 && last == no, "{host}: {verdicts} verdicts on absence {no}, and {last} absences");
     Ok(())
@@ -60,15 +61,15 @@ pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
 // --- orders -------------------------------------------------------------------------------------------------------------
 
 /// Runs `remoor`, which must end with this code. Returns its output on both channels.
-pub fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
+pub fn run_expecting(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
     let output = c.order(host, argv)?;
-    let said = both(&output);
+    let said = both_outputs(&output);
     ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
     ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));
     Ok(said)
 }
 
-pub fn both(output: &Output) -> String {
+pub fn both_outputs(output: &Output) -> String {
     format!("{}\n{}", output.text(), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::lab::cluster::Cluster;
 use crate::lab::five;
-use crate::lab::tool::long;
+use crate::lab::tool::has_production_durations;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
@@ -25,14 +25,14 @@ const QUICK: &str = "settle: 40s, leader-grace: 2s, probe: 3s, check-interval: 5
 
 /// The interval of the agents' examinations in the stories' fleet.
 pub fn check_interval() -> std::time::Duration {
-    std::time::Duration::from_secs(if long() { 60 } else { 5 })
+    std::time::Duration::from_secs(if has_production_durations() { 60 } else { 5 })
 }
 
 /// The fleet with the durations of CI: only waiting times differ, no decision. `REMOOR_LONG` keeps
 /// the default durations.
-pub fn quick(path: &str, text: String) -> String {
+pub fn fleet_with_short_durations(path: &str, text: String) -> String {
     match path {
-        "remoor.yml" if long() => format!("{text}\nlimits: {{{LENIENT}}}\n"),
+        "remoor.yml" if has_production_durations() => format!("{text}\nlimits: {{{LENIENT}}}\n"),
         "remoor.yml" => format!("{text}\nlimits: {{{LENIENT}, {QUICK}}}\n"),
         _ => text,
     }
@@ -40,7 +40,7 @@ pub fn quick(path: &str, text: String) -> String {
 
 /// Cuts a host off, waits until it is missed, calls `meanwhile` on its console, and heals the
 /// network. Returns the number of the absence.
-pub fn away(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
+pub fn during_absence(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
     let before = c.node(host)?["absences"].as_u64().context("a number of absences")?;
     c.lab.cut(host)?;
     c.wait(&format!("{host} to be missed"), |s| {
@@ -58,7 +58,7 @@ fn pids(c: &Cluster, host: &str) -> Result<Vec<u32>> {
 
 fn network_loss(c: &Cluster) -> Result<()> {
     let (runs, before) = (five::runs(&c.lab, "w1")?.len(), pids(c, "w1")?);
-    let no = away(c, "w1", |c| {
+    let no = during_absence(c, "w1", |c| {
         ensure!(c.node("w1")?["lifecycle"] == "commissioned");
         c.lab.wait_isolated("w1")
     })?;
@@ -79,7 +79,7 @@ fn network_loss_and_drift(c: &Cluster) -> Result<()> {
     let runs = five::runs(&c.lab, "w1")?.len();
     let (etcd, nginx) = (pids(c, "w1")?[0], pids(c, "w1")?[2]);
     let good = c.lab.read("w1", "/etc/default/netplugin")?;
-    let no = away(c, "w1", |c| c.lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop))?;
+    let no = during_absence(c, "w1", |c| c.lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop))?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
     let reasons = verdict["reasons"].to_string();
@@ -110,7 +110,7 @@ fn reboot(c: &Cluster) -> Result<()> {
     c.lab.reboot("w1", crate::lab::host::Power::Cut)?;
     c.wait("w1 to settle", |s| {
         let w1 = crate::lab::cluster::row(s, "w1")?;
-        super::steps::is(w1, "settling").then_some(())
+        super::steps::has_condition(w1, "settling").then_some(())
     })?;
     ensure!(c.verdicts("w1")?.iter().all(|f| f["absence"] != no), "concluded before it settled");
     c.lab.shell("w1", "touch /run/go")?;

@@ -19,7 +19,7 @@ fn keys(of: &Daemon) -> Value {
     serde_json::from_slice(&of.ask(&["key", "status", "--json"]).stdout).unwrap_or_default()
 }
 
-fn alive(of: &Daemon, wanted: &[&str]) {
+fn wait_until_alive(of: &Daemon, wanted: &[&str]) {
     until(&format!("{wanted:?} are alive"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let alive = |name: &&str| nodes.iter().any(|n| n["name"] == **name && n["presence"] == "alive");
@@ -27,7 +27,7 @@ fn alive(of: &Daemon, wanted: &[&str]) {
     });
 }
 
-fn away(of: &Daemon, name: &str) {
+fn wait_until_away(of: &Daemon, name: &str) {
     until(&format!("{name} is away"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let gone = |n: &Value| n["name"] == name && matches!(n["presence"].as_str(), Some("away" | "agent-down"));
@@ -35,11 +35,11 @@ fn away(of: &Daemon, name: &str) {
     });
 }
 
-fn step(of: &Daemon, wanted: &str) {
+fn wait_for_step(of: &Daemon, wanted: &str) {
     until(&format!("the rotation is at {wanted}"), || (keys(of)["ca"]["next"]["step"] == wanted).then_some(()));
 }
 
-fn ended(of: &Daemon, serial: u64) -> u64 {
+fn wait_until_rotated(of: &Daemon, serial: u64) -> u64 {
     until("the rotation has ended", || {
         let keys = keys(of);
         let now = keys["ca"]["serial"].as_u64()?;
@@ -56,14 +56,14 @@ fn waits_for_w2_alone(of: &Daemon) {
 }
 
 /// The index of the leader among m1, m2 and m3, from 0.
-fn leads(of: &Daemon) -> usize {
+fn leader_index(of: &Daemon) -> usize {
     until("a manager leads", || {
         of.json("status")["as_of"]["leader"].as_str()?.strip_prefix('m')?.parse::<usize>().ok()?.checked_sub(1)
     })
 }
 
 /// Writes an entry through the current leader.
-fn writes(of: &Daemon, dir: &std::path::Path) {
+fn write_entry(of: &Daemon, dir: &std::path::Path) {
     let out = until("an order is accepted", || {
         let out = of.ask(&["token", "rotate", "--role", "worker", "-q"]);
         out.status.success().then_some(out)
@@ -80,16 +80,16 @@ fn all_vote(of: &Daemon, wanted: usize) {
 }
 
 /// The output of `join` for this worker with the token in this file.
-fn joined(dir: &std::path::Path, name: &str, own: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
+fn join_worker(dir: &std::path::Path, name: &str, own: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
     let mut join = remoor();
     join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &own.to_string(), "--dir"]);
     join.arg(dir.join(name)).arg("--token-file").arg(dir.join(token)).output().expect("remoor runs")
 }
 
 #[track_caller]
-fn good(of: &Daemon, args: &[&str]) {
+fn order_successfully(of: &Daemon, args: &[&str]) {
     let out = of.ask(args);
-    assert!(out.status.success(), "{args:?}: {}", said(&out));
+    assert!(out.status.success(), "{args:?}: {}", output_text(&out));
 }
 
 /// Waits until these nodes trust the same single CA, and not `old`.
@@ -111,104 +111,108 @@ fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>>
 /// Leaders are killed at two of the three steps, a manager is absent at the beginning, a worker
 /// misses the first step, and a machine joins at each step.
 #[test]
-fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_the_next() {
+fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
     let dir = dir.path();
     let mut managers = three_managers(dir, at);
-    alive(&managers[0], &["m1", "m2", "m3"]);
+    wait_until_alive(&managers[0], &["m1", "m2", "m3"]);
     all_vote(&managers[0], 3);
     until("m2 answers, and knows who leads", || managers[1].ask(&["key", "status"]).status.success().then_some(()));
-    let join = |name: &str, last: u8, via: u8, token: &str| joined(dir, name, at(last), at(via), token);
+    let join = |name: &str, last: u8, via: u8, token: &str| join_worker(dir, name, at(last), at(via), token);
     let worker = |name: &str, last: u8, via: u8| {
         let out = join(name, last, via, "worker");
-        assert!(out.status.success(), "{}", said(&out));
+        assert!(out.status.success(), "{}", output_text(&out));
         Daemon::start(&dir.join(name))
     };
     let (_w1, mut w2) = (worker("w1", 11, 2), worker("w2", 12, 2));
     let m2 = &managers[1];
-    alive(m2, &["m1", "m2", "m3", "w1", "w2"]);
+    wait_until_alive(m2, &["m1", "m2", "m3", "w1", "w2"]);
     let (old, before) = (trust(dir, "w1"), credentials(dir, "w1"));
     assert_eq!(old.0, 1);
     w2.kill();
-    away(m2, "w2");
-    writes(m2, dir);
+    wait_until_away(m2, "w2");
+    write_entry(m2, dir);
 
     // Without m3 the rotation begins but does not end: no manager is left behind. m3 fetches later
     // what it lacks.
     managers[2].kill();
     let m2 = &managers[1];
-    away(m2, "m3");
-    until("a manager other than m3 leads", || (leads(m2) != 2).then_some(()));
+    wait_until_away(m2, "m3");
+    until("a manager other than m3 leads", || (leader_index(m2) != 2).then_some(()));
     let out = m2.ask(&["key", "rotate", "ca"]);
     assert!(
-        out.status.success() && said(&out).contains("m3 can't be reached, and the rotation can't end without"),
+        out.status.success() && output_text(&out).contains("m3 can't be reached, and the rotation can't end without"),
         "{}",
-        said(&out)
+        output_text(&out)
     );
     let out = m2.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("m3 is a manager and is away"), "{}", said(&out));
+    assert!(
+        out.status.code() == Some(4) && output_text(&out).contains("m3 is a manager and is away"),
+        "{}",
+        output_text(&out)
+    );
     managers[2] = Daemon::start(&dir.join("m3"));
     let m2 = &managers[1];
     for again in ["ca", "gossip"] {
         let out = m2.ask(&["key", "rotate", again]);
-        assert!(out.status.code() == Some(4) && said(&out).contains("in progress"), "{}", said(&out));
+        assert!(out.status.code() == Some(4) && output_text(&out).contains("in progress"), "{}", output_text(&out));
     }
     waits_for_w2_alone(m2);
     assert!(["m1", "m2", "m3", "w1"].iter().all(|n| trust(dir, n) == (2, old.1.clone())), "the old one issues");
-    let text = said(&m2.ask(&["key", "status"]));
+    let text = output_text(&m2.ask(&["key", "status"]));
     assert!(text.contains("away, and waited for: w2") && text.contains("remoor key rotate ca --finish"), "{text}");
-    let status = said(&m2.ask(&["status"]));
+    let status = output_text(&m2.ask(&["status"]));
     assert!(status.contains("the new CA waits for w2"), "{status}");
     let _w3 = worker("w3", 13, 2);
     assert_eq!(trust(dir, "w3"), (2, old.1.clone()));
 
     // The leader dies; the next one continues from the log.
-    let leader = leads(&managers[1]);
+    let leader = leader_index(&managers[1]);
     managers[leader].kill();
     let next = &managers[(leader + 1) % 3];
-    until("another leads", || (leads(next) != leader).then_some(()));
-    writes(next, dir);
+    until("another leads", || (leader_index(next) != leader).then_some(()));
+    write_entry(next, dir);
     fs::copy(dir.join("worker"), dir.join("old-worker")).expect("copied");
     managers[leader] = Daemon::start(&dir.join(format!("m{}", leader + 1)));
-    alive(&managers[1], &["m1", "m2", "m3", "w1", "w3"]);
+    wait_until_alive(&managers[1], &["m1", "m2", "m3", "w1", "w3"]);
     let out = managers[1].ask(&["key", "rotate", "ca", "--finish"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("not waited for:"), "{}", said(&out));
+    assert!(out.status.code() == Some(4) && output_text(&out).contains("not waited for:"), "{}", output_text(&out));
 
     // The next step is taken without a follower, because that manager has confirmed the step
     // before. But the rotation does not end without it.
     waits_for_w2_alone(&managers[1]);
-    let leader = leads(&managers[1]);
+    let leader = leader_index(&managers[1]);
     let (killed, other) = ((leader + 1) % 3, (leader + 2) % 3);
     managers[killed].kill();
     let (at_other, m) = (other as u8 + 1, &managers[other]);
-    away(m, &format!("m{}", killed + 1));
+    wait_until_away(m, &format!("m{}", killed + 1));
     let out = m.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.success() && said(&out).contains("w2"), "{}", said(&out));
-    step(m, "issue");
+    assert!(out.status.success() && output_text(&out).contains("w2"), "{}", output_text(&out));
+    wait_for_step(m, "issue");
     // Meanwhile a node returns that missed all of this, and a machine joins with a token from
     // before the rotation.
     assert_eq!(trust(dir, "w2"), old);
     let _w2 = Daemon::start(&dir.join("w2"));
     until("w2 has a certificate of the new CA without an approval", || (trust(dir, "w2").1 != old.1).then_some(()));
     let out = join("w4", 14, at_other, "old-worker");
-    assert!(out.status.success(), "an old token is still valid: {}", said(&out));
+    assert!(out.status.success(), "an old token is still valid: {}", output_text(&out));
     let _w4 = Daemon::start(&dir.join("w4"));
-    writes(m, dir);
+    write_entry(m, dir);
     let _w5 = worker("w5", 15, at_other);
-    alive(m, &["w1", "w2", "w3", "w4", "w5"]);
+    wait_until_alive(m, &["w1", "w2", "w3", "w4", "w5"]);
     assert_eq!(keys(m)["ca"]["next"]["step"], "issue");
     // The leader dies again.
     managers[leader].kill();
     managers[killed] = Daemon::start(&dir.join(format!("m{}", killed + 1)));
     until("another leads", || managers[other].ask(&["key", "status"]).status.success().then_some(()));
-    writes(&managers[other], dir);
+    write_entry(&managers[other], dir);
     managers[leader] = Daemon::start(&dir.join(format!("m{}", leader + 1)));
     let m2 = &managers[1];
-    ended(m2, 0);
+    wait_until_rotated(m2, 0);
 
     let all = ["m1", "m2", "m3", "w1", "w2", "w3", "w4", "w5"];
     let new = all_trust_another(dir, &all, &old.1);
-    alive(m2, &all);
+    wait_until_alive(m2, &all);
     for manager in &managers {
         until("each knows a leader", || (manager.json("status")["as_of"]["stale"] == false).then_some(()));
     }
@@ -224,8 +228,12 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
         assert_eq!(refused.code(), Some("credential-expired"), "{refused:?}");
     }
     let out = join("w6", 16, 2, "old-worker");
-    assert!(!out.status.success() && said(&out).contains("a CA that was replaced since"), "{}", said(&out));
-    writes(m2, dir);
+    assert!(
+        !out.status.success() && output_text(&out).contains("a CA that was replaced since"),
+        "{}",
+        output_text(&out)
+    );
+    write_entry(m2, dir);
     assert!(fs::read_to_string(dir.join("worker")).expect("a token").contains(&new), "new tokens name the new one");
     assert_eq!(join("w6", 16, 3, "worker").status.code(), Some(0));
     // No key appears where it does not belong.
@@ -243,27 +251,31 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
 /// Also what depends on the CA's key: the gossip key, the operator's credentials, a manager that
 /// joins later, a restart.
 #[test]
-fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows() {
+fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follows() {
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
     let _w1 = cluster.worker("w1", 2);
     let (mut w2, mut w3) = (cluster.worker("w2", 3), cluster.worker("w3", 5));
-    alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
+    wait_until_alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
     w2.kill();
     w3.kill();
-    away(&cluster.m1, "w2");
+    wait_until_away(&cluster.m1, "w2");
     let out = cluster.m1.ask(&["remove", "w3", "--force", "--yes"]);
-    assert!(out.status.success(), "{}", said(&out));
+    assert!(out.status.success(), "{}", output_text(&out));
     let (old, before) = (trust(&dir, "w2"), cluster.credentials("w2"));
     let copy = dir.join("copy.json");
     fs::copy(dir.join("m1/operator.json"), &copy).expect("copied");
     let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.code() == Some(4) && said(&out).contains("no CA rotation is in progress"), "{}", said(&out));
+    assert!(
+        out.status.code() == Some(4) && output_text(&out).contains("no CA rotation is in progress"),
+        "{}",
+        output_text(&out)
+    );
     let out = cluster.m1.ask(&["key", "rotate", "ca"]);
-    assert!(out.status.success(), "{}", said(&out));
+    assert!(out.status.success(), "{}", output_text(&out));
     let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.success(), "{}", said(&out));
-    let first = ended(&cluster.m1, 0);
+    assert!(out.status.success(), "{}", output_text(&out));
+    let first = wait_until_rotated(&cluster.m1, 0);
     until("w1 trusts only the new CA", || {
         let now = trust(&dir, "w1");
         (now.0 == 1 && now.1 != old.1).then_some(())
@@ -279,8 +291,8 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     // A connection that is open at that moment is closed.
     until("copies are rejected with a reason", || {
         let out = operator(&copy);
-        assert!(!out.status.success(), "{}", said(&out));
-        said(&out).contains("was replaced").then_some(())
+        assert!(!out.status.success(), "{}", output_text(&out));
+        output_text(&out).contains("was replaced").then_some(())
     });
     until("the operator's credentials on m1 are from the new CA", || {
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
@@ -289,12 +301,16 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     // New credentials are made, and are revoked by an order.
     let zoe = dir.join("zoe.json");
     let out = cluster.m1.ask(&["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
-    assert!(out.status.success(), "{}", said(&out));
+    assert!(out.status.success(), "{}", output_text(&out));
     assert!(operator(&zoe).status.success());
     let out = cluster.m1.ask(&["key", "operator", "zoe", "--revoke"]);
-    assert!(out.status.success(), "{}", said(&out));
+    assert!(out.status.success(), "{}", output_text(&out));
     let out = operator(&zoe);
-    assert!(out.status.code() == Some(4) && said(&out).contains("of zoe were revoked at"), "{}", said(&out));
+    assert!(
+        out.status.code() == Some(4) && output_text(&out).contains("of zoe were revoked at"),
+        "{}",
+        output_text(&out)
+    );
     assert_eq!(keys(&cluster.m1)["operators"][0]["state"], "revoked");
 
     // A removed node learns that it was removed, and not that its certificate is void.
@@ -305,21 +321,21 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     });
 
     let _w2 = Daemon::start(&dir.join("w2"));
-    let waits = until("w2 waits", || cluster.waiting().into_iter().next());
+    let waits = until("w2 waits", || cluster.pending_machines().into_iter().next());
     assert_eq!((&waits["name"], &waits["why"]), (&"w2".into(), &"certificate".into()));
     assert_eq!(trust(&dir, "w2"), old, "nothing without a yes");
     let out = cluster.m1.ask(&["accept", "w2"]);
-    assert!(out.status.success(), "{}", said(&out));
+    assert!(out.status.success(), "{}", output_text(&out));
     until("w2 is the same node as before", || cluster.peers_as("w2").ok());
     let after = cluster.credentials("w2");
     assert_eq!((after.node, after.key_pem, trust(&dir, "w2")), (before.node, before.key_pem, trust(&dir, "w1")));
-    until("no machine waits any more", || cluster.waiting().is_empty().then_some(()));
+    until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
 
     // From now on the gossip key is derived from the new CA's key. It is rotated once more,
     // followed by a restart.
     let gossips = |serial: u64| {
         let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
-        assert!(out.status.success(), "{}", said(&out));
+        assert!(out.status.success(), "{}", output_text(&out));
         until("all have the new gossip key", || {
             let held = ["m1", "w1", "w2"].map(|name| cluster.credentials(name));
             let same = held.iter().all(|c| c.gossip_others.is_empty() && c.gossip_key == held[0].gossip_key);
@@ -329,20 +345,20 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     };
     let serial = gossips(0);
     let out = cluster.m1.ask(&["key", "rotate", "ca"]);
-    assert!(out.status.success(), "{}", said(&out));
-    ended(&cluster.m1, first);
+    assert!(out.status.success(), "{}", output_text(&out));
+    wait_until_rotated(&cluster.m1, first);
     cluster.m1.kill();
     cluster.m1 = Daemon::start(&dir.join("m1"));
-    alive(&cluster.m1, &["m1", "w1", "w2"]);
+    wait_until_alive(&cluster.m1, &["m1", "w1", "w2"]);
     let public = cluster.public_token();
     assert!(public.contains(&trust(&dir, "m1").1) && trust(&dir, "m1").0 == 1);
 
     // A manager that joins now gets the former keys that it needs, and can lead.
-    let manager = said(&cluster.m1.ask(&["token", "rotate", "--role", "manager", "-q"]));
+    let manager = output_text(&cluster.m1.ask(&["token", "rotate", "--role", "manager", "-q"]));
     fs::write(dir.join("manager"), manager.trim()).expect("written");
-    done(cluster.joining("m2", "m2", 4).arg("--manager").arg("--token-file").arg(dir.join("manager")));
+    run_successfully(cluster.join_command("m2", "m2", 4).arg("--manager").arg("--token-file").arg(dir.join("manager")));
     let _m2 = Daemon::start(&dir.join("m2"));
-    alive(&cluster.m1, &["m2", "w1", "w2"]);
+    wait_until_alive(&cluster.m1, &["m2", "w1", "w2"]);
     assert!(cluster.credentials("m2").gossip_key == cluster.credentials("w1").gossip_key && serial > 0);
     let held = until("the manager has the keys", || {
         keys_in(&dir, "m2").filter(|held| keys_in(&dir, "m1").as_ref() == Some(held))
@@ -353,40 +369,48 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
 /// The worker comes back by a token with the same identity. The former manager comes back by an
 /// approval and as a worker, because it was demoted.
 #[test]
-fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation() {
+fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
     let dir = dir.path();
     let mut managers = three_managers(dir, at);
     all_vote(&managers[0], 3);
-    let out = joined(dir, "w1", at(11), at(1), "worker");
-    assert!(out.status.success(), "{}", said(&out));
+    let out = join_worker(dir, "w1", at(11), at(1), "worker");
+    assert!(out.status.success(), "{}", output_text(&out));
     let mut w1 = Daemon::start(&dir.join("w1"));
-    alive(&managers[0], &["m1", "m2", "m3", "w1"]);
+    wait_until_alive(&managers[0], &["m1", "m2", "m3", "w1"]);
     let (old, before) = (trust(dir, "w1"), credentials(dir, "w1"));
-    good(&w1, &["leave", "--yes"]);
+    order_successfully(&w1, &["leave", "--yes"]);
     w1.kill();
     managers[2].kill();
     let m1 = &managers[0];
-    away(m1, "m3");
-    until("a manager other than m3 leads", || (leads(m1) != 2).then_some(()));
+    wait_until_away(m1, "m3");
+    until("a manager other than m3 leads", || (leader_index(m1) != 2).then_some(()));
 
-    good(m1, &["key", "rotate", "ca"]);
+    order_successfully(m1, &["key", "rotate", "ca"]);
     let finish = ["key", "rotate", "ca", "--finish", "--yes"];
     let out = m1.ask(&finish);
-    assert!(out.status.code() == Some(4) && said(&out).contains("m3 is a manager and is away"), "{}", said(&out));
-    good(m1, &["demote", "m3"]);
-    good(m1, &finish);
-    ended(m1, 0);
+    assert!(
+        out.status.code() == Some(4) && output_text(&out).contains("m3 is a manager and is away"),
+        "{}",
+        output_text(&out)
+    );
+    order_successfully(m1, &["demote", "m3"]);
+    order_successfully(m1, &finish);
+    wait_until_rotated(m1, 0);
     let new = all_trust_another(dir, &["m1", "m2"], &old.1);
 
     // The old token names a CA that is gone. The current token works with the old directory.
-    let out = joined(dir, "w1", at(11), at(2), "worker");
-    assert!(!out.status.success() && said(&out).contains("a CA that was replaced since"), "{}", said(&out));
-    writes(m1, dir);
-    let out = joined(dir, "w1", at(11), at(2), "worker");
-    assert!(out.status.success(), "{}", said(&out));
+    let out = join_worker(dir, "w1", at(11), at(2), "worker");
+    assert!(
+        !out.status.success() && output_text(&out).contains("a CA that was replaced since"),
+        "{}",
+        output_text(&out)
+    );
+    write_entry(m1, dir);
+    let out = join_worker(dir, "w1", at(11), at(2), "worker");
+    assert!(out.status.success(), "{}", output_text(&out));
     let _w1 = Daemon::start(&dir.join("w1"));
-    alive(m1, &["m1", "m2", "w1"]);
+    wait_until_alive(m1, &["m1", "m2", "w1"]);
     let after = credentials(dir, "w1");
     assert_eq!((after.node, after.key_pem, trust(dir, "w1")), (before.node, before.key_pem, (1, new.clone())));
 
@@ -398,7 +422,7 @@ fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation
     });
     assert_eq!((&waits["why"], &waits["state"]), (&"certificate".into(), &"waiting".into()));
     assert_eq!(trust(dir, "m3"), old, "nothing without a yes");
-    good(m1, &["accept", "m3"]);
+    order_successfully(m1, &["accept", "m3"]);
     until("m3 is a worker, and its log is archived", || {
         let identity: Value = serde_json::from_slice(&fs::read(dir.join("m3/identity.json")).ok()?).ok()?;
         let mut entries = fs::read_dir(dir.join("m3")).ok()?.flatten();
@@ -408,7 +432,7 @@ fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation
     });
     assert!(!dir.join("m3/ca").exists(), "only managers have keys of CAs");
     until("m3 has a certificate of the new CA", || (trust(dir, "m3") == (1, new.clone())).then_some(()));
-    alive(m1, &["m1", "m2", "m3", "w1"]);
+    wait_until_alive(m1, &["m1", "m2", "m3", "w1"]);
     all_vote(m1, 2);
 }
 
@@ -419,30 +443,30 @@ fn restored_at(moment: &str) {
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
     let (mut w1, mut w2) = (cluster.worker("w1", 2), cluster.worker("w2", 3));
-    alive(&cluster.m1, &["m1", "w1", "w2"]);
+    wait_until_alive(&cluster.m1, &["m1", "w1", "w2"]);
     let old = trust(&dir, "m1");
     w2.kill();
-    away(&cluster.m1, "w2");
-    good(&cluster.m1, &["key", "rotate", "ca"]);
+    wait_until_away(&cluster.m1, "w2");
+    order_successfully(&cluster.m1, &["key", "rotate", "ca"]);
     waits_for_w2_alone(&cluster.m1);
     let (file, finish) = (dir.join("backup"), ["key", "rotate", "ca", "--finish", "--yes"]);
     let backup = ["backup", file.to_str().expect("UTF-8")];
     if moment == "trust" {
-        good(&cluster.m1, &backup);
-        good(&cluster.m1, &finish);
-        ended(&cluster.m1, 0);
+        order_successfully(&cluster.m1, &backup);
+        order_successfully(&cluster.m1, &finish);
+        wait_until_rotated(&cluster.m1, 0);
         all_trust_another(&dir, &["m1", "w1"], &old.1);
     } else {
         // It has confirmed this step. The next step waits for it.
         w1.kill();
-        away(&cluster.m1, "w1");
-        good(&cluster.m1, &finish);
-        step(&cluster.m1, moment);
-        good(&cluster.m1, &backup);
+        wait_until_away(&cluster.m1, "w1");
+        order_successfully(&cluster.m1, &finish);
+        wait_for_step(&cluster.m1, moment);
+        order_successfully(&cluster.m1, &backup);
     }
     cluster.m1.kill();
 
-    done(remoor().arg("restore").arg(&file).arg("--dir").arg(dir.join("again")));
+    run_successfully(remoor().arg("restore").arg(&file).arg("--dir").arg(dir.join("again")));
     cluster.m1 = Daemon::start(&dir.join("again"));
     until("the manager leads", || (cluster.m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
     if moment != "trust" {
@@ -451,17 +475,17 @@ fn restored_at(moment: &str) {
     }
     assert_eq!(trust(&dir, "w2"), old);
     w2 = Daemon::start(&dir.join("w2"));
-    alive(&cluster.m1, &["m1", "w1", "w2"]);
-    ended(&cluster.m1, 0);
+    wait_until_alive(&cluster.m1, &["m1", "w1", "w2"]);
+    wait_until_rotated(&cluster.m1, 0);
     all_trust_another(&dir, &["again", "w1", "w2"], &old.1);
     for worker in [&w1, &w2] {
         until("the node moved to the new epoch", || (worker.json("status")["manager"]["name"] == "m1").then_some(()));
     }
     // A node that joins now gets a certificate of the new CA, because its key is there.
-    writes(&cluster.m1, &dir);
+    write_entry(&cluster.m1, &dir);
     let _w3 = cluster.worker("w3", 4);
     assert_eq!(trust(&dir, "w3"), trust(&dir, "again"));
-    alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
+    wait_until_alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
 }
 
 #[test]
@@ -477,17 +501,19 @@ fn a_backup_of_the_second_step_of_a_rotation_becomes_a_cluster_that_ends_it() {
 /// One node joins as a manager at the first step, a worker becomes one at the second. Then the
 /// founder is lost.
 #[test]
-fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead() {
+fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
     let (w1, mut w2, mut w3) = (cluster.worker("w1", 2), cluster.worker("w2", 3), cluster.worker("w3", 4));
-    alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
+    wait_until_alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
     let old = trust(&dir, "m1");
     w2.kill();
-    away(&cluster.m1, "w2");
-    good(&cluster.m1, &["key", "rotate", "ca"]);
+    wait_until_away(&cluster.m1, "w2");
+    order_successfully(&cluster.m1, &["key", "rotate", "ca"]);
     waits_for_w2_alone(&cluster.m1);
-    done(cluster.joining("m2", "m2", 5).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    run_successfully(
+        cluster.join_command("m2", "m2", 5).arg("--manager").arg("--token-file").arg(cluster.folder("manager")),
+    );
     let m2 = Daemon::start(&dir.join("m2"));
     all_vote(&cluster.m1, 2);
     waits_for_w2_alone(&cluster.m1);
@@ -495,9 +521,9 @@ fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead()
 
     // The next step waits for a node that has confirmed this one.
     w3.kill();
-    away(&cluster.m1, "w3");
-    good(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
-    step(&cluster.m1, "issue");
+    wait_until_away(&cluster.m1, "w3");
+    order_successfully(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
+    wait_for_step(&cluster.m1, "issue");
     // On a busy machine two managers may be without a majority for a moment.
     until("the promotion of w1 is accepted", || {
         cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(())
@@ -506,7 +532,7 @@ fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead()
     assert_eq!(keys(&cluster.m1)["ca"]["next"]["step"], "issue");
     until("the manager has the keys", || (keys_in(&dir, "w1")? == keys_in(&dir, "m1")?).then_some(()));
     w3 = Daemon::start(&dir.join("w3"));
-    ended(&cluster.m1, 0);
+    wait_until_rotated(&cluster.m1, 0);
     let new = all_trust_another(&dir, &["m1", "m2", "w1", "w3"], &old.1);
 
     cluster.m1.kill();
@@ -514,10 +540,10 @@ fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead()
         let leader = m2.json("status")["as_of"]["leader"].as_str()?.to_owned();
         (leader != "m1" && m2.ask(&["key", "status"]).status.success()).then_some(leader)
     });
-    writes(if leader == "m2" { &m2 } else { &w1 }, &dir);
+    write_entry(if leader == "m2" { &m2 } else { &w1 }, &dir);
     for (name, last, via) in [("w4", 6, 5), ("w5", 7, 2)] {
-        let out = joined(&dir, name, (cluster.at)(last), (cluster.at)(via), "worker");
-        assert!(out.status.success(), "{}", said(&out));
+        let out = join_worker(&dir, name, (cluster.at)(last), (cluster.at)(via), "worker");
+        assert!(out.status.success(), "{}", output_text(&out));
         assert_eq!(trust(&dir, name), (1, new.clone()));
     }
     assert_eq!(w3.json("status")["node"]["name"], "w3", "it runs on");

@@ -11,7 +11,7 @@ mod scan;
 
 use super::go_value::floats;
 use query::Query;
-use scan::Step;
+use scan::GjsonStep;
 use serde_json::{Map, Value};
 
 /// `Ok(None)` if there is nothing at the path. Err if the budget is used up.
@@ -140,16 +140,16 @@ impl Walk<'_> {
 
     fn object(&self, map: &Map<String, Value>, path: &str, pipe: &mut Option<String>, depth: usize) -> Found {
         let (name, wild, step) = scan::name(path);
-        if let Step::Pipe(rest) = step {
+        if let GjsonStep::Pipe(rest) = step {
             *pipe = Some(rest.to_owned());
         }
         for (key, value) in map {
             self.spend(1)?;
-            if !(if wild { scan::is_like(key, &name) } else { *key == name }) {
+            if !(if wild { scan::matches_wildcard(key, &name) } else { *key == name }) {
                 continue;
             }
             match step {
-                Step::Into(rest) => {
+                GjsonStep::Into(rest) => {
                     if let Some(found) = self.descend(value, rest, pipe, depth)? {
                         return Ok(Some(found));
                     }
@@ -173,7 +173,7 @@ impl Walk<'_> {
             return Ok(Some(Value::Array(all)));
         }
         let (part, step) = scan::index(path);
-        if let Step::Pipe(rest) = step {
+        if let GjsonStep::Pipe(rest) = step {
             *pipe = Some(rest.to_owned());
         }
         if part == "#" {
@@ -181,7 +181,7 @@ impl Walk<'_> {
         }
         let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         match (part.parse::<usize>().ok().filter(|_| digits).and_then(|n| items.get(n)), step) {
-            (Some(item), Step::Into(rest)) => self.descend(item, rest, pipe, depth),
+            (Some(item), GjsonStep::Into(rest)) => self.descend(item, rest, pipe, depth),
             (Some(item), _) => self.copy(item).map(Some),
             (None, _) => Ok(None),
         }
@@ -229,14 +229,14 @@ mod tests {
         })
     }
 
-    fn bounded(document: &Value, path: &str) -> Found {
+    fn get_bounded(document: &Value, path: &str) -> Found {
         let left = Cell::new(100_000_usize);
         let spend = |cost| left.get().checked_sub(cost).map(|rest| left.set(rest)).ok_or_else(|| "too much".to_owned());
         get(document, path, &spend)
     }
 
     fn ask(path: &str) -> Option<Value> {
-        bounded(&document(), path).unwrap_or_else(|e| panic!("{path}: {e}"))
+        get_bounded(&document(), path).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
     /// Each of these has the same answer in goss 0.4.9.
@@ -315,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn what_would_double_at_each_step_ends() {
+    fn doubling_paths_end() {
         let doubling = ["[@this,@this]"; 40].join("|");
-        assert!(bounded(&json!([1, 2, 3]), &doubling).is_err());
-        assert!(bounded(&json!([1, 2, 3]), &"@this|".repeat(600)).is_err());
-        assert!(bounded(&json!({"a": 1}), &format!("{}a{}", "[".repeat(500), "]".repeat(500))).is_err());
+        assert!(get_bounded(&json!([1, 2, 3]), &doubling).is_err());
+        assert!(get_bounded(&json!([1, 2, 3]), &"@this|".repeat(600)).is_err());
+        assert!(get_bounded(&json!({"a": 1}), &format!("{}a{}", "[".repeat(500), "]".repeat(500))).is_err());
         assert!(refusal(&"a".repeat(5000)).is_some());
     }
 
@@ -329,10 +329,10 @@ mod tests {
             path in "[abl#@.|\\[\\]{}()\"=!~%<>*?0-2,:\\\\]{0,20}",
             names in prop::collection::vec("[a-z]{1,3}", 1..5),
         ) {
-            let _ = bounded(&document(), &path);
+            let _ = get_bounded(&document(), &path);
             let nested = names.iter().rev().fold(json!(7), |inner, name| json!({name: inner}));
-            prop_assert_eq!(bounded(&nested, &names.join(".")), Ok(Some(json!(7.0))));
-            prop_assert_eq!(bounded(&nested, &names.join("|")), Ok(Some(json!(7.0))));
+            prop_assert_eq!(get_bounded(&nested, &names.join(".")), Ok(Some(json!(7.0))));
+            prop_assert_eq!(get_bounded(&nested, &names.join("|")), Ok(Some(json!(7.0))));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The modifiers `@reverse`, `@keys` and others, which transform a found value.
 
-use super::scan::Call;
+use super::scan::ModifierCall;
 use super::{Found, Walk};
 use serde_json::{Map, Value, json};
 
 impl Walk<'_> {
-    pub(super) fn modify(&self, json: Option<&Value>, call: &Call, depth: usize) -> Found {
+    pub(super) fn modify(&self, json: Option<&Value>, call: &ModifierCall, depth: usize) -> Found {
         let Some(value) = json else {
             let list = matches!(call.name, "keys" | "values" | "dig");
             return Ok(list.then(|| json!([])));
@@ -27,7 +27,7 @@ impl Walk<'_> {
             ("values", Value::Object(map)) => map.into_iter().map(|(_, value)| value).collect(),
             ("values", Value::Array(items)) => Value::Array(items),
             ("values", one) => Value::Array(vec![one]),
-            ("join", Value::Array(items)) => Value::Object(joined(items)),
+            ("join", Value::Array(items)) => Value::Object(merge_maps(items)),
             ("fromstr", Value::String(text)) => return Ok(serde_json::from_str(&text).ok()),
             ("fromstr", Value::Null) => return Ok(None),
             ("group", Value::Object(map)) => group(map),
@@ -63,7 +63,7 @@ fn flatten(items: Vec<Value>, deep: bool, flat: &mut Vec<Value>) {
 }
 
 /// Merges the maps of a list. For equal keys, the last value is used at the position of the first.
-fn joined(items: Vec<Value>) -> Map<String, Value> {
+fn merge_maps(items: Vec<Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for item in items {
         if let Value::Object(map) = item {

@@ -1,7 +1,7 @@
 //! Queries `#(name=="x")` and `#(age>45)#`: the first element of a list, or all elements, for which
 //! a comparison holds.
 
-use super::scan::{self, Step, is_like};
+use super::scan::{self, GjsonStep, matches_wildcard};
 use super::{Found, Walk};
 use serde_json::Value;
 
@@ -13,24 +13,24 @@ pub(super) struct Query<'a> {
     operator: &'a str,
     value: String,
     all: bool,
-    step: Step<'a>,
+    step: GjsonStep<'a>,
 }
 
 impl<'a> Query<'a> {
     /// None if the query is not closed; it then finds nothing.
     pub fn parse(path: &'a str) -> Option<Self> {
         let body = path.strip_prefix('#')?;
-        let end = scan::balanced(body);
+        let end = scan::balanced_length(body);
         let inside = body[..end].strip_prefix(['(', '['])?.strip_suffix([')', ']'])?;
         let comparison = comparison_at(inside).unwrap_or(inside.len());
         let (asked, rest) = inside.split_at(comparison);
         let (operator, value) = operator(rest.trim());
         let (all, after) = body[end..].strip_prefix('#').map_or((false, &body[end..]), |after| (true, after));
         let step = match after.strip_prefix('.') {
-            Some(rest) => Step::Into(rest),
-            None => after.strip_prefix('|').map_or(Step::End, Step::Pipe),
+            Some(rest) => GjsonStep::Into(rest),
+            None => after.strip_prefix('|').map_or(GjsonStep::End, GjsonStep::Pipe),
         };
-        Some(Self { path: asked.trim(), operator, value: unquoted(value.trim()), all, step })
+        Some(Self { path: asked.trim(), operator, value: unquote(value.trim()), all, step })
     }
 
     fn holds(&self, found: Option<&Value>) -> bool {
@@ -53,8 +53,8 @@ impl<'a> Query<'a> {
         }
         let ordering = match found {
             Value::String(text) => match self.operator {
-                "%" => return is_like(text, wanted),
-                "!%" => return !is_like(text, wanted),
+                "%" => return matches_wildcard(text, wanted),
+                "!%" => return !matches_wildcard(text, wanted),
                 _ => Some(text.as_str().cmp(wanted)),
             },
             Value::Number(number) => number.as_f64().and_then(|n| n.partial_cmp(&wanted.parse().unwrap_or(0.0))),
@@ -85,7 +85,7 @@ impl<'a> Query<'a> {
 
 impl Walk<'_> {
     pub(super) fn query(&self, items: &[Value], query: &Query, pipe: &mut Option<String>, depth: usize) -> Found {
-        if let Step::Pipe(rest) = query.step {
+        if let GjsonStep::Pipe(rest) = query.step {
             *pipe = Some(rest.to_owned());
         }
         let mut all = Vec::new();
@@ -100,7 +100,7 @@ impl Walk<'_> {
                 continue;
             }
             let found = match query.step {
-                Step::Into(rest) => {
+                GjsonStep::Into(rest) => {
                     let (rest, behind) = scan::split_pipe(rest);
                     if let Some(behind) = behind {
                         *pipe = Some(behind.to_owned());
@@ -125,7 +125,7 @@ fn comparison_at(inside: &str) -> Option<usize> {
         match c {
             '!' | '=' | '<' | '>' | '%' => return Some(at),
             '\\' => at += 1 + inside[at + 1..].chars().next().map_or(0, char::len_utf8),
-            '(' | '[' | '"' => at += scan::balanced(&inside[at..]),
+            '(' | '[' | '"' => at += scan::balanced_length(&inside[at..]),
             c => at += c.len_utf8(),
         }
     }
@@ -149,7 +149,7 @@ fn operator(text: &str) -> (&'static str, &str) {
     found.unwrap_or(("", text))
 }
 
-fn unquoted(text: &str) -> String {
+fn unquote(text: &str) -> String {
     match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         Some(inner) => serde_json::from_str(text).unwrap_or_else(|_| inner.to_owned()),
         None => text.to_owned(),

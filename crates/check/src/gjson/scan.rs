@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// What follows a name or an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step<'a> {
+pub(super) enum GjsonStep<'a> {
     End,
     /// Continues within the found value.
     Into(&'a str),
@@ -19,7 +19,7 @@ pub(super) const MODIFIERS: [&str; 12] =
 
 /// One `@name:argument`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Call<'a> {
+pub(super) struct ModifierCall<'a> {
     pub name: &'a str,
     pub argument: &'a str,
 }
@@ -45,11 +45,11 @@ impl Selector<'_> {
 }
 
 /// Reads a key without its backslashes, and whether it contains wildcards.
-pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, Step<'_>) {
+pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, GjsonStep<'_>) {
     let mut plain = String::new();
     let (mut escaped, mut wild, mut start) = (false, false, 0);
     let mut chars = path.char_indices();
-    let mut step = Step::End;
+    let mut step = GjsonStep::End;
     let mut end = path.len();
     while let Some((at, c)) = chars.next() {
         match c {
@@ -75,34 +75,34 @@ pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, Step<'_>) {
 }
 
 /// Reads a list index, or `#`.
-pub(super) fn index(path: &str) -> (&str, Step<'_>) {
+pub(super) fn index(path: &str) -> (&str, GjsonStep<'_>) {
     match path.find(['.', '|']) {
         Some(at) => (&path[..at], next(path, at)),
-        None => (path, Step::End),
+        None => (path, GjsonStep::End),
     }
 }
 
 /// The step after the `.` or `|` at `at`. Before a modifier or a selection, a dot acts as a pipe.
-fn next(path: &str, at: usize) -> Step<'_> {
+fn next(path: &str, at: usize) -> GjsonStep<'_> {
     let rest = &path[at + 1..];
     let works = rest.strip_prefix('@').map_or(rest.starts_with(['[', '{']), |rest| {
         MODIFIERS.contains(&&rest[..rest.find(['.', '|', ':']).unwrap_or(rest.len())])
     });
-    if path[at..].starts_with('|') || works { Step::Pipe(rest) } else { Step::Into(rest) }
+    if path[at..].starts_with('|') || works { GjsonStep::Pipe(rest) } else { GjsonStep::Into(rest) }
 }
 
 /// Splits at the first `|` that is not within a query.
 pub(super) fn split_pipe(path: &str) -> (&str, Option<&str>) {
     let mut at = 0;
     if path.starts_with('{') {
-        at = balanced(path);
+        at = balanced_length(path);
     }
     while let Some(c) = path[at..].chars().next() {
         match c {
             '|' => return (&path[..at], Some(&path[at + 1..])),
             '\\' => at += 1 + path[at + 1..].chars().next().map_or(0, char::len_utf8),
             '.' if path[at..].starts_with(".#(") || path[at..].starts_with(".#[") => {
-                at += 2 + balanced(&path[at + 2..])
+                at += 2 + balanced_length(&path[at + 2..])
             }
             c => at += c.len_utf8(),
         }
@@ -111,30 +111,30 @@ pub(super) fn split_pipe(path: &str) -> (&str, Option<&str>) {
 }
 
 /// Reads `@name` or `@name:argument`, and returns the rest. None if there is no such modifier.
-pub(super) fn modifier(path: &str) -> Option<(Call<'_>, &str)> {
+pub(super) fn modifier(path: &str) -> Option<(ModifierCall<'_>, &str)> {
     let body = path.strip_prefix('@')?;
     let end = body.find([':', '|', '.']).unwrap_or(body.len());
     let (name, rest) = body.split_at(end);
     if !MODIFIERS.contains(&name) {
         return None;
     }
-    let Some(rest) = rest.strip_prefix(':') else { return Some((Call { name, argument: "" }, rest)) };
+    let Some(rest) = rest.strip_prefix(':') else { return Some((ModifierCall { name, argument: "" }, rest)) };
     let mut end = 0;
     if rest.starts_with(['{', '[', '"']) {
-        end = balanced(rest);
+        end = balanced_length(rest);
     } else {
         while let Some(c) = rest[end..].chars().next().filter(|c| *c != '|') {
-            end += if "{[\"(".contains(c) { balanced(&rest[end..]) } else { c.len_utf8() };
+            end += if "{[\"(".contains(c) { balanced_length(&rest[end..]) } else { c.len_utf8() };
         }
     }
-    Some((Call { name, argument: &rest[..end] }, &rest[end..]))
+    Some((ModifierCall { name, argument: &rest[..end] }, &rest[end..]))
 }
 
 /// Reads `!` and a JSON value, and returns the rest.
 pub(super) fn literal(path: &str) -> Option<(Value, &str)> {
     let body = path.strip_prefix('!')?;
     let end = match body.as_bytes().first()? {
-        b'{' | b'[' => balanced(body),
+        b'{' | b'[' => balanced_length(body),
         b'"' | b'+' | b'-' | b'0'..=b'9' => body.len(),
         _ => body.find(['.', '|']).unwrap_or(body.len()),
     };
@@ -153,7 +153,7 @@ pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
             b'\\' => at += 1,
             b'@' if matches!(bytes[at - 1], b'.' | b'|') => modifier = true,
             b':' if !modifier && colon.is_none() && depth == 1 => colon = Some(at),
-            b'"' => at += balanced(path.get(at..)?) - 1,
+            b'"' => at += balanced_length(path.get(at..)?) - 1,
             b'[' | b'(' | b'{' => depth += 1,
             b']' | b')' | b'}' => depth -= 1,
             _ => {}
@@ -173,7 +173,7 @@ pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
 
 /// Length in bytes up to the end of the bracket or quote that `text` begins with; the whole length
 /// if it is not closed. At least 1.
-pub(super) fn balanced(text: &str) -> usize {
+pub(super) fn balanced_length(text: &str) -> usize {
     let mut depth = 0usize;
     let mut quoted = false;
     let mut chars = text.char_indices();
@@ -194,7 +194,7 @@ pub(super) fn balanced(text: &str) -> usize {
 
 /// Whether `pattern` matches all of `text`. `*` is any text, `?` any character, and `\` makes the
 /// next character literal.
-pub(super) fn is_like(text: &str, pattern: &str) -> bool {
+pub(super) fn matches_wildcard(text: &str, pattern: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut parts: Vec<Part> = Vec::new();
     let mut chars = pattern.chars();
@@ -245,21 +245,21 @@ mod tests {
 
     #[test]
     fn parts_of_a_path() {
-        assert_eq!(name("a.b"), (Cow::Borrowed("a"), false, Step::Into("b")));
-        assert_eq!(name("a\\.b|c"), (Cow::Borrowed("a.b"), false, Step::Pipe("c")));
-        assert_eq!(name("a\\*b*.@this"), (Cow::Borrowed("a*b*"), true, Step::Pipe("@this")));
-        assert_eq!(name("é.@context"), (Cow::Borrowed("é"), false, Step::Into("@context")));
+        assert_eq!(name("a.b"), (Cow::Borrowed("a"), false, GjsonStep::Into("b")));
+        assert_eq!(name("a\\.b|c"), (Cow::Borrowed("a.b"), false, GjsonStep::Pipe("c")));
+        assert_eq!(name("a\\*b*.@this"), (Cow::Borrowed("a*b*"), true, GjsonStep::Pipe("@this")));
+        assert_eq!(name("é.@context"), (Cow::Borrowed("é"), false, GjsonStep::Into("@context")));
         assert_eq!(split_pipe("a.#(b=\"|\").c|d|e"), ("a.#(b=\"|\").c", Some("d|e")));
-        assert_eq!(modifier("@dig:a.b|c"), Some((Call { name: "dig", argument: "a.b" }, "|c")));
+        assert_eq!(modifier("@dig:a.b|c"), Some((ModifierCall { name: "dig", argument: "a.b" }, "|c")));
         assert_eq!(
             modifier("@flatten:{\"deep\":true}.0"),
-            Some((Call { name: "flatten", argument: "{\"deep\":true}" }, ".0"))
+            Some((ModifierCall { name: "flatten", argument: "{\"deep\":true}" }, ".0"))
         );
         assert_eq!(modifier("@nothing"), None);
         let (all, rest) = selectors("{a.b,\"x:y\":c|@dig:d,[e,f]}|g").unwrap();
         let keys: Vec<String> = all.iter().map(Selector::key).collect();
         assert_eq!((keys, rest), (vec!["b".to_owned(), "x:y".to_owned(), "_".to_owned()], "|g"));
-        assert_eq!(balanced("(a(b)\")\\\"\")c"), 11);
+        assert_eq!(balanced_length("(a(b)\")\\\"\")c"), 11);
     }
 
     fn slow_like(text: &[char], pattern: &[char]) -> bool {
@@ -276,7 +276,7 @@ mod tests {
         #[test]
         fn wildcards_fit_as_by_trying_everything(text in "[ab]{0,8}", pattern in "[ab*?]{0,8}") {
             let chars = |s: &str| s.chars().collect::<Vec<_>>();
-            prop_assert_eq!(is_like(&text, &pattern), slow_like(&chars(&text), &chars(&pattern)));
+            prop_assert_eq!(matches_wildcard(&text, &pattern), slow_like(&chars(&text), &chars(&pattern)));
         }
     }
 }

@@ -20,11 +20,11 @@ const CALL: usize = 16 << 10;
 const REGEX_SHARE: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct TemplateBudget {
     left: usize,
 }
 
-impl Budget {
+impl TemplateBudget {
     pub fn new() -> Self {
         Self { left: WORK_MAX }
     }

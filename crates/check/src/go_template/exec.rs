@@ -1,10 +1,10 @@
 //! Executes a parsed template. Everything that it creates is charged to the budget.
 
-use super::budget::Budget;
-use super::functions::{self, Call};
-use super::tree::{Base, Node, Operand, Pipeline, Program};
-use super::words::{is_true, kind, printed};
-use super::{Outside, Place, Trouble};
+use super::budget::TemplateBudget;
+use super::functions::{self, FunctionCall};
+use super::tree::{Base, Operand, Pipeline, Program, TemplateNode};
+use super::values::{format_printed, is_true, kind};
+use super::{Outside, Place, TemplateError};
 use crate::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// Maximum nesting of blocks and of templates that call each other.
 const DEPTH_MAX: usize = 120;
 
-pub(super) fn run(program: &Program, vars: &Map<String, Value>, outside: &Outside) -> Result<String, Trouble> {
+pub(super) fn run(program: &Program, vars: &Map<String, Value>, outside: &Outside) -> Result<String, TemplateError> {
     let env: Map<String, Value> =
         outside.env.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let root =
@@ -21,7 +21,7 @@ pub(super) fn run(program: &Program, vars: &Map<String, Value>, outside: &Outsid
     let mut machine = Machine {
         program,
         outside,
-        budget: Budget::new(),
+        budget: TemplateBudget::new(),
         out: String::new(),
         variables: vec![(String::new(), root.clone())],
         depth: 0,
@@ -33,7 +33,7 @@ pub(super) fn run(program: &Program, vars: &Map<String, Value>, outside: &Outsid
 struct Machine<'a> {
     program: &'a Program,
     outside: &'a Outside<'a>,
-    budget: Budget,
+    budget: TemplateBudget,
     out: String,
     /// The variables in scope, innermost last. The first is `$`.
     variables: Vec<(String, Rc<Value>)>,
@@ -49,7 +49,11 @@ enum Flow {
 }
 
 impl Machine<'_> {
-    fn deeper<T>(&mut self, at: Place, work: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    fn deeper<T>(
+        &mut self,
+        at: Place,
+        work: impl FnOnce(&mut Self) -> Result<T, TemplateError>,
+    ) -> Result<T, TemplateError> {
         if self.depth >= DEPTH_MAX {
             return Err(at.trouble(format!(
                 "blocks or templates are nested more than {DEPTH_MAX} deep; does a template call itself?"
@@ -62,14 +66,18 @@ impl Machine<'_> {
     }
 
     /// Executes a block; its variables are removed afterwards.
-    fn scoped<T>(&mut self, at: Place, work: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    fn in_scope<T>(
+        &mut self,
+        at: Place,
+        work: impl FnOnce(&mut Self) -> Result<T, TemplateError>,
+    ) -> Result<T, TemplateError> {
         let scope = self.variables.len();
         let done = self.deeper(at, work);
         self.variables.truncate(scope);
         done
     }
 
-    fn nodes(&mut self, nodes: &[Node], dot: &Rc<Value>) -> Result<Flow, Trouble> {
+    fn nodes(&mut self, nodes: &[TemplateNode], dot: &Rc<Value>) -> Result<Flow, TemplateError> {
         for node in nodes {
             let flow = self.node(node, dot)?;
             if flow != Flow::Next {
@@ -79,18 +87,18 @@ impl Machine<'_> {
         Ok(Flow::Next)
     }
 
-    fn node(&mut self, node: &Node, dot: &Rc<Value>) -> Result<Flow, Trouble> {
+    fn node(&mut self, node: &TemplateNode, dot: &Rc<Value>) -> Result<Flow, TemplateError> {
         match node {
-            Node::Text(text) => self.write(Place::default(), text)?,
-            Node::Print(pipeline) => {
+            TemplateNode::Text(text) => self.write(Place::default(), text)?,
+            TemplateNode::Print(pipeline) => {
                 let value = self.pipeline(pipeline, dot)?;
                 if pipeline.variables.is_empty() {
-                    self.write(pipeline.at, &printed(&value))?;
+                    self.write(pipeline.at, &format_printed(&value))?;
                 }
             }
-            Node::If { arms, otherwise } => {
+            TemplateNode::If { arms, otherwise } => {
                 let at = arms.first().map_or(Place::default(), |(when, _)| when.at);
-                return self.scoped(at, |machine| {
+                return self.in_scope(at, |machine| {
                     for (when, body) in arms {
                         if is_true(&*machine.pipeline(when, dot)?) {
                             return machine.nodes(body, dot);
@@ -99,16 +107,16 @@ impl Machine<'_> {
                     machine.nodes(otherwise, dot)
                 });
             }
-            Node::With { with, body, otherwise } => {
-                return self.scoped(with.at, |machine| {
+            TemplateNode::With { with, body, otherwise } => {
+                return self.in_scope(with.at, |machine| {
                     let value = machine.pipeline(with, dot)?;
                     if is_true(&value) { machine.nodes(body, &value) } else { machine.nodes(otherwise, dot) }
                 });
             }
-            Node::Range { over, body, otherwise } => {
-                return self.scoped(over.at, |machine| machine.range(over, body, otherwise, dot));
+            TemplateNode::Range { over, body, otherwise } => {
+                return self.in_scope(over.at, |machine| machine.range(over, body, otherwise, dot));
             }
-            Node::Template { at, name, with } => {
+            TemplateNode::Template { at, name, with } => {
                 let data = match with {
                     Some(with) => self.pipeline(with, dot)?,
                     None => Rc::new(Value::Null),
@@ -116,24 +124,30 @@ impl Machine<'_> {
                 let program = self.program;
                 let Some(body) = program.templates.get(name) else {
                     let hint = did_you_mean(name, program.templates.keys().map(String::as_str));
-                    return Err(Trouble { hint, ..at.trouble(format!("there is no template `{name}`")) });
+                    return Err(TemplateError { hint, ..at.trouble(format!("there is no template `{name}`")) });
                 };
                 let outer = std::mem::replace(&mut self.variables, vec![(String::new(), data.clone())]);
                 let done = self.deeper(*at, |machine| machine.nodes(body, &data));
                 self.variables = outer;
                 done?;
             }
-            Node::Break => return Ok(Flow::Break),
-            Node::Continue => return Ok(Flow::Continue),
+            TemplateNode::Break => return Ok(Flow::Break),
+            TemplateNode::Continue => return Ok(Flow::Continue),
         }
         Ok(Flow::Next)
     }
 
-    fn write(&mut self, at: Place, text: &str) -> Result<(), Trouble> {
+    fn write(&mut self, at: Place, text: &str) -> Result<(), TemplateError> {
         self.budget.write(&mut self.out, text).map_err(|why| at.trouble(why))
     }
 
-    fn range(&mut self, over: &Pipeline, body: &[Node], otherwise: &[Node], dot: &Rc<Value>) -> Result<Flow, Trouble> {
+    fn range(
+        &mut self,
+        over: &Pipeline,
+        body: &[TemplateNode],
+        otherwise: &[TemplateNode],
+        dot: &Rc<Value>,
+    ) -> Result<Flow, TemplateError> {
         let value = self.commands(over, dot)?;
         let length = match &*value {
             Value::Null => 0,
@@ -180,7 +194,7 @@ impl Machine<'_> {
         }
     }
 
-    fn pipeline(&mut self, pipeline: &Pipeline, dot: &Rc<Value>) -> Result<Rc<Value>, Trouble> {
+    fn pipeline(&mut self, pipeline: &Pipeline, dot: &Rc<Value>) -> Result<Rc<Value>, TemplateError> {
         let value = self.commands(pipeline, dot)?;
         match &pipeline.variables[..] {
             [] => {}
@@ -190,7 +204,7 @@ impl Machine<'_> {
         Ok(value)
     }
 
-    fn commands(&mut self, pipeline: &Pipeline, dot: &Rc<Value>) -> Result<Rc<Value>, Trouble> {
+    fn commands(&mut self, pipeline: &Pipeline, dot: &Rc<Value>) -> Result<Rc<Value>, TemplateError> {
         let mut last = None;
         for command in &pipeline.commands {
             last = Some(self.deeper(pipeline.at, |machine| machine.command(command, last, dot))?);
@@ -198,7 +212,12 @@ impl Machine<'_> {
         last.ok_or_else(|| pipeline.at.trouble("a value is expected here"))
     }
 
-    fn command(&mut self, command: &[Operand], last: Option<Rc<Value>>, dot: &Rc<Value>) -> Result<Rc<Value>, Trouble> {
+    fn command(
+        &mut self,
+        command: &[Operand],
+        last: Option<Rc<Value>>,
+        dot: &Rc<Value>,
+    ) -> Result<Rc<Value>, TemplateError> {
         let Some((first, rest)) = command.split_first() else {
             return Err(Place::default().trouble("an empty command"));
         };
@@ -234,7 +253,7 @@ impl Machine<'_> {
         rest: &[Operand],
         last: Option<Rc<Value>>,
         dot: &Rc<Value>,
-    ) -> Result<Rc<Value>, Trouble> {
+    ) -> Result<Rc<Value>, TemplateError> {
         let mut value = None;
         for operand in rest {
             let found = self.operand(operand, dot)?;
@@ -246,16 +265,16 @@ impl Machine<'_> {
         last.or(value).ok_or_else(|| at.trouble("`and` and `or` take at least one argument"))
     }
 
-    fn call(&mut self, at: Place, name: &str, arguments: &[Rc<Value>]) -> Result<Rc<Value>, Trouble> {
+    fn call(&mut self, at: Place, name: &str, arguments: &[Rc<Value>]) -> Result<Rc<Value>, TemplateError> {
         let values: Vec<&Value> = arguments.iter().map(|value| &**value).collect();
         self.budget.ask(name, &values).map_err(|why| at.trouble(format!("{name}: {why}")))?;
-        let call = Call { name, arguments: &values, outside: self.outside };
+        let call = FunctionCall { name, arguments: &values, outside: self.outside };
         let value = functions::call(&call).map_err(|why| at.trouble(format!("{name}: {why}")))?;
         self.budget.spend(&value).map_err(|why| at.trouble(format!("{name}: {why}")))?;
         Ok(Rc::new(value))
     }
 
-    fn operand(&mut self, operand: &Operand, dot: &Rc<Value>) -> Result<Rc<Value>, Trouble> {
+    fn operand(&mut self, operand: &Operand, dot: &Rc<Value>) -> Result<Rc<Value>, TemplateError> {
         self.budget.work(1).map_err(|why| operand.at.trouble(why))?;
         let base = match &operand.base {
             Base::Dot => dot.clone(),
@@ -276,7 +295,7 @@ impl Machine<'_> {
         self.fields(base, operand)
     }
 
-    fn fields(&mut self, base: Rc<Value>, operand: &Operand) -> Result<Rc<Value>, Trouble> {
+    fn fields(&mut self, base: Rc<Value>, operand: &Operand) -> Result<Rc<Value>, TemplateError> {
         if operand.fields.is_empty() {
             return Ok(base);
         }

@@ -1,22 +1,22 @@
 //! The functions of Go and goss, and the table of all known functions. All are pure, except for the
 //! environment and files that the caller provides.
 
-use super::words::{equal, is_true, kind, order, printed, shown};
-use super::{Outside, Place, Trouble, printf, sprig};
+use super::values::{equal, format_printed, is_true, kind, order, value_text};
+use super::{Outside, Place, TemplateError, printf, sprig};
 use crate::go_regex::go_regex;
-use crate::markup::escaped;
+use crate::markup::escape_markup;
 use crate::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 
 /// One function call.
-pub(super) struct Call<'a> {
+pub(super) struct FunctionCall<'a> {
     pub name: &'a str,
     pub arguments: &'a [&'a Value],
     pub outside: &'a Outside<'a>,
 }
 
-const OWN: [&str; 26] = [
+const BUILTIN_NAMES: [&str; 26] = [
     "and",
     "or",
     "not",
@@ -46,11 +46,11 @@ const OWN: [&str; 26] = [
 ];
 
 pub(super) fn is_known(name: &str) -> bool {
-    OWN.contains(&name) || sprig::NAMES.contains(&name)
+    BUILTIN_NAMES.contains(&name) || sprig::NAMES.contains(&name)
 }
 
-pub(super) fn unknown(at: Place, name: &str) -> Trouble {
-    let near = did_you_mean(name, OWN.into_iter().chain(sprig::NAMES));
+pub(super) fn unknown_function(at: Place, name: &str) -> TemplateError {
+    let near = did_you_mean(name, BUILTIN_NAMES.into_iter().chain(sprig::NAMES));
     let trouble = at.trouble(format!("unknown function `{name}`"));
     trouble.hint(
         near.unwrap_or_else(|| {
@@ -59,7 +59,7 @@ pub(super) fn unknown(at: Place, name: &str) -> Trouble {
     )
 }
 
-impl<'a> Call<'a> {
+impl<'a> FunctionCall<'a> {
     pub fn count(&self, least: usize, most: usize) -> Result<(), String> {
         let found = self.arguments.len();
         match (least..=most).contains(&found) {
@@ -94,12 +94,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub fn any(&self, at: usize) -> &'a Value {
+    pub fn argument(&self, at: usize) -> &'a Value {
         self.arguments.get(at).copied().unwrap_or(&Value::Null)
     }
 }
 
-pub(super) fn call(call: &Call) -> Result<Value, String> {
+pub(super) fn call(call: &FunctionCall) -> Result<Value, String> {
     let all = call.arguments;
     let (least, most) = match call.name {
         "not" | "len" | "toLower" | "toUpper" | "lower" | "upper" | "html" | "readFile" | "env" => (1, 1),
@@ -136,9 +136,9 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
         "index" => all[1..].iter().try_fold(all[0].clone(), |value, key| index(&value, key)),
         "slice" => slice(call),
         "print" => Ok(print(all).into()),
-        "println" => Ok((all.iter().map(|value| shown(value)).collect::<Vec<_>>().join(" ") + "\n").into()),
+        "println" => Ok((all.iter().map(|value| value_text(value)).collect::<Vec<_>>().join(" ") + "\n").into()),
         "printf" => printf::printf(call.text(0)?, &all[1..]).map(Value::from),
-        "html" => Ok(escaped(&printed(all[0])).into()),
+        "html" => Ok(escape_markup(&format_printed(all[0])).into()),
         "mkSlice" => Ok(all.iter().map(|value| (*value).clone()).collect()),
         "getEnv" => {
             let found = call.outside.env.get(call.text(0)?).map(String::as_str);
@@ -173,13 +173,13 @@ fn index(value: &Value, key: &Value) -> Result<Value, String> {
     }
 }
 
-fn slice(call: &Call) -> Result<Value, String> {
+fn slice(call: &FunctionCall) -> Result<Value, String> {
     let items = call.list(0)?;
     let bound = |at: usize, default: usize| match call.arguments.get(at) {
         None => Ok(default),
         Some(value) => {
             let n = value.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= items.len());
-            n.ok_or_else(|| format!("{} is not a position in a list of {} elements", shown(value), items.len()))
+            n.ok_or_else(|| format!("{} is not a position in a list of {} elements", value_text(value), items.len()))
         }
     };
     let (from, to) = (bound(1, 0)?, bound(2, items.len())?);
@@ -196,7 +196,7 @@ fn print(all: &[&Value]) -> String {
         if number > 0 && !value.is_string() && !all[number - 1].is_string() {
             out.push(' ');
         }
-        out.push_str(&shown(value));
+        out.push_str(&value_text(value));
     }
     out
 }

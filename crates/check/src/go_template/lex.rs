@@ -1,10 +1,10 @@
 //! Splits a template into text and the tokens of its actions, each with its position.
 
-use super::{Place, Trouble};
+use super::{Place, TemplateError};
 use serde_json::{Number, Value};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
+pub(super) enum TemplateToken {
     /// Text outside of actions.
     Text(String),
     Open,
@@ -27,13 +27,13 @@ pub(super) enum Token {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lexeme {
-    pub token: Token,
+    pub token: TemplateToken,
     pub at: Place,
     /// White space precedes the token, so that it does not continue the previous one.
     pub apart: bool,
 }
 
-pub(super) fn lex(text: &str) -> Result<Vec<Lexeme>, Trouble> {
+pub(super) fn lex(text: &str) -> Result<Vec<Lexeme>, TemplateError> {
     let mut lexer = Lexer { rest: text, at: Place { line: 1, column: 1 }, out: Vec::new() };
     lexer.texts()?;
     Ok(lexer.out)
@@ -59,11 +59,11 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    fn push(&mut self, token: Token, at: Place, apart: bool) {
+    fn push(&mut self, token: TemplateToken, at: Place, apart: bool) {
         self.out.push(Lexeme { token, at, apart });
     }
 
-    fn texts(&mut self) -> Result<(), Trouble> {
+    fn texts(&mut self) -> Result<(), TemplateError> {
         let mut trim = false;
         loop {
             let at = self.at;
@@ -73,7 +73,7 @@ impl<'a> Lexer<'a> {
             let trims = found.is_some() && self.rest[2..].starts_with('-') && self.rest[3..].starts_with(is_space);
             let text = if trims { text.trim_end_matches(is_space) } else { text };
             if !text.is_empty() {
-                self.push(Token::Text(text.to_owned()), at, false);
+                self.push(TemplateToken::Text(text.to_owned()), at, false);
             }
             if found.is_none() {
                 return Ok(());
@@ -85,14 +85,14 @@ impl<'a> Lexer<'a> {
                 self.take(self.rest.len() - inner.len());
                 trim = self.comment(open)?;
             } else {
-                self.push(Token::Open, open, false);
+                self.push(TemplateToken::Open, open, false);
                 trim = self.action(open)?;
             }
         }
     }
 
     /// Skips a comment. Returns true if the text after it is trimmed.
-    fn comment(&mut self, open: Place) -> Result<bool, Trouble> {
+    fn comment(&mut self, open: Place) -> Result<bool, TemplateError> {
         let Some(end) = self.rest.find("*/") else { return Err(open.trouble("the comment is not closed")) };
         self.take(end + 2);
         let trims = self.trims_right();
@@ -113,7 +113,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Reads tokens up to the end of an action. Returns true if the text after it is trimmed.
-    fn action(&mut self, open: Place) -> Result<bool, Trouble> {
+    fn action(&mut self, open: Place) -> Result<bool, TemplateError> {
         loop {
             let trims = self.trims_right();
             let blank = self.rest.len() - self.rest.trim_start_matches(is_space).len();
@@ -121,7 +121,7 @@ impl<'a> Lexer<'a> {
             let at = self.at;
             if trims || self.rest.starts_with("}}") {
                 self.take(if trims { 3 } else { 2 });
-                self.push(Token::Close, at, true);
+                self.push(TemplateToken::Close, at, true);
                 return Ok(trims);
             }
             let Some(first) = self.rest.chars().next() else { return Err(open.trouble("`{{` has no `}}`")) };
@@ -130,33 +130,33 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn token(&mut self, first: char, at: Place) -> Result<Token, Trouble> {
+    fn token(&mut self, first: char, at: Place) -> Result<TemplateToken, TemplateError> {
         let single = |token| Ok((1, token));
         let second = self.rest[first.len_utf8()..].chars().next();
         let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         let (length, token) = match first {
-            '|' => single(Token::Pipe),
-            '(' => single(Token::Left),
-            ')' => single(Token::Right),
-            ',' => single(Token::Comma),
-            ':' if second == Some('=') => Ok((2, Token::Declare)),
-            '=' => single(Token::Assign),
-            '"' | '`' | '\'' => self.quoted(first, at),
+            '|' => single(TemplateToken::Pipe),
+            '(' => single(TemplateToken::Left),
+            ')' => single(TemplateToken::Right),
+            ',' => single(TemplateToken::Comma),
+            ':' if second == Some('=') => Ok((2, TemplateToken::Declare)),
+            '=' => single(TemplateToken::Assign),
+            '"' | '`' | '\'' => self.read_quoted(first, at),
             '.' if digit(second) => self.number(at),
             '.' => {
-                let name = word(&self.rest[1..]);
-                Ok((1 + name.len(), Token::Field(name.to_owned())))
+                let name = leading_word(&self.rest[1..]);
+                Ok((1 + name.len(), TemplateToken::Field(name.to_owned())))
             }
             '$' => {
-                let name = word(&self.rest[1..]);
-                Ok((1 + name.len(), Token::Variable(name.to_owned())))
+                let name = leading_word(&self.rest[1..]);
+                Ok((1 + name.len(), TemplateToken::Variable(name.to_owned())))
             }
             c if c.is_ascii_digit() || (matches!(c, '+' | '-') && (digit(second) || second == Some('.'))) => {
                 self.number(at)
             }
             c if c.is_alphabetic() || c == '_' => {
-                let name = word(self.rest);
-                Ok((name.len(), Token::Word(name.to_owned())))
+                let name = leading_word(self.rest);
+                Ok((name.len(), TemplateToken::Word(name.to_owned())))
             }
             other => Err(at.trouble(format!("`{}` is not expected here", other.escape_debug()))),
         }?;
@@ -164,7 +164,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    fn number(&self, at: Place) -> Result<(usize, Token), Trouble> {
+    fn number(&self, at: Place) -> Result<(usize, TemplateToken), TemplateError> {
         let mut end = 0;
         let mut before = ' ';
         for c in self.rest.chars() {
@@ -177,14 +177,14 @@ impl<'a> Lexer<'a> {
         }
         let text = &self.rest[..end];
         let number = number(text).ok_or_else(|| at.trouble(format!("`{text}` is not a number")))?;
-        Ok((end, Token::Literal(Value::Number(number))))
+        Ok((end, TemplateToken::Literal(Value::Number(number))))
     }
 
-    fn quoted(&self, quote: char, at: Place) -> Result<(usize, Token), Trouble> {
+    fn read_quoted(&self, quote: char, at: Place) -> Result<(usize, TemplateToken), TemplateError> {
         let inner = &self.rest[1..];
         if quote == '`' {
             let end = inner.find('`').ok_or_else(|| at.trouble("the string is not closed"))?;
-            return Ok((end + 2, Token::Literal(inner[..end].into())));
+            return Ok((end + 2, TemplateToken::Literal(inner[..end].into())));
         }
         let mut escaped = false;
         let end = inner.char_indices().find(|(_, c)| {
@@ -206,7 +206,7 @@ impl<'a> Lexer<'a> {
             ('\'', _) => return Err(at.trouble("single quotes hold one character; write a string in double quotes")),
             _ => text.into(),
         };
-        Ok((end + 2, Token::Literal(value)))
+        Ok((end + 2, TemplateToken::Literal(value)))
     }
 }
 
@@ -214,7 +214,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-fn word(text: &str) -> &str {
+fn leading_word(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     &text[..end]
 }

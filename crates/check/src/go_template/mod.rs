@@ -17,7 +17,7 @@ mod parse;
 mod printf;
 mod sprig;
 mod tree;
-mod words;
+mod values;
 
 use remoor_model::Fault;
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ pub struct Outside<'a> {
 
 /// Why a template failed, with line and column from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Trouble {
+struct TemplateError {
     line: u32,
     column: u32,
     message: String,
@@ -50,12 +50,12 @@ struct Place {
 }
 
 impl Place {
-    fn trouble(self, message: impl Into<String>) -> Trouble {
-        Trouble { line: self.line, column: self.column, message: message.into(), hint: None }
+    fn trouble(self, message: impl Into<String>) -> TemplateError {
+        TemplateError { line: self.line, column: self.column, message: message.into(), hint: None }
     }
 }
 
-impl Trouble {
+impl TemplateError {
     fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }

@@ -1,9 +1,9 @@
 //! Parses tokens into a program. Rejects unknown functions and variables before anything is
 //! executed.
 
-use super::lex::{Lexeme, Token, lex};
-use super::tree::{Base, Node, Operand, Pipeline, Program};
-use super::{Place, Trouble, functions};
+use super::lex::{Lexeme, TemplateToken, lex};
+use super::tree::{Base, Operand, Pipeline, Program, TemplateNode};
+use super::{Place, TemplateError, functions};
 use crate::suggest::did_you_mean;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Maximum nesting of blocks and parentheses.
 const DEPTH_MAX: usize = 60;
 
-pub(super) fn parse(text: &str) -> Result<Program, Trouble> {
+pub(super) fn parse(text: &str) -> Result<Program, TemplateError> {
     let mut parser = Parser {
         lexemes: lex(text)?,
         next: 0,
@@ -34,7 +34,7 @@ struct Parser {
     variables: Vec<String>,
     depth: usize,
     loops: usize,
-    templates: BTreeMap<String, Vec<Node>>,
+    templates: BTreeMap<String, Vec<TemplateNode>>,
 }
 
 /// The `end` or `else` that the parser has just read, with its position.
@@ -45,7 +45,7 @@ impl Parser {
         self.lexemes.get(self.next)
     }
 
-    fn is(&self, token: &Token) -> bool {
+    fn next_is(&self, token: &TemplateToken) -> bool {
         self.peek().is_some_and(|lexeme| lexeme.token == *token)
     }
 
@@ -59,15 +59,15 @@ impl Parser {
         self.peek().or(self.lexemes.last()).map_or(Place { line: 1, column: 1 }, |lexeme| lexeme.at)
     }
 
-    fn close(&mut self) -> Result<(), Trouble> {
+    fn close(&mut self) -> Result<(), TemplateError> {
         let at = self.place();
         match self.take() {
-            Some(Lexeme { token: Token::Close, .. }) => Ok(()),
+            Some(Lexeme { token: TemplateToken::Close, .. }) => Ok(()),
             _ => Err(at.trouble("`}}` is expected here")),
         }
     }
 
-    fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, TemplateError>) -> Result<T, TemplateError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.place().trouble(format!("nested more than {DEPTH_MAX} deep")));
         }
@@ -77,15 +77,15 @@ impl Parser {
         done
     }
 
-    fn body(&mut self) -> Result<(Vec<Node>, End), Trouble> {
+    fn body(&mut self) -> Result<(Vec<TemplateNode>, End), TemplateError> {
         let mut nodes = Vec::new();
         while let Some(lexeme) = self.take() {
-            if let Token::Text(text) = lexeme.token {
-                nodes.push(Node::Text(text));
+            if let TemplateToken::Text(text) = lexeme.token {
+                nodes.push(TemplateNode::Text(text));
                 continue;
             }
             let (at, word) = match self.peek() {
-                Some(Lexeme { token: Token::Word(word), at, .. }) => (*at, word.clone()),
+                Some(Lexeme { token: TemplateToken::Word(word), at, .. }) => (*at, word.clone()),
                 _ => (lexeme.at, String::new()),
             };
             let known = ["if", "with", "range", "template", "block", "define", "break", "continue", "end", "else"];
@@ -99,13 +99,13 @@ impl Parser {
                 }
                 "else" => return Ok((nodes, Some((at, word)))),
                 "if" => nodes.push(self.deeper(|p| p.condition(at))?),
-                "with" => nodes.push(self.deeper(|p| p.with(at))?),
+                "with" => nodes.push(self.deeper(|p| p.with_block(at))?),
                 "range" => nodes.push(self.deeper(|p| p.range(at))?),
                 "template" => {
                     let name = self.name(at)?;
-                    let with = if self.is(&Token::Close) { None } else { Some(self.pipeline()?) };
+                    let with = if self.next_is(&TemplateToken::Close) { None } else { Some(self.pipeline()?) };
                     self.close()?;
-                    nodes.push(Node::Template { at, name, with });
+                    nodes.push(TemplateNode::Template { at, name, with });
                 }
                 "define" if self.depth > 0 => return Err(at.trouble("`define` must not be inside a block")),
                 "define" => {
@@ -118,19 +118,19 @@ impl Parser {
                     let with = Some(self.pipeline()?);
                     self.close()?;
                     self.deeper(|p| p.define(at, name.clone()))?;
-                    nodes.push(Node::Template { at, name, with });
+                    nodes.push(TemplateNode::Template { at, name, with });
                 }
                 "break" | "continue" => {
                     self.close()?;
                     if self.loops == 0 {
                         return Err(at.trouble(format!("`{word}` is not inside a `range`")));
                     }
-                    nodes.push(if word == "break" { Node::Break } else { Node::Continue });
+                    nodes.push(if word == "break" { TemplateNode::Break } else { TemplateNode::Continue });
                 }
                 _ => {
                     let pipeline = self.pipeline()?;
                     self.close()?;
-                    nodes.push(Node::Print(pipeline));
+                    nodes.push(TemplateNode::Print(pipeline));
                 }
             }
         }
@@ -139,7 +139,7 @@ impl Parser {
 
     /// Parses up to `else` or `end`; returns true for `else`. Variables declared in the block are
     /// removed afterwards.
-    fn block(&mut self, at: Place) -> Result<(Vec<Node>, bool), Trouble> {
+    fn block(&mut self, at: Place) -> Result<(Vec<TemplateNode>, bool), TemplateError> {
         let scope = self.variables.len();
         let (body, end) = self.body()?;
         self.variables.truncate(scope);
@@ -150,7 +150,7 @@ impl Parser {
     }
 
     /// Parses the part between `else` and `end`.
-    fn otherwise(&mut self, at: Place) -> Result<Vec<Node>, Trouble> {
+    fn else_block(&mut self, at: Place) -> Result<Vec<TemplateNode>, TemplateError> {
         self.close()?;
         match self.block(at)? {
             (body, false) => Ok(body),
@@ -158,7 +158,7 @@ impl Parser {
         }
     }
 
-    fn condition(&mut self, at: Place) -> Result<Node, Trouble> {
+    fn condition(&mut self, at: Place) -> Result<TemplateNode, TemplateError> {
         let scope = self.variables.len();
         let mut arms = Vec::new();
         let mut otherwise = Vec::new();
@@ -170,28 +170,28 @@ impl Parser {
             if !more {
                 break;
             }
-            if self.is(&Token::Word("if".to_owned())) {
+            if self.next_is(&TemplateToken::Word("if".to_owned())) {
                 self.next += 1;
                 continue;
             }
-            otherwise = self.otherwise(at)?;
+            otherwise = self.else_block(at)?;
             break;
         }
         self.variables.truncate(scope);
-        Ok(Node::If { arms, otherwise })
+        Ok(TemplateNode::If { arms, otherwise })
     }
 
-    fn with(&mut self, at: Place) -> Result<Node, Trouble> {
+    fn with_block(&mut self, at: Place) -> Result<TemplateNode, TemplateError> {
         let scope = self.variables.len();
         let with = self.pipeline()?;
         self.close()?;
         let (body, more) = self.block(at)?;
-        let otherwise = if more { self.otherwise(at)? } else { Vec::new() };
+        let otherwise = if more { self.else_block(at)? } else { Vec::new() };
         self.variables.truncate(scope);
-        Ok(Node::With { with, body, otherwise })
+        Ok(TemplateNode::With { with, body, otherwise })
     }
 
-    fn range(&mut self, at: Place) -> Result<Node, Trouble> {
+    fn range(&mut self, at: Place) -> Result<TemplateNode, TemplateError> {
         let scope = self.variables.len();
         let over = self.pipeline()?;
         self.close()?;
@@ -199,12 +199,12 @@ impl Parser {
         let block = self.block(at);
         self.loops -= 1;
         let (body, more) = block?;
-        let otherwise = if more { self.otherwise(at)? } else { Vec::new() };
+        let otherwise = if more { self.else_block(at)? } else { Vec::new() };
         self.variables.truncate(scope);
-        Ok(Node::Range { over, body, otherwise })
+        Ok(TemplateNode::Range { over, body, otherwise })
     }
 
-    fn define(&mut self, at: Place, name: String) -> Result<(), Trouble> {
+    fn define(&mut self, at: Place, name: String) -> Result<(), TemplateError> {
         let outer = (std::mem::replace(&mut self.variables, vec![String::new()]), std::mem::take(&mut self.loops));
         let block = self.block(at);
         (self.variables, self.loops) = outer;
@@ -212,8 +212,8 @@ impl Parser {
             (_, true) => Err(at.trouble("`define` has no `else`")),
             (body, false) => {
                 // As in Go, a template of white space only counts as not defined.
-                let is_none = |body: &[Node]| {
-                    body.iter().all(|node| matches!(node, Node::Text(text) if text.trim_ascii().is_empty()))
+                let is_none = |body: &[TemplateNode]| {
+                    body.iter().all(|node| matches!(node, TemplateNode::Text(text) if text.trim_ascii().is_empty()))
                 };
                 match self.templates.get(&name) {
                     Some(known) if !is_none(known) && !is_none(&body) => {
@@ -227,18 +227,18 @@ impl Parser {
         }
     }
 
-    fn name(&mut self, at: Place) -> Result<String, Trouble> {
+    fn name(&mut self, at: Place) -> Result<String, TemplateError> {
         match self.take() {
-            Some(Lexeme { token: Token::Literal(Value::String(name)), .. }) => Ok(name),
+            Some(Lexeme { token: TemplateToken::Literal(Value::String(name)), .. }) => Ok(name),
             _ => Err(at.trouble("a template name in quotes is expected")),
         }
     }
 
-    fn pipeline(&mut self) -> Result<Pipeline, Trouble> {
+    fn pipeline(&mut self) -> Result<Pipeline, TemplateError> {
         let at = self.place();
         let (variables, declares) = self.declaration()?;
         let mut commands = vec![self.command()?];
-        while self.is(&Token::Pipe) {
+        while self.next_is(&TemplateToken::Pipe) {
             self.next += 1;
             let at = self.place();
             let command = self.command()?;
@@ -254,18 +254,18 @@ impl Parser {
     }
 
     /// Parses `$x :=`, `$x =` or `$i, $x :=`, if present.
-    fn declaration(&mut self) -> Result<(Vec<String>, bool), Trouble> {
+    fn declaration(&mut self) -> Result<(Vec<String>, bool), TemplateError> {
         let token = |at: usize| self.lexemes.get(at).map(|lexeme| &lexeme.token);
-        let Some(Token::Variable(first)) = token(self.next) else { return Ok((Vec::new(), false)) };
+        let Some(TemplateToken::Variable(first)) = token(self.next) else { return Ok((Vec::new(), false)) };
         let mut names = vec![first.clone()];
         let mut after = self.next + 1;
-        if let (Some(Token::Comma), Some(Token::Variable(second))) = (token(after), token(after + 1)) {
+        if let (Some(TemplateToken::Comma), Some(TemplateToken::Variable(second))) = (token(after), token(after + 1)) {
             names.push(second.clone());
             after += 2;
         }
         let declares = match token(after) {
-            Some(Token::Declare) => true,
-            Some(Token::Assign) => false,
+            Some(TemplateToken::Declare) => true,
+            Some(TemplateToken::Assign) => false,
             _ => return Ok((Vec::new(), false)),
         };
         let at = self.place();
@@ -276,7 +276,7 @@ impl Parser {
         Ok((names, declares))
     }
 
-    fn unknown_variable(&self, at: Place, name: &str) -> Trouble {
+    fn unknown_variable(&self, at: Place, name: &str) -> TemplateError {
         let known = self.variables.iter().map(String::as_str).filter(|known| !known.is_empty());
         let trouble = at.trouble(format!("unknown variable `${name}`"));
         match did_you_mean(name, known) {
@@ -285,7 +285,7 @@ impl Parser {
         }
     }
 
-    fn command(&mut self) -> Result<Vec<Operand>, Trouble> {
+    fn command(&mut self) -> Result<Vec<Operand>, TemplateError> {
         let mut operands = Vec::new();
         while let Some(operand) = self.operand()? {
             operands.push(operand);
@@ -297,27 +297,27 @@ impl Parser {
     }
 
     /// Parses an operand. None if the next token does not begin one.
-    fn operand(&mut self) -> Result<Option<Operand>, Trouble> {
+    fn operand(&mut self) -> Result<Option<Operand>, TemplateError> {
         let Some(Lexeme { token, at, .. }) = self.peek().cloned() else { return Ok(None) };
         let mut fields = Vec::new();
         let base = match token {
-            Token::Field(name) => {
+            TemplateToken::Field(name) => {
                 fields.extend(Some(name).filter(|name| !name.is_empty()));
                 Base::Dot
             }
-            Token::Variable(name) if self.variables.contains(&name) => Base::Variable(name),
-            Token::Variable(name) => return Err(self.unknown_variable(at, &name)),
-            Token::Literal(value) => Base::Literal(value),
-            Token::Word(word) => match word.as_str() {
+            TemplateToken::Variable(name) if self.variables.contains(&name) => Base::Variable(name),
+            TemplateToken::Variable(name) => return Err(self.unknown_variable(at, &name)),
+            TemplateToken::Literal(value) => Base::Literal(value),
+            TemplateToken::Word(word) => match word.as_str() {
                 "true" | "false" => Base::Literal((word == "true").into()),
                 "nil" => Base::Nil,
                 name if functions::is_known(name) => Base::Function(word),
-                _ => return Err(functions::unknown(at, &word)),
+                _ => return Err(functions::unknown_function(at, &word)),
             },
-            Token::Left => {
+            TemplateToken::Left => {
                 self.next += 1;
                 let inner = self.deeper(Self::pipeline)?;
-                if !self.is(&Token::Right) {
+                if !self.next_is(&TemplateToken::Right) {
                     return Err(at.trouble("`(` has no `)`"));
                 }
                 Base::Group(Box::new(inner))
@@ -325,7 +325,7 @@ impl Parser {
             _ => return Ok(None),
         };
         self.next += 1;
-        while let Some(Lexeme { token: Token::Field(name), apart: false, .. }) = self.peek()
+        while let Some(Lexeme { token: TemplateToken::Field(name), apart: false, .. }) = self.peek()
             && !name.is_empty()
         {
             fields.push(name.clone());

@@ -2,7 +2,7 @@
 //! precision.
 
 use super::budget::fits;
-use super::words::{kind, quoted, shown};
+use super::values::{kind, quote_text, value_text};
 use crate::go_value;
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ pub(super) fn printf(format: &str, arguments: &[&Value]) -> Result<String, Strin
             continue;
         }
         let value = rest.next().ok_or_else(|| format!("there is no argument for `%{verb}`"))?;
-        let text = one(&form, verb, value)?;
+        let text = format_one(&form, verb, value)?;
         fits(1, out.len() + text.len() + form.width)?;
         pad(&mut out, &form, &text, value.is_number());
     }
@@ -71,10 +71,10 @@ fn digits(chars: &mut std::iter::Peekable<std::str::Chars>) -> Result<Option<usi
     number.map(Some).ok_or_else(|| format!("the field is wider than {WIDTH_MAX}"))
 }
 
-fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
+fn format_one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
     let wrong = || format!("`%{verb}` cannot print {}", kind(value));
     if let (Value::Array(items), false) = (value, verb == 'v') {
-        let parts: Result<Vec<String>, String> = items.iter().map(|item| one(form, verb, item)).collect();
+        let parts: Result<Vec<String>, String> = items.iter().map(|item| format_one(form, verb, item)).collect();
         return Ok(format!("[{}]", parts?.join(" ")));
     }
     let whole = match value {
@@ -96,10 +96,10 @@ fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
             return Err(format!("a precision of `%{verb}` is supported for strings only"));
         }
         ('v', Value::String(text), ..) => cut(text),
-        ('v', _, Some(_), _) => signed(shown(value)),
-        ('v', ..) => shown(value),
+        ('v', _, Some(_), _) => signed(value_text(value)),
+        ('v', ..) => value_text(value),
         ('s', Value::String(text), ..) => cut(text),
-        ('q', Value::String(text), ..) => quoted(&cut(text)),
+        ('q', Value::String(text), ..) => quote_text(&cut(text)),
         ('x', Value::String(text), ..) => hex::encode(cut(text)),
         ('X', Value::String(text), ..) => hex::encode_upper(cut(text)),
         ('t', Value::Bool(b), ..) => b.to_string(),

@@ -1,8 +1,8 @@
 //! The functions of sprig that goss files use. The size of each result is limited.
 
 use super::budget::{LIST_MAX, TEXT_MAX, fits};
-use super::functions::Call;
-use super::words::{is_true, kind, quoted, shown};
+use super::functions::FunctionCall;
+use super::values::{is_true, kind, quote_text, value_text};
 use crate::go_regex::go_regex;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -70,7 +70,7 @@ pub(super) const NAMES: [&str; 58] = [
     "values",
 ];
 
-pub(super) fn call(call: &Call) -> Result<Value, String> {
+pub(super) fn call(call: &FunctionCall) -> Result<Value, String> {
     let all = call.arguments;
     let (least, most) = match call.name {
         "list" | "dict" | "coalesce" | "concat" | "cat" | "quote" | "squote" => (0, usize::MAX),
@@ -93,7 +93,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             let bytes = STANDARD.decode(call.text(0)?).map_err(|_| "the argument is not base64")?;
             String::from_utf8(bytes).map(Value::from).map_err(|_| "the decoded bytes are not UTF-8".to_owned())
         }
-        "cat" => Ok(all.iter().filter(|v| !v.is_null()).map(|v| shown(v)).collect::<Vec<_>>().join(" ").into()),
+        "cat" => Ok(all.iter().filter(|v| !v.is_null()).map(|v| value_text(v)).collect::<Vec<_>>().join(" ").into()),
         "coalesce" => Ok(all.iter().find(|value| is_true(value)).map_or(Value::Null, |value| (*value).clone())),
         "compact" => Ok(call.list(0)?.iter().filter(|value| is_true(value)).cloned().collect()),
         "concat" => (0..all.len())
@@ -103,23 +103,23 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             })
             .map(Value::from),
         "contains" => Ok(call.text(1)?.contains(call.text(0)?).into()),
-        "default" => Ok(if is_true(call.any(1)) { call.any(1).clone() } else { all[0].clone() }),
+        "default" => Ok(if is_true(call.argument(1)) { call.argument(1).clone() } else { all[0].clone() }),
         "dict" => dict(call),
         "empty" => Ok((!is_true(all[0])).into()),
         "fail" => Err(call.text(0)?.to_owned()),
         "first" => Ok(call.list(0)?.first().cloned().unwrap_or(Value::Null)),
         "last" => Ok(call.list(0)?.last().cloned().unwrap_or(Value::Null)),
         "rest" => Ok(call.list(0)?.iter().skip(1).cloned().collect()),
-        "float64" => Ok(real(all[0]).into()),
+        "float64" => Ok(to_float(all[0]).into()),
         "get" => Ok(call.map(0)?.get(call.text(1)?).cloned().unwrap_or_else(|| "".into())),
         "has" => Ok(call.list(1)?.iter().any(|item| item == all[0]).into()),
         "hasKey" => Ok(call.map(0)?.contains_key(call.text(1)?).into()),
         "hasPrefix" => Ok(call.text(1)?.starts_with(call.text(0)?).into()),
         "hasSuffix" => Ok(call.text(1)?.ends_with(call.text(0)?).into()),
         "indent" | "nindent" => indent(call),
-        "int" | "int64" => Ok(whole(all[0]).into()),
+        "int" | "int64" => Ok(to_integer(all[0]).into()),
         "join" => join(call),
-        "keys" => Ok(sorted(call.map(0)?.keys().cloned().collect())),
+        "keys" => Ok(sorted_list(call.map(0)?.keys().cloned().collect())),
         "values" => {
             let map: BTreeMap<&String, &Value> = call.map(0)?.iter().collect();
             Ok(map.into_values().cloned().collect())
@@ -127,8 +127,8 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
         "kindOf" => Ok(kind_of(all[0]).into()),
         "list" => Ok(all.iter().map(|value| (*value).clone()).collect()),
         "nospace" => Ok(call.text(0)?.split_whitespace().collect::<String>().into()),
-        "quote" => Ok(each(all, |value| quoted(&shown(value)))),
-        "squote" => Ok(each(all, |value| format!("'{}'", shown(value)))),
+        "quote" => Ok(join_each(all, |value| quote_text(&value_text(value)))),
+        "squote" => Ok(join_each(all, |value| format!("'{}'", value_text(value)))),
         "regexReplaceAll" => {
             let (regex, text, with) = (go_regex(call.text(0)?)?, call.text(1)?, call.text(2)?);
             fits(text.len() + 1, with.len() + 1)?;
@@ -147,7 +147,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             fits(text.matches(from).count() + 1, to.len())?;
             Ok(text.replace(from, to).into())
         }
-        "sortAlpha" => Ok(sorted(call.list(0)?.iter().map(shown).collect())),
+        "sortAlpha" => Ok(sorted_list(call.list(0)?.iter().map(value_text).collect())),
         "splitList" => {
             let parts: Vec<&str> = match call.text(0)? {
                 "" => call.text(1)?.split_terminator("").skip(1).take(LIST_MAX + 1).collect(),
@@ -156,7 +156,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             if parts.len() > LIST_MAX { Err(format!("more than {LIST_MAX} parts")) } else { Ok(parts.into()) }
         }
         "substr" => {
-            let (from, to) = (usize::try_from(whole(all[0])).unwrap_or(0), usize::try_from(whole(all[1])));
+            let (from, to) = (usize::try_from(to_integer(all[0])).unwrap_or(0), usize::try_from(to_integer(all[1])));
             let text = call.text(2)?;
             let to = to.unwrap_or(text.len()).min(text.len());
             text.get(from..to).map(Value::from).ok_or_else(|| format!("{from} to {to} is not a range of the string"))
@@ -166,7 +166,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             other => Err(format!("argument 3 is {}, not true or false", kind(other))),
         },
         "toJson" => json(all[0]),
-        "toString" => Ok(shown(all[0]).into()),
+        "toString" => Ok(value_text(all[0]).into()),
         "trim" => Ok(call.text(0)?.trim().into()),
         "trimAll" => {
             let set: BTreeSet<char> = call.text(0)?.chars().collect();
@@ -187,8 +187,8 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
     }
 }
 
-fn arithmetic(call: &Call) -> Result<Value, String> {
-    let mut numbers = call.arguments.iter().map(|value| whole(value));
+fn arithmetic(call: &FunctionCall) -> Result<Value, String> {
+    let mut numbers = call.arguments.iter().map(|value| to_integer(value));
     let first = numbers.next().unwrap_or(0);
     let step = |a: i64, b: i64| match call.name {
         "add" => a.checked_add(b),
@@ -204,27 +204,27 @@ fn arithmetic(call: &Call) -> Result<Value, String> {
 }
 
 /// A numeric argument where sprig does not convert strings.
-fn number(call: &Call, at: usize) -> Result<i64, String> {
-    match call.any(at) {
-        value @ Value::Number(_) => Ok(whole(value)),
+fn number(call: &FunctionCall, at: usize) -> Result<i64, String> {
+    match call.argument(at) {
+        value @ Value::Number(_) => Ok(to_integer(value)),
         other => Err(format!("argument {} is {}, not a number", at + 1, kind(other))),
     }
 }
 
 /// Converts to an integer as sprig does: a string that is not a number is 0, and fractions are cut
 /// off.
-fn whole(value: &Value) -> i64 {
+fn to_integer(value: &Value) -> i64 {
     match value {
         Value::Bool(b) => i64::from(*b),
         Value::Number(n) => n.as_i64().unwrap_or_else(|| n.as_f64().unwrap_or(0.0) as i64),
-        Value::String(text) => whole_text(text).unwrap_or(0),
+        Value::String(text) => parse_integer(text).unwrap_or(0),
         _ => 0,
     }
 }
 
 /// Parses an integer as Go does, with the base given by the prefix: `0x10`, `0b11`, `0o17` and
 /// `017`. Zeros after a decimal point are ignored.
-fn whole_text(text: &str) -> Option<i64> {
+fn parse_integer(text: &str) -> Option<i64> {
     let text = text
         .split_once('.')
         .filter(|(_, zeros)| zeros.bytes().all(|b| b == b'0') && !zeros.is_empty())
@@ -246,7 +246,7 @@ fn whole_text(text: &str) -> Option<i64> {
     i64::from_str_radix(&format!("{sign}{rest}"), base).ok().filter(|_| fits)
 }
 
-fn real(value: &Value) -> f64 {
+fn to_float(value: &Value) -> f64 {
     match value {
         Value::Number(n) => n.as_f64().unwrap_or(0.0),
         Value::String(text) => text.parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(0.0),
@@ -254,37 +254,37 @@ fn real(value: &Value) -> f64 {
     }
 }
 
-fn dict(call: &Call) -> Result<Value, String> {
+fn dict(call: &FunctionCall) -> Result<Value, String> {
     let mut map = Map::new();
     for pair in call.arguments.chunks(2) {
-        map.insert(shown(pair[0]), pair.get(1).map_or_else(|| "".into(), |value| (*value).clone()));
+        map.insert(value_text(pair[0]), pair.get(1).map_or_else(|| "".into(), |value| (*value).clone()));
     }
     Ok(Value::Object(map))
 }
 
-fn indent(call: &Call) -> Result<Value, String> {
-    let (width, text) = (usize::try_from(whole(call.any(0))).unwrap_or(0), call.text(1)?);
+fn indent(call: &FunctionCall) -> Result<Value, String> {
+    let (width, text) = (usize::try_from(to_integer(call.argument(0))).unwrap_or(0), call.text(1)?);
     fits(text.matches('\n').count() + 1, width)?;
     let blank = " ".repeat(width);
     let text = format!("{blank}{}", text.replace('\n', &format!("\n{blank}")));
     Ok(if call.name == "nindent" { format!("\n{text}") } else { text }.into())
 }
 
-fn join(call: &Call) -> Result<Value, String> {
+fn join(call: &FunctionCall) -> Result<Value, String> {
     let separator = call.text(0)?;
-    let parts: Vec<String> = match call.any(1) {
-        Value::Array(items) => items.iter().filter(|item| !item.is_null()).map(shown).collect(),
-        other => vec![shown(other)],
+    let parts: Vec<String> = match call.argument(1) {
+        Value::Array(items) => items.iter().filter(|item| !item.is_null()).map(value_text).collect(),
+        other => vec![value_text(other)],
     };
     fits(parts.len(), separator.len())?;
     Ok(parts.join(separator).into())
 }
 
-fn each(all: &[&Value], one: impl Fn(&Value) -> String) -> Value {
+fn join_each(all: &[&Value], one: impl Fn(&Value) -> String) -> Value {
     all.iter().filter(|v| !v.is_null()).map(|value| one(value)).collect::<Vec<_>>().join(" ").into()
 }
 
-fn sorted(mut texts: Vec<String>) -> Value {
+fn sorted_list(mut texts: Vec<String>) -> Value {
     texts.sort();
     texts.into()
 }

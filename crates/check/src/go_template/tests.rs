@@ -21,28 +21,28 @@ struct Case {
     output: Option<String>,
 }
 
-fn recorded() -> Recorded {
+fn load_recorded() -> Recorded {
     serde_json::from_str(include_str!("recorded.json")).unwrap()
 }
 
-fn rendered(text: &str, vars: &str) -> Result<String, Fault> {
+fn render_with(text: &str, vars: &str) -> Result<String, Fault> {
     let vars = crate::vars("vars.yml", vars).unwrap();
     let env = BTreeMap::from([("REMOOR_TEST".to_owned(), "from the environment".to_owned())]);
-    let file = recorded().file;
+    let file = load_recorded().file;
     let read = |path: &str| if path == "FILE" { Ok(file.clone()) } else { Err("not there".to_owned()) };
     render("t.yml", text, &vars, &Outside { env: &env, read: &read })
 }
 
-fn plain(text: &str) -> Result<String, Fault> {
-    rendered(text, "{list: [a, b], name: web}")
+fn render_plain(text: &str) -> Result<String, Fault> {
+    render_with(text, "{list: [a, b], name: web}")
 }
 
 #[test]
 fn every_template_means_what_goss_makes_of_it() {
-    let recorded = recorded();
+    let recorded = load_recorded();
     assert!(recorded.cases.iter().filter(|case| case.output.is_some()).count() > 70);
     for case in recorded.cases {
-        let found = rendered(&case.template, &recorded.vars);
+        let found = render_with(&case.template, &recorded.vars);
         let told = found.as_ref().map_or_else(ToString::to_string, Clone::clone);
         assert_eq!(found.ok(), case.output, "{}: {told}", case.template);
     }
@@ -53,7 +53,7 @@ fn every_template_means_what_goss_makes_of_it() {
 fn what_is_recorded_is_what_goss_answers() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let recorded = recorded();
+    let recorded = load_recorded();
     std::fs::write(path("vars.yml"), &recorded.vars).unwrap();
     std::fs::write(path("read"), &recorded.file).unwrap();
     for case in recorded.cases {
@@ -71,7 +71,7 @@ fn what_is_recorded_is_what_goss_answers() {
 
 #[test]
 fn faults_have_their_place_and_a_hint() {
-    let told = |text: &str| plain(text).unwrap_err().to_string();
+    let told = |text: &str| render_plain(text).unwrap_err().to_string();
     let all = [
         "a\n  {{ .Vars.nam }}",
         "{{ if .Vars.name }}\nx\n{{ if true }}",
@@ -153,13 +153,13 @@ fn a_template_that_would_never_end_ends() {
         "{{ $x := repeat 1000000 \"A\" }}{{ regexReplaceAll \".*[^A-Z]|[A-Z]\" $x \"\" }}",
     ];
     for bomb in bombs {
-        assert!(plain(bomb).is_err(), "{bomb}");
+        assert!(render_plain(bomb).is_err(), "{bomb}");
     }
     let nested = |open: &str, close: &str| format!("{}{}", open.repeat(5000), close.repeat(5000));
-    assert!(plain(&nested("{{ if true }}", "{{ end }}")).is_err());
-    assert!(plain(&format!("{{{{ {} }}}}", nested("(1|add ", ")"))).is_err());
-    assert!(plain(&nested("{{ define \"a\" }}", "{{ end }}")).is_err());
-    assert!(plain(&"{{ if true }}{{ with 1 }}x{{ end }}{{ end }}".repeat(2000)).is_ok(), "long is not deep");
+    assert!(render_plain(&nested("{{ if true }}", "{{ end }}")).is_err());
+    assert!(render_plain(&format!("{{{{ {} }}}}", nested("(1|add ", ")"))).is_err());
+    assert!(render_plain(&nested("{{ define \"a\" }}", "{{ end }}")).is_err());
+    assert!(render_plain(&"{{ if true }}{{ with 1 }}x{{ end }}{{ end }}".repeat(2000)).is_ok(), "long is not deep");
 }
 
 proptest! {
@@ -177,7 +177,7 @@ proptest! {
         )
     ) {
         let text = parts.concat();
-        let found = plain(&text);
+        let found = render_plain(&text);
         if !text.contains("{{") {
             prop_assert_eq!(found.ok(), Some(text));
         } else if let Err(fault) = found {

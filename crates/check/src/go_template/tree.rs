@@ -6,29 +6,29 @@ use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(super) struct Program {
-    pub body: Vec<Node>,
+    pub body: Vec<TemplateNode>,
     /// The templates of `define` and `block`.
-    pub templates: BTreeMap<String, Vec<Node>>,
+    pub templates: BTreeMap<String, Vec<TemplateNode>>,
 }
 
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum TemplateNode {
     Text(String),
     /// Prints a value, unless it only sets a variable.
     Print(Pipeline),
     If {
-        arms: Vec<(Pipeline, Vec<Node>)>,
-        otherwise: Vec<Node>,
+        arms: Vec<(Pipeline, Vec<TemplateNode>)>,
+        otherwise: Vec<TemplateNode>,
     },
     With {
         with: Pipeline,
-        body: Vec<Node>,
-        otherwise: Vec<Node>,
+        body: Vec<TemplateNode>,
+        otherwise: Vec<TemplateNode>,
     },
     Range {
         over: Pipeline,
-        body: Vec<Node>,
-        otherwise: Vec<Node>,
+        body: Vec<TemplateNode>,
+        otherwise: Vec<TemplateNode>,
     },
     Template {
         at: Place,

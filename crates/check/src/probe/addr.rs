@@ -2,7 +2,7 @@
 //! is a route.
 
 use super::resolve::resolve;
-use super::{Answer, Answers, Ask, Trouble, failed, unknown};
+use super::{ProbeAnswer, ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
@@ -35,17 +35,17 @@ pub(super) fn is_host_and_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let (network, address) = split(&ask.check.name);
     let local = ask.argument("local-address").and_then(|local| local.parse().ok());
-    Answers::from([("reachable", reachable(network, address, local, ask.timeout(DEFAULT_MS)))])
+    ProbeAnswers::from([("reachable", reachable(network, address, local, ask.timeout(DEFAULT_MS)))])
 }
 
-fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Duration) -> Answer {
+fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Duration) -> ProbeAnswer {
     let deadline = Instant::now() + timeout;
     let resolved = resolve(address, timeout)?;
     if resolved.is_empty() {
-        return Err(unknown("there is no such name"));
+        return Err(unknown_error("there is no such name"));
     }
     for address in resolved {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -53,7 +53,7 @@ fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Durat
             break;
         }
         let open = match (network, local) {
-            ("udp", _) => way(address, local)?,
+            ("udp", _) => has_route(address, local)?,
             (_, None) => TcpStream::connect_timeout(&address, left).is_ok(),
             (_, Some(local)) => connect_from(address, local, left)?,
         };
@@ -66,7 +66,7 @@ fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Durat
 
 /// Whether the kernel has a route to the address. Nothing is sent, because UDP gives no other
 /// reliable answer.
-fn way(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, Trouble> {
+fn has_route(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, ProbeError> {
     let any = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let from = local.unwrap_or(any);
     if from.is_ipv4() != address.is_ipv4() {
@@ -77,25 +77,25 @@ fn way(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, Trouble> {
 }
 
 /// Connects from a given local address, which `TcpStream::connect_timeout` does not support.
-fn connect_from(address: SocketAddr, local: IpAddr, timeout: Duration) -> Result<bool, Trouble> {
+fn connect_from(address: SocketAddr, local: IpAddr, timeout: Duration) -> Result<bool, ProbeError> {
     if local.is_ipv4() != address.is_ipv4() {
         return Ok(false);
     }
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(unknown)?;
+    let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(unknown_error)?;
     bind(&socket, &SocketAddr::new(local, 0)).map_err(|e| not_local(local, &e))?;
     match connect(&socket, &address) {
         Ok(()) => return Ok(true),
         Err(Errno::INPROGRESS) => {}
         Err(_) => return Ok(false),
     }
-    let wait = Timespec::try_from(timeout).map_err(unknown)?;
+    let wait = Timespec::try_from(timeout).map_err(unknown_error)?;
     let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
-    let ready = poll(&mut polled, Some(&wait)).map_err(unknown)?;
-    Ok(ready > 0 && sockopt::socket_error(&socket).map_err(unknown)?.is_ok())
+    let ready = poll(&mut polled, Some(&wait)).map_err(unknown_error)?;
+    Ok(ready > 0 && sockopt::socket_error(&socket).map_err(unknown_error)?.is_ok())
 }
 
-fn not_local(local: IpAddr, error: &dyn std::fmt::Display) -> Trouble {
-    failed(format!("local-address {local}: {error}"))
+fn not_local(local: IpAddr, error: &dyn std::fmt::Display) -> ProbeError {
+    failed_error(format!("local-address {local}: {error}"))
 }

@@ -4,7 +4,7 @@
 use super::addr::is_host_and_port;
 use super::read::content;
 use super::resolve::resolve;
-use super::{Answers, Ask, Trouble, failed, unknown};
+use super::{ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
 use remoor_model::Wall;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -37,12 +37,12 @@ pub(super) fn validate(name: &str, server_name: Option<&str>) -> Result<(), Stri
     }
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let name = ask.check.name.as_str();
     let found = if name.starts_with('/') {
-        in_file(ask, Path::new(name))
+        read_from_file(ask, Path::new(name))
     } else {
-        shown_by(name, ask.argument("server-name"), ask.timeout(DEFAULT_MS))
+        presented_by_server(name, ask.argument("server-name"), ask.timeout(DEFAULT_MS))
     };
     match found.and_then(|der| answers(&der, ask.now)) {
         Ok(answers) => answers,
@@ -53,18 +53,18 @@ pub(super) fn ask(ask: &Ask) -> Answers {
 }
 
 /// The first certificate of a PEM file, or the one of a DER file.
-fn in_file(ask: &Ask, path: &Path) -> Result<CertificateDer<'static>, Trouble> {
+fn read_from_file(ask: &ProbeContext, path: &Path) -> Result<CertificateDer<'static>, ProbeError> {
     let bytes = content(ask, path)?;
     match CertificateDer::pem_slice_iter(&bytes).next() {
         Some(Ok(der)) => Ok(der),
-        Some(Err(why)) => Err(failed(format!("not a certificate: {why}"))),
+        Some(Err(why)) => Err(failed_error(format!("not a certificate: {why}"))),
         None => Ok(bytes.into()),
     }
 }
 
-fn answers(der: &[u8], now: Wall) -> Result<Answers, Trouble> {
-    let (_, cert) = X509Certificate::from_der(der).map_err(|why| failed(format!("not a certificate: {why}")))?;
-    let names = cert.subject_alternative_name().map_err(|why| failed(format!("cannot read its names: {why}")))?;
+fn answers(der: &[u8], now: Wall) -> Result<ProbeAnswers, ProbeError> {
+    let (_, cert) = X509Certificate::from_der(der).map_err(|why| failed_error(format!("not a certificate: {why}")))?;
+    let names = cert.subject_alternative_name().map_err(|why| failed_error(format!("cannot read its names: {why}")))?;
     let names = names.into_iter().flat_map(|extension| &extension.value.general_names);
     let dns_names: Value = names
         .filter_map(|name| match name {
@@ -72,7 +72,7 @@ fn answers(der: &[u8], now: Wall) -> Result<Answers, Trouble> {
             _ => None,
         })
         .collect();
-    Ok(Answers::from([
+    Ok(ProbeAnswers::from([
         ("not-after", Ok(days_left(cert.validity().not_after.timestamp(), now).into())),
         ("subject", Ok(cert.subject().to_string().into())),
         ("issuer", Ok(cert.issuer().to_string().into())),
@@ -89,64 +89,68 @@ fn days_left(until_s: i64, now: Wall) -> f64 {
     i32::try_from(hundredths).map_or(f64::from(i32::MAX), f64::from) / 100.0
 }
 
-fn shown_by(address: &str, server_name: Option<&str>, timeout: Duration) -> Result<CertificateDer<'static>, Trouble> {
+fn presented_by_server(
+    address: &str,
+    server_name: Option<&str>,
+    timeout: Duration,
+) -> Result<CertificateDer<'static>, ProbeError> {
     let until = Instant::now() + timeout;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
-    let name = ServerName::try_from(server_name.unwrap_or(host).to_owned()).map_err(unknown)?;
+    let name = ServerName::try_from(server_name.unwrap_or(host).to_owned()).map_err(unknown_error)?;
     let stream = connect(address, until)?;
     let (config, seen) = config()?;
-    let mut tls = ClientConnection::new(Arc::new(config), name).map_err(unknown)?;
-    let handshake = tls.complete_io(&mut Until { stream, until });
+    let mut tls = ClientConnection::new(Arc::new(config), name).map_err(unknown_error)?;
+    let handshake = tls.complete_io(&mut DeadlineStream { stream, until });
     // A server that requires a client certificate presents its own before it reports the error.
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (shown, handshake) {
         (Some(der), _) => Ok(der),
-        (None, Ok(_)) => Err(failed("the server presents no certificate")),
+        (None, Ok(_)) => Err(failed_error("the server presents no certificate")),
         (None, Err(e)) => match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-            Some(tls) => Err(failed(tls)),
-            None => Err(unknown(e)),
+            Some(tls) => Err(failed_error(tls)),
+            None => Err(unknown_error(e)),
         },
     }
 }
 
-fn connect(address: &str, until: Instant) -> Result<TcpStream, Trouble> {
+fn connect(address: &str, until: Instant) -> Result<TcpStream, ProbeError> {
     let left = || until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut last = unknown("there is no such name");
+    let mut last = unknown_error("there is no such name");
     for address in resolve(address, left())? {
         match TcpStream::connect_timeout(&address, left()) {
             Ok(stream) => return Ok(stream),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => last = failed(e),
-            Err(e) => last = unknown(e),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => last = failed_error(e),
+            Err(e) => last = unknown_error(e),
         }
     }
     Err(last)
 }
 
 /// The TLS configuration, and the cell into which the verifier puts the server's certificate.
-fn config() -> Result<(ClientConfig, Seen), Trouble> {
+fn config() -> Result<(ClientConfig, PresentedCertificate), ProbeError> {
     let provider = Arc::new(ring::default_provider());
-    let seen = Seen::default();
-    let verifier = Arc::new(Anybody { provider: provider.clone(), seen: seen.clone() });
+    let seen = PresentedCertificate::default();
+    let verifier = Arc::new(AcceptAnyCertificate { provider: provider.clone(), presented: seen.clone() });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(unknown)?
+        .map_err(unknown_error)?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Ok((config, seen))
 }
 
-type Seen = Arc<Mutex<Option<CertificateDer<'static>>>>;
+type PresentedCertificate = Arc<Mutex<Option<CertificateDer<'static>>>>;
 
 /// Accepts any certificate. No data is sent to the server, and expired certificates are what such a
 /// check looks for.
 #[derive(Debug)]
-struct Anybody {
+struct AcceptAnyCertificate {
     provider: Arc<CryptoProvider>,
-    seen: Seen,
+    presented: PresentedCertificate,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -155,7 +159,7 @@ impl ServerCertVerifier for Anybody {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(end_entity.clone().into_owned());
+        *self.presented.lock().unwrap_or_else(PoisonError::into_inner) = Some(end_entity.clone().into_owned());
         Ok(ServerCertVerified::assertion())
     }
 
@@ -184,37 +188,37 @@ impl ServerCertVerifier for Anybody {
 
 /// A connection with one deadline for all reads and writes, so that a slow server cannot delay the
 /// check.
-struct Until {
+struct DeadlineStream {
     stream: TcpStream,
     until: Instant,
 }
 
-impl Until {
-    fn left(&self) -> io::Result<Duration> {
+impl DeadlineStream {
+    fn remaining(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(in_time(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
+        if left.is_zero() { Err(as_timeout(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
     }
 }
 
 /// A socket reports its timeout as `WouldBlock`.
-fn in_time(error: io::Error) -> io::Error {
+fn as_timeout(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake timed out"),
         _ => error,
     }
 }
 
-impl Read for Until {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        self.stream.read(buffer).map_err(in_time)
+        self.stream.set_read_timeout(Some(self.remaining()?))?;
+        self.stream.read(buffer).map_err(as_timeout)
     }
 }
 
-impl Write for Until {
+impl Write for DeadlineStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        self.stream.write(buffer).map_err(in_time)
+        self.stream.set_write_timeout(Some(self.remaining()?))?;
+        self.stream.write(buffer).map_err(as_timeout)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //! the hosts file. With `server`, only that server is asked.
 
 use super::resolve::resolve;
-use super::{Answers, Ask, Trouble, failed, unknown};
+use super::{ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 use std::io::{self, Read, Write};
@@ -52,25 +52,25 @@ fn split(name: &str) -> Result<(Option<TYPE>, &str), String> {
     }
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let timeout = ask.timeout(DEFAULT_MS);
-    let found = split(&ask.check.name).map_err(unknown).and_then(|(wanted, host)| match ask.argument("server") {
-        None => of_this_machine(wanted, host, timeout),
-        Some(server) => of_server(wanted, host, server, timeout),
+    let found = split(&ask.check.name).map_err(unknown_error).and_then(|(wanted, host)| match ask.argument("server") {
+        None => resolve_locally(wanted, host, timeout),
+        Some(server) => query_server(wanted, host, server, timeout),
     });
     match found {
         Ok(mut addrs) => {
             addrs.sort();
             addrs.dedup();
             let resolvable = !addrs.is_empty();
-            let addrs = if resolvable { Ok(addrs.into()) } else { Err(failed("the name does not resolve")) };
-            Answers::from([("resolvable", Ok(resolvable.into())), ("addrs", addrs)])
+            let addrs = if resolvable { Ok(addrs.into()) } else { Err(failed_error("the name does not resolve")) };
+            ProbeAnswers::from([("resolvable", Ok(resolvable.into())), ("addrs", addrs)])
         }
-        Err(trouble) => Answers::from([("resolvable", Err(trouble.clone())), ("addrs", Err(trouble))]),
+        Err(trouble) => ProbeAnswers::from([("resolvable", Err(trouble.clone())), ("addrs", Err(trouble))]),
     }
 }
 
-fn of_this_machine(wanted: Option<TYPE>, host: &str, timeout: Duration) -> Result<Vec<String>, Trouble> {
+fn resolve_locally(wanted: Option<TYPE>, host: &str, timeout: Duration) -> Result<Vec<String>, ProbeError> {
     let address = if host.contains(':') { format!("[{host}]:0") } else { format!("{host}:0") };
     let fits = |ip: &IpAddr| match wanted {
         Some(TYPE::A) => ip.is_ipv4(),
@@ -81,11 +81,11 @@ fn of_this_machine(wanted: Option<TYPE>, host: &str, timeout: Duration) -> Resul
     Ok(addresses.iter().map(SocketAddr::ip).filter(fits).map(|ip| ip.to_string()).collect())
 }
 
-fn of_server(wanted: Option<TYPE>, host: &str, server: &str, timeout: Duration) -> Result<Vec<String>, Trouble> {
+fn query_server(wanted: Option<TYPE>, host: &str, server: &str, timeout: Duration) -> Result<Vec<String>, ProbeError> {
     let until = Instant::now() + timeout;
     let server = *resolve(&with_port(server), timeout)?
         .first()
-        .ok_or_else(|| unknown("the name of the server does not exist"))?;
+        .ok_or_else(|| unknown_error("the name of the server does not exist"))?;
     match wanted {
         Some(kind) => records(kind, host, server, until),
         None => {
@@ -111,59 +111,62 @@ fn with_port(server: &str) -> String {
     }
 }
 
-fn records(kind: TYPE, host: &str, server: SocketAddr, until: Instant) -> Result<Vec<String>, Trouble> {
+fn records(kind: TYPE, host: &str, server: SocketAddr, until: Instant) -> Result<Vec<String>, ProbeError> {
     let mut id = [0; 2];
-    getrandom::fill(&mut id).map_err(unknown)?;
+    getrandom::fill(&mut id).map_err(unknown_error)?;
     let id = u16::from_be_bytes(id);
     let name = if kind == TYPE::PTR { reverse(host)? } else { host.to_owned() };
-    let name = Name::new(&name).map_err(unknown)?;
+    let name = Name::new(&name).map_err(unknown_error)?;
     let mut query = Packet::new_query(id);
     query.set_flags(PacketFlag::RECURSION_DESIRED);
     query.questions.push(Question::new(name.clone(), QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN), false));
-    let query = query.build_bytes_vec().map_err(unknown)?;
+    let query = query.build_bytes_vec().map_err(unknown_error)?;
     let is_ours = |packet: &Packet| {
         let same = |question: &Question| question.qname == name && question.qtype == QTYPE::TYPE(kind);
         packet.id() == id && packet.has_flags(PacketFlag::RESPONSE) && packet.questions.iter().all(same)
     };
-    let mut bytes = by_udp(&query, server, until, |bytes| Packet::parse(bytes).is_ok_and(|packet| is_ours(&packet)))
+    let mut bytes = send_udp(&query, server, until, |bytes| Packet::parse(bytes).is_ok_and(|packet| is_ours(&packet)))
         .map_err(|e| no_answer(server, &e))?;
     if Packet::parse(&bytes).is_ok_and(|packet| packet.has_flags(PacketFlag::TRUNCATION)) {
-        bytes = by_tcp(&query, server, until).map_err(|e| no_answer(server, &e))?;
+        bytes = send_tcp(&query, server, until).map_err(|e| no_answer(server, &e))?;
     }
-    let packet = Packet::parse(&bytes).map_err(|e| unknown(format!("cannot read the answer of {server}: {e:?}")))?;
+    let packet =
+        Packet::parse(&bytes).map_err(|e| unknown_error(format!("cannot read the answer of {server}: {e:?}")))?;
     if !is_ours(&packet) {
-        return Err(unknown(format!("{server} answered another query")));
+        return Err(unknown_error(format!("{server} answered another query")));
     }
     match packet.rcode() {
         RCODE::NoError | RCODE::NameError => {}
-        other => return Err(unknown(format!("{server} answered {other:?}"))),
+        other => return Err(unknown_error(format!("{server} answered {other:?}"))),
     }
     Ok(packet.answers.iter().flat_map(|record| texts(kind, &record.rdata)).collect())
 }
 
-fn no_answer(server: SocketAddr, error: &io::Error) -> Trouble {
+fn no_answer(server: SocketAddr, error: &io::Error) -> ProbeError {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => unknown(format!("{server} did not answer in time")),
-        _ => unknown(format!("{server}: {error}")),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            unknown_error(format!("{server} did not answer in time"))
+        }
+        _ => unknown_error(format!("{server}: {error}")),
     }
 }
 
-fn left(until: Instant) -> io::Result<Duration> {
+fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Sends the query by UDP. Returns the first datagram from `server` that `fits`.
-fn by_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8]) -> bool) -> io::Result<Vec<u8>> {
+fn send_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8]) -> bool) -> io::Result<Vec<u8>> {
     let any = if server.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(server)?;
-    let pause = left(until)? / TRIES;
+    let pause = remaining(until)? / TRIES;
     let mut buffer = vec![0; 1 << 16];
     for number in 1..=TRIES {
         let again = if number == TRIES { until } else { Instant::now() + pause };
         socket.send(query)?;
-        while let Ok(wait) = left(again) {
+        while let Ok(wait) = remaining(again) {
             socket.set_read_timeout(Some(wait))?;
             match socket.recv(&mut buffer) {
                 Ok(length) if fits(&buffer[..length]) => return Ok(buffer[..length].to_vec()),
@@ -177,16 +180,16 @@ fn by_udp(query: &[u8], server: SocketAddr, until: Instant, fits: impl Fn(&[u8])
 }
 
 /// Sends the query by TCP, for an answer that is too large for a datagram.
-fn by_tcp(query: &[u8], server: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&server, left(until)?)?;
+fn send_tcp(query: &[u8], server: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&server, remaining(until)?)?;
     let length = u16::try_from(query.len()).map_err(io::Error::other)?;
-    stream.set_write_timeout(Some(left(until)?))?;
+    stream.set_write_timeout(Some(remaining(until)?))?;
     stream.write_all(&[&length.to_be_bytes(), query].concat())?;
     let mut exactly = |count: usize| {
         let mut bytes = vec![0; count];
         let mut filled = 0;
         while filled < count {
-            stream.set_read_timeout(Some(left(until)?))?;
+            stream.set_read_timeout(Some(remaining(until)?))?;
             match stream.read(&mut bytes[filled..])? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
                 more => filled += more,
@@ -219,7 +222,7 @@ fn texts(kind: TYPE, data: &RData) -> Vec<String> {
                 Some(value) => [key, b"=", value].concat(),
                 None => key.to_vec(),
             };
-            txt.iter_raw().map(string).map(|bytes| escaped(&bytes, b"\"\\")).collect()
+            txt.iter_raw().map(string).map(|bytes| escape_bytes(&bytes, b"\"\\")).collect()
         }
         _ => Vec::new(),
     }
@@ -227,13 +230,13 @@ fn texts(kind: TYPE, data: &RData) -> Vec<String> {
 
 /// The name with a dot at its end.
 fn full(name: &Name) -> String {
-    let labels: String = name.as_bytes().map(|label| escaped(label, b". '@;()\"\\") + ".").collect();
+    let labels: String = name.as_bytes().map(|label| escape_bytes(label, b". '@;()\"\\") + ".").collect();
     if labels.is_empty() { ".".to_owned() } else { labels }
 }
 
 /// Escapes as zone files do: a backslash before each byte of `special`, and other non-printable
 /// bytes as `\004`.
-fn escaped(bytes: &[u8], special: &[u8]) -> String {
+fn escape_bytes(bytes: &[u8], special: &[u8]) -> String {
     let one = |byte: &u8| match byte {
         byte if special.contains(byte) => format!("\\{}", char::from(*byte)),
         b' '..=b'~' => char::from(*byte).to_string(),
@@ -243,8 +246,8 @@ fn escaped(bytes: &[u8], special: &[u8]) -> String {
 }
 
 /// The name for a reverse lookup of an IP address.
-fn reverse(address: &str) -> Result<String, Trouble> {
-    Ok(match address.parse::<IpAddr>().map_err(unknown)? {
+fn reverse(address: &str) -> Result<String, ProbeError> {
+    Ok(match address.parse::<IpAddr>().map_err(unknown_error)? {
         IpAddr::V4(v4) => {
             let [a, b, c, d] = v4.octets();
             format!("{d}.{c}.{b}.{a}.in-addr.arpa")

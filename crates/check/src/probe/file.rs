@@ -1,7 +1,7 @@
 //! `file`: the attributes of the path itself, and the content of the file that it leads to.
 
 use super::read::{content_of, filetype};
-use super::{Answer, Answers, Ask, PRIVATE, failed, unknown};
+use super::{PRIVATE, ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use md5::Md5;
 use serde_json::Value;
 use sha2::Digest;
@@ -10,34 +10,34 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-type Made = fn(&[u8]) -> Value;
+type ContentFn = fn(&[u8]) -> Value;
 
 /// The properties that are computed from the content. Each is computed only if the check asserts
 /// it, because for a thousand small files the hashes cost more than reading the files.
-const CONTENT: [(&str, Made); 4] = [
+const CONTENT: [(&str, ContentFn); 4] = [
     ("contents", |bytes| String::from_utf8_lossy(bytes).into()),
     ("md5", |bytes| hex::encode(Md5::digest(bytes)).into()),
     ("sha256", |bytes| hex::encode(sha2::Sha256::digest(bytes)).into()),
     ("sha512", |bytes| hex::encode(sha2::Sha512::digest(bytes)).into()),
 ];
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let path = match expand(ask) {
-        Ok(path) => clean(&path),
-        Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
+        Ok(path) => clean_path(&path),
+        Err(why) => return ProbeAnswers::from([("exists", Err(unknown_error(why)))]),
     };
     if let Err(why) = ask.world.servers().answer(&path) {
-        return Answers::from([("exists", Err(unknown(why)))]);
+        return ProbeAnswers::from([("exists", Err(unknown_error(why)))]);
     }
     let meta = match fs::symlink_metadata(&path) {
         Ok(meta) => meta,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Answers::from([("exists", Ok(false.into()))]);
+            return ProbeAnswers::from([("exists", Ok(false.into()))]);
         }
-        Err(e) => return Answers::from([("exists", Err(unknown(e)))]),
+        Err(e) => return ProbeAnswers::from([("exists", Err(unknown_error(e)))]),
     };
     let names = ask.world.names();
-    let mut answers = Answers::from([
+    let mut answers = ProbeAnswers::from([
         ("exists", Ok(true.into())),
         ("mode", Ok(format!("{:04o}", meta.mode() & 0o7777).into())),
         ("size", Ok(meta.len().into())),
@@ -47,15 +47,15 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         ("gid", Ok(meta.gid().into())),
         ("filetype", Ok(filetype(meta.file_type()).into())),
         ("linked-to", target(&path, &meta)),
-        (PRIVATE, Ok(owners(&meta).into())),
+        (PRIVATE, Ok(is_owner_only(&meta).into())),
     ]);
     if CONTENT.iter().any(|(property, _)| ask.wants(property)) {
         let (content, private) = match content_of(ask, &path, &meta) {
-            Ok((bytes, read)) => (Ok(bytes), owners(&read)),
+            Ok((bytes, read)) => (Ok(bytes), is_owner_only(&read)),
             // A file that cannot be examined is not treated as private.
             Err(why) => {
                 let target = ask.world.servers().resolve(&path).map(|_| fs::metadata(&path));
-                (Err(why), target.is_ok_and(|meta| meta.is_ok_and(|meta| owners(&meta))))
+                (Err(why), target.is_ok_and(|meta| meta.is_ok_and(|meta| is_owner_only(&meta))))
             }
         };
         // Privacy follows the link's target, because the content comes from there.
@@ -68,12 +68,12 @@ pub(super) fn ask(ask: &Ask) -> Answers {
 }
 
 /// Whether only its owner may read the file; `remoor digest` uses the same rule.
-fn owners(meta: &Metadata) -> bool {
+fn is_owner_only(meta: &Metadata) -> bool {
     !meta.is_symlink() && meta.mode() & 0o044 == 0
 }
 
 /// Expands `~` and `~user` to home directories.
-fn expand(ask: &Ask) -> Result<PathBuf, String> {
+fn expand(ask: &ProbeContext) -> Result<PathBuf, String> {
     let name = ask.check.name.as_str();
     let Some(rest) = name.strip_prefix('~') else { return Ok(name.into()) };
     let (user, tail) = rest.split_once('/').unwrap_or((rest, ""));
@@ -85,7 +85,7 @@ fn expand(ask: &Ask) -> Result<PathBuf, String> {
 
 /// Cleans a path as goss does: removes `.`, `..` and a trailing `/`, which would lead to the target
 /// of a link. Links are not resolved.
-fn clean(path: &Path) -> PathBuf {
+fn clean_path(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
@@ -97,11 +97,11 @@ fn clean(path: &Path) -> PathBuf {
     out
 }
 
-fn target(path: &Path, meta: &Metadata) -> Answer {
+fn target(path: &Path, meta: &Metadata) -> ProbeAnswer {
     if !meta.is_symlink() {
-        return Err(failed("not a symlink"));
+        return Err(failed_error("not a symlink"));
     }
-    let target = fs::read_link(path).map_err(unknown)?;
+    let target = fs::read_link(path).map_err(unknown_error)?;
     Ok(target.to_string_lossy().into())
 }
 
@@ -114,7 +114,7 @@ mod tests {
         for (written, meant) in
             [("/a/f/", "/a/f"), ("/a//./f", "/a/f"), ("/a/x/../f/", "/a/f"), ("/../..", "/"), ("/", "/")]
         {
-            assert_eq!(clean(Path::new(written)).as_os_str(), meant, "{written}");
+            assert_eq!(clean_path(Path::new(written)).as_os_str(), meant, "{written}");
         }
     }
 }

@@ -2,11 +2,11 @@
 //! ignored.
 
 use super::super::goss_names::capital;
-use super::super::masked::masked;
+use super::super::redact::redact_passwords;
 use super::super::spawn::MAX_OUTPUT;
 use super::read::content;
-use super::{Answer, Answers, Ask, Trouble, failed, unknown};
-use remoor_host::web::{self, Hop, REQUESTS_MAX, basic};
+use super::{ProbeAnswer, ProbeAnswers, ProbeContext, ProbeError, failed_error, unknown_error};
+use remoor_host::web::{self, REQUESTS_MAX, RedirectRequest, basic_authorization};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
@@ -23,7 +23,7 @@ const DEFAULT_MS: u64 = 5000;
 
 /// Err: the reason why the URL or the arguments are not valid.
 pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str>) -> Result<(), String> {
-    let shown = masked(name);
+    let shown = redact_passwords(name);
     if !name.starts_with("http://") && !name.starts_with("https://") {
         return Err(format!("`{shown}` is not an HTTP URL; write http://HOST:PORT/PATH or https://HOST/PATH"));
     }
@@ -38,18 +38,18 @@ pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str
     }
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     match request(ask) {
         Ok((status, headers, body)) => {
-            Answers::from([("status", Ok(status.into())), ("headers", Ok(headers.into())), ("body", body)])
+            ProbeAnswers::from([("status", Ok(status.into())), ("headers", Ok(headers.into())), ("body", body)])
         }
         // An error may quote the URL.
-        Err(Trouble::Failed(why)) => Answers::from([("status", Err(failed(masked(&why))))]),
-        Err(Trouble::Unknown(why)) => Answers::from([("status", Err(unknown(masked(&why))))]),
+        Err(ProbeError::Failed(why)) => ProbeAnswers::from([("status", Err(failed_error(redact_passwords(&why))))]),
+        Err(ProbeError::Unknown(why)) => ProbeAnswers::from([("status", Err(unknown_error(redact_passwords(&why))))]),
     }
 }
 
-fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
+fn request(ask: &ProbeContext) -> Result<(u16, String, ProbeAnswer), ProbeError> {
     let until = Instant::now() + ask.timeout(DEFAULT_MS);
     let agent: Agent = Agent::config_builder()
         .http_status_as_error(false)
@@ -57,7 +57,7 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
         // header.
         .max_redirects(0)
         .max_redirects_will_error(false)
-        .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown)?)
+        .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown_error)?)
         .user_agent("remoor")
         .tls_config(tls(ask)?)
         .build()
@@ -71,9 +71,11 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
             break response;
         }
         let next = hop.next(&ask.check.name, response.status().as_u16(), location.as_deref());
-        match next.map_err(|elsewhere| failed(format!("redirected to {elsewhere}")))? {
+        match next.map_err(|elsewhere| failed_error(format!("redirected to {elsewhere}")))? {
             None => break response,
-            Some(_) if requests == REQUESTS_MAX => return Err(unknown(format!("redirected {REQUESTS_MAX} times"))),
+            Some(_) if requests == REQUESTS_MAX => {
+                return Err(unknown_error(format!("redirected {REQUESTS_MAX} times")));
+            }
             Some(next) => hop = next,
         }
         requests += 1;
@@ -86,20 +88,21 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     let body = match read {
         // The body is not decompressed. A pattern that must match no line would always hold for a
         // compressed body.
-        _ if packed => Err(unknown("the server compressed the body, although no encoding was requested")),
-        Err(e) => Err(unknown(e)),
-        Ok(_) if bytes.len() > MAX_OUTPUT => Err(unknown(format!("more than {MAX_OUTPUT} bytes"))),
+        _ if packed => Err(unknown_error("the server compressed the body, although no encoding was requested")),
+        Err(e) => Err(unknown_error(e)),
+        Ok(_) if bytes.len() > MAX_OUTPUT => Err(unknown_error(format!("more than {MAX_OUTPUT} bytes"))),
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into()),
     };
     Ok((status, headers, body))
 }
 
 /// The first request, as the check describes it.
-fn first(ask: &Ask) -> Result<Hop, Trouble> {
+fn first(ask: &ProbeContext) -> Result<RedirectRequest, ProbeError> {
     let mut headers: Vec<(String, String)> = Vec::new();
     let lines = ask.check.arguments.get("request-headers").and_then(Value::as_array);
     for line in lines.into_iter().flatten().filter_map(Value::as_str) {
-        let (name, value) = line.split_once(':').ok_or_else(|| unknown("a line of `request-headers` has no colon"))?;
+        let (name, value) =
+            line.split_once(':').ok_or_else(|| unknown_error("a line of `request-headers` has no colon"))?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
     let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.clone());
@@ -107,13 +110,18 @@ fn first(ask: &Ask) -> Result<Hop, Trouble> {
     if let Some(user) = ask.argument("username") {
         let password = ask.argument("password").unwrap_or_default();
         headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-        headers.push(("Authorization".to_owned(), basic(user.as_bytes(), password.as_bytes())));
+        headers.push(("Authorization".to_owned(), basic_authorization(user.as_bytes(), password.as_bytes())));
     }
     let method = ask.argument("method").unwrap_or("GET").to_owned();
-    Ok(Hop { method, url: ask.check.name.clone(), headers, host, body: true })
+    Ok(RedirectRequest { method, url: ask.check.name.clone(), headers, host, body: true })
 }
 
-fn send(agent: &Agent, hop: &Hop, ask: &Ask, until: Instant) -> Result<Response<Body>, Trouble> {
+fn send(
+    agent: &Agent,
+    hop: &RedirectRequest,
+    ask: &ProbeContext,
+    until: Instant,
+) -> Result<Response<Body>, ProbeError> {
     let mut request = Request::builder().method(hop.method.as_str()).uri(hop.target());
     let own = [("Host", hop.host.clone()), ("Authorization", hop.authorization())];
     let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -121,7 +129,7 @@ fn send(agent: &Agent, hop: &Hop, ask: &Ask, until: Instant) -> Result<Response<
         request = request.header(name, value);
     }
     let body = ask.argument("request-body").filter(|_| hop.body).unwrap_or_default().to_owned();
-    let request = request.body(body).map_err(unknown)?;
+    let request = request.body(body).map_err(unknown_error)?;
     // All requests together share one timeout.
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let request = agent.configure_request(request).timeout_global(Some(left)).build();
@@ -130,14 +138,14 @@ fn send(agent: &Agent, hop: &Hop, ask: &Ask, until: Instant) -> Result<Response<
 
 /// The TLS settings: the trusted CAs are those of `ca-file`, otherwise those of this machine. Also
 /// adds the client certificate.
-fn tls(ask: &Ask) -> Result<TlsConfig, Trouble> {
+fn tls(ask: &ProbeContext) -> Result<TlsConfig, ProbeError> {
     let mut tls = TlsConfig::builder();
     if ask.flag("allow-insecure") {
         tls = tls.disable_verification(true);
     } else if let Some(path) = ask.argument("ca-file") {
         tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(ask, path)?)));
     } else if ask.check.name.starts_with("https://") {
-        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().map_err(unknown)?));
+        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().map_err(unknown_error)?));
     } else {
         // A redirect may lead to https. A machine without trusted CAs can still use plain HTTP.
         tls = tls.root_certs(RootCerts::Specific(ask.world.roots().unwrap_or_default()));
@@ -148,37 +156,37 @@ fn tls(ask: &Ask) -> Result<TlsConfig, Trouble> {
     Ok(tls.build())
 }
 
-fn client(ask: &Ask, cert: &str, key: &str) -> Result<ClientCert, Trouble> {
+fn client(ask: &ProbeContext, cert: &str, key: &str) -> Result<ClientCert, ProbeError> {
     let certs = certificates(ask, cert)?;
     let pem = content(ask, Path::new(key))?;
-    let private = PrivateKey::from_pem(&pem).map_err(|e| failed(format!("{key}: {e}")))?;
+    let private = PrivateKey::from_pem(&pem).map_err(|e| failed_error(format!("{key}: {e}")))?;
     // ureq panics if the key does not fit the certificate.
     let chain = certs.iter().map(|cert| cert.der().to_vec().into()).collect();
-    let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{key}: {e}")))?;
+    let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed_error(format!("{key}: {e}")))?;
     CertifiedKey::from_der(chain, der, &rustls::crypto::ring::default_provider())
-        .map_err(|e| failed(format!("{cert} and {key}: {e}")))?;
+        .map_err(|e| failed_error(format!("{cert} and {key}: {e}")))?;
     Ok(ClientCert::new_with_certs(&certs, private))
 }
 
 /// Reads the certificates of a PEM file; at least one.
-fn certificates(ask: &Ask, path: &str) -> Result<Vec<Certificate<'static>>, Trouble> {
-    web::certificates(&content(ask, Path::new(path))?).map_err(|e| failed(format!("{path}: {e}")))
+fn certificates(ask: &ProbeContext, path: &str) -> Result<Vec<Certificate<'static>>, ProbeError> {
+    web::certificates(&content(ask, Path::new(path))?).map_err(|e| failed_error(format!("{path}: {e}")))
 }
 
 /// A refused connection and a certificate that is not valid are failures of the check. After any
 /// other error the result is unknown.
-fn trouble(error: &ureq::Error) -> Trouble {
+fn trouble(error: &ureq::Error) -> ProbeError {
     match error {
-        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => failed(e),
+        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => failed_error(e),
         ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(tls) => failed(tls),
-            None => unknown(e),
+            Some(tls) => failed_error(tls),
+            None => unknown_error(e),
         },
-        ureq::Error::Rustls(tls) => failed(tls),
+        ureq::Error::Rustls(tls) => failed_error(tls),
         // The URL of the check starts with `http`, so the error is about the target of a redirect.
-        ureq::Error::BadUri(_) => failed(error),
-        ureq::Error::ConnectionFailed => failed(error),
-        _ => unknown(error),
+        ureq::Error::BadUri(_) => failed_error(error),
+        ureq::Error::ConnectionFailed => failed_error(error),
+        _ => unknown_error(error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `interface`: network interfaces with addresses and MTU, as the kernel lists them by rtnetlink.
 
-use super::{Answers, Ask, failed, unknown};
+use super::{ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use futures_util::TryStreamExt;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::AddressAttribute;
@@ -17,18 +17,18 @@ pub struct Interface {
     addrs: Vec<String>,
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let interfaces = match ask.world.interfaces() {
         Ok(interfaces) => interfaces,
-        Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
+        Err(why) => return ProbeAnswers::from([("exists", Err(unknown_error(why)))]),
     };
     let Some(interface) = interfaces.get(&ask.check.name) else {
-        return Answers::from([("exists", Ok(false.into()))]);
+        return ProbeAnswers::from([("exists", Ok(false.into()))]);
     };
-    Answers::from([
+    ProbeAnswers::from([
         ("exists", Ok(true.into())),
         ("addrs", Ok(interface.addrs.clone().into())),
-        ("mtu", interface.mtu.map(Into::into).ok_or_else(|| failed("the interface has no MTU"))),
+        ("mtu", interface.mtu.map(Into::into).ok_or_else(|| failed_error("the interface has no MTU"))),
     ])
 }
 
@@ -71,14 +71,14 @@ async fn dump(handle: &Handle) -> Result<BTreeMap<String, Interface>, rtnetlink:
     let mut addresses = handle.address().get().execute();
     while let Some(address) = addresses.try_next().await? {
         let Some((_, interface)) = named.get_mut(&address.header.index) else { continue };
-        let ip = own(&address.attributes);
+        let ip = own_address(&address.attributes);
         interface.addrs.extend(ip.map(|ip| format!("{ip}/{}", address.header.prefix_len)));
     }
     Ok(named.into_values().collect())
 }
 
 /// The interface's own address. On a point-to-point link, `Address` is the peer's address.
-fn own(attributes: &[AddressAttribute]) -> Option<IpAddr> {
+fn own_address(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     let local = attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(ip) => Some(*ip),
         _ => None,

@@ -1,6 +1,6 @@
 //! `kernel-param`: a value below `/proc/sys`, as the kernel gives it.
 
-use super::{Answers, Ask, failed, unknown};
+use super::{ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use std::path::PathBuf;
 /// Maximum length read; the kernel returns at most one page.
 const MAX_VALUE: u64 = 1 << 16;
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let value = match path(&ask.check.name) {
-        None => Err(unknown("not a valid parameter name")),
+        None => Err(unknown_error("not a valid parameter name")),
         Some(path) => read(&path).map(|value| value.trim_end().into()).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => failed("there is no such parameter"),
-            io::ErrorKind::IsADirectory => failed("the name is a group of parameters"),
-            _ => unknown(e),
+            io::ErrorKind::NotFound => failed_error("there is no such parameter"),
+            io::ErrorKind::IsADirectory => failed_error("the name is a group of parameters"),
+            _ => unknown_error(e),
         }),
     };
-    Answers::from([("value", value)])
+    ProbeAnswers::from([("value", value)])
 }
 
 fn read(path: &PathBuf) -> io::Result<String> {

@@ -1,13 +1,13 @@
 //! `matching`: does not examine the machine; the answer is the value in the check itself.
 
-use super::{Answers, Ask};
-use crate::go_value::printed;
+use super::{ProbeAnswers, ProbeContext};
+use crate::go_value::format_value;
 use serde_json::Value;
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let argument = |name: &str| ask.check.arguments.get(name).cloned().unwrap_or_default();
     let content = argument("content");
     // Read as a stream, the value is text as Go prints it.
-    let found = if argument("as-reader") == Value::Bool(true) { printed(&content).into() } else { content };
-    Answers::from([("matches", Ok(found))])
+    let found = if argument("as-reader") == Value::Bool(true) { format_value(&content).into() } else { content };
+    ProbeAnswers::from([("matches", Ok(found))])
 }

@@ -24,7 +24,7 @@ pub(super) use world::World;
 
 use super::deb::Constraint;
 use super::load::Check;
-use super::spec::Kind;
+use super::spec::ResourceKind;
 use remoor_model::Wall;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// Why there is no value for a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ProbeError {
     /// The property certainly does not have the expected value: the contents of a directory, the
     /// headers of a refused connection.
     Failed(String),
@@ -44,20 +44,20 @@ pub(super) enum Trouble {
 /// link.
 pub(super) const PRIVATE: &str = "private";
 
-pub(super) type Answer = Result<Value, Trouble>;
+pub(super) type ProbeAnswer = Result<Value, ProbeError>;
 /// The answers by property. A missing property was not examined.
-pub(super) type Answers = BTreeMap<&'static str, Answer>;
+pub(super) type ProbeAnswers = BTreeMap<&'static str, ProbeAnswer>;
 
-fn unknown(why: impl ToString) -> Trouble {
-    Trouble::Unknown(why.to_string())
+fn unknown_error(why: impl ToString) -> ProbeError {
+    ProbeError::Unknown(why.to_string())
 }
 
-fn failed(why: impl ToString) -> Trouble {
-    Trouble::Failed(why.to_string())
+fn failed_error(why: impl ToString) -> ProbeError {
+    ProbeError::Failed(why.to_string())
 }
 
 /// The input of a probe: the check, and the shared state of the run.
-pub(super) struct Ask<'a> {
+pub(super) struct ProbeContext<'a> {
     pub check: &'a Check,
     pub world: &'a World,
     /// Timeout of checks without a timeout of their own. A shorter default of goss takes
@@ -67,7 +67,7 @@ pub(super) struct Ask<'a> {
     pub now: Wall,
 }
 
-impl Ask<'_> {
+impl ProbeContext<'_> {
     fn wants(&self, property: &str) -> bool {
         self.check.assertions.iter().any(|assertion| assertion.property == property)
     }
@@ -93,26 +93,26 @@ fn text<'c>(check: &'c Check, argument: &str) -> Option<&'c str> {
 
 /// Examines the asserted properties. Blocks for at most about the check's timeout if it waits for
 /// other programs or machines.
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     match ask.check.kind {
-        Kind::Addr => addr::ask(ask),
-        Kind::Cert => cert::ask(ask),
-        Kind::Command => command::ask(ask),
-        Kind::Dns => dns::ask(ask),
-        Kind::File => file::ask(ask),
-        Kind::Group => account::group(ask),
-        Kind::Http => http::ask(ask),
-        Kind::Interface => interface::ask(ask),
-        Kind::KernelParam => kernel_param::ask(ask),
-        Kind::Mount => mount::ask(ask),
-        Kind::Matching => matching::ask(ask),
-        Kind::Package => package::ask(ask),
-        Kind::Port => port::ask(ask),
-        Kind::Process => process::ask(ask),
-        Kind::Service => service::ask(ask),
-        Kind::User => account::user(ask),
+        ResourceKind::Addr => addr::ask(ask),
+        ResourceKind::Cert => cert::ask(ask),
+        ResourceKind::Command => command::ask(ask),
+        ResourceKind::Dns => dns::ask(ask),
+        ResourceKind::File => file::ask(ask),
+        ResourceKind::Group => account::group(ask),
+        ResourceKind::Http => http::ask(ask),
+        ResourceKind::Interface => interface::ask(ask),
+        ResourceKind::KernelParam => kernel_param::ask(ask),
+        ResourceKind::Mount => mount::ask(ask),
+        ResourceKind::Matching => matching::ask(ask),
+        ResourceKind::Package => package::ask(ask),
+        ResourceKind::Port => port::ask(ask),
+        ResourceKind::Process => process::ask(ask),
+        ResourceKind::Service => service::ask(ask),
+        ResourceKind::User => account::user(ask),
         // Groups are evaluated in `groups`, from the results of their members.
-        Kind::AnyOf | Kind::AllOf => Answers::new(),
+        ResourceKind::AnyOf | ResourceKind::AllOf => ProbeAnswers::new(),
     }
 }
 
@@ -123,23 +123,23 @@ pub(super) fn validate(check: &Check) -> Result<(), String> {
     let shown = check.label();
     match check.kind {
         _ if name.is_empty() => Err(format!("`{shown}` has an empty name")),
-        Kind::Port => port::Port::parse(name)
+        ResourceKind::Port => port::Port::parse(name)
             .map(drop)
             .ok_or_else(|| format!("`{name}` is not a port; write tcp:80, tcp6:80, udp:53")),
-        Kind::Service if !service::is_unit_name(name) => Err(format!("`{name}` is not a valid unit name")),
-        Kind::File if !name.starts_with('/') && !name.starts_with('~') => {
+        ResourceKind::Service if !service::is_unit_name(name) => Err(format!("`{name}` is not a valid unit name")),
+        ResourceKind::File if !name.starts_with('/') && !name.starts_with('~') => {
             Err(format!("the path `{name}` is not absolute"))
         }
-        Kind::Http => http::validate(name, argument),
-        Kind::Addr => addr::validate(name, argument("local-address")),
-        Kind::Cert => cert::validate(name, argument("server-name")),
-        Kind::Dns => dns::validate(name, argument("server")),
-        Kind::KernelParam if kernel_param::path(name).is_none() => {
+        ResourceKind::Http => http::validate(name, argument),
+        ResourceKind::Addr => addr::validate(name, argument("local-address")),
+        ResourceKind::Cert => cert::validate(name, argument("server-name")),
+        ResourceKind::Dns => dns::validate(name, argument("server")),
+        ResourceKind::KernelParam if kernel_param::path(name).is_none() => {
             Err(format!("`{name}` is not a parameter name; write net.ipv4.ip_forward"))
         }
-        Kind::Mount if !name.starts_with('/') => Err(format!("the path `{name}` is not absolute")),
-        Kind::Package => argument("deb-constraint").map_or(Ok(()), |text| Constraint::parse(text).map(drop)),
-        Kind::Process => process::validate(argument("args")),
+        ResourceKind::Mount if !name.starts_with('/') => Err(format!("the path `{name}` is not absolute")),
+        ResourceKind::Package => argument("deb-constraint").map_or(Ok(()), |text| Constraint::parse(text).map(drop)),
+        ResourceKind::Process => process::validate(argument("args")),
         _ => Ok(()),
     }
 }

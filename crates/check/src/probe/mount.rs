@@ -1,18 +1,20 @@
 //! `mount`: mounted filesystems, from `/proc/self/mountinfo`, and their usage.
 
-use super::{Answer, Answers, Ask, failed, unknown};
-use remoor_host::files::{Mount, within};
+use super::{ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
+use remoor_host::files::{Mount, run_with_deadline};
 use std::time::Duration;
 
 const DEFAULT_MS: u64 = 1000;
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let mounts = match ask.world.mounts() {
         Ok(mounts) => mounts,
-        Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
+        Err(why) => return ProbeAnswers::from([("exists", Err(unknown_error(why)))]),
     };
-    let Some(mount) = at(mounts, &ask.check.name) else { return Answers::from([("exists", Ok(false.into()))]) };
-    let mut answers = Answers::from([
+    let Some(mount) = mounted_at(mounts, &ask.check.name) else {
+        return ProbeAnswers::from([("exists", Ok(false.into()))]);
+    };
+    let mut answers = ProbeAnswers::from([
         ("exists", Ok(true.into())),
         ("opts", Ok(mount.opts.clone().into())),
         ("vfs-opts", Ok(mount.vfs_opts.clone().into())),
@@ -26,16 +28,16 @@ pub(super) fn ask(ask: &Ask) -> Answers {
 }
 
 /// The filesystem mounted at `point`. The last mount hides earlier ones.
-fn at<'m>(mounts: &'m [Mount], point: &str) -> Option<&'m Mount> {
+fn mounted_at<'m>(mounts: &'m [Mount], point: &str) -> Option<&'m Mount> {
     let point = if point.len() > 1 { point.trim_end_matches('/') } else { point };
     mounts.iter().rev().find(|mount| mount.point == point)
 }
 
 /// Usage in percent, rounded as in goss. Blocks reserved for root count as used.
-fn usage(point: &str, timeout: Duration) -> Answer {
-    let asked = within(timeout, point, |point| rustix::fs::statvfs(point)).map_err(unknown)?;
-    let stat = asked.map_err(unknown)?;
-    percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed("this filesystem has no size"))
+fn usage(point: &str, timeout: Duration) -> ProbeAnswer {
+    let asked = run_with_deadline(timeout, point, |point| rustix::fs::statvfs(point)).map_err(unknown_error)?;
+    let stat = asked.map_err(unknown_error)?;
+    percent(stat.f_blocks, stat.f_bfree).map(Into::into).ok_or_else(|| failed_error("this filesystem has no size"))
 }
 
 fn percent(blocks: u64, free: u64) -> Option<u64> {
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_at_one_place_the_last_hides_the_others() {
+    fn the_last_mount_hides_earlier_ones() {
         let mount = |point: &str, filesystem: &str| Mount {
             point: point.to_owned(),
             opts: Vec::new(),
@@ -58,9 +60,9 @@ mod tests {
             filesystem: filesystem.to_owned(),
         };
         let mounts = [mount("/", "ext4"), mount("/m", "nfs4"), mount("/m", "tmpfs")];
-        assert_eq!(at(&mounts, "/m/").map(|mount| &*mount.filesystem), Some("tmpfs"));
-        assert_eq!(at(&mounts, "/").map(|mount| &*mount.filesystem), Some("ext4"));
-        assert_eq!(at(&mounts, "/nowhere"), None);
+        assert_eq!(mounted_at(&mounts, "/m/").map(|mount| &*mount.filesystem), Some("tmpfs"));
+        assert_eq!(mounted_at(&mounts, "/").map(|mount| &*mount.filesystem), Some("ext4"));
+        assert_eq!(mounted_at(&mounts, "/nowhere"), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::super::deb::{Constraint, Version};
 use super::super::spawn::{MAX_OUTPUT, run};
-use super::{Answer, Answers, Ask, failed, unknown};
+use super::{ProbeAnswer, ProbeAnswers, ProbeContext, failed_error, unknown_error};
 use globset::Glob;
 use std::env;
 use std::fs;
@@ -33,14 +33,16 @@ enum Manager {
     Pacman,
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let installed = match ask.world.packages() {
         Ok(installed) => installed,
-        Err(why) => return Answers::from([("installed", Err(unknown(why)))]),
+        Err(why) => return ProbeAnswers::from([("installed", Err(unknown_error(why)))]),
     };
     let versions = installed.versions(&ask.check.name);
-    let mut answers =
-        Answers::from([("installed", Ok((!versions.is_empty()).into())), ("versions", Ok(versions.clone().into()))]);
+    let mut answers = ProbeAnswers::from([
+        ("installed", Ok((!versions.is_empty()).into())),
+        ("versions", Ok(versions.clone().into())),
+    ]);
     if let Some(constraint) = ask.argument("deb-constraint") {
         answers.insert("deb-constraint", holds(constraint, installed.manager, &versions));
     }
@@ -48,16 +50,16 @@ pub(super) fn ask(ask: &Ask) -> Answers {
 }
 
 /// Whether every installed version satisfies the constraint.
-fn holds(constraint: &str, manager: Manager, versions: &[String]) -> Answer {
+fn holds(constraint: &str, manager: Manager, versions: &[String]) -> ProbeAnswer {
     if manager != Manager::Dpkg {
-        return Err(unknown("this machine does not use Debian packages"));
+        return Err(unknown_error("this machine does not use Debian packages"));
     }
-    let constraint = Constraint::parse(constraint).map_err(unknown)?;
+    let constraint = Constraint::parse(constraint).map_err(unknown_error)?;
     for version in versions {
-        let parsed =
-            Version::parse(version).ok_or_else(|| unknown(format!("`{version}` is not a valid Debian version")))?;
-        if let Some(part) = constraint.unmet(&parsed) {
-            return Err(failed(format!("{version} is installed, which is not {part}")));
+        let parsed = Version::parse(version)
+            .ok_or_else(|| unknown_error(format!("`{version}` is not a valid Debian version")))?;
+        if let Some(part) = constraint.first_unmet_part(&parsed) {
+            return Err(failed_error(format!("{version} is installed, which is not {part}")));
         }
     }
     Ok(true.into())
@@ -79,7 +81,7 @@ impl Packages {
 /// Lists the installed packages. Blocks for at most `limit`.
 pub(super) fn list(limit: Duration) -> Result<Packages, String> {
     let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let manager = Manager::of(&os_release).or_else(Manager::present);
+    let manager = Manager::from_os_release(&os_release).or_else(Manager::find_in_path);
     let manager = manager.ok_or("there is no dpkg, rpm, apk or pacman")?;
     let mut command = manager.command();
     let output = run(command.env("LC_ALL", "C"), limit)?;
@@ -95,7 +97,7 @@ pub(super) fn list(limit: Duration) -> Result<Packages, String> {
 
 impl Manager {
     /// The package manager of the distribution. Some distributions also have the tools of others.
-    fn of(os_release: &str) -> Option<Self> {
+    fn from_os_release(os_release: &str) -> Option<Self> {
         let field = |name: &str| {
             let value = os_release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             value.unwrap_or_default().trim_matches(['"', '\'']).to_owned()
@@ -112,7 +114,7 @@ impl Manager {
         })
     }
 
-    fn present() -> Option<Self> {
+    fn find_in_path() -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let is_there = |program: &Path| env::split_paths(&path).any(|dir| dir.join(program).is_file());
         [Manager::Dpkg, Manager::Rpm, Manager::Apk, Manager::Pacman]
@@ -190,7 +192,7 @@ impl Manager {
 mod tests {
     use super::*;
 
-    fn installed(manager: Manager, text: &str) -> Packages {
+    fn parse_packages(manager: Manager, text: &str) -> Packages {
         Packages { manager, packages: text.lines().filter_map(|line| manager.package(line)).collect() }
     }
 
@@ -199,7 +201,7 @@ mod tests {
         let text = "install ok installed nginx amd64 1.22.1-9\nhold ok installed b all 2\ndeinstall ok config-files c all 1.0\n\
             install ok half-configured d all 3\nunknown ok not-installed e all \ninstall reinstreq installed f all 1\n\
             install ok installed libc6 amd64 2.41\ninstall ok installed libc6 i386 2.40\n";
-        let here = installed(Manager::Dpkg, text);
+        let here = parse_packages(Manager::Dpkg, text);
         let of = |name| here.versions(name);
         assert_eq!((of("nginx"), of("b")), (vec!["1.22.1-9".to_owned()], vec!["2".to_owned()]));
         assert_eq!(["c", "d", "e", "f", "ngin", "nginx:i386"].map(of), [const { Vec::<String>::new() }; 6]);
@@ -208,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_of_the_others() {
-        let rpm = installed(
+    fn lists_of_other_package_managers() {
+        let rpm = parse_packages(
             Manager::Rpm,
             "bash x86_64 5.2.26-3.fc40\nbind x86_64 32:9.18.28-2.fc40\ngpg-pubkey (none) a-b\n",
         );
@@ -220,19 +222,19 @@ mod tests {
             [const { Vec::<String>::new() }; 4]
         );
         assert_eq!(rpm.versions("bind-9.18.28"), ["32:9.18.28-2.fc40"]);
-        let apk = installed(
+        let apk = parse_packages(
             Manager::Apk,
             "WARNING: opening x: No such file\nmusl-1.2.5-r0\nca-certificates-bundle-20240226-r0\n",
         );
         assert_eq!((apk.versions("musl"), apk.packages.len()), (vec!["1.2.5-r0".to_owned()], 2));
         assert_eq!(apk.versions("ca-certificates-bundle"), ["20240226-r0"]);
-        let pacman = installed(Manager::Pacman, "linux 6.9.7.arch1-1\n");
+        let pacman = parse_packages(Manager::Pacman, "linux 6.9.7.arch1-1\n");
         assert_eq!(pacman.versions("linux"), ["6.9.7.arch1-1"]);
     }
 
     #[test]
     fn the_distribution_says_who_manages_packages() {
-        let of = Manager::of;
+        let of = Manager::from_os_release;
         assert_eq!(of("NAME=x\nID=debian\n"), Some(Manager::Dpkg));
         assert_eq!(of("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"), Some(Manager::Dpkg));
         assert_eq!(of("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"), Some(Manager::Rpm));
@@ -245,7 +247,7 @@ mod tests {
             holds(">= 2", Manager::Dpkg, &versions.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>())
         };
         assert_eq!(ask(&["2.1", "1:0"]), Ok(true.into()));
-        assert_eq!(ask(&["2.1", "2~rc1"]), Err(failed("2~rc1 is installed, which is not >= 2")));
-        assert_eq!(holds(">= 2", Manager::Rpm, &[]), Err(unknown("this machine does not use Debian packages")));
+        assert_eq!(ask(&["2.1", "2~rc1"]), Err(failed_error("2~rc1 is installed, which is not >= 2")));
+        assert_eq!(holds(">= 2", Manager::Rpm, &[]), Err(unknown_error("this machine does not use Debian packages")));
     }
 }

@@ -2,7 +2,7 @@
 //! characters of a program's name; the full name is read from its path.
 
 use super::super::go_regex::{GoRegex, go_regex};
-use super::{Answers, Ask, unknown};
+use super::{ProbeAnswers, ProbeContext, unknown_error};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +30,7 @@ struct Details {
 }
 
 /// Selects processes of one name, as `meta.remoor` says.
-struct Choice<'a> {
+struct ProcessFilter<'a> {
     /// A user name or uid.
     user: Option<&'a str>,
     args: Option<Args<'a>>,
@@ -51,7 +51,7 @@ impl<'a> Args<'a> {
     }
 }
 
-impl Choice<'_> {
+impl ProcessFilter<'_> {
     /// Whether the process is selected. `owner` maps a uid to a user name.
     fn takes(&self, process: &Process, owner: impl Fn(u32) -> String) -> bool {
         let Some(details) = &process.details else { return self.user.is_none() && self.args.is_none() };
@@ -87,9 +87,10 @@ pub(super) fn validate(args: Option<&str>) -> Result<(), String> {
     }
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let found = || {
-        let choice = Choice { user: ask.argument("user"), args: ask.argument("args").map(Args::parse).transpose()? };
+        let choice =
+            ProcessFilter { user: ask.argument("user"), args: ask.argument("args").map(Args::parse).transpose()? };
         let processes = ask.world.processes()?;
         let meant = processes.iter().filter(|process| {
             process.is_called(&ask.check.name) && choice.takes(process, |uid| ask.world.names().owner(uid))
@@ -97,8 +98,8 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Ok(meant.count())
     };
     match found() {
-        Ok(count) => Answers::from([("running", Ok((count > 0).into())), ("count", Ok(count.into()))]),
-        Err(why) => ["running", "count"].map(|property| (property, Err(unknown(String::clone(&why))))).into(),
+        Ok(count) => ProbeAnswers::from([("running", Ok((count > 0).into())), ("count", Ok(count.into()))]),
+        Err(why) => ["running", "count"].map(|property| (property, Err(unknown_error(String::clone(&why))))).into(),
     }
 }
 
@@ -173,7 +174,7 @@ mod tests {
         let details = Some(Details { uid: 33, args: "java -Xmx1g kafka.Kafka server.properties".into() });
         let process = Process { comm: "java".into(), full: Vec::new(), details };
         let takes = |user: Option<&'static str>, args: Option<&'static str>| {
-            let choice = Choice { user, args: args.map(|args| Args::parse(args).unwrap()) };
+            let choice = ProcessFilter { user, args: args.map(|args| Args::parse(args).unwrap()) };
             choice.takes(&process, |uid| if uid == 33 { "www-data".to_owned() } else { format!("#{uid}") })
         };
         assert!(takes(None, None) && takes(Some("www-data"), None) && takes(Some("33"), Some("kafka.Kafka")));

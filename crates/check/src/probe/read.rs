@@ -1,6 +1,6 @@
 //! Reads file contents for a check: with a limit, and without blocking on a pipe.
 
-use super::{Ask, Trouble, failed, unknown};
+use super::{ProbeContext, ProbeError, failed_error, unknown_error};
 use remoor_host::files::MAX_FILE;
 use rustix::fs::OFlags;
 use std::fs::{self, FileType, Metadata, OpenOptions};
@@ -15,16 +15,16 @@ const RETRIES: u32 = 3;
 const END: usize = 64;
 
 /// Reads the file at `path`, following links, in a consistent state. At most `MAX_FILE` bytes.
-pub(super) fn content(ask: &Ask, path: &Path) -> Result<Vec<u8>, Trouble> {
-    ask.world.servers().resolve(path).map_err(unknown)?;
+pub(super) fn content(ask: &ProbeContext, path: &Path) -> Result<Vec<u8>, ProbeError> {
+    ask.world.servers().resolve(path).map_err(unknown_error)?;
     stable(path, None, || ()).map(|(bytes, _)| bytes)
 }
 
 /// Like [`content`], for a path whose own metadata `seen` was just read. Also returns the file's
 /// metadata after the last byte was read.
-pub(super) fn content_of(ask: &Ask, path: &Path, seen: &Metadata) -> Result<(Vec<u8>, Metadata), Trouble> {
+pub(super) fn content_of(ask: &ProbeContext, path: &Path, seen: &Metadata) -> Result<(Vec<u8>, Metadata), ProbeError> {
     if seen.is_symlink() {
-        ask.world.servers().resolve(path).map_err(unknown)?;
+        ask.world.servers().resolve(path).map_err(unknown_error)?;
         return stable(path, None, || ());
     }
     stable(path, Some(seen), || ())
@@ -36,38 +36,40 @@ fn stable(
     path: &Path,
     seen: Option<&Metadata>,
     mut before_check: impl FnMut(),
-) -> Result<(Vec<u8>, Metadata), Trouble> {
+) -> Result<(Vec<u8>, Metadata), ProbeError> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     // Opening a device may have side effects, so the file type is checked first.
-    let look =
-        || fs::metadata(path).map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed(e) } else { unknown(e) });
+    let look = || {
+        fs::metadata(path)
+            .map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed_error(e) } else { unknown_error(e) })
+    };
     let target = seen.map_or_else(look, |seen| Ok(seen.clone()))?;
     if !target.is_file() {
-        return Err(failed(format!("a {} has no contents to compare", filetype(target.file_type()))));
+        return Err(failed_error(format!("a {} has no contents to compare", filetype(target.file_type()))));
     }
-    let too_large = || unknown(format!("larger than {} MiB", MAX_FILE >> 20));
+    let too_large = || unknown_error(format!("larger than {} MiB", MAX_FILE >> 20));
     if target.len() > MAX_FILE {
         return Err(too_large());
     }
     for _ in 0..=RETRIES {
-        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unknown)?;
-        let before = file.metadata().map_err(unknown)?;
+        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unknown_error)?;
+        let before = file.metadata().map_err(unknown_error)?;
         if !before.is_file() {
             continue;
         }
         // Space for the whole file and its end, otherwise it is read in growing steps.
         let mut bytes = Vec::with_capacity(usize::try_from(before.len().min(MAX_FILE)).unwrap_or(0) + END);
-        file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown)?;
+        file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown_error)?;
         if bytes.len() as u64 > MAX_FILE {
             return Err(too_large());
         }
         before_check();
-        let after = file.metadata().map_err(unknown)?;
+        let after = file.metadata().map_err(unknown_error)?;
         if state(&after) == state(&before) {
             return Ok((bytes, after));
         }
     }
-    Err(unknown("the file changes while it is read"))
+    Err(unknown_error("the file changes while it is read"))
 }
 
 /// Metadata that a writer changes. The number of bytes read is not included, because files of the
@@ -106,7 +108,7 @@ mod tests {
         let path = dir.path().join("log");
         fs::write(&path, "one\n").unwrap();
         let grow = || writeln!(OpenOptions::new().append(true).open(&path).unwrap(), "more").unwrap();
-        assert_eq!(stable(&path, None, grow).map(drop), Err(unknown("the file changes while it is read")));
+        assert_eq!(stable(&path, None, grow).map(drop), Err(unknown_error("the file changes while it is read")));
         let mut once = Some(grow);
         let seen = stable(&path, None, || once.take().map_or((), |grow| grow())).unwrap().0;
         assert_eq!(String::from_utf8(seen).unwrap(), fs::read_to_string(&path).unwrap(), "the second reading saw all");

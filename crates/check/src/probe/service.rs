@@ -1,7 +1,7 @@
 //! `service`: the state of systemd units, queried with one call per run.
 
 use super::super::spawn::run;
-use super::{Answers, Ask, unknown};
+use super::{ProbeAnswers, ProbeContext, unknown_error};
 use remoor_host::systemd::unit_name;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +15,18 @@ pub struct Unit {
     pub enabled: bool,
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
+pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     let unit = ask.world.units().and_then(|units| {
         units.get(&unit_name(&ask.check.name)).copied().ok_or_else(|| "systemd did not answer for this unit".to_owned())
     });
     match unit {
-        Ok(unit) => Answers::from([
+        Ok(unit) => ProbeAnswers::from([
             ("enabled", Ok(unit.enabled.into())),
             ("running", Ok(unit.running.into())),
             // systemd has no runlevels; goss also returns an empty list.
             ("runlevels", Ok(Value::Array(Vec::new()))),
         ]),
-        Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown(&why)))).into(),
+        Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown_error(&why)))).into(),
     }
 }
 

@@ -2,10 +2,10 @@
 //! check needs it.
 
 use super::super::load::Check;
-use super::super::spec::Kind;
+use super::super::spec::ResourceKind;
 use super::interface::Interface;
 use super::package::Packages;
-use super::port::Socket;
+use super::port::ListeningSocket;
 use super::process::Process;
 use super::service::Unit;
 use super::{interface, package, port, process, service};
@@ -24,7 +24,7 @@ pub struct World {
     process_details: bool,
     limit: Duration,
     units: OnceLock<Result<BTreeMap<String, Unit>, String>>,
-    sockets: OnceLock<Result<Vec<Socket>, String>>,
+    sockets: OnceLock<Result<Vec<ListeningSocket>, String>>,
     processes: OnceLock<Result<Vec<Process>, String>>,
     names: OnceLock<Names>,
     mounts: OnceLock<Result<Vec<Mount>, String>>,
@@ -41,8 +41,8 @@ impl World {
         let mut world = Self { limit, ..Self::default() };
         for check in checks.into_iter().filter(|check| !check.skip) {
             match check.kind {
-                Kind::Service => drop(world.asked_units.insert(unit_name(&check.name))),
-                Kind::Process => {
+                ResourceKind::Service => drop(world.asked_units.insert(unit_name(&check.name))),
+                ResourceKind::Process => {
                     world.process_details |= ["user", "args"].iter().any(|name| check.arguments.contains_key(name));
                 }
                 _ => {}
@@ -55,7 +55,7 @@ impl World {
         self.units.get_or_init(|| service::show(&self.asked_units, self.limit)).as_ref().map_err(Clone::clone)
     }
 
-    pub(super) fn sockets(&self) -> Result<&[Socket], String> {
+    pub(super) fn sockets(&self) -> Result<&[ListeningSocket], String> {
         self.sockets.get_or_init(port::sockets).as_deref().map_err(Clone::clone)
     }
 
@@ -87,6 +87,6 @@ impl World {
     /// Tells whether the servers of network filesystems respond; each is asked once per run. Uses
     /// the same table as `mounts`, which reports an error in reading it.
     pub(super) fn servers(&self) -> &Servers {
-        self.servers.get_or_init(|| Servers::of(self.mounts().unwrap_or_default().to_vec()))
+        self.servers.get_or_init(|| Servers::from_mounts(self.mounts().unwrap_or_default().to_vec()))
     }
 }

@@ -52,7 +52,7 @@ process:
 "#;
 
 #[test]
-fn goss_takes_every_file_of_ours() {
+fn goss_accepts_our_files() {
     let Some(rendered) = goss(TEXT, &["render"]) else {
         eprintln!("SKIPPED: GOSS IS NOT ON THE PATH, SO IT WAS NOT CHECKED WHETHER IT ACCEPTS THESE FILES");
         return;

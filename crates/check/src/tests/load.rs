@@ -1,7 +1,7 @@
 //! Faults of check files: messages and positions.
 
 use super::*;
-use crate::spec::{SPECS, Use};
+use crate::spec::{AttributeUse, SPECS};
 use expect_test::expect;
 
 pub(super) fn faults(text: &str) -> String {
@@ -12,7 +12,7 @@ pub(super) fn faults(text: &str) -> String {
 }
 
 #[test]
-fn a_file_of_a_fleet_includes_no_other() {
+fn a_file_of_a_fleet_may_not_include_others() {
     let told = |text: &str| lines(&parse("f.yml", &"s".into(), text).unwrap_err());
     assert!(
         told("gossfile:\n  x.yml: {}\n")
@@ -77,7 +77,7 @@ fn what_is_missing_or_empty() {
 }
 
 #[test]
-fn what_yaml_readers_disagree_on() {
+fn ambiguous_yaml_values() {
     expect![[r#"
         f.yml:2:16: `yes` is a boolean for some YAML readers and a string for others
           hint: write `true`, or "yes" for the string
@@ -207,7 +207,7 @@ fn xml_takes_a_path_and_a_result() {
 }
 
 #[test]
-fn a_retry_is_said_once() {
+fn retry_may_be_set_only_once() {
     let told = |own: &str| {
         faults(&format!(
             "command: {{a: {{exec: x, exit-status: 0, retry_delay: 5, retry_count: 2, meta: {{remoor: {{retry: {own}}}}}}}}}"
@@ -336,10 +336,13 @@ fn the_table_of_types_in_the_documents_is_this_one() {
             });
             plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
         };
-        let is_asserted = |use_: Use| matches!(use_, Use::Required | Use::Assert | Use::Stream | Use::Days);
+        let is_asserted = |use_: AttributeUse| {
+            matches!(use_, AttributeUse::Required | AttributeUse::Assert | AttributeUse::Stream | AttributeUse::Days)
+        };
         let (asserted, arguments): (Vec<_>, Vec<_>) = spec.attributes.iter().partition(|(_, use_)| is_asserted(*use_));
-        let bold =
-            |(name, use_): &(&str, Use)| if *use_ == Use::Required { format!("**{name}**") } else { (*name).into() };
+        let bold = |(name, use_): &(&str, AttributeUse)| {
+            if *use_ == AttributeUse::Required { format!("**{name}**") } else { (*name).into() }
+        };
         assert_eq!(words(cells[3]), asserted.iter().map(bold).collect::<Vec<_>>(), "{}", spec.name);
         let sorted = |mut names: Vec<String>| {
             names.sort();

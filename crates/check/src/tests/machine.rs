@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 /// `property state` of each result, with the found value and the message.
-fn found(text: &str) -> Vec<String> {
+fn results_with_values(text: &str) -> Vec<String> {
     results(text).into_iter().map(|r| format!("{} {:?} {}{}", r.property, r.state, r.found, r.message)).collect()
 }
 
@@ -61,7 +61,8 @@ fn packages() {
         answers("package: {no-such-package: {installed: false, versions: ['1']}}"),
         ["installed Pass", "versions Skip"]
     );
-    let constraint = |text: &str| found(&of(&format!(", meta: {{remoor: {{deb-constraint: '{text}'}}}}")));
+    let constraint =
+        |text: &str| results_with_values(&of(&format!(", meta: {{remoor: {{deb-constraint: '{text}'}}}}")));
     assert_eq!(constraint(&format!(">= {real}, << 9999")), ["installed Pass true", "deb-constraint Pass true"]);
     assert_eq!(
         constraint(&format!(">> {real}")),
@@ -87,7 +88,7 @@ fn processes_of_a_user_with_arguments() {
     };
     let _running = [start("86001"), start("86001"), start("86002")];
     let ask = |running: bool, own: &str| {
-        found(&format!("process: {{{name}: {{running: {running}, meta: {{remoor: {{{own}}}}}}}}}"))
+        results_with_values(&format!("process: {{{name}: {{running: {running}, meta: {{remoor: {{{own}}}}}}}}}"))
     };
     let me = rustix::process::geteuid().as_raw();
     let user = remoor_host::files::Names::load().owner(me);
@@ -137,7 +138,7 @@ fn md5() {
     let path = dir.path().join("f");
     fs::write(&path, "abc").unwrap();
     let ask = |md5: &str, rest: &str| {
-        found(&format!("file: {{{}: {{exists: true, md5: {md5}{rest}}}}}", path.display()))[1].clone()
+        results_with_values(&format!("file: {{{}: {{exists: true, md5: {md5}{rest}}}}}", path.display()))[1].clone()
     };
     // From RFC 1321.
     let real = "900150983cd24fb0d6963f7d28e17f72";

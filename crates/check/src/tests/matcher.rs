@@ -206,7 +206,7 @@ fn arbitrary_matcher() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn what_is_read_is_what_was_written(written in arbitrary_matcher()) {
-        prop_assert_eq!(matcher(&written).written(), written);
+        prop_assert_eq!(matcher(&written).as_written(), written);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! per line, and goss's recorded answers.
 
 use super::*;
-use crate::probe::{Ask, World, ask};
+use crate::probe::{ProbeContext, World, ask};
 use remoor_model::CheckState;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ fn assertions() -> BTreeMap<String, String> {
     all
 }
 
-fn recorded() -> Map<String, Value> {
+fn load_recorded() -> Map<String, Value> {
     let text = fs::read_to_string(folder().join("answers.json")).unwrap();
     let Value::Object(mut all) = serde_json::from_str(&text).unwrap() else { panic!() };
     let Some(Value::Object(answers)) = all.remove("answers") else { panic!() };
@@ -81,20 +81,20 @@ fn recorded() -> Map<String, Value> {
 
 /// remoor's answer in goss's terms: an assertion that cannot be loaded or evaluated is `error`.
 fn answer(text: &str) -> Value {
-    let Ok(checks) = parse("f.yml", &"s".into(), text) else { return told("error") };
+    let Ok(checks) = parse("f.yml", &"s".into(), text) else { return result_object("error") };
     let world = World::new(&checks, Duration::ZERO);
-    let answers = ask(&Ask { check: &checks[0], world: &world, limit: Duration::ZERO, now: Wall(0) });
+    let answers = ask(&ProbeContext { check: &checks[0], world: &world, limit: Duration::ZERO, now: Wall(0) });
     let value = answers["matches"].clone().unwrap();
     let matcher = &checks[0].assertions[0].matcher;
     let result = matcher.matches(&value);
-    let state = super::super::run(&checks, &RunOptions::at(Wall(0))).remove(0).state;
+    let state = super::super::run(&checks, &CheckRunOptions::with_defaults(Wall(0))).remove(0).state;
     assert_eq!(state == CheckState::Pass, result == Ok(true));
     match result {
-        Ok(true) => told("pass"),
-        Err(_) => told("error"),
+        Ok(true) => result_object("pass"),
+        Err(_) => result_object("error"),
         Ok(false) => {
             let why = matcher.explain(&value);
-            let mut answer = told("fail");
+            let mut answer = result_object("fail");
             answer["message"] = why.message.into();
             answer["expected"] = why.expected;
             answer["actual"] = why.actual;
@@ -111,18 +111,18 @@ fn answer(text: &str) -> Value {
     }
 }
 
-fn told(result: &str) -> Value {
+fn result_object(result: &str) -> Value {
     serde_json::json!({"result": result})
 }
 
 /// Removes the differences between 5 and 5.0, and between null and an empty list.
-fn plain(value: &Value) -> Value {
+fn normalize(value: &Value) -> Value {
     match value {
         Value::Number(n) => n.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
-        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Array(items) => items.iter().map(normalize).collect(),
         Value::Object(map) => {
             let there = |v: &Value| *v != Value::Null && *v != Value::Array(Vec::new());
-            map.iter().map(|(k, v)| (k.clone(), plain(v))).filter(|(_, v)| there(v)).collect()
+            map.iter().map(|(k, v)| (k.clone(), normalize(v))).filter(|(_, v)| there(v)).collect()
         }
         other => other.clone(),
     }
@@ -130,7 +130,7 @@ fn plain(value: &Value) -> Value {
 
 #[test]
 fn each_answer_is_that_of_goss() {
-    let (assertions, recorded) = (assertions(), recorded());
+    let (assertions, recorded) = (assertions(), load_recorded());
     assert!(
         assertions.keys().eq(recorded.keys().collect::<std::collections::BTreeSet<_>>()),
         "record the answers again"
@@ -138,7 +138,7 @@ fn each_answer_is_that_of_goss() {
     assert!(assertions.len() >= 300);
     let mut differ = String::new();
     for (id, text) in &assertions {
-        let (ours, theirs) = (plain(&answer(text)), plain(&recorded[id]));
+        let (ours, theirs) = (normalize(&answer(text)), normalize(&recorded[id]));
         match DEPARTURES.iter().find(|(departure, ..)| departure == id) {
             Some((_, result, _)) => {
                 assert_eq!(ours["result"], *result, "{id}");
@@ -155,7 +155,7 @@ fn each_answer_is_that_of_goss() {
 
 #[test]
 fn the_recorded_answers_are_those_of_the_goss_on_path() {
-    let recorded = recorded();
+    let recorded = load_recorded();
     for file in files() {
         let Ok(output) = Command::new("goss").arg("-g").arg(&file).args(["validate", "-f", "json"]).output() else {
             eprintln!("SKIPPED: GOSS IS NOT ON THE PATH, SO THE RECORDED ANSWERS WERE NOT COMPARED WITH IT");

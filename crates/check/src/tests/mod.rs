@@ -1,15 +1,15 @@
 //! Tests that load, render and run complete check files.
 
+mod dns;
 mod examples;
+mod extensions;
 mod go_regex;
 mod goss;
 mod load;
 mod machine;
 mod matcher;
 mod matching;
-mod names;
 mod network;
-mod own;
 mod run;
 mod shipped;
 mod types;
@@ -27,7 +27,7 @@ fn lines<T: ToString>(all: &[T]) -> String {
 }
 
 fn results(text: &str) -> Vec<CheckResult> {
-    super::run(&checks(text), &RunOptions::at(Wall(0)))
+    super::run(&checks(text), &CheckRunOptions::with_defaults(Wall(0)))
 }
 
 /// `property state` of each result, and its message if there is one.
@@ -38,7 +38,7 @@ fn answers(text: &str) -> Vec<String> {
 
 /// Repeats `ask` until the answers satisfy `are_so`. A listener that a test has closed may stay
 /// open for a moment in a child process that another test is starting.
-fn in_the_end(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool) {
+fn retry_until(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let found = ask();

@@ -119,7 +119,7 @@ fn https_shows_the_certificate_that_the_check_names() {
 
 /// A server that sends one of `texts` after each empty line from the client, and returns everything
 /// it received. With `at_once`, it sends without waiting.
-fn plain(texts: &'static [&'static str], at_once: bool) -> (u16, JoinHandle<String>) {
+fn plain_server(texts: &'static [&'static str], at_once: bool) -> (u16, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let thread = thread::spawn(move || {
@@ -144,11 +144,11 @@ fn http_by_the_proxy_that_the_check_names() {
     // No server listens at the target, so an answer can come only from the proxy.
     let text = |proxy: &str| format!("http: {{'http://127.0.0.1:1/x': {{status: 204{proxy}}}}}");
     let (port, proxy) =
-        plain(&["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"], false);
+        plain_server(&["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"], false);
     assert_eq!(answers(&text(&format!(", proxy: 'http://127.0.0.1:{port}'"))), ["status Pass"]);
     let heard = proxy.join().unwrap();
     assert!(heard.starts_with("CONNECT 127.0.0.1:1 ") && heard.contains("\r\nGET /x "), "{heard}");
-    let (port, proxy) = plain(&["HTTP/1.1 403 Forbidden\r\n\r\n"], false);
+    let (port, proxy) = plain_server(&["HTTP/1.1 403 Forbidden\r\n\r\n"], false);
     assert!(answers(&text(&format!(", proxy: 'http://127.0.0.1:{port}'")))[0].starts_with("status Unknown"));
     proxy.join().unwrap();
     assert!(answers(&text(""))[0].starts_with("status Fail"));
@@ -168,7 +168,7 @@ fn addresses() {
     assert_eq!(ask(&format!("tcp://127.0.0.1:{port}', reachable: true, local-address: '::1'")), ["reachable Fail"]);
     drop(listener);
     let from = || ask(&format!("tcp://127.0.0.1:{port}', reachable: true, local-address: 127.0.0.2"));
-    in_the_end(from, |found| found == ["reachable Fail"]);
+    retry_until(from, |found| found == ["reachable Fail"]);
     assert_eq!(ask("udp://127.0.0.1:1', reachable: true, local-address: 127.0.0.2"), ["reachable Pass"]);
     let absent = ask("udp://127.0.0.1:1', reachable: true, local-address: 192.0.2.1");
     assert!(absent[0].starts_with("reachable Fail local-address 192.0.2.1: "), "{absent:?}");
@@ -207,7 +207,7 @@ fn certificates_in_files() {
     );
     let at = |days: u64| {
         let checks = checks(&format!("remoor: {{cert: {{'{path}': {{not-after: {{gt: 2w}}}}}}}}"));
-        super::super::run(&checks, &RunOptions::at(Wall(days * 86_400_000)))[0].clone()
+        super::super::run(&checks, &CheckRunOptions::with_defaults(Wall(days * 86_400_000)))[0].clone()
     };
     assert_eq!(at(11_308).state, remoor_model::CheckState::Pass);
     assert_eq!((at(11_309).state, &*at(11_309).found), (remoor_model::CheckState::Fail, "14.0"));
@@ -234,8 +234,8 @@ fn certificates_that_servers_show() {
     assert_eq!(ask(port, "dns-names: [a.test]"), ["dns-names Pass"]);
     thread.join().unwrap();
     let nobody_listens = || ask(port, "dns-names: [a.test], timeout: 500");
-    in_the_end(nobody_listens, |found| found[0].starts_with("dns-names Fail"));
-    let (port, thread) = plain(&["220 mail.test ESMTP\r\n"], true);
+    retry_until(nobody_listens, |found| found[0].starts_with("dns-names Fail"));
+    let (port, thread) = plain_server(&["220 mail.test ESMTP\r\n"], true);
     let spoken = ask(port, "dns-names: [a.test], timeout: 60000");
     assert!(spoken[0].starts_with("dns-names Fail"), "it speaks no TLS: {spoken:?}");
     thread.join().unwrap();

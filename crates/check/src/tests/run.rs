@@ -49,7 +49,7 @@ fn files() {
     );
     assert_eq!(file(&f, "exists: true, contents: \"listen 80;\\nuser root\\n\""), ["exists Pass", "contents Pass"]);
     assert_eq!(file(&f, &format!("exists: true, sha256: {sha256}")), ["exists Pass", "sha256 Fail"]);
-    let real = remoor_model::Sha256::of(b"listen 80;\nuser root\n");
+    let real = remoor_model::Sha256::digest(b"listen 80;\nuser root\n");
     assert_eq!(file(&f, &format!("exists: true, sha256: {real}")), ["exists Pass", "sha256 Pass"]);
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let names = remoor_host::files::Names::load();
@@ -60,7 +60,7 @@ fn files() {
 }
 
 #[test]
-fn of_the_content_of_a_file_a_result_holds_no_word() {
+fn results_hide_file_contents() {
     let dir = place();
     let path = dir.path().join("words");
     let asked = |content: &str, matcher: &str| {
@@ -154,7 +154,7 @@ fn commands() {
 fn a_command_that_takes_too_long_is_unknown() {
     let slow = answers("command: {a: {exec: 'sleep 86000', exit-status: 0, timeout: 200}}");
     assert_eq!(slow, ["exit-status Unknown no answer within 200 ms"]);
-    let options = RunOptions { timeout: Duration::from_millis(200), ..RunOptions::at(Wall(0)) };
+    let options = CheckRunOptions { timeout: Duration::from_millis(200), ..CheckRunOptions::with_defaults(Wall(0)) };
     let found = super::super::run(&checks("command: {a: {exec: 'sleep 86000', exit-status: 0}}"), &options);
     assert_eq!(found[0].state, CheckState::Unknown);
 }
@@ -169,9 +169,9 @@ fn ports() {
     assert_eq!(answers(&format!("port: {{tcp6:{port}: {{listening: false}}}}")), ["listening Pass"]);
     assert_eq!(answers(&format!("addr: {{'tcp://127.0.0.1:{port}': {{reachable: true}}}}")), ["reachable Pass"]);
     drop(listener);
-    in_the_end(|| ask("listening: true, ip: [127.0.0.1]"), |found| found == ["listening Fail", "ip Skip"]);
+    retry_until(|| ask("listening: true, ip: [127.0.0.1]"), |found| found == ["listening Fail", "ip Skip"]);
     let reachable = || answers(&format!("addr: {{'tcp://127.0.0.1:{port}': {{reachable: true}}}}"));
-    in_the_end(reachable, |found| found == ["reachable Fail"]);
+    retry_until(reachable, |found| found == ["reachable Fail"]);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn http_redirects_are_followed_unless_told_otherwise() {
 }
 
 #[test]
-fn a_server_that_says_nothing_leaves_it_open() {
+fn a_silent_server_is_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let silent = answers(&format!("http: {{'http://127.0.0.1:{port}/': {{status: 200, timeout: 200}}}}"));
@@ -347,13 +347,13 @@ fn a_waiver_holds_until_it_expires() {
     let checks = checks(
         "command: {a: {exec: 'exit 1', exit-status: 0, meta: {remoor: {waiver: {until: 1970-01-01, reason: known}}}}}",
     );
-    let state = |now| super::super::run(&checks, &RunOptions::at(Wall(now)))[0].state;
+    let state = |now| super::super::run(&checks, &CheckRunOptions::with_defaults(Wall(now)))[0].state;
     assert_eq!(state(86_399_999), CheckState::Waived);
     assert_eq!(state(86_400_000), CheckState::Fail);
 }
 
 #[test]
-fn nothing_of_a_secret_is_told() {
+fn results_hide_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("key");
     fs::write(&key, "hunter2\n").unwrap();
@@ -367,13 +367,13 @@ fn nothing_of_a_secret_is_told() {
     for text in [text, command] {
         let told = format!("{:?}", results(&text));
         assert!(!told.contains("hunter") && told.contains("Fail"), "{told}");
-        assert!(!told.contains(&remoor_model::Sha256::of(b"hunter2\n").to_string()), "{told}");
+        assert!(!told.contains(&remoor_model::Sha256::digest(b"hunter2\n").to_string()), "{told}");
     }
     // The check is not marked as secret, but only the owner may read the file.
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let told =
         format!("{:?}", results(&format!("file: {{{}: {{exists: true, sha256: ab, contents: [x]}}}}", key.display())));
-    assert!(!told.contains(&remoor_model::Sha256::of(b"hunter2\n").to_string()), "{told}");
+    assert!(!told.contains(&remoor_model::Sha256::digest(b"hunter2\n").to_string()), "{told}");
 }
 
 #[test]
@@ -381,8 +381,8 @@ fn a_periodic_failure_counts_once_it_has_lasted() {
     let checks = checks(
         "command: {a: {exec: 'exit 1', exit-status: 0, meta: {remoor: {for: 10s}}}, b: {exec: 'exit 1', exit-status: 0}}",
     );
-    let failing = super::super::run(&checks, &RunOptions::at(Wall(0)));
-    let mut patience = Patience::default();
+    let failing = super::super::run(&checks, &CheckRunOptions::with_defaults(Wall(0)));
+    let mut patience = FailureThreshold::default();
     let mut at = |ms, state: Option<CheckState>| {
         let mut results = failing.clone();
         if let Some(state) = state {

@@ -15,7 +15,7 @@ const SHIPPED: [(&str, &str); 3] = [
 ];
 
 /// The file as rendered for the node w1.example, with these variables over the file's own.
-fn rendered(name: &str, vars: Value) -> String {
+fn render_shipped(name: &str, vars: Value) -> String {
     let text = SHIPPED.iter().find(|(file, _)| *file == name).expect(name).1;
     let (head, goss) = header(name, text).unwrap_or_else(|faults| panic!("{}", lines(&faults)));
     assert_eq!(head.service.as_str(), name);
@@ -35,10 +35,10 @@ fn holds(text: &str, label: &str, property: &str, value: &str) -> bool {
 }
 
 #[test]
-fn nothing_of_them_is_a_reason_to_set_up_again() {
+fn shipped_checks_never_trigger_a_resetup() {
     let mut told = String::new();
     for (name, _) in SHIPPED {
-        for check in checks(&rendered(name, json!({"base_timezone": "Etc/UTC", "sshd_wanted": ["usedns no"]}))) {
+        for check in checks(&render_shipped(name, json!({"base_timezone": "Etc/UTC", "sshd_wanted": ["usedns no"]}))) {
             assert_ne!(check.meta.on_fail, OnFail::Resetup, "{name}: {}", check.label());
             told += &format!("{name} {} {:?} {:?}\n", check.label(), check.meta.severity, check.meta.on_fail);
         }
@@ -81,8 +81,8 @@ fn nothing_of_them_is_a_reason_to_set_up_again() {
 }
 
 #[test]
-fn sshd_has_to_let_the_managers_in() {
-    let (root, other) = (rendered("sshd", json!({})), rendered("sshd", json!({"ansible_user": "admin"})));
+fn sshd_must_admit_managers() {
+    let (root, other) = (render_shipped("sshd", json!({})), render_shipped("sshd", json!({"ansible_user": "admin"})));
     for (line, lets_root, lets_other) in [
         ("permitrootlogin without-password", true, true),
         ("permitrootlogin yes", true, true),
@@ -112,7 +112,7 @@ fn sshd_has_to_let_the_managers_in() {
             .is_some_and(|exec| exec.ends_with("-C user=admin,host=127.0.0.1,addr=127.0.0.1,laddr=127.0.0.1,lport=22"))
     );
     // If sshd cannot be queried, the output says so and no check fails.
-    let wanted = rendered("sshd", json!({"sshd_wanted": ["usedns yes"], "sshd_socket": "no-such.socket"}));
+    let wanted = render_shipped("sshd", json!({"sshd_wanted": ["usedns yes"], "sshd_socket": "no-such.socket"}));
     let exec = |name: &str| checks(&wanted).iter().find(|c| c.label() == name).map(|c| c.name.clone()).expect(name);
     for name in ["command:config", "command:settings", "command:settings-wanted"] {
         // Simulates a socket unit without the directory. The rest of the command does not depend on
@@ -128,7 +128,7 @@ fn sshd_has_to_let_the_managers_in() {
         );
     }
     // Quotes and special characters stay as a site writes them.
-    let wanted = rendered("sshd", json!({"sshd_wanted": ["banner 'none'", "/^port \\d+$/"]}));
+    let wanted = render_shipped("sshd", json!({"sshd_wanted": ["banner 'none'", "/^port \\d+$/"]}));
     let settings = "command:settings-wanted";
     assert!(
         holds(&wanted, settings, "stdout", "banner 'none'\nport 22\n")
@@ -137,8 +137,8 @@ fn sshd_has_to_let_the_managers_in() {
 }
 
 #[test]
-fn a_clock_is_followed_and_right() {
-    let text = rendered("chrony", json!({}));
+fn the_clock_is_synchronised() {
+    let text = render_shipped("chrony", json!({}));
     for (leap, is) in [("Normal", true), ("Insert second", true), ("Not synchronised", false)] {
         let told = format!("Stratum         : 3\nLeap status     : {leap}\n");
         assert_eq!(holds(&text, "command:synchronised", "stdout", &told), is, "{leap}");
@@ -164,8 +164,8 @@ fn a_clock_is_followed_and_right() {
 }
 
 #[test]
-fn who_may_read_and_write_is_asked_by_the_mode() {
-    let (base, sshd) = (rendered("base", json!({})), rendered("sshd", json!({})));
+fn file_modes_are_checked() {
+    let (base, sshd) = (render_shipped("base", json!({})), render_shipped("sshd", json!({})));
     for (mode, shadow, config) in [
         ("0640", true, true),
         ("0600", true, true),
@@ -182,8 +182,8 @@ fn who_may_read_and_write_is_asked_by_the_mode() {
 }
 
 #[test]
-fn somebody_is_asked_for_names() {
-    let base = rendered("base", json!({}));
+fn name_resolution_is_configured() {
+    let base = render_shipped("base", json!({}));
     for (text, is) in [
         ("# by hand\nnameserver 192.0.2.53\n", true),
         ("nameserver 127.0.0.53\noptions edns0 trust-ad\n", true),
@@ -206,7 +206,7 @@ fn somebody_is_asked_for_names() {
 
 #[test]
 fn a_node_has_the_name_of_the_inventory_or_the_first_part_of_it() {
-    let (own, named) = (rendered("base", json!({})), rendered("base", json!({"base_hostname": "other"})));
+    let (own, named) = (render_shipped("base", json!({})), render_shipped("base", json!({"base_hostname": "other"})));
     for (hostname, is, is_named) in
         [("w1.example", true, false), ("w1", true, false), ("w1.exampl", false, false), ("other", false, true)]
     {
@@ -216,9 +216,9 @@ fn a_node_has_the_name_of_the_inventory_or_the_first_part_of_it() {
 }
 
 #[test]
-fn goss_takes_them() {
+fn goss_accepts_shipped_checks() {
     for (name, _) in SHIPPED {
-        let text = rendered(name, json!({"base_timezone": "Etc/UTC", "sshd_wanted": ["usedns no"]}));
+        let text = render_shipped(name, json!({"base_timezone": "Etc/UTC", "sshd_wanted": ["usedns no"]}));
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("goss.yaml");
         std::fs::write(&file, text).unwrap();

@@ -194,7 +194,7 @@ fn answer(listener: &TcpListener) -> bool {
     method != "END"
 }
 
-fn listed(states: &BTreeMap<String, CheckState>) -> String {
+fn format_states(states: &BTreeMap<String, CheckState>) -> String {
     states.iter().map(|(what, state)| format!("{what} {state:?}\n")).collect()
 }
 
@@ -215,7 +215,7 @@ fn both_find_the_same() {
         ours.insert((*assertion).to_owned(), theirs);
     }
     let differ = |(ours, theirs): &(&str, &str)| ours != theirs;
-    let (ours, pairs) = (listed(&ours), ANSWERS.strip_prefix(HEADING).expect("the heading"));
+    let (ours, pairs) = (format_states(&ours), ANSWERS.strip_prefix(HEADING).expect("the heading"));
     assert_eq!(ours.lines().count(), pairs.lines().count(), "record the answers again");
     let differences: Vec<(&str, &str)> = ours.lines().zip(pairs.lines()).filter(differ).collect();
     assert!(differences.is_empty(), "ours, goss's: {differences:#?}");
@@ -246,5 +246,5 @@ fn what_was_recorded_is_what_goss_says() {
     };
     let theirs: BTreeMap<String, CheckState> = told["results"].as_array().unwrap().iter().map(line).collect();
     let answers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goss/types/answers.txt");
-    expect_file![answers].assert_eq(&(HEADING.to_owned() + &listed(&theirs)));
+    expect_file![answers].assert_eq(&(HEADING.to_owned() + &format_states(&theirs)));
 }

@@ -1,12 +1,12 @@
 //! Evaluates a path on a tree. Pure; every visited node and every created text costs budget.
 
-use super::expr::{Axis, Expr, Operator, Start, Step, Test};
-use super::tree::{Kind, Node, Tree};
+use super::expr::{Axis, Expr, Operator, Start, Test, XPathStep};
+use super::tree::{XmlNode, XmlNodeKind, XmlTree};
 use std::collections::BTreeSet;
 
 /// The value of an expression. Nodes are in document order, without duplicates.
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub(super) enum XPathValue {
     Nodes(Vec<usize>),
     Text(String),
     Number(f64),
@@ -15,14 +15,14 @@ pub(super) enum Value {
 
 /// The context of an expression: the node, its position, and the number of nodes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Here {
+pub(super) struct XPathContext {
     pub node: usize,
     pub position: usize,
     pub size: usize,
 }
 
 pub(super) struct Eval<'a> {
-    pub tree: &'a Tree,
+    pub tree: &'a XmlTree,
     pub spend: &'a dyn Fn(usize) -> Result<(), String>,
 }
 
@@ -31,67 +31,70 @@ impl Eval<'_> {
         (self.spend)(cost)
     }
 
-    pub fn eval(&self, expr: &Expr, here: Here) -> Result<Value, String> {
+    pub fn eval(&self, expr: &Expr, here: XPathContext) -> Result<XPathValue, String> {
         self.spend(1)?;
         Ok(match expr {
-            Expr::Text(text) => Value::Text(text.clone()),
-            Expr::Number(number) => Value::Number(*number),
-            Expr::Negative(inner) => Value::Number(-self.number(inner, here)?),
+            Expr::Text(text) => XPathValue::Text(text.clone()),
+            Expr::Number(number) => XPathValue::Number(*number),
+            Expr::Negative(inner) => XPathValue::Number(-self.number(inner, here)?),
             Expr::Call(function, arguments) => self.call(*function, arguments, here)?,
             Expr::Matches(text, regex) => {
                 let text = self.text(text, here)?;
                 self.spend(regex.cost(&text))?;
-                Value::Bool(regex.is_match(&text))
+                XPathValue::Bool(regex.is_match(&text))
             }
             Expr::Binary(operator, left, right) => self.binary(*operator, left, right, here)?,
             Expr::Path(start, steps) => {
                 let mut nodes = match start {
                     Start::Root => vec![0],
                     Start::Here => vec![here.node],
-                    Start::Found(inner, predicates) => self.filtered(self.nodes(inner, here)?, predicates)?,
+                    Start::Found(inner, predicates) => self.apply_predicates(self.nodes(inner, here)?, predicates)?,
                 };
                 for step in steps {
                     nodes = self.step(step, &nodes)?;
                 }
-                Value::Nodes(nodes)
+                XPathValue::Nodes(nodes)
             }
         })
     }
 
-    fn binary(&self, operator: Operator, left: &Expr, right: &Expr, here: Here) -> Result<Value, String> {
+    fn binary(&self, operator: Operator, left: &Expr, right: &Expr, here: XPathContext) -> Result<XPathValue, String> {
         let numbers = || Ok::<_, String>((self.number(left, here)?, self.number(right, here)?));
         Ok(match operator {
-            Operator::Or => Value::Bool(self.truth(left, here)? || self.truth(right, here)?),
-            Operator::And => Value::Bool(self.truth(left, here)? && self.truth(right, here)?),
+            Operator::Or => XPathValue::Bool(self.truth(left, here)? || self.truth(right, here)?),
+            Operator::And => XPathValue::Bool(self.truth(left, here)? && self.truth(right, here)?),
             Operator::Union => {
                 let mut nodes = self.nodes(left, here)?;
                 nodes.extend(self.nodes(right, here)?);
                 nodes.sort_unstable();
                 nodes.dedup();
-                Value::Nodes(nodes)
+                XPathValue::Nodes(nodes)
             }
-            Operator::Plus => numbers().map(|(a, b)| Value::Number(a + b))?,
-            Operator::Minus => numbers().map(|(a, b)| Value::Number(a - b))?,
-            Operator::Times => numbers().map(|(a, b)| Value::Number(a * b))?,
-            Operator::Div => numbers().map(|(a, b)| Value::Number(a / b))?,
-            Operator::Mod => numbers().map(|(a, b)| Value::Number(a % b))?,
-            comparison => Value::Bool(self.compare(comparison, self.eval(left, here)?, self.eval(right, here)?)?),
+            Operator::Plus => numbers().map(|(a, b)| XPathValue::Number(a + b))?,
+            Operator::Minus => numbers().map(|(a, b)| XPathValue::Number(a - b))?,
+            Operator::Times => numbers().map(|(a, b)| XPathValue::Number(a * b))?,
+            Operator::Div => numbers().map(|(a, b)| XPathValue::Number(a / b))?,
+            Operator::Mod => numbers().map(|(a, b)| XPathValue::Number(a % b))?,
+            comparison => {
+                XPathValue::Bool(self.compare(comparison, self.eval(left, here)?, self.eval(right, here)?)?)
+            }
         })
     }
 
     /// Compares two values. For sets of nodes, the comparison holds if it holds for one pair. Pairs
     /// are not enumerated; the cost is that of each side alone.
-    fn compare(&self, operator: Operator, left: Value, right: Value) -> Result<bool, String> {
-        let is_equality = matches!(operator, Operator::Equal | Operator::Unlike);
+    fn compare(&self, operator: Operator, left: XPathValue, right: XPathValue) -> Result<bool, String> {
+        let is_equality = matches!(operator, Operator::Equal | Operator::NotEqual);
         // Compared with a boolean, a set of nodes is true if it is not empty.
-        let beside = |value: Value, other_is_truth: bool| match value {
-            Value::Nodes(nodes) if other_is_truth => Value::Bool(!nodes.is_empty()),
-            value if other_is_truth && is_equality => Value::Bool(self.is_true(value)),
+        let beside = |value: XPathValue, other_is_truth: bool| match value {
+            XPathValue::Nodes(nodes) if other_is_truth => XPathValue::Bool(!nodes.is_empty()),
+            value if other_is_truth && is_equality => XPathValue::Bool(self.is_true(value)),
             value => value,
         };
-        let (left_is_truth, right_is_truth) = (matches!(left, Value::Bool(_)), matches!(right, Value::Bool(_)));
+        let (left_is_truth, right_is_truth) =
+            (matches!(left, XPathValue::Bool(_)), matches!(right, XPathValue::Bool(_)));
         let (left, right) = (beside(left, right_is_truth), beside(right, left_is_truth));
-        let is_text = |value: &Value| matches!(value, Value::Nodes(_) | Value::Text(_));
+        let is_text = |value: &XPathValue| matches!(value, XPathValue::Nodes(_) | XPathValue::Text(_));
         if is_equality && is_text(&left) && is_text(&right) {
             let (left, right) = (self.texts(left)?, self.texts(right)?);
             return Ok(match operator {
@@ -113,7 +116,7 @@ impl Eval<'_> {
             // One side is a single number or boolean, because two sets of nodes were compared as
             // texts.
             Operator::Equal => left.iter().any(|a| right.contains(a)),
-            Operator::Unlike => left.iter().any(|a| right.iter().any(|b| a != b)),
+            Operator::NotEqual => left.iter().any(|a| right.iter().any(|b| a != b)),
             Operator::Less => least(&left).zip(most(&right)).is_some_and(|(a, b)| a < b),
             Operator::LessOrEqual => least(&left).zip(most(&right)).is_some_and(|(a, b)| a <= b),
             Operator::Greater => most(&left).zip(least(&right)).is_some_and(|(a, b)| a > b),
@@ -122,24 +125,24 @@ impl Eval<'_> {
     }
 
     /// The value as texts, one per node.
-    fn texts(&self, value: Value) -> Result<Vec<String>, String> {
+    fn texts(&self, value: XPathValue) -> Result<Vec<String>, String> {
         match value {
-            Value::Nodes(nodes) => nodes.into_iter().map(|node| self.value_of(node)).collect(),
-            Value::Text(text) => Ok(vec![text]),
-            Value::Number(number) => Ok(vec![printed(number)]),
-            Value::Bool(truth) => Ok(vec![truth.to_string()]),
+            XPathValue::Nodes(nodes) => nodes.into_iter().map(|node| self.value_of(node)).collect(),
+            XPathValue::Text(text) => Ok(vec![text]),
+            XPathValue::Number(number) => Ok(vec![format_number(number)]),
+            XPathValue::Bool(truth) => Ok(vec![truth.to_string()]),
         }
     }
 
     /// The value as numbers, one per node.
-    fn numbers(&self, value: Value) -> Result<Vec<f64>, String> {
+    fn numbers(&self, value: XPathValue) -> Result<Vec<f64>, String> {
         match value {
-            Value::Nodes(nodes) => nodes.into_iter().map(|node| Ok(number_of(&self.value_of(node)?))).collect(),
+            XPathValue::Nodes(nodes) => nodes.into_iter().map(|node| Ok(number_of(&self.value_of(node)?))).collect(),
             other => Ok(vec![as_number(&other)]),
         }
     }
 
-    fn step(&self, step: &Step, from: &[usize]) -> Result<Vec<usize>, String> {
+    fn step(&self, step: &XPathStep, from: &[usize]) -> Result<Vec<usize>, String> {
         let mut all = Vec::new();
         for node in from {
             let mut found = Vec::new();
@@ -150,7 +153,7 @@ impl Eval<'_> {
                 }
                 Ok(())
             })?;
-            all.extend(self.filtered(found, &step.predicates)?);
+            all.extend(self.apply_predicates(found, &step.predicates)?);
         }
         all.sort_unstable();
         all.dedup();
@@ -158,13 +161,13 @@ impl Eval<'_> {
     }
 
     /// The nodes for which all predicates hold. Positions count in the order of `nodes`.
-    fn filtered(&self, mut nodes: Vec<usize>, predicates: &[Expr]) -> Result<Vec<usize>, String> {
+    fn apply_predicates(&self, mut nodes: Vec<usize>, predicates: &[Expr]) -> Result<Vec<usize>, String> {
         for predicate in predicates {
             let size = nodes.len();
             let mut left = Vec::new();
             for (node, position) in nodes.into_iter().zip(1..) {
-                let keep = match self.eval(predicate, Here { node, position, size })? {
-                    Value::Number(number) => number == position as f64,
+                let keep = match self.eval(predicate, XPathContext { node, position, size })? {
+                    XPathValue::Number(number) => number == position as f64,
                     other => self.is_true(other),
                 };
                 if keep {
@@ -180,7 +183,7 @@ impl Eval<'_> {
     fn walk(&self, axis: Axis, node: usize, visit: &mut dyn FnMut(usize) -> Result<(), String>) -> Result<(), String> {
         let tree = self.tree;
         let it = &tree.nodes[node];
-        let is_attribute = |number: &usize| tree.nodes[*number].kind == Kind::Attribute;
+        let is_attribute = |number: &usize| tree.nodes[*number].kind == XmlNodeKind::Attribute;
         let parent = |number: &usize| Some(tree.nodes[*number].parent).filter(|_| *number != 0);
         if matches!(axis, Axis::Itself | Axis::AncestorOrSelf | Axis::DescendantOrSelf) {
             visit(node)?;
@@ -197,12 +200,12 @@ impl Eval<'_> {
             // After an attribute comes the content of its element.
             Axis::Following => (it.end..tree.nodes.len()).try_for_each(but_attributes),
             Axis::Preceding => {
-                let begins = if it.kind == Kind::Attribute { it.parent } else { node };
+                let begins = if it.kind == XmlNodeKind::Attribute { it.parent } else { node };
                 let before = |number: &usize| !is_attribute(number) && tree.nodes[*number].end <= begins;
                 self.spend(begins)?;
                 (1..begins).rev().filter(before).try_for_each(visit)
             }
-            Axis::FollowingSibling | Axis::PrecedingSibling if it.kind == Kind::Attribute || node == 0 => Ok(()),
+            Axis::FollowingSibling | Axis::PrecedingSibling if it.kind == XmlNodeKind::Attribute || node == 0 => Ok(()),
             Axis::FollowingSibling => {
                 let end = tree.nodes[it.parent].end;
                 let next = |number: &usize| Some(tree.nodes[*number].end).filter(|next| *next < end);
@@ -219,30 +222,30 @@ impl Eval<'_> {
         }
     }
 
-    pub fn nodes(&self, expr: &Expr, here: Here) -> Result<Vec<usize>, String> {
+    pub fn nodes(&self, expr: &Expr, here: XPathContext) -> Result<Vec<usize>, String> {
         match self.eval(expr, here)? {
-            Value::Nodes(nodes) => Ok(nodes),
+            XPathValue::Nodes(nodes) => Ok(nodes),
             _ => Err("a set of nodes is required".to_owned()),
         }
     }
 
-    pub fn truth(&self, expr: &Expr, here: Here) -> Result<bool, String> {
+    pub fn truth(&self, expr: &Expr, here: XPathContext) -> Result<bool, String> {
         Ok(self.is_true(self.eval(expr, here)?))
     }
 
-    pub fn number(&self, expr: &Expr, here: Here) -> Result<f64, String> {
+    pub fn number(&self, expr: &Expr, here: XPathContext) -> Result<f64, String> {
         Ok(match self.eval(expr, here)? {
-            Value::Nodes(nodes) => number_of(&self.first(&nodes)?),
+            XPathValue::Nodes(nodes) => number_of(&self.first(&nodes)?),
             other => as_number(&other),
         })
     }
 
-    pub fn text(&self, expr: &Expr, here: Here) -> Result<String, String> {
+    pub fn text(&self, expr: &Expr, here: XPathContext) -> Result<String, String> {
         let text = match self.eval(expr, here)? {
-            Value::Nodes(nodes) => return self.first(&nodes),
-            Value::Text(text) => text,
-            Value::Bool(truth) => truth.to_string(),
-            Value::Number(number) => printed(number),
+            XPathValue::Nodes(nodes) => return self.first(&nodes),
+            XPathValue::Text(text) => text,
+            XPathValue::Bool(truth) => truth.to_string(),
+            XPathValue::Number(number) => format_number(number),
         };
         self.spend(text.len() / 16)?;
         Ok(text)
@@ -260,22 +263,22 @@ impl Eval<'_> {
         Ok(value)
     }
 
-    fn is_true(&self, value: Value) -> bool {
+    fn is_true(&self, value: XPathValue) -> bool {
         match value {
-            Value::Nodes(nodes) => !nodes.is_empty(),
-            Value::Text(text) => !text.is_empty(),
-            Value::Number(number) => number != 0.0 && !number.is_nan(),
-            Value::Bool(truth) => truth,
+            XPathValue::Nodes(nodes) => !nodes.is_empty(),
+            XPathValue::Text(text) => !text.is_empty(),
+            XPathValue::Number(number) => number != 0.0 && !number.is_nan(),
+            XPathValue::Bool(truth) => truth,
         }
     }
 }
 
-fn fits(test: &Test, axis: Axis, node: &Node) -> bool {
+fn fits(test: &Test, axis: Axis, node: &XmlNode) -> bool {
     let named = if axis == Axis::Attribute {
         // A namespace declaration is not an attribute in XPath.
-        node.kind == Kind::Attribute && node.name != "xmlns" && node.prefix() != "xmlns"
+        node.kind == XmlNodeKind::Attribute && node.name != "xmlns" && node.prefix() != "xmlns"
     } else {
-        node.kind == Kind::Element
+        node.kind == XmlNodeKind::Element
     };
     match test {
         Test::Any => named,
@@ -283,19 +286,19 @@ fn fits(test: &Test, axis: Axis, node: &Node) -> bool {
         Test::Name(name) => named && node.name == *name,
         Test::Node => named || axis != Axis::Attribute,
         Test::Text => node.is_text(),
-        Test::Comment => node.kind == Kind::Comment,
+        Test::Comment => node.kind == XmlNodeKind::Comment,
         Test::Instruction(target) => {
-            node.kind == Kind::Instruction && target.as_ref().is_none_or(|target| node.name == *target)
+            node.kind == XmlNodeKind::Instruction && target.as_ref().is_none_or(|target| node.name == *target)
         }
     }
 }
 
-fn as_number(value: &Value) -> f64 {
+fn as_number(value: &XPathValue) -> f64 {
     match value {
-        Value::Number(number) => *number,
-        Value::Text(text) => number_of(text),
-        Value::Bool(truth) => f64::from(u8::from(*truth)),
-        Value::Nodes(_) => f64::NAN,
+        XPathValue::Number(number) => *number,
+        XPathValue::Text(text) => number_of(text),
+        XPathValue::Bool(truth) => f64::from(u8::from(*truth)),
+        XPathValue::Nodes(_) => f64::NAN,
     }
 }
 
@@ -309,7 +312,7 @@ pub(super) fn number_of(text: &str) -> f64 {
 }
 
 /// A number as XPath prints it: all digits, without exponent.
-fn printed(number: f64) -> String {
+fn format_number(number: f64) -> String {
     match number {
         _ if number.is_infinite() => if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
         0.0 => "0".to_owned(),

@@ -12,7 +12,7 @@ pub(super) enum Expr {
     Call(Function, Vec<Expr>),
     /// `matches(text, "regex")`, with the compiled regular expression.
     Matches(Box<Expr>, GoRegex),
-    Path(Start, Vec<Step>),
+    Path(Start, Vec<XPathStep>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Operator {
     Or,
     And,
     Equal,
-    Unlike,
+    NotEqual,
     Less,
     LessOrEqual,
     Greater,
@@ -43,7 +43,7 @@ pub(super) enum Start {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct XPathStep {
     pub axis: Axis,
     pub test: Test,
     pub predicates: Vec<Expr>,

@@ -1,7 +1,7 @@
 //! The functions of XPath 1.0 except `id` and `lang`, and two functions of XPath 2.0 that goss has.
 //! Pure.
 
-use super::eval::{Eval, Here, Value, number_of};
+use super::eval::{Eval, XPathContext, XPathValue, number_of};
 use super::expr::Expr;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ const ALL: [(&str, Function, usize, usize); 27] = [
 ];
 
 impl Function {
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         ALL.iter().find(|(known, ..)| *known == name).map(|(_, function, ..)| *function)
     }
 
@@ -91,7 +91,12 @@ impl Function {
 }
 
 impl Eval<'_> {
-    pub(super) fn call(&self, function: Function, arguments: &[Expr], here: Here) -> Result<Value, String> {
+    pub(super) fn call(
+        &self,
+        function: Function,
+        arguments: &[Expr],
+        here: XPathContext,
+    ) -> Result<XPathValue, String> {
         let text = |at: usize| self.text(&arguments[at], here);
         let number = |at: usize| self.number(&arguments[at], here);
         // Without an argument, a function applies to the context node.
@@ -100,27 +105,27 @@ impl Eval<'_> {
             None => self.value_of(here.node),
         };
         Ok(match function {
-            Function::True => Value::Bool(true),
-            Function::False => Value::Bool(false),
-            Function::Not => Value::Bool(!self.truth(&arguments[0], here)?),
-            Function::Boolean => Value::Bool(self.truth(&arguments[0], here)?),
-            Function::Last => Value::Number(here.size as f64),
-            Function::Position => Value::Number(here.position as f64),
-            Function::Count => Value::Number(self.nodes(&arguments[0], here)?.len() as f64),
+            Function::True => XPathValue::Bool(true),
+            Function::False => XPathValue::Bool(false),
+            Function::Not => XPathValue::Bool(!self.truth(&arguments[0], here)?),
+            Function::Boolean => XPathValue::Bool(self.truth(&arguments[0], here)?),
+            Function::Last => XPathValue::Number(here.size as f64),
+            Function::Position => XPathValue::Number(here.position as f64),
+            Function::Count => XPathValue::Number(self.nodes(&arguments[0], here)?.len() as f64),
             Function::Sum => {
                 let mut sum = 0.0;
                 for node in self.nodes(&arguments[0], here)? {
                     sum += number_of(&self.value_of(node)?);
                 }
-                Value::Number(sum)
+                XPathValue::Number(sum)
             }
             Function::Number => match arguments.first() {
-                Some(_) => Value::Number(number(0)?),
-                None => Value::Number(number_of(&own_text()?)),
+                Some(_) => XPathValue::Number(number(0)?),
+                None => XPathValue::Number(number_of(&own_text()?)),
             },
-            Function::Floor => Value::Number(number(0)?.floor()),
-            Function::Ceiling => Value::Number(number(0)?.ceil()),
-            Function::Round => Value::Number(round(number(0)?)),
+            Function::Floor => XPathValue::Number(number(0)?.floor()),
+            Function::Ceiling => XPathValue::Number(number(0)?.ceil()),
+            Function::Round => XPathValue::Number(round(number(0)?)),
             Function::Name | Function::LocalName | Function::NamespaceUri => {
                 let node = match arguments.first() {
                     Some(path) => self.nodes(path, here)?.first().copied(),
@@ -134,36 +139,38 @@ impl Eval<'_> {
                 if function == Function::NamespaceUri {
                     self.spend(node.map_or(0, |node| self.tree.steps_up(node)))?;
                 }
-                Value::Text(node.map(told).unwrap_or_default().to_owned())
+                XPathValue::Text(node.map(told).unwrap_or_default().to_owned())
             }
-            Function::String => Value::Text(own_text()?),
-            Function::StringLength => Value::Number(own_text()?.chars().count() as f64),
+            Function::String => XPathValue::Text(own_text()?),
+            Function::StringLength => XPathValue::Number(own_text()?.chars().count() as f64),
             Function::NormalizeSpace => {
                 let words: Vec<String> = own_text()?.split_ascii_whitespace().map(str::to_owned).collect();
-                Value::Text(words.join(" "))
+                XPathValue::Text(words.join(" "))
             }
-            Function::LowerCase => Value::Text(text(0)?.to_lowercase()),
+            Function::LowerCase => XPathValue::Text(text(0)?.to_lowercase()),
             Function::Concat => {
                 let mut all = String::new();
                 for at in 0..arguments.len() {
                     all += &text(at)?;
                 }
-                Value::Text(all)
+                XPathValue::Text(all)
             }
-            Function::Contains => Value::Bool(text(0)?.contains(&text(1)?)),
-            Function::StartsWith => Value::Bool(text(0)?.starts_with(&text(1)?)),
-            Function::EndsWith => Value::Bool(text(0)?.ends_with(&text(1)?)),
+            Function::Contains => XPathValue::Bool(text(0)?.contains(&text(1)?)),
+            Function::StartsWith => XPathValue::Bool(text(0)?.starts_with(&text(1)?)),
+            Function::EndsWith => XPathValue::Bool(text(0)?.ends_with(&text(1)?)),
             Function::SubstringBefore => {
-                Value::Text(text(0)?.split_once(&text(1)?).map_or("", |(before, _)| before).to_owned())
+                XPathValue::Text(text(0)?.split_once(&text(1)?).map_or("", |(before, _)| before).to_owned())
             }
             Function::SubstringAfter => {
-                Value::Text(text(0)?.split_once(&text(1)?).map_or("", |(_, after)| after).to_owned())
+                XPathValue::Text(text(0)?.split_once(&text(1)?).map_or("", |(_, after)| after).to_owned())
             }
             Function::Substring => {
                 let first = round(number(1)?);
                 let behind = if arguments.len() == 3 { first + round(number(2)?) } else { f64::INFINITY };
                 let inside = |place: usize| (place as f64) >= first && (place as f64) < behind;
-                Value::Text(text(0)?.chars().zip(1..).filter(|(_, place)| inside(*place)).map(|(c, _)| c).collect())
+                XPathValue::Text(
+                    text(0)?.chars().zip(1..).filter(|(_, place)| inside(*place)).map(|(c, _)| c).collect(),
+                )
             }
             Function::Translate => {
                 let (from, to): (String, String) = (text(1)?, text(2)?);
@@ -174,7 +181,7 @@ impl Eval<'_> {
                     Some(place) => to.get(place).copied(),
                     None => Some(c),
                 };
-                Value::Text(source.chars().filter_map(other).collect())
+                XPathValue::Text(source.chars().filter_map(other).collect())
             }
         })
     }

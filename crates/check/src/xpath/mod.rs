@@ -15,10 +15,10 @@ mod tree;
 mod wellformed;
 
 use super::go_value::float;
-use eval::{Eval, Here, Value};
+use eval::{Eval, XPathContext, XPathValue};
 use expr::Expr;
 use std::fmt;
-use tree::Tree;
+use tree::XmlTree;
 
 /// Maximum number of bytes of the found nodes, written as XML.
 const WRITTEN_MAX: usize = 1 << 20;
@@ -45,41 +45,41 @@ impl Xml {
         &self.path
     }
 
-    pub fn wanted(&self) -> &str {
+    pub fn expected_result(&self) -> &str {
         &self.wanted
     }
 
     /// The found result, if it differs from the expected one: nodes as concatenated XML, a number
     /// as Go prints it. None if the result is the expected one. Err if the text is not XML or the
     /// budget is used up.
-    pub fn unlike(&self, text: &str, spend: Spend<'_>) -> Result<Option<String>, String> {
+    pub fn differing_result(&self, text: &str, spend: Spend<'_>) -> Result<Option<String>, String> {
         let tree = read(text, spend)?;
         match (self.find(&tree, spend)?, self.wanted.trim()) {
-            (Value::Nodes(nodes), "") => Ok(nodes.is_empty().then(String::new)),
-            (found, _) => Ok(Some(written(&tree, found, spend)?).filter(|there| *there != self.wanted)),
+            (XPathValue::Nodes(nodes), "") => Ok(nodes.is_empty().then(String::new)),
+            (found, _) => Ok(Some(result_text(&tree, found, spend)?).filter(|there| *there != self.wanted)),
         }
     }
 
-    fn find(&self, tree: &Tree, spend: Spend<'_>) -> Result<Value, String> {
-        Eval { tree, spend }.eval(&self.expr, Here { node: 0, position: 1, size: 1 })
+    fn find(&self, tree: &XmlTree, spend: Spend<'_>) -> Result<XPathValue, String> {
+        Eval { tree, spend }.eval(&self.expr, XPathContext { node: 0, position: 1, size: 1 })
     }
 }
 
-fn read(text: &str, spend: Spend<'_>) -> Result<Tree, String> {
+fn read(text: &str, spend: Spend<'_>) -> Result<XmlTree, String> {
     spend(text.len() / 64)?;
     let tree = tree::read(text)?;
     spend(tree.nodes.len())?;
     Ok(tree)
 }
 
-fn written(tree: &Tree, found: Value, spend: Spend<'_>) -> Result<String, String> {
+fn result_text(tree: &XmlTree, found: XPathValue, spend: Spend<'_>) -> Result<String, String> {
     Ok(match found {
-        Value::Text(text) => text,
-        Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) if number.is_nan() => "NaN".to_owned(),
-        Value::Number(number) if number.is_infinite() => if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned(),
-        Value::Number(number) => float(number).replace('e', "E"),
-        Value::Nodes(nodes) => {
+        XPathValue::Text(text) => text,
+        XPathValue::Bool(truth) => truth.to_string(),
+        XPathValue::Number(number) if number.is_nan() => "NaN".to_owned(),
+        XPathValue::Number(number) if number.is_infinite() => if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned(),
+        XPathValue::Number(number) => float(number).replace('e', "E"),
+        XPathValue::Nodes(nodes) => {
             let mut out = String::new();
             for node in nodes {
                 spend(tree.nodes[node].end - node)?;

@@ -1,9 +1,9 @@
 //! Parses an XPath 1.0. Knows no document; unsupported paths are reported when a check file is
 //! loaded.
 
-use super::expr::{AXES, Axis, Expr, Operator, Start, Step, Test};
+use super::expr::{AXES, Axis, Expr, Operator, Start, Test, XPathStep};
 use super::functions::Function;
-use super::lex::{Token, tokens};
+use super::lex::{XPathToken, tokens};
 use crate::go_regex::go_regex;
 use crate::suggest::did_you_mean;
 
@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, String> {
 }
 
 struct Parser {
-    tokens: Vec<Token>,
+    tokens: Vec<XPathToken>,
     at: usize,
     depth: usize,
     operators: usize,
@@ -38,18 +38,18 @@ struct Parser {
 const LEVELS: [&[(&str, Operator)]; 6] = [
     &[("or", Operator::Or)],
     &[("and", Operator::And)],
-    &[("=", Operator::Equal), ("!=", Operator::Unlike)],
+    &[("=", Operator::Equal), ("!=", Operator::NotEqual)],
     &[("<=", Operator::LessOrEqual), (">=", Operator::GreaterOrEqual), ("<", Operator::Less), (">", Operator::Greater)],
     &[("+", Operator::Plus), ("-", Operator::Minus)],
     &[("*", Operator::Times), ("div", Operator::Div), ("mod", Operator::Mod)],
 ];
 
 impl Parser {
-    fn peek(&self) -> Option<&Token> {
+    fn peek(&self) -> Option<&XPathToken> {
         self.tokens.get(self.at)
     }
 
-    fn next(&mut self) -> Option<Token> {
+    fn next(&mut self) -> Option<XPathToken> {
         let token = self.tokens.get(self.at).cloned();
         self.at += 1;
         token
@@ -57,7 +57,7 @@ impl Parser {
 
     /// Consumes a sign if it is the next token.
     fn takes(&mut self, sign: &str) -> bool {
-        let there = matches!(self.peek(), Some(Token::Sign(found)) if *found == sign);
+        let there = matches!(self.peek(), Some(XPathToken::Sign(found)) if *found == sign);
         self.at += usize::from(there);
         there
     }
@@ -74,7 +74,7 @@ impl Parser {
 
     fn operator(&mut self, level: usize) -> Option<Operator> {
         let operator = match self.peek()? {
-            Token::Operator(found) => LEVELS[level].iter().find(|(sign, _)| sign == found)?.1,
+            XPathToken::Operator(found) => LEVELS[level].iter().find(|(sign, _)| sign == found)?.1,
             _ => return None,
         };
         self.at += 1;
@@ -104,13 +104,13 @@ impl Parser {
     fn unary(&mut self) -> Result<Expr, String> {
         let mut negative = false;
         let mut signs = 0;
-        while matches!(self.peek(), Some(Token::Operator("-"))) {
+        while matches!(self.peek(), Some(XPathToken::Operator("-"))) {
             self.at += 1;
             signs += 1;
             negative = !negative;
         }
         let mut left = self.path()?;
-        while matches!(self.peek(), Some(Token::Operator("|"))) {
+        while matches!(self.peek(), Some(XPathToken::Operator("|"))) {
             self.at += 1;
             self.count_operator()?;
             let right = self.path()?;
@@ -141,30 +141,30 @@ impl Parser {
     fn path(&mut self) -> Result<Expr, String> {
         let start = match self.peek() {
             None => return Err("a path is missing at the end".to_owned()),
-            Some(Token::Sign("/")) => {
+            Some(XPathToken::Sign("/")) => {
                 self.at += 1;
                 let steps = if self.begins_a_step() { self.steps()? } else { Vec::new() };
                 return Ok(Expr::Path(Start::Root, steps));
             }
-            Some(Token::Sign("//")) => {
+            Some(XPathToken::Sign("//")) => {
                 self.at += 1;
-                let mut steps = vec![anywhere()];
+                let mut steps = vec![descendant_or_self_step()];
                 steps.extend(self.steps()?);
                 return Ok(Expr::Path(Start::Root, steps));
             }
-            Some(Token::Sign("(")) => {
+            Some(XPathToken::Sign("(")) => {
                 self.at += 1;
                 let inner = self.inner()?;
                 self.expect(")")?;
                 inner
             }
-            Some(Token::Text(_) | Token::Number(_) | Token::Call(_)) => self.value()?,
+            Some(XPathToken::Text(_) | XPathToken::Number(_) | XPathToken::Call(_)) => self.value()?,
             Some(_) => return Ok(Expr::Path(Start::Here, self.steps()?)),
         };
         let predicates = self.predicates()?;
         let mut steps = Vec::new();
         let goes_on = if self.takes("//") {
-            steps.push(anywhere());
+            steps.push(descendant_or_self_step());
             true
         } else {
             self.takes("/")
@@ -183,9 +183,9 @@ impl Parser {
 
     fn value(&mut self) -> Result<Expr, String> {
         match self.next() {
-            Some(Token::Text(text)) => Ok(Expr::Text(text)),
-            Some(Token::Number(number)) => Ok(Expr::Number(number)),
-            Some(Token::Call(name)) => self.call(&name),
+            Some(XPathToken::Text(text)) => Ok(Expr::Text(text)),
+            Some(XPathToken::Number(number)) => Ok(Expr::Number(number)),
+            Some(XPathToken::Call(name)) => self.call(&name),
             _ => Err("a value is missing".to_owned()),
         }
     }
@@ -207,7 +207,7 @@ impl Parser {
                 _ => Err("`matches` takes a text and a regular expression in quotes".to_owned()),
             };
         }
-        let Some(function) = Function::named(name) else {
+        let Some(function) = Function::from_name(name) else {
             let near = did_you_mean(name, Function::names()).map(|hint| format!("; {hint}")).unwrap_or_default();
             return Err(format!("the function `{name}` is not supported{near}"));
         };
@@ -227,15 +227,20 @@ impl Parser {
     fn begins_a_step(&self) -> bool {
         matches!(
             self.peek(),
-            Some(Token::Name(_) | Token::Axis(_) | Token::Kind(_) | Token::Sign("." | ".." | "@" | "*"))
+            Some(
+                XPathToken::Name(_)
+                    | XPathToken::Axis(_)
+                    | XPathToken::Kind(_)
+                    | XPathToken::Sign("." | ".." | "@" | "*")
+            )
         )
     }
 
-    fn steps(&mut self) -> Result<Vec<Step>, String> {
+    fn steps(&mut self) -> Result<Vec<XPathStep>, String> {
         let mut steps = vec![self.step()?];
         loop {
             if self.takes("//") {
-                steps.push(anywhere());
+                steps.push(descendant_or_self_step());
             } else if !self.takes("/") {
                 return Ok(steps);
             }
@@ -243,12 +248,12 @@ impl Parser {
         }
     }
 
-    fn step(&mut self) -> Result<Step, String> {
+    fn step(&mut self) -> Result<XPathStep, String> {
         let (axis, test) = match self.next() {
-            Some(Token::Sign(".")) => (Axis::Itself, Test::Node),
-            Some(Token::Sign("..")) => (Axis::Parent, Test::Node),
-            Some(Token::Sign("@")) => (Axis::Attribute, self.test()?),
-            Some(Token::Axis(name)) => {
+            Some(XPathToken::Sign(".")) => (Axis::Itself, Test::Node),
+            Some(XPathToken::Sign("..")) => (Axis::Parent, Test::Node),
+            Some(XPathToken::Sign("@")) => (Axis::Attribute, self.test()?),
+            Some(XPathToken::Axis(name)) => {
                 let Some((_, axis)) = AXES.iter().find(|(known, _)| *known == name) else {
                     let near = did_you_mean(&name, AXES.iter().map(|(known, _)| *known));
                     let near = near.map(|hint| format!("; {hint}")).unwrap_or_default();
@@ -262,23 +267,23 @@ impl Parser {
             }
             None => return Err("a name is missing at the end".to_owned()),
         };
-        Ok(Step { axis, test, predicates: self.predicates()? })
+        Ok(XPathStep { axis, test, predicates: self.predicates()? })
     }
 
     fn test(&mut self) -> Result<Test, String> {
         Ok(match self.next() {
-            Some(Token::Sign("*")) => Test::Any,
-            Some(Token::Name(name)) => match name.strip_suffix(":*") {
+            Some(XPathToken::Sign("*")) => Test::Any,
+            Some(XPathToken::Name(name)) => match name.strip_suffix(":*") {
                 Some(prefix) => Test::Prefix(prefix.to_owned()),
                 None => Test::Name(name),
             },
-            Some(Token::Kind(kind)) => {
+            Some(XPathToken::Kind(kind)) => {
                 self.expect("(")?;
                 let test = match (kind, self.peek()) {
                     ("node", _) => Test::Node,
                     ("text", _) => Test::Text,
                     ("comment", _) => Test::Comment,
-                    (_, Some(Token::Text(target))) => {
+                    (_, Some(XPathToken::Text(target))) => {
                         let target = target.clone();
                         self.at += 1;
                         Test::Instruction(Some(target))
@@ -295,6 +300,6 @@ impl Parser {
 }
 
 /// The step that `//` stands for.
-fn anywhere() -> Step {
-    Step { axis: Axis::DescendantOrSelf, test: Test::Node, predicates: Vec::new() }
+fn descendant_or_self_step() -> XPathStep {
+    XPathStep { axis: Axis::DescendantOrSelf, test: Test::Node, predicates: Vec::new() }
 }

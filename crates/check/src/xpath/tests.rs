@@ -20,15 +20,15 @@ fn spend(left: &Cell<usize>) -> impl Fn(usize) -> Result<(), String> + '_ {
     |cost| left.get().checked_sub(cost).map(|rest| left.set(rest)).ok_or_else(|| "too much".to_owned())
 }
 
-fn found(text: &str, path: &str) -> Result<String, String> {
+fn evaluate_path(text: &str, path: &str) -> Result<String, String> {
     let left = Cell::new(1_000_000);
     // The expected result is one that no path can have.
-    Xml::new(path, "\0".to_owned())?.unlike(text, &spend(&left)).map(Option::unwrap)
+    Xml::new(path, "\0".to_owned())?.differing_result(text, &spend(&left)).map(Option::unwrap)
 }
 
 fn holds(path: &str, wanted: &str) -> bool {
     let left = Cell::new(1_000_000);
-    Xml::new(path, wanted.to_owned()).unwrap().unlike(ORDER, &spend(&left)).unwrap().is_none()
+    Xml::new(path, wanted.to_owned()).unwrap().differing_result(ORDER, &spend(&left)).unwrap().is_none()
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn each_part_of_the_language() {
         ("matches(//book[2]/title, '^Le \\w+$')", "true"),
         ("//book[contains(title, 'div')]/div | //or/and", ""),
     ] {
-        assert_eq!(found(ORDER, path).as_deref(), Ok(there), "{path}");
+        assert_eq!(evaluate_path(ORDER, path).as_deref(), Ok(there), "{path}");
     }
-    assert_eq!(found("<a xmlns='u'><b/></a>", "namespace-uri(/a/b)").as_deref(), Ok("u"));
-    assert_eq!(found("<a>\r\n</a>", "string-length(/a)").as_deref(), Ok("1"));
+    assert_eq!(evaluate_path("<a xmlns='u'><b/></a>", "namespace-uri(/a/b)").as_deref(), Ok("u"));
+    assert_eq!(evaluate_path("<a>\r\n</a>", "string-length(/a)").as_deref(), Ok("1"));
     // CDATA is one text with its neighbours, and written as it was.
     let parts = "<a>x&lt;<![CDATA[<y>]]><![CDATA[&]]>z<b/><![CDATA[]]><!--c-->w<![CDATA[v]]></a>";
     for (path, there) in [
@@ -114,7 +114,7 @@ fn each_part_of_the_language() {
         ("/a/text()[2]", "w<![CDATA[v]]>"),
         ("//text()[. = 'wv']/preceding-sibling::text()", "x&lt;<![CDATA[<y>]]><![CDATA[&]]>z"),
     ] {
-        assert_eq!(found(parts, path).as_deref(), Ok(there), "{path}");
+        assert_eq!(evaluate_path(parts, path).as_deref(), Ok(there), "{path}");
     }
 }
 
@@ -134,7 +134,7 @@ fn an_empty_result_asks_for_a_node() {
 }
 
 #[test]
-fn what_is_no_path_is_told_at_once() {
+fn invalid_paths_are_rejected() {
     let refused = [
         ("", "a path is missing at the end"),
         ("count(//book", "`)` is missing at the end"),
@@ -166,7 +166,7 @@ fn what_is_no_path_is_told_at_once() {
 
 #[test]
 fn texts_that_are_no_xml_or_too_much() {
-    let told = |text: &str| found(text, "/").unwrap_err();
+    let told = |text: &str| evaluate_path(text, "/").unwrap_err();
     for text in [
         "",
         "this is definitely not xml <<<",
@@ -223,7 +223,7 @@ fn texts_that_are_no_xml_or_too_much() {
         "<a xml:lang='' xmlns='u' xmlns:p='v' p:b='' b=''><p:c/>]]&gt;&#9;</a>",
         "<a p:b='' xmlns:p='v'/>",
     ] {
-        assert!(found(text, "/").is_ok(), "{text}: {:?}", found(text, "/"));
+        assert!(evaluate_path(text, "/").is_ok(), "{text}: {:?}", evaluate_path(text, "/"));
     }
     // Messages quote nothing of the text, because it may be a secret.
     for text in ["<hunter2>", "<a></hunter2>", "</hunter2>", "<a>&hunter2;</a>", "<a b='&hunter2;'/>", "<hunter2:a/>"] {
@@ -233,18 +233,18 @@ fn texts_that_are_no_xml_or_too_much() {
     let bomb = "<!DOCTYPE a [<!ENTITY l 'lol'><!ENTITY m '&l;&l;&l;'><!ENTITY x SYSTEM 'file:///etc/passwd'>]>";
     assert!(told(&format!("{bomb}<a>&m;</a>")).contains("an entity that is not supported"));
     assert!(told(&format!("{bomb}<a>&x;</a>")).contains("an entity that is not supported"));
-    assert_eq!(found(&format!("{bomb}<a/>"), "/").as_deref(), Ok("<a/>"));
+    assert_eq!(evaluate_path(&format!("{bomb}<a/>"), "/").as_deref(), Ok("<a/>"));
 
     assert!(told(&"<a>".repeat(100_000)).contains("elements within each other"));
     assert!(told(&format!("<a>{}</a>", "<b/>".repeat(300_000))).contains("more than 200000 nodes"));
     assert!(told(&format!("<a>{}</a>", "b".repeat(5 << 20))).contains("XML of more than"));
     // Quadratic cost in the number of attributes or namespaces would take minutes.
     let many: String = (0..150_000).map(|n| format!(" a{n}=''")).collect();
-    assert_eq!(found(&format!("<a{many}/>"), "count(/a/@*)").as_deref(), Ok("150000"));
+    assert_eq!(evaluate_path(&format!("<a{many}/>"), "count(/a/@*)").as_deref(), Ok("150000"));
     let many: String = (0..50_000).map(|n| format!(" xmlns:a{n}='u'")).collect();
     let deep = format!("<a{many}>{}</a>", "<a1:b xmlns:c='u'/>".repeat(40_000));
-    assert_eq!(found(&deep, "count(/a/a1:b)").as_deref(), Ok("40000"));
-    assert_eq!(found(&deep, "//*[namespace-uri()='u'][2]"), Err("too much".to_owned()));
+    assert_eq!(evaluate_path(&deep, "count(/a/a1:b)").as_deref(), Ok("40000"));
+    assert_eq!(evaluate_path(&deep, "//*[namespace-uri()='u'][2]"), Err("too much".to_owned()));
 }
 
 #[test]
@@ -258,26 +258,26 @@ fn a_path_that_costs_too_much_ends() {
         "//b[//b[//b = .]]",
         "//*[string(/) = 'x']",
     ] {
-        assert_eq!(found(&wide, path), Err("too much".to_owned()), "{path}");
+        assert_eq!(evaluate_path(&wide, path), Err("too much".to_owned()), "{path}");
     }
     // Comparing two sets of nodes does not have quadratic cost. Skipped nodes also cost budget.
     for path in ["//b = //b/text() and not(//b != //b)", "not(//b < //b or //b >= //b)"] {
-        assert_eq!(found(&wide, path).as_deref(), Ok("true"), "{path}");
+        assert_eq!(evaluate_path(&wide, path).as_deref(), Ok("true"), "{path}");
     }
     let attributes: String = (0..5_000).map(|n| format!(" a{n}='{n}'")).collect();
     let attributes = format!("<a{attributes}/>");
     for path in ["//@*[//x]", "//@*[/descendant::x]", "//@*[/a/@a0/following::x]", "//@*[//@* > 9999]"] {
-        assert_eq!(found(&attributes, path), Err("too much".to_owned()), "{path}");
+        assert_eq!(evaluate_path(&attributes, path), Err("too much".to_owned()), "{path}");
     }
-    assert_eq!(found(&attributes, "count(//@*[. >= 4990])").as_deref(), Ok("10"));
+    assert_eq!(evaluate_path(&attributes, "count(//@*[. >= 4990])").as_deref(), Ok("10"));
     let long = format!("<a>{}</a>", "x".repeat(4_000_000));
     let doubled = format!("string-length(concat({}))", vec!["/a"; 300].join(","));
-    assert_eq!(found(&long, &doubled), Err("too much".to_owned()));
-    assert!(found(&long, "/a").unwrap_err().contains("longer than"));
+    assert_eq!(evaluate_path(&long, &doubled), Err("too much".to_owned()));
+    assert!(evaluate_path(&long, "/a").unwrap_err().contains("longer than"));
     // A large regular expression at each of 200 nodes would take minutes.
     let many = format!("<a><t>{}</t>{}</a>", "a".repeat(2_000), "<b/>".repeat(200));
-    assert_eq!(found(&many, "//b[matches(string(//t), '(a{1,100}){1,100}b')]"), Err("too much".to_owned()));
-    assert_eq!(found(&many, "count(//b[matches(string(//t), '^a+$')])").as_deref(), Ok("200"));
+    assert_eq!(evaluate_path(&many, "//b[matches(string(//t), '(a{1,100}){1,100}b')]"), Err("too much".to_owned()));
+    assert_eq!(evaluate_path(&many, "count(//b[matches(string(//t), '^a+$')])").as_deref(), Ok("200"));
 }
 
 fn element() -> impl Strategy<Value = String> {
@@ -298,18 +298,18 @@ proptest! {
         path in "[ab/@.*\\[\\]()|='1:<>$,+ -]{0,20}",
         text in "[ab<>/=\"'&;!?\\-\\[\\]# ]{0,30}",
     ) {
-        let _ = found(ORDER, &path);
-        let _ = found(&text, "//*");
+        let _ = evaluate_path(ORDER, &path);
+        let _ = evaluate_path(&text, "//*");
     }
 
     /// A written document is read as the same document.
     #[test]
     fn what_is_written_is_read_again(inner in element()) {
         let text = format!("<a>{inner}</a>");
-        let once = found(&text, "/").map_err(TestCaseError::fail)?;
-        prop_assert_eq!(found(&once, "/"), Ok(once.clone()));
-        prop_assert_eq!(found(&once, "string(/)"), found(&text, "string(/)"));
-        prop_assert_eq!(found(&once, "count(//node()|//@*)"), found(&text, "count(//node()|//@*)"));
+        let once = evaluate_path(&text, "/").map_err(TestCaseError::fail)?;
+        prop_assert_eq!(evaluate_path(&once, "/"), Ok(once.clone()));
+        prop_assert_eq!(evaluate_path(&once, "string(/)"), evaluate_path(&text, "string(/)"));
+        prop_assert_eq!(evaluate_path(&once, "count(//node()|//@*)"), evaluate_path(&text, "count(//node()|//@*)"));
     }
 
     /// A path of names finds the nested elements of these names.
@@ -318,8 +318,8 @@ proptest! {
         let open: String = names.iter().map(|name| format!("<{name}>")).collect();
         let close: String = names.iter().rev().map(|name| format!("</{name}>")).collect();
         let text = format!("{open}x{close}");
-        prop_assert_eq!(found(&text, &format!("/{}/text()", names.join("/"))), Ok("x".to_owned()));
-        prop_assert_eq!(found(&text, &format!("count(//{})", names[0])),
+        prop_assert_eq!(evaluate_path(&text, &format!("/{}/text()", names.join("/"))), Ok("x".to_owned()));
+        prop_assert_eq!(evaluate_path(&text, &format!("count(//{})", names[0])),
             Ok(names.iter().filter(|name| **name == names[0]).count().to_string()));
     }
 }

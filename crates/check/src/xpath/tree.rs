@@ -6,8 +6,8 @@
 //! document type is skipped and not validated.
 
 use super::wellformed::{NO_CHARACTER, NO_ENTITY, NO_NAME, NOT_ENDED, OUTSIDE};
-use super::wellformed::{are_apart, is_char, is_instruction, is_name, predefined, told};
-use crate::markup::escaped;
+use super::wellformed::{are_apart, describe_error, is_char, is_instruction, is_name, predefined_entity};
+use crate::markup::escape_markup;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const TEXT_MAX: usize = 4 << 20;
 const DEEPEST: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum XmlNodeKind {
     Root,
     Element,
     Attribute,
@@ -31,8 +31,8 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Node {
-    pub kind: Kind,
+pub(super) struct XmlNode {
+    pub kind: XmlNodeKind,
     /// The name as written, with its prefix. For an instruction, its target.
     pub name: String,
     /// The value of an attribute, or the content of a text, comment or instruction. Empty for
@@ -45,9 +45,9 @@ pub(super) struct Node {
     pub end: usize,
 }
 
-impl Node {
+impl XmlNode {
     pub fn is_text(&self) -> bool {
-        self.kind == Kind::Text
+        self.kind == XmlNodeKind::Text
     }
 
     pub fn local_name(&self) -> &str {
@@ -61,15 +61,15 @@ impl Node {
 
 /// Each element is followed by its attributes and then by its content. Index 0 is the root.
 #[derive(Debug)]
-pub(super) struct Tree {
-    pub nodes: Vec<Node>,
+pub(super) struct XmlTree {
+    pub nodes: Vec<XmlNode>,
     /// For texts, by index: the byte ranges that were in `<![CDATA[...]]>`, and are written so
     /// again.
     cdata: BTreeMap<usize, Vec<Range<usize>>>,
 }
 
 /// Parses `text`. Err: why it is not XML, or that it is too large.
-pub(super) fn read(text: &str) -> Result<Tree, String> {
+pub(super) fn read(text: &str) -> Result<XmlTree, String> {
     if text.len() > TEXT_MAX {
         return Err(format!("XML of more than {TEXT_MAX} bytes"));
     }
@@ -78,14 +78,14 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
     }
     let mut reader = Reader::from_str(text);
     reader.config_mut().enable_all_checks(true);
-    let mut growing = Growing::default();
-    growing.add(Kind::Root, "", String::new())?;
+    let mut growing = TreeBuilder::default();
+    growing.add(XmlNodeKind::Root, "", String::new())?;
     growing.open.push(0);
     let (mut is_first, mut has_type) = (true, false);
     loop {
         let byte = reader.buffer_position();
         let at = |why: String| format!("not XML after byte {byte}: {why}");
-        match reader.read_event().map_err(|e| at(told(&e)))? {
+        match reader.read_event().map_err(|e| at(describe_error(&e)))? {
             Event::Start(tag) => growing.element(&tag).map_err(at)?,
             Event::Empty(tag) => {
                 growing.element(&tag).map_err(at)?;
@@ -95,23 +95,23 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
             Event::Text(text) if text.contains("]]>") => return Err(at("`]]>` in a text".to_owned())),
             Event::Text(text) => growing.text(&text.xml10_content(), false).map_err(at)?,
             Event::GeneralRef(name) => {
-                let one = match name.resolve_char_ref().map_err(|e| at(told(&e)))? {
+                let one = match name.resolve_char_ref().map_err(|e| at(describe_error(&e)))? {
                     Some(one) if !is_char(one) => return Err(at(NO_CHARACTER.to_owned())),
                     Some(one) => one,
-                    None => predefined(&name).ok_or_else(|| at(NO_ENTITY.to_owned()))?,
+                    None => predefined_entity(&name).ok_or_else(|| at(NO_ENTITY.to_owned()))?,
                 };
-                if growing.inside() == 0 {
+                if growing.current_parent() == 0 {
                     return Err(at(OUTSIDE.to_owned()));
                 }
                 growing.text(one.encode_utf8(&mut [0; 4]), false).map_err(at)?;
             }
             Event::CData(text) => growing.text(&text.xml10_content(), true).map_err(at)?,
             Event::Comment(text) => {
-                growing.add(Kind::Comment, "", text.xml10_content().into_owned()).map_err(at)?;
+                growing.add(XmlNodeKind::Comment, "", text.xml10_content().into_owned()).map_err(at)?;
             }
             Event::PI(it) if !is_instruction(it.target()) => return Err(at(NO_NAME.to_owned())),
             Event::PI(it) => {
-                growing.add(Kind::Instruction, it.target(), it.content().trim().to_owned()).map_err(at)?;
+                growing.add(XmlNodeKind::Instruction, it.target(), it.content().trim().to_owned()).map_err(at)?;
             }
             Event::Decl(declaration) => {
                 if !is_first {
@@ -125,15 +125,15 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
                 }
                 has_type = true;
             }
-            Event::Eof => return growing.finished(),
+            Event::Eof => return growing.finish(),
         }
         is_first = false;
     }
 }
 
 #[derive(Default)]
-struct Growing {
-    nodes: Vec<Node>,
+struct TreeBuilder {
+    nodes: Vec<XmlNode>,
     cdata: BTreeMap<usize, Vec<Range<usize>>>,
     /// The root and the elements that are not closed yet.
     open: Vec<usize>,
@@ -143,19 +143,19 @@ struct Growing {
     has_element: bool,
 }
 
-impl Growing {
-    fn inside(&self) -> usize {
+impl TreeBuilder {
+    fn current_parent(&self) -> usize {
         self.open.last().copied().unwrap_or(0)
     }
 
-    fn add(&mut self, kind: Kind, name: &str, text: String) -> Result<usize, String> {
+    fn add(&mut self, kind: XmlNodeKind, name: &str, text: String) -> Result<usize, String> {
         let number = self.nodes.len();
         if number == NODES_MAX {
             return Err(format!("more than {NODES_MAX} nodes"));
         }
         let behind = number + 1;
         let name = name.to_owned();
-        self.nodes.push(Node { kind, name, text, parent: self.inside(), inside: behind, end: behind });
+        self.nodes.push(XmlNode { kind, name, text, parent: self.current_parent(), inside: behind, end: behind });
         Ok(number)
     }
 
@@ -173,7 +173,7 @@ impl Growing {
         if !are_apart(tag.attributes_raw()) {
             return Err("no white space between two attributes".to_owned());
         }
-        let element = self.add(Kind::Element, tag.name().as_ref(), String::new())?;
+        let element = self.add(XmlNodeKind::Element, tag.name().as_ref(), String::new())?;
         self.open.push(element);
         // Duplicates are found with a set, because the reader's own check costs the square of their
         // number.
@@ -200,14 +200,14 @@ impl Growing {
                 }
                 *self.prefixes.entry(prefix.to_owned()).or_default() += 1;
             }
-            self.add(Kind::Attribute, key, value.into_owned())?;
+            self.add(XmlNodeKind::Attribute, key, value.into_owned())?;
         }
         self.nodes[element].inside = self.nodes.len();
-        let known = |node: &Node| {
+        let known = |node: &XmlNode| {
             let prefix = node.prefix();
             matches!(prefix, "" | "xml")
                 || self.prefixes.contains_key(prefix)
-                || (prefix == "xmlns" && node.kind == Kind::Attribute)
+                || (prefix == "xmlns" && node.kind == XmlNodeKind::Attribute)
         };
         if self.nodes[element..].iter().all(known) { Ok(()) } else { Err("a prefix that is not declared".to_owned()) }
     }
@@ -228,7 +228,7 @@ impl Growing {
 
     /// Adds text. Adjacent text, character references and CDATA sections form one text node.
     fn text(&mut self, text: &str, is_cdata: bool) -> Result<(), String> {
-        let inside = self.inside();
+        let inside = self.current_parent();
         if inside == 0 {
             let is_blank = text.bytes().all(|b| b.is_ascii_whitespace());
             return if is_blank && !is_cdata { Ok(()) } else { Err(OUTSIDE.to_owned()) };
@@ -238,8 +238,8 @@ impl Growing {
             return Ok(());
         }
         match self.nodes.last_mut() {
-            Some(last) if last.kind == Kind::Text && last.parent == inside => last.text.push_str(text),
-            _ => drop(self.add(Kind::Text, "", text.to_owned())?),
+            Some(last) if last.kind == XmlNodeKind::Text && last.parent == inside => last.text.push_str(text),
+            _ => drop(self.add(XmlNodeKind::Text, "", text.to_owned())?),
         }
         let number = self.nodes.len() - 1;
         if is_cdata {
@@ -249,7 +249,7 @@ impl Growing {
         Ok(())
     }
 
-    fn finished(mut self) -> Result<Tree, String> {
+    fn finish(mut self) -> Result<XmlTree, String> {
         if self.open.len() > 1 {
             return Err(format!("not XML: {NOT_ENDED}"));
         }
@@ -257,11 +257,11 @@ impl Growing {
             return Err("not XML: there is no element".to_owned());
         }
         self.nodes[0].end = self.nodes.len();
-        Ok(Tree { nodes: self.nodes, cdata: self.cdata })
+        Ok(XmlTree { nodes: self.nodes, cdata: self.cdata })
     }
 }
 
-impl Tree {
+impl XmlTree {
     /// Indexes of the attributes of an element.
     pub fn attributes(&self, node: usize) -> std::ops::Range<usize> {
         node + 1..self.nodes[node].inside
@@ -279,7 +279,7 @@ impl Tree {
     pub fn value(&self, node: usize) -> String {
         let it = &self.nodes[node];
         match it.kind {
-            Kind::Root | Kind::Element => {
+            XmlNodeKind::Root | XmlNodeKind::Element => {
                 self.nodes[node..it.end].iter().filter(|node| node.is_text()).map(|node| node.text.as_str()).collect()
             }
             _ => it.text.clone(),
@@ -291,8 +291,8 @@ impl Tree {
         let it = &self.nodes[node];
         let attribute = match (it.kind, it.prefix()) {
             (_, "xml") => return "http://www.w3.org/XML/1998/namespace",
-            (Kind::Element, "") => "xmlns".to_owned(),
-            (Kind::Element | Kind::Attribute, prefix) if !prefix.is_empty() => format!("xmlns:{prefix}"),
+            (XmlNodeKind::Element, "") => "xmlns".to_owned(),
+            (XmlNodeKind::Element | XmlNodeKind::Attribute, prefix) if !prefix.is_empty() => format!("xmlns:{prefix}"),
             _ => return "",
         };
         let mut at = node;
@@ -316,9 +316,9 @@ impl Tree {
     /// Writes a node as XML, as goss does: an attribute becomes an element of its name.
     pub fn write(&self, node: usize, out: &mut String) {
         let it = &self.nodes[node];
-        if it.kind == Kind::Attribute {
+        if it.kind == XmlNodeKind::Attribute {
             let name = it.local_name();
-            *out += &format!("<{name}>{}</{name}>", escaped(&it.text));
+            *out += &format!("<{name}>{}</{name}>", escape_markup(&it.text));
             return;
         }
         // Elements whose end tag must still be written, innermost last.
@@ -330,11 +330,11 @@ impl Tree {
             }
             let it = &self.nodes[number];
             match it.kind {
-                Kind::Root | Kind::Attribute => {}
-                Kind::Element => {
+                XmlNodeKind::Root | XmlNodeKind::Attribute => {}
+                XmlNodeKind::Element => {
                     *out += &format!("<{}", it.name);
                     for attribute in self.attributes(number).map(|number| &self.nodes[number]) {
-                        *out += &format!(" {}=\"{}\"", attribute.name, escaped(&attribute.text));
+                        *out += &format!(" {}=\"{}\"", attribute.name, escape_markup(&attribute.text));
                     }
                     if self.children(number).next().is_none() {
                         out.push_str("/>");
@@ -343,18 +343,18 @@ impl Tree {
                         open.push(number);
                     }
                 }
-                Kind::Text => {
+                XmlNodeKind::Text => {
                     let mut from = 0;
                     for part in self.cdata.get(&number).into_iter().flatten() {
-                        *out += &escaped(&it.text[from..part.start]);
+                        *out += &escape_markup(&it.text[from..part.start]);
                         *out += &format!("<![CDATA[{}]]>", &it.text[part.clone()]);
                         from = part.end;
                     }
-                    *out += &escaped(&it.text[from..]);
+                    *out += &escape_markup(&it.text[from..]);
                 }
-                Kind::Comment => *out += &format!("<!--{}-->", it.text),
-                Kind::Instruction if it.text.is_empty() => *out += &format!("<?{}?>", it.name),
-                Kind::Instruction => *out += &format!("<?{} {}?>", it.name, it.text),
+                XmlNodeKind::Comment => *out += &format!("<!--{}-->", it.text),
+                XmlNodeKind::Instruction if it.text.is_empty() => *out += &format!("<?{}?>", it.name),
+                XmlNodeKind::Instruction => *out += &format!("<?{} {}?>", it.name, it.text),
             }
         }
         for last in open.iter().rev() {

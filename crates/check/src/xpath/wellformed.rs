@@ -9,7 +9,7 @@ pub(super) const NOT_ENDED: &str = "an element is not closed";
 pub(super) const OUTSIDE: &str = "a text outside of all elements";
 
 /// The reader's error, without the names and entities that it quotes.
-pub(super) fn told(error: &Error) -> String {
+pub(super) fn describe_error(error: &Error) -> String {
     match error {
         Error::IllFormed(IllFormedError::MismatchedEndTag { .. } | IllFormedError::UnmatchedEndTag(_)) => {
             "an end tag that does not match the open element".to_owned()
@@ -62,7 +62,7 @@ pub(super) fn are_apart(attributes: &str) -> bool {
     })
 }
 
-pub(super) fn predefined(name: &str) -> Option<char> {
+pub(super) fn predefined_entity(name: &str) -> Option<char> {
     Some(match name {
         "lt" => '<',
         "gt" => '>',

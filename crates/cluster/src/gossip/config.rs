@@ -36,13 +36,13 @@ pub struct Config {
     /// return at once, must not wait for a lock that is held long, and must not call the
     /// [`Gossip`](super::Gossip).
     pub verify: Arc<dyn Fn(&NodeName) -> KeyLookup + Send + Sync>,
-    pub timing: Timing,
+    pub timing: GossipTiming,
 }
 
 /// Every duration and multiplier of this folder. The defaults were chosen by measurement; tests
 /// shorten them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
+pub struct GossipTiming {
     /// One random member is probed this often.
     pub probe_interval: Duration,
     /// Without an answer within this time, other members are asked to probe. Must be shorter than
@@ -81,16 +81,16 @@ pub struct Timing {
     pub cache_interval: Duration,
 }
 
-impl Timing {
+impl GossipTiming {
     /// Timing of a node that is not a manager. Its reports may wait half a second: when idle, each
     /// gossip round costs two or three wake-ups with nothing to send, which are most of a worker's
     /// wake-ups. Managers make decisions, so they gossip sooner.
-    pub fn of_worker() -> Self {
+    pub fn for_worker() -> Self {
         Self { gossip_interval: Duration::from_millis(500), ..Self::default() }
     }
 }
 
-impl Default for Timing {
+impl Default for GossipTiming {
     fn default() -> Self {
         Self {
             probe_interval: Duration::from_secs(1),

@@ -2,11 +2,11 @@
 //! `notify_leave`, and it calls with its member table locked, so a call back into memberlist would
 //! deadlock.
 
-use super::config::Timing;
-use super::event::{Claim, MemberEvent};
+use super::config::GossipTiming;
+use super::event::{EpochClaim, MemberEvent};
 use super::judge::{Judge, Judgement};
 use super::meta;
-use super::view::{Entry, View};
+use super::view::{MemberEntry, MembershipView};
 use bytes::Bytes;
 use memberlist::delegate::{
     AliveDelegate, ConflictDelegate, Delegate, EventDelegate, MergeDelegate, NodeDelegate, PingDelegate,
@@ -26,7 +26,7 @@ type Node = Arc<NodeState<SmolStr, SocketAddr>>;
 
 /// Why a record was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RecordRejection {
     #[error("the signature is not this node's")]
     Forged,
     #[error("the node was removed from the cluster")]
@@ -47,14 +47,14 @@ const CLAIMS_MAX: usize = 64;
 const STRANGE_CLAIMS_MAX: usize = 16;
 
 /// State shared by the delegate and the handle.
-pub struct Shared {
+pub struct GossipState {
     pub judge: Judge,
     /// The report that this node publishes. Its instance identifies a record that this very process
     /// signed at an earlier address.
-    own: Mutex<Report>,
+    own_report: Mutex<Report>,
     /// Nodes that claim a newer epoch.
-    claims: Arc<watch::Sender<BTreeMap<NodeName, Claim>>>,
-    view: Mutex<View>,
+    claims: Arc<watch::Sender<BTreeMap<NodeName, EpochClaim>>>,
+    view: Mutex<MembershipView>,
     /// The signed report in force.
     meta: Mutex<Bytes>,
     /// Unbounded, because sending to a full channel would have to await. The number of members and
@@ -67,14 +67,14 @@ pub struct Shared {
     closed: AtomicBool,
 }
 
-impl Shared {
+impl GossipState {
     /// The state of a new member: no other members are known yet.
-    pub fn new(judge: Judge, meta: Bytes, timing: &Timing, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
+    pub fn new(judge: Judge, meta: Bytes, timing: &GossipTiming, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
         Self {
             judge,
-            own: Mutex::default(),
+            own_report: Mutex::default(),
             claims: Arc::default(),
-            view: Mutex::new(View::new(timing)),
+            view: Mutex::new(MembershipView::new(timing)),
             meta: Mutex::new(meta),
             events,
             changed: Arc::new(watch::Sender::new(0)),
@@ -85,18 +85,18 @@ impl Shared {
     /// Creates the state of the same node at another address, without any members. From then on
     /// `self` is silent. Present members are reported `Gone`, as they are for a node that lost its
     /// address.
-    pub fn succeed(&self, judge: Judge, meta: Bytes, timing: &Timing) -> Self {
+    pub fn create_successor(&self, judge: Judge, meta: Bytes, timing: &GossipTiming) -> Self {
         let mut view = self.view();
         for name in view.names().into_iter().filter(|name| *name != judge.me) {
             let event = view.remove(&name);
             self.emit(&view, event);
         }
         self.closed.store(true, Ordering::SeqCst);
-        let mut fresh = View::new(timing);
+        let mut fresh = MembershipView::new(timing);
         (fresh.version, fresh.population) = (view.version, view.population);
         Self {
             judge,
-            own: Mutex::new(self.own().clone()),
+            own_report: Mutex::new(self.own_report().clone()),
             claims: self.claims.clone(),
             view: Mutex::new(fresh),
             meta: Mutex::new(meta),
@@ -107,14 +107,14 @@ impl Shared {
     }
 
     /// Locks the view.
-    pub fn view(&self) -> MutexGuard<'_, View> {
+    pub fn view(&self) -> MutexGuard<'_, MembershipView> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the report in force and its signed form. Claims that are not newer than the report's
     /// epoch are dropped.
     pub fn set_own(&self, report: &Report, meta: Bytes) {
-        *self.own() = report.clone();
+        *self.own_report() = report.clone();
         *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
         self.claims.send_if_modified(|claims| {
             let before = claims.len();
@@ -123,24 +123,24 @@ impl Shared {
         });
     }
 
-    fn own(&self) -> MutexGuard<'_, Report> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn own_report(&self) -> MutexGuard<'_, Report> {
+        self.own_report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops the node's claim of a newer epoch.
-    pub fn unclaim(&self, name: &NodeName) {
+    pub fn remove_claim(&self, name: &NodeName) {
         self.claims.send_if_modified(|claims| claims.remove(name).is_some());
     }
 
     /// A live map of the claims of a newer epoch.
-    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
+    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, EpochClaim>> {
         self.claims.subscribe()
     }
 
     /// Records the epoch that a record claims. A claim that is not newer than ours removes this
     /// node's earlier claim.
     fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report, signed: bool) {
-        if report.epoch <= self.own().epoch {
+        if report.epoch <= self.own_report().epoch {
             // For this node's own name, an older daemon may also report. Remove only a claim from
             // the same address.
             self.claims.send_if_modified(|claims| {
@@ -149,7 +149,7 @@ impl Shared {
             });
             return;
         }
-        let claim = Claim { addr, epoch: report.epoch, api: report.api, manages: report.manages, signed };
+        let claim = EpochClaim { addr, epoch: report.epoch, api: report.api, manages: report.manages, signed };
         self.claims.send_if_modified(|claims| {
             if claims.get(name) == Some(&claim) {
                 return false;
@@ -173,7 +173,7 @@ impl Shared {
 
     /// Emits an event of the view. The view is still locked, so that events keep the order of its
     /// changes.
-    pub fn emit(&self, view: &View, event: Option<MemberEvent>) {
+    pub fn emit(&self, view: &MembershipView, event: Option<MemberEvent>) {
         if self.closed.load(Ordering::SeqCst) {
             return;
         }
@@ -190,11 +190,11 @@ impl Shared {
     }
 
     /// Like [`Self::take_in`], for a caller that already holds the view's lock.
-    pub fn take_into(&self, view: &mut View, name: NodeName, addr: SocketAddr, meta: Bytes) {
+    pub fn take_into(&self, view: &mut MembershipView, name: NodeName, addr: SocketAddr, meta: Bytes) {
         let entry = match self.judge.judge(&name, addr, &meta) {
-            Judgement::Member { report, signed, key } => Entry { addr, meta, report, signed, key },
+            Judgement::Member { report, signed, key } => MemberEntry { addr, meta, report, signed, key },
             Judgement::Own { report } => {
-                Entry { addr, meta, report, signed: true, key: Some(self.judge.own_key.to_bytes()) }
+                MemberEntry { addr, meta, report, signed: true, key: Some(self.judge.own_key.to_bytes()) }
             }
             other => {
                 tracing::debug!(node = %name, %addr, judgement = ?other, "member is not shown");
@@ -207,7 +207,7 @@ impl Shared {
         }
         // Signed with the known key but not decodable: another version of the report.
         let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
-        let alarm = strange.and_then(|version| view.unreadable(&name, addr, version, Instant::now()));
+        let alarm = strange.and_then(|version| view.alarm_unreadable(&name, addr, version, Instant::now()));
         let event = view.put(name, entry);
         self.emit(view, event);
         if alarm.is_some() {
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), Refusal> {
+    fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), RecordRejection> {
         if self.is_unchanged(name, addr, meta) {
             return Ok(());
         }
@@ -224,7 +224,7 @@ impl Shared {
         let mut view = self.view();
         let (event, answer) = match judgement {
             Judgement::Own { .. } => (None, Ok(())),
-            Judgement::Member { key: None, .. } if !view.room_for(name) => (None, Err(Refusal::Crowded)),
+            Judgement::Member { key: None, .. } if !view.has_room_for(name) => (None, Err(RecordRejection::Crowded)),
             Judgement::Member { report, signed, key } => {
                 if signed || key.is_none() {
                     self.claim(name, addr, &report, signed);
@@ -234,20 +234,22 @@ impl Shared {
             // Admitted on purpose. memberlist never stores such a record; it answers with the true
             // record and a higher incarnation. Without that, a reinstalled node could not replace
             // the record of its earlier key.
-            Judgement::OwnUnsigned => (view.forged(name, addr, now), Ok(())),
-            Judgement::OwnForged | Judgement::Forged => (view.forged(name, addr, now), Err(Refusal::Forged)),
+            Judgement::OwnUnsigned => (view.alarm_forged(name, addr, now), Ok(())),
+            Judgement::OwnForged | Judgement::Forged => {
+                (view.alarm_forged(name, addr, now), Err(RecordRejection::Forged))
+            }
             Judgement::OwnElsewhere { report } => {
                 self.claim(name, addr, &report, true);
-                let own = self.own().clone();
+                let own = self.own_report().clone();
                 let event = match () {
                     () if report.instance == own.instance => None,
-                    () if outranks(&own, &report) => view.outranked(addr, report.instance, now),
-                    () => view.elsewhere(addr, report.instance, now),
+                    () if outranks(&own, &report) => view.note_outranked(addr, report.instance, now),
+                    () => view.note_elsewhere(addr, report.instance, now),
                 };
-                (event, Err(Refusal::OwnElsewhere))
+                (event, Err(RecordRejection::OwnElsewhere))
             }
-            Judgement::Removed => (None, Err(Refusal::Removed)),
-            Judgement::BadName => (None, Err(Refusal::BadName)),
+            Judgement::Removed => (None, Err(RecordRejection::Removed)),
+            Judgement::BadName => (None, Err(RecordRejection::BadName)),
         };
         self.emit(&view, event);
         answer
@@ -275,34 +277,34 @@ fn outranks(own: &Report, other: &Report) -> bool {
 }
 
 /// The delegate that memberlist calls.
-pub struct Ears(pub Arc<Shared>);
+pub struct NodeEventDelegate(pub Arc<GossipState>);
 
-fn parts(node: &Node) -> (NodeName, SocketAddr, Bytes) {
+fn node_parts(node: &Node) -> (NodeName, SocketAddr, Bytes) {
     (NodeName::from(node.id().as_str()), *node.address(), Bytes::copy_from_slice(node.meta().as_bytes()))
 }
 
-impl AliveDelegate for Ears {
+impl AliveDelegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
-    type Error = Refusal;
+    type Error = RecordRejection;
 
-    async fn notify_alive(&self, peer: Node) -> Result<(), Refusal> {
-        let (name, addr, meta) = parts(&peer);
+    async fn notify_alive(&self, peer: Node) -> Result<(), RecordRejection> {
+        let (name, addr, meta) = node_parts(&peer);
         self.0.admit(&name, addr, &meta)
     }
 }
 
-impl EventDelegate for Ears {
+impl EventDelegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
 
     async fn notify_join(&self, node: Node) {
-        let (name, addr, meta) = parts(&node);
+        let (name, addr, meta) = node_parts(&node);
         self.0.take_in(name, addr, meta);
     }
 
     async fn notify_update(&self, node: Node) {
-        let (name, addr, meta) = parts(&node);
+        let (name, addr, meta) = node_parts(&node);
         self.0.take_in(name, addr, meta);
     }
 
@@ -310,19 +312,19 @@ impl EventDelegate for Ears {
         let mut view = self.0.view();
         let name = NodeName::from(node.id().as_str());
         if name != self.0.judge.me {
-            self.0.unclaim(&name);
+            self.0.remove_claim(&name);
         }
         let event = view.remove(&name);
         self.0.emit(&view, event);
     }
 }
 
-impl ConflictDelegate for Ears {
+impl ConflictDelegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
 
     async fn notify_conflict(&self, existing: Node, other: Node) {
-        let (name, addr, meta) = parts(&other);
+        let (name, addr, meta) = node_parts(&other);
         // If the signature shows the same process that is known here, the node has moved and its
         // old address is soon found dead. If both addresses stay alive, a running machine was
         // copied.
@@ -334,16 +336,16 @@ impl ConflictDelegate for Ears {
         // If the member was already removed from the view, memberlist still holds its old address
         // for a moment. So no other process is there.
         let same = !moved.0.is_empty() && view.get(&name).is_none_or(|e| e.report.instance == moved);
-        if same && view.moving(&name, addr, moved, Instant::now()) {
+        if same && view.note_move(&name, addr, moved, Instant::now()) {
             tracing::info!(node = %name, %addr, "has moved");
             return;
         }
-        let event = view.conflict(&name, *existing.address(), *other.address(), Instant::now());
+        let event = view.alarm_conflict(&name, *existing.address(), *other.address(), Instant::now());
         self.0.emit(&view, event);
     }
 }
 
-impl NodeDelegate for Ears {
+impl NodeDelegate for NodeEventDelegate {
     async fn node_meta(&self, _limit: usize) -> Meta {
         let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // `meta` is bounded by construction. If it were not, an empty record would be rejected by
@@ -367,7 +369,7 @@ impl NodeDelegate for Ears {
     async fn merge_remote_state(&self, _buf: &[u8], _join: bool) {}
 }
 
-impl PingDelegate for Ears {
+impl PingDelegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
 
@@ -382,18 +384,18 @@ impl PingDelegate for Ears {
     }
 }
 
-impl MergeDelegate for Ears {
+impl MergeDelegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
-    type Error = Refusal;
+    type Error = RecordRejection;
 
-    async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), Refusal> {
+    async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), RecordRejection> {
         // Each record of the exchange goes through `notify_alive` on its own.
         Ok(())
     }
 }
 
-impl Delegate for Ears {
+impl Delegate for NodeEventDelegate {
     type Id = SmolStr;
     type Address = SocketAddr;
 }

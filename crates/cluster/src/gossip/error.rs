@@ -5,7 +5,7 @@ use super::meta::MetaError;
 use std::net::SocketAddr;
 
 /// Any error of memberlist, whose own error type would expose half of its generic parameters.
-pub(super) type Cause = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type MemberlistError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an operation on the gossip member failed.
 #[derive(Debug, thiserror::Error)]
@@ -21,14 +21,14 @@ pub enum GossipError {
     Label,
     /// Nothing was started. May succeed later, for example once the port is free.
     #[error("starting the gossip member on {bind}")]
-    Start { bind: SocketAddr, source: Cause },
+    Start { bind: SocketAddr, source: MemberlistError },
     /// The report published earlier stays in force.
     #[error("encoding the report")]
     Report(#[source] MetaError),
     /// The state is unchanged and the join may be retried. The peer may be down, or hold another
     /// key.
     #[error("joining through {addr}")]
-    Join { addr: SocketAddr, source: Cause },
+    Join { addr: SocketAddr, source: MemberlistError },
     /// The exchange continues in the background and may still succeed; the events show whether it
     /// did.
     #[error("no answer from {addr} in time")]
@@ -38,8 +38,8 @@ pub enum GossipError {
     Stopped,
     /// The report is stored and is sent with the next state exchange. The member keeps running.
     #[error("announcing the changed report")]
-    Announce(#[source] Cause),
+    Announce(#[source] MemberlistError),
     /// The keyring is unchanged: the key is not in it, or it is the primary key.
     #[error("changing the gossip keyring")]
-    Key(#[source] Cause),
+    Key(#[source] MemberlistError),
 }

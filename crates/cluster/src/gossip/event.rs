@@ -18,7 +18,7 @@ pub struct Member {
 /// and must be verified. A known node's claim carries its signature; a node that joined after our
 /// inventory was last updated is unknown here, so its claim is unsigned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct EpochClaim {
     /// The node's gossip address.
     pub addr: SocketAddr,
     pub epoch: Epoch,

@@ -3,11 +3,11 @@
 //! publishes one update at a time.
 
 use super::config::Config;
-use super::delegate::{Ears, Shared};
-use super::error::{Cause, GossipError};
-use super::event::{Claim, Member, MemberEvent};
-use super::judge::{Judge, Judgement, good_name};
-use super::meta::{self, Scope};
+use super::delegate::{GossipState, NodeEventDelegate};
+use super::error::{GossipError, MemberlistError};
+use super::event::{EpochClaim, Member, MemberEvent};
+use super::judge::{Judge, Judgement, is_valid_name};
+use super::meta::{self, SignatureScope};
 use bytes::Bytes;
 use memberlist::net::NetTransportOptions;
 use memberlist::proto::{EncryptionAlgorithm, Label, MaybeResolvedAddress, SecretKey};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
-type List = TokioTcpMemberlist<SmolStr, TokioSocketAddrResolver, Ears>;
+type List = TokioTcpMemberlist<SmolStr, TokioSocketAddrResolver, NodeEventDelegate>;
 
 /// Reaping dead members corrupts memberlist's index and causes a later panic, so it is postponed
 /// indefinitely.
@@ -46,7 +46,7 @@ pub struct Gossip {
 /// The member at one address. A move replaces it.
 struct Inner {
     list: List,
-    shared: Arc<Shared>,
+    shared: Arc<GossipState>,
     cfg: Config,
     /// The report in force. Locked for a whole update, since two concurrent updates could
     /// leave the older one in force.
@@ -59,7 +59,7 @@ struct Inner {
 /// The first event is the node's own `Alive`. The receiver must be read, because the channel is
 /// unbounded and unread events stay in memory.
 pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
-    if !good_name(cfg.name.as_str()) {
+    if !is_valid_name(cfg.name.as_str()) {
         return Err(GossipError::Name(cfg.name.0.len()));
     }
     if cfg.advertise.ip().is_unspecified() {
@@ -69,7 +69,7 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
     let (tx, rx) = mpsc::unbounded_channel();
     loop {
         tries += 1;
-        let first = |judge, meta| Shared::new(judge, meta, &cfg.timing, tx.clone());
+        let first = |judge, meta| GossipState::new(judge, meta, &cfg.timing, tx.clone());
         match start_once(&cfg, &report, first).await {
             Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
             Err(error) => return Err(error),
@@ -84,9 +84,9 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
 async fn start_once(
     cfg: &Config,
     report: &Report,
-    share: impl FnOnce(Judge, Bytes) -> Shared,
+    share: impl FnOnce(Judge, Bytes) -> GossipState,
 ) -> Result<Inner, GossipError> {
-    let failed = |source: Cause| GossipError::Start { bind: cfg.bind, source };
+    let failed = |source: MemberlistError| GossipError::Start { bind: cfg.bind, source };
     // The port must be known before binding, because the address is signed.
     let (mut bind, mut advertise) = (cfg.bind, cfg.advertise);
     if bind.port() == 0 {
@@ -95,7 +95,7 @@ async fn start_once(
     if advertise.port() == 0 {
         advertise.set_port(bind.port());
     }
-    let scope = Scope { cluster: &cfg.cluster, name: &cfg.name, addr: advertise };
+    let scope = SignatureScope { cluster: &cfg.cluster, name: &cfg.name, addr: advertise };
     let meta = meta::encode(report, scope, &cfg.signer).map_err(GossipError::Report)?;
     let judge = Judge {
         cluster: cfg.cluster.clone(),
@@ -111,7 +111,7 @@ async fn start_once(
         NetTransportOptions::<SmolStr, TokioSocketAddrResolver, TokioTcp>::new(SmolStr::new(cfg.name.as_str()))
             .with_advertise_address(advertise);
     net.add_bind_address(bind);
-    let list = Memberlist::with_delegate(Ears(shared.clone()), net, options(cfg)?)
+    let list = Memberlist::with_delegate(NodeEventDelegate(shared.clone()), net, options(cfg)?)
         .await
         .map_err(|e| failed(e.to_string().into()))?;
     tracing::info!(node = %cfg.name, %bind, %advertise, "gossip started");
@@ -139,7 +139,7 @@ fn options(cfg: &Config) -> Result<Options, GossipError> {
 }
 
 /// Replaces the keyring by these keys.
-fn turn(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
+fn replace_keys(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
     let failed = |e: &dyn std::fmt::Display| GossipError::Key(e.to_string().into());
     let Some(ring) = list.keyring() else { return Ok(()) };
     for key in std::iter::once(first).chain(others) {
@@ -174,10 +174,10 @@ impl Gossip {
 
     /// The advertised address, with the bound port if none was configured.
     pub fn addr(&self) -> SocketAddr {
-        self.now().shared.judge.addr
+        self.current().shared.judge.addr
     }
 
-    fn now(&self) -> Arc<Inner> {
+    fn current(&self) -> Arc<Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -190,15 +190,15 @@ impl Gossip {
         if advertise.ip().is_unspecified() {
             return Err(GossipError::Advertise(advertise));
         }
-        let old = self.now();
+        let old = self.current();
         // Hold the lock, so that no report is published meanwhile on the old address only.
         let report = old.report.lock().await;
         stop(&old.list).await;
         let cfg = Config { bind, advertise, ..old.cfg.clone() };
         let timing = cfg.timing.clone();
-        let inner = start_once(&cfg, &report, |judge, meta| old.shared.succeed(judge, meta, &timing)).await?;
+        let inner = start_once(&cfg, &report, |judge, meta| old.shared.create_successor(judge, meta, &timing)).await?;
         let keys = self.keys();
-        turn(&inner.list, &keys)?;
+        replace_keys(&inner.list, &keys)?;
         *self.inner.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inner);
         Ok(())
     }
@@ -213,10 +213,10 @@ impl Gossip {
     }
 
     async fn announce(&self, next: impl FnOnce(&Report) -> Report) -> Result<(), GossipError> {
-        let mut inner = self.now();
+        let mut inner = self.current();
         let (inner, mut current) = loop {
             let current = inner.report.lock().await;
-            let now = self.now();
+            let now = self.current();
             if Arc::ptr_eq(&now, &inner) {
                 break (&*inner, current);
             }
@@ -225,7 +225,7 @@ impl Gossip {
         };
         let report = next(&current);
         let judge = &inner.shared.judge;
-        let scope = Scope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
+        let scope = SignatureScope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
         let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
         inner.shared.set_own(&report, meta.into());
         *current = report;
@@ -238,18 +238,18 @@ impl Gossip {
 
     /// The live members by name, this node included.
     pub fn members(&self) -> Vec<Member> {
-        self.now().shared.view().members()
+        self.current().shared.view().members()
     }
 
     /// A live map of the nodes that claim a newer epoch than that of our report. It includes nodes
     /// whose record is rejected, such as a second daemon of this node.
-    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
-        self.now().shared.claims()
+    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, EpochClaim>> {
+        self.current().shared.claims()
     }
 
     /// How many live members there are besides this node; 0 is isolation.
     pub fn peers_alive(&self) -> usize {
-        self.now().shared.view().len_without(self.name())
+        self.current().shared.view().len_without(self.name())
     }
 
     /// Exchanges state with the member at `addr`. Members found arrive as events, sometimes after
@@ -257,7 +257,7 @@ impl Gossip {
     ///
     /// Takes at most three stream timeouts. Dropping the future does not cancel the exchange.
     pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
-        let inner = self.now();
+        let inner = self.current();
         let list = inner.list.clone();
         let exchange = tokio::spawn(async move { list.join(MaybeResolvedAddress::Resolved(addr)).await.map(drop) });
         match tokio::time::timeout(inner.cfg.timing.stream_timeout * 3, exchange).await {
@@ -275,7 +275,7 @@ impl Gossip {
     /// `Gone` for removed nodes, `Forged` and `Gone` for impostors, `Alive` for live nodes that
     /// were rejected so far.
     pub async fn recheck(&self) {
-        let inner = self.now();
+        let inner = self.current();
         let shared = &inner.shared;
         // Members may come or go between asking memberlist and judging. Then the list is read
         // again.
@@ -293,10 +293,10 @@ impl Gossip {
                     continue;
                 }
                 if judgement == Judgement::Forged {
-                    let event = view.forged(&name, entry.addr, std::time::Instant::now());
+                    let event = view.alarm_forged(&name, entry.addr, std::time::Instant::now());
                     shared.emit(&view, event);
                 }
-                shared.unclaim(&name);
+                shared.remove_claim(&name);
                 let event = view.remove(&name);
                 shared.emit(&view, event);
             }
@@ -313,7 +313,7 @@ impl Gossip {
     pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) -> Result<(), GossipError> {
         let mut keys = self.keys();
         *keys = (first, others.to_vec());
-        turn(&self.now().list, &keys)
+        replace_keys(&self.current().list, &keys)
     }
 
     fn keys(&self) -> MutexGuard<'_, Keys> {
@@ -331,7 +331,7 @@ impl Gossip {
                 "leaving was not announced; peers may report this node as failed"
             );
         }
-        let inner = self.now();
+        let inner = self.current();
         if let Err(error) = inner.list.leave(inner.cfg.timing.leave_timeout).await {
             tracing::warn!(%error, "leaving was not announced; peers may report this node as failed");
         }
@@ -340,12 +340,12 @@ impl Gossip {
 
     /// Stops without announcing it, as a crash would. Peers notice by probing.
     pub async fn shutdown(self) {
-        stop(&self.now().list).await;
+        stop(&self.current().list).await;
     }
 
     /// Changes whenever a member came or went.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.now().shared.changes()
+        self.current().shared.changes()
     }
 }
 

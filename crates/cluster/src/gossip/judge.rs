@@ -1,7 +1,7 @@
 //! Decides whether a gossip record is accepted. Pure: a record in, a judgement out.
 
 use super::config::KeyLookup;
-use super::meta::{self, Scope};
+use super::meta::{self, SignatureScope};
 use ed25519_dalek::VerifyingKey;
 use remoor_model::{ClusterId, NodeName, Report};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub const NAME_MAX: usize = 253;
 
 /// Whether the text is a valid node name and safe to print.
-pub fn good_name(name: &str) -> bool {
+pub fn is_valid_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
@@ -52,7 +52,7 @@ impl Judge {
         if *name == self.me {
             return self.judge_own(addr, bytes);
         }
-        if !good_name(name.as_str()) {
+        if !is_valid_name(name.as_str()) {
             return Judgement::BadName;
         }
         match (self.verify)(name) {
@@ -88,8 +88,8 @@ impl Judge {
         }
     }
 
-    fn scope<'a>(&'a self, name: &'a NodeName, addr: SocketAddr) -> Scope<'a> {
-        Scope { cluster: &self.cluster, name, addr }
+    fn scope<'a>(&'a self, name: &'a NodeName, addr: SocketAddr) -> SignatureScope<'a> {
+        SignatureScope { cluster: &self.cluster, name, addr }
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn record(name: &str, at: SocketAddr, signer: &SigningKey) -> Vec<u8> {
-        let scope = Scope { cluster: &"c".into(), name: &name.into(), addr: at };
+        let scope = SignatureScope { cluster: &"c".into(), name: &name.into(), addr: at };
         meta::encode(&report(), scope, signer).expect("encode")
     }
 
@@ -129,7 +129,7 @@ mod tests {
         Report { instance: "00000000000000aa".into(), isolation: 3, ..Report::default() }
     }
 
-    fn of(name: &str, at: SocketAddr, bytes: &[u8]) -> Judgement {
+    fn judge_record(name: &str, at: SocketAddr, bytes: &[u8]) -> Judgement {
         judge().judge(&name.into(), at, bytes)
     }
 
@@ -137,21 +137,28 @@ mod tests {
     fn a_known_node_needs_its_own_signature() {
         let good = record("known", addr(2), &key(2));
         let member = Judgement::Member { report: report(), signed: true, key: Some(key(2).verifying_key().to_bytes()) };
-        assert_eq!(of("known", addr(2), &good), member);
-        assert_eq!(of("known", addr(3), &good), Judgement::Forged, "carried over to another address");
-        assert_eq!(of("known", addr(2), &record("known", addr(2), &key(3))), Judgement::Forged, "another key");
-        assert_eq!(of("known", addr(2), b""), Judgement::Forged, "no report");
+        assert_eq!(judge_record("known", addr(2), &good), member);
+        assert_eq!(judge_record("known", addr(3), &good), Judgement::Forged, "carried over to another address");
+        assert_eq!(
+            judge_record("known", addr(2), &record("known", addr(2), &key(3))),
+            Judgement::Forged,
+            "another key"
+        );
+        assert_eq!(judge_record("known", addr(2), b""), Judgement::Forged, "no report");
     }
 
     #[test]
     fn unknown_nodes_are_let_in_without_being_believed_and_removed_ones_not() {
         let record = record("new", addr(2), &key(9));
-        assert_eq!(of("new", addr(2), &record), Judgement::Member { report: report(), signed: false, key: None });
+        assert_eq!(
+            judge_record("new", addr(2), &record),
+            Judgement::Member { report: report(), signed: false, key: None }
+        );
         let junk = Judgement::Member { report: Report::default(), signed: false, key: None };
-        assert_eq!(of("new", addr(2), b"junk"), junk);
-        assert_eq!(of("removed", addr(2), &record), Judgement::Removed);
+        assert_eq!(judge_record("new", addr(2), b"junk"), junk);
+        assert_eq!(judge_record("removed", addr(2), &record), Judgement::Removed);
         for name in ["", "a b", "a\nb", "ä", &"x".repeat(NAME_MAX + 1)] {
-            assert_eq!(of(name, addr(2), &record), Judgement::BadName, "{name:?}");
+            assert_eq!(judge_record(name, addr(2), &record), Judgement::BadName, "{name:?}");
         }
     }
 
@@ -160,17 +167,20 @@ mod tests {
         let mut newer = record("known", addr(2), &key(2));
         newer.truncate(newer.len() - 64);
         newer[0] = 2;
-        let signed =
-            meta::sign_as(newer, Scope { cluster: &"c".into(), name: &"known".into(), addr: addr(2) }, &key(2));
+        let signed = meta::sign_as(
+            newer,
+            SignatureScope { cluster: &"c".into(), name: &"known".into(), addr: addr(2) },
+            &key(2),
+        );
         let member = Judgement::Member {
             report: Report::default(),
             signed: false,
             key: Some(key(2).verifying_key().to_bytes()),
         };
-        assert_eq!(of("known", addr(2), &signed), member);
+        assert_eq!(judge_record("known", addr(2), &signed), member);
         let mut changed = signed;
         changed[5] ^= 1;
-        assert_eq!(of("known", addr(2), &changed), Judgement::Forged);
+        assert_eq!(judge_record("known", addr(2), &changed), Judgement::Forged);
     }
 
     #[test]
@@ -182,7 +192,7 @@ mod tests {
             (addr(2), key(2), Judgement::OwnForged),
         ];
         for (at, signer, expect) in cases {
-            assert_eq!(of("me", at, &record("me", at, &signer)), expect);
+            assert_eq!(judge_record("me", at, &record("me", at, &signer)), expect);
         }
     }
 }

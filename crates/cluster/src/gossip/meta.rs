@@ -47,7 +47,7 @@ pub enum MetaError {
 
 /// What a signature covers in addition to the payload.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope<'a> {
+pub struct SignatureScope<'a> {
     pub cluster: &'a ClusterId,
     pub name: &'a NodeName,
     /// The advertised address.
@@ -55,7 +55,7 @@ pub struct Scope<'a> {
 }
 
 /// Encodes and signs a report. An empty boot id or instance is sent as zeros and decodes as empty.
-pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
+pub fn encode(report: &Report, scope: SignatureScope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
     let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + 1 + AMISS + EPOCH + API + SIGNATURE);
     out.push(VERSION);
     let flags = (u8::from(report.leaving) * LEAVING) | (u8::from(report.manages) * MANAGES);
@@ -72,9 +72,9 @@ pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<
     out.extend(report.generation.0.to_be_bytes());
     out.extend(report.version.bytes().filter(u8::is_ascii_graphic).take(PROGRAM_MAX));
     let placed = report.epoch != Epoch(0) || report.api != 0;
-    if report.amiss != 0 || placed {
+    if report.failure_hash != 0 || placed {
         out.push(PROGRAM_END);
-        out.extend(report.amiss.to_be_bytes());
+        out.extend(report.failure_hash.to_be_bytes());
     }
     if placed {
         out.extend(report.epoch.0.to_be_bytes());
@@ -84,7 +84,7 @@ pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<
 }
 
 /// Appends the signature over `payload`, of any version.
-pub(super) fn sign_as(mut payload: Vec<u8>, scope: Scope<'_>, signer: &SigningKey) -> Vec<u8> {
+pub(super) fn sign_as(mut payload: Vec<u8>, scope: SignatureScope<'_>, signer: &SigningKey) -> Vec<u8> {
     let signature = signer.sign(&signed_text(scope, &payload));
     payload.extend(signature.to_bytes());
     payload
@@ -92,7 +92,7 @@ pub(super) fn sign_as(mut payload: Vec<u8>, scope: Scope<'_>, signer: &SigningKe
 
 /// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. Also works for
 /// future versions.
-pub fn verify(meta: &[u8], scope: Scope<'_>, key: &VerifyingKey) -> bool {
+pub fn verify(meta: &[u8], scope: SignatureScope<'_>, key: &VerifyingKey) -> bool {
     let Some((payload, signature)) = split(meta) else { return false };
     key.verify_strict(&signed_text(scope, payload), &Signature::from_bytes(signature)).is_ok()
 }
@@ -123,7 +123,7 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         generation: GenerationSeq(u64::from_be_bytes(*generation)),
         checks: checks_from_bits((flags >> CHECKS_SHIFT) & 3),
         version: program_to_text(program),
-        amiss: u64::from_be_bytes(*amiss),
+        failure_hash: u64::from_be_bytes(*amiss),
         epoch: Epoch(place.map_or(0, |(epoch, _)| u64::from_be_bytes(*epoch))),
         api: place.map_or(0, |(_, api)| u16::from_be_bytes(*api)),
         manages: flags & MANAGES != 0,
@@ -150,7 +150,7 @@ fn split(meta: &[u8]) -> Option<(&[u8], &[u8; SIGNATURE])> {
 
 /// The bytes that are signed. Length prefixes make them unambiguous. The first field separates them
 /// from anything else that is signed with the node's key.
-fn signed_text(scope: Scope<'_>, payload: &[u8]) -> Vec<u8> {
+fn signed_text(scope: SignatureScope<'_>, payload: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(256);
     let addr: Vec<u8> = match scope.addr.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -216,11 +216,11 @@ mod tests {
             boot: "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0".into(),
             instance: "00000000deadbeef".into(),
             isolation: u32::MAX,
-            digest: Sha256::of(b"x"),
+            digest: Sha256::digest(b"x"),
             generation: GenerationSeq(u64::MAX),
             checks: CheckSummary::Unknown,
             version: "0.1.0".into(),
-            amiss: 0x0011_2233_4455_6677,
+            failure_hash: 0x0011_2233_4455_6677,
             epoch: Epoch(u64::MAX),
             api: 7947,
             manages: true,
@@ -236,8 +236,8 @@ mod tests {
         fn new() -> Self {
             Self { cluster: "c0ffee".into(), name: "w1".into() }
         }
-        fn scope(&self) -> Scope<'_> {
-            Scope { cluster: &self.cluster, name: &self.name, addr: "10.0.0.1:7946".parse().expect("address") }
+        fn scope(&self) -> SignatureScope<'_> {
+            SignatureScope { cluster: &self.cluster, name: &self.name, addr: "10.0.0.1:7946".parse().expect("address") }
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
         let f = Fixture::new();
         for report in [report(), Report::default()] {
             let meta = encode(&report, f.scope(), &key(1)).expect("encode");
-            let more = if report.amiss == 0 { 0 } else { 1 + AMISS + EPOCH + API };
+            let more = if report.failure_hash == 0 { 0 } else { 1 + AMISS + EPOCH + API };
             assert_eq!(meta.len(), PAYLOAD + report.version.len() + more + SIGNATURE);
             assert!(meta.len() <= META_MAX);
             assert_eq!(decode(&meta), Some(report));
@@ -260,11 +260,11 @@ mod tests {
         let meta = encode(&report(), f.scope(), &key(1)).expect("encode");
         let public = key(1).verifying_key();
         let other = ClusterId::from("c0ffe");
-        assert!(!verify(&meta, Scope { cluster: &other, ..f.scope() }, &public));
+        assert!(!verify(&meta, SignatureScope { cluster: &other, ..f.scope() }, &public));
         let other = NodeName::from("w2");
-        assert!(!verify(&meta, Scope { name: &other, ..f.scope() }, &public));
+        assert!(!verify(&meta, SignatureScope { name: &other, ..f.scope() }, &public));
         let addr = "10.0.0.1:7947".parse().expect("address");
-        assert!(!verify(&meta, Scope { addr, ..f.scope() }, &public));
+        assert!(!verify(&meta, SignatureScope { addr, ..f.scope() }, &public));
         assert!(!verify(&meta, f.scope(), &key(2).verifying_key()));
         for byte in 0..meta.len() {
             let mut tampered = meta.clone();
@@ -306,13 +306,13 @@ mod tests {
         let f = Fixture::new();
         let sent = |report: &Report| encode(report, f.scope(), &key(1)).expect("encode");
         // As an older program sends it.
-        let fine = Report { amiss: 0, epoch: Epoch(0), api: 0, ..report() };
+        let fine = Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..report() };
         let meta = sent(&fine);
         assert_eq!(meta.len(), PAYLOAD + fine.version.len() + SIGNATURE);
         assert_eq!(decode(&meta), Some(fine));
         // Without a version, with the longest version, with trailing bytes, and truncated.
         for version in ["", "0.1.0", "999999999999999999999999"] {
-            let full = Report { amiss: u64::MAX, version: version.to_owned(), ..report() };
+            let full = Report { failure_hash: u64::MAX, version: version.to_owned(), ..report() };
             let meta = sent(&full);
             assert!(meta.len() <= 177);
             assert_eq!(decode(&meta), Some(full.clone()));
@@ -322,10 +322,10 @@ mod tests {
             let shorter = sign_as(payload[..payload.len() - 1].to_vec(), f.scope(), &key(1));
             assert_eq!(decode(&shorter), Some(Report { epoch: Epoch(0), api: 0, ..full.clone() }));
             let shorter = sign_as(payload[..payload.len() - EPOCH - API - 1].to_vec(), f.scope(), &key(1));
-            assert_eq!(decode(&shorter), Some(Report { amiss: 0, epoch: Epoch(0), api: 0, ..full.clone() }));
+            assert_eq!(decode(&shorter), Some(Report { failure_hash: 0, epoch: Epoch(0), api: 0, ..full.clone() }));
             // As sent by a program that does not know the fields after `amiss`, and by one that has
             // no failure to report.
-            for part in [Report { epoch: Epoch(0), api: 0, ..full.clone() }, Report { amiss: 0, ..full }] {
+            for part in [Report { epoch: Epoch(0), api: 0, ..full.clone() }, Report { failure_hash: 0, ..full }] {
                 assert_eq!(decode(&sent(&part)), Some(part));
             }
         }

@@ -25,8 +25,8 @@ mod rejoin;
 mod tests;
 mod view;
 
-pub use config::{Config, KeyLookup, Timing};
+pub use config::{Config, GossipTiming, KeyLookup};
 pub use error::GossipError;
-pub use event::{Claim, Member, MemberEvent};
+pub use event::{EpochClaim, Member, MemberEvent};
 pub use handle::{Gossip, start};
 pub use rejoin::{RejoinLoop, cache, netlink, plan};

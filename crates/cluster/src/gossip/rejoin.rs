@@ -6,7 +6,7 @@ pub mod cache;
 pub mod netlink;
 pub mod plan;
 
-use super::config::Timing;
+use super::config::GossipTiming;
 use super::handle::Gossip;
 use cache::Addresses;
 use plan::State;
@@ -22,7 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 /// by their own timeout.
 pub struct RejoinLoop {
     known: watch::Sender<Option<Addresses>>,
-    bell: Arc<Notify>,
+    wake: Arc<Notify>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -39,19 +39,19 @@ impl RejoinLoop {
     ///
     /// A cache that cannot be read is logged and counts as empty. Must be called within a Tokio
     /// runtime.
-    pub fn new(gossip: Gossip, cache_path: PathBuf, me: NodeName, timing: Timing) -> Self {
+    pub fn new(gossip: Gossip, cache_path: PathBuf, me: NodeName, timing: GossipTiming) -> Self {
         let (known, changes) = watch::channel(None);
-        let bell = Arc::new(Notify::new());
+        let wake = Arc::new(Notify::new());
         let mut task = Task {
             state: State::new(me, gossip.addr(), timing),
             gossip,
             cache_path,
             stored: Addresses::new(),
-            bell: bell.clone(),
+            wake: wake.clone(),
             known: changes,
             started: Instant::now(),
         };
-        let ear = bell.clone();
+        let ear = wake.clone();
         let tasks = [
             tokio::spawn(async move { task.run().await }),
             tokio::spawn(async move {
@@ -59,7 +59,7 @@ impl RejoinLoop {
                 tracing::warn!(%error, "network changes cannot be watched; missing nodes are dialled by timer only");
             }),
         ];
-        Self { known, bell, tasks }
+        Self { known, wake, tasks }
     }
 
     /// Sets the nodes of the cluster and their possible addresses. Other nodes are not dialled any
@@ -71,7 +71,7 @@ impl RejoinLoop {
     /// Requests an early dial after an event that makes one worthwhile, such as a wake-up or an SSH
     /// probe that succeeds again.
     pub fn nudge(&self) {
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 }
 
@@ -81,7 +81,7 @@ struct Task {
     /// The content of the file.
     stored: Addresses,
     state: State,
-    bell: Arc<Notify>,
+    wake: Arc<Notify>,
     known: watch::Receiver<Option<Addresses>>,
     started: Instant,
 }
@@ -96,7 +96,7 @@ impl Task {
                     "address cache could not be read; starting with an empty one"
                 );
                 if matches!(error, cache::CacheError::Form { .. })
-                    && let Err(error) = remoor_host::disk::set_aside(&self.cache_path, &error.to_string())
+                    && let Err(error) = remoor_host::disk::rename_damaged(&self.cache_path, &error.to_string())
                 {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -111,7 +111,7 @@ impl Task {
         refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut dials: JoinSet<NodeName> = JoinSet::new();
         loop {
-            self.look();
+            self.update_members();
             self.dial(&mut dials);
             let wait = plan::next_ms(&self.state).map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
             tokio::select! {
@@ -119,7 +119,7 @@ impl Task {
                     if changed.is_err() {
                         return;
                     }
-                    self.look();
+                    self.update_members();
                     self.nudge();
                 }
                 changed = self.known.changed() => {
@@ -129,7 +129,7 @@ impl Task {
                     self.refresh_cache();
                     self.nudge();
                 }
-                () = self.bell.notified() => self.nudge(),
+                () = self.wake.notified() => self.nudge(),
                 Some(ended) = dials.join_next() => if let Ok(name) = ended {
                     self.state.end(&name);
                 },
@@ -148,12 +148,12 @@ impl Task {
         self.state.nudge(now);
     }
 
-    fn look(&mut self) {
+    fn update_members(&mut self) {
         self.state.my_addr = self.gossip.addr();
         let members = self.gossip.members().into_iter().map(|m| (m.name, m.addr)).collect();
-        let (now, before) = (self.now_ms(), self.state.isolated());
+        let (now, before) = (self.now_ms(), self.state.is_isolated());
         self.state.set_members(now, members);
-        match (before, self.state.isolated()) {
+        match (before, self.state.is_isolated()) {
             (false, true) => tracing::warn!("no live peer is left"),
             (true, false) => tracing::info!("live peers found again"),
             _ => {}

@@ -37,8 +37,8 @@ fn signer(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
-fn timing() -> Timing {
-    Timing {
+fn timing() -> GossipTiming {
+    GossipTiming {
         probe_interval: Duration::from_millis(200),
         probe_timeout: Duration::from_millis(100),
         gossip_interval: Duration::from_millis(20),
@@ -50,7 +50,7 @@ fn timing() -> Timing {
         isolated_max: Duration::from_millis(500),
         nudge_spacing: Duration::from_millis(100),
         cache_interval: Duration::from_millis(100),
-        ..Timing::default()
+        ..GossipTiming::default()
     }
 }
 
@@ -101,7 +101,7 @@ async fn peer_as(config: Config, instance: &str) -> Peer {
 
 impl Peer {
     /// Reads events until one matches; the others are dropped.
-    async fn saw(&mut self, what: &str, fits: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
+    async fn wait_for_event(&mut self, what: &str, fits: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
         let mut seen = vec![];
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -119,11 +119,11 @@ impl Peer {
     }
 
     async fn saw_alive(&mut self, who: &str) -> MemberEvent {
-        self.saw(who, |e| matches!(e, MemberEvent::Alive { name, .. } if name.as_str() == who)).await
+        self.wait_for_event(who, |e| matches!(e, MemberEvent::Alive { name, .. } if name.as_str() == who)).await
     }
 
     async fn saw_gone(&mut self, who: &str) -> MemberEvent {
-        self.saw(who, |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == who)).await
+        self.wait_for_event(who, |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == who)).await
     }
 
     fn member(&self, who: &str) -> Option<Member> {
@@ -131,7 +131,7 @@ impl Peer {
     }
 
     /// Waits until the listed member matches `fits`.
-    async fn lists(&self, who: &str, fits: impl Fn(&Member) -> bool) {
+    async fn wait_until_listed(&self, who: &str, fits: impl Fn(&Member) -> bool) {
         let found = tokio::time::timeout(PATIENCE, async {
             while !self.member(who).is_some_and(|m| fits(&m)) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -161,7 +161,8 @@ async fn two_members_see_each_other_and_each_others_updates() {
 
     let changed = Report { isolation: 5, ..report(FIRST) };
     b.gossip.publish(changed.clone()).await.expect("publish");
-    a.saw("update", |e| matches!(e, MemberEvent::Update { report, signed: true, .. } if *report == changed)).await;
+    a.wait_for_event("update", |e| matches!(e, MemberEvent::Update { report, signed: true, .. } if *report == changed))
+        .await;
     assert_eq!(a.member("b").map(|m| m.report), Some(changed));
     stop([a, b]).await;
 }
@@ -174,7 +175,7 @@ async fn a_crash_is_seen_and_is_no_goodbye() {
     a.saw_alive("b").await;
     b.gossip.shutdown().await;
     let gone = a
-        .saw("gone", |e| match e {
+        .wait_for_event("gone", |e| match e {
             MemberEvent::Gone { name, .. } => name.as_str() == "b",
             MemberEvent::Update { report, .. } => report.leaving,
             _ => false,
@@ -242,7 +243,7 @@ async fn a_goodbye_is_told_before_the_leave() {
         MemberEvent::Gone { name, .. } | MemberEvent::Update { name, .. } => name.as_str() == "b",
         _ => false,
     };
-    let first = a.saw("goodbye", told).await;
+    let first = a.wait_for_event("goodbye", told).await;
     assert!(matches!(&first, MemberEvent::Update { report, signed: true, .. } if report.leaving), "{first:?}");
     a.saw_gone("b").await;
     assert!(matches!(clone.publish(report(FIRST)).await, Err(GossipError::Stopped)));
@@ -250,7 +251,7 @@ async fn a_goodbye_is_told_before_the_leave() {
 
     let again = peer_as(config("b", 2, &keys), SECOND).await;
     again.gossip.join(a.gossip.addr()).await.expect("join");
-    a.saw("back", |e| matches!(e, MemberEvent::Alive { report, .. } if !report.leaving)).await;
+    a.wait_for_event("back", |e| matches!(e, MemberEvent::Alive { report, .. } if !report.leaving)).await;
     stop([a, again]).await;
 }
 
@@ -261,7 +262,8 @@ async fn a_wrong_signature_is_kept_out_and_alarmed() {
     let forger = peer(config("b", 9, &keys)).await;
     // memberlist returns Ok to the joiner even if its record is rejected.
     let _ = forger.gossip.join(a.gossip.addr()).await;
-    let event = a.saw("alarm", |e| !matches!(e, MemberEvent::Alive { name, .. } if name.as_str() == "a")).await;
+    let event =
+        a.wait_for_event("alarm", |e| !matches!(e, MemberEvent::Alive { name, .. } if name.as_str() == "a")).await;
     assert_eq!(event, MemberEvent::Forged { name: "b".into(), addr: forger.gossip.addr() });
     assert_eq!(a.gossip.peers_alive(), 0);
 
@@ -283,7 +285,9 @@ async fn an_impostor_leaves_the_true_node_undisturbed_but_alarmed() {
     let impostor = peer(config("b", 9, &keys)).await;
     let _ = impostor.gossip.join(b.gossip.addr()).await;
     let forged = MemberEvent::Forged { name: "b".into(), addr: impostor.gossip.addr() };
-    let seen = b.saw("alarm", |e| matches!(e, MemberEvent::Forged { .. } | MemberEvent::SignedElsewhere { .. })).await;
+    let seen = b
+        .wait_for_event("alarm", |e| matches!(e, MemberEvent::Forged { .. } | MemberEvent::SignedElsewhere { .. }))
+        .await;
     assert_eq!(seen, forged);
     assert_eq!(a.member("b").map(|m| m.addr), Some(b.gossip.addr()));
     stop([a, b, impostor]).await;
@@ -299,7 +303,11 @@ async fn an_unknown_node_is_let_in_unsigned_until_it_is_known_and_out_when_remov
 
     keys.know("x", 9);
     a.gossip.recheck().await;
-    a.saw("believed", |e| matches!(e, MemberEvent::Update { name, signed: true, .. } if name.as_str() == "x")).await;
+    a.wait_for_event(
+        "believed",
+        |e| matches!(e, MemberEvent::Update { name, signed: true, .. } if name.as_str() == "x"),
+    )
+    .await;
 
     keys.set("x", KeyLookup::Removed);
     a.gossip.recheck().await;
@@ -365,14 +373,14 @@ async fn a_quick_restart_and_a_move_show_the_new_instance() {
     b.gossip.shutdown().await;
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 2, &keys) }, SECOND).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
-    a.lists("b", |m| m.report.instance.as_str() == SECOND && m.signed && m.addr == at).await;
+    a.wait_until_listed("b", |m| m.report.instance.as_str() == SECOND && m.signed && m.addr == at).await;
 
     b.gossip.shutdown().await;
     a.saw_gone("b").await;
     let mut b = peer_as(config("b", 2, &keys), FIRST).await;
     assert_ne!(b.gossip.addr(), at);
     b.gossip.join(a.gossip.addr()).await.expect("join");
-    a.lists("b", |m| m.report.instance.as_str() == FIRST && m.signed && m.addr == b.gossip.addr()).await;
+    a.wait_until_listed("b", |m| m.report.instance.as_str() == FIRST && m.signed && m.addr == b.gossip.addr()).await;
     while let Ok(event) = b.events.try_recv() {
         assert!(!matches!(event, MemberEvent::SignedElsewhere { .. } | MemberEvent::Forged { .. }), "{event:?}");
     }
@@ -388,14 +396,14 @@ async fn a_reinstalled_node_gets_in_with_a_new_key_at_the_same_address() {
     for isolation in 1..5 {
         b.gossip.publish(Report { isolation, ..report(FIRST) }).await.expect("publish");
     }
-    a.lists("b", |m| m.report.isolation == 4).await;
+    a.wait_until_listed("b", |m| m.report.isolation == 4).await;
     let at = b.gossip.addr();
     b.gossip.shutdown().await;
     // Faster than failure detection: the others still hold the record of the earlier key as alive.
     keys.know("b", 5);
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 5, &keys) }, SECOND).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");
-    a.lists("b", |m| m.report.instance.as_str() == SECOND && m.signed).await;
+    a.wait_until_listed("b", |m| m.report.instance.as_str() == SECOND && m.signed).await;
     stop([a, b]).await;
 }
 
@@ -407,9 +415,9 @@ async fn a_copied_identity_is_told_so() {
     a.saw_alive("b").await;
     let mut copy = peer_as(config("b", 2, &keys), SECOND).await;
     let _ = copy.gossip.join(a.gossip.addr()).await;
-    let told = copy.saw("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
+    let told = copy.wait_for_event("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::SignedElsewhere { addr: b.gossip.addr() });
-    a.saw("conflict", |e| matches!(e, MemberEvent::Conflict { name, .. } if name.as_str() == "b")).await;
+    a.wait_for_event("conflict", |e| matches!(e, MemberEvent::Conflict { name, .. } if name.as_str() == "b")).await;
     assert_eq!(a.member("b").map(|m| m.addr), Some(b.gossip.addr()));
     stop([a, b, copy]).await;
 }
@@ -425,13 +433,13 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     let mut newer = peer_as(config("b", 2, &keys), SECOND).await;
     newer.gossip.publish(Report { api: 7_947, ..of(7, true, SECOND) }).await.expect("published");
     let _ = newer.gossip.join(a.gossip.addr()).await;
-    let told = newer.saw("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
+    let told = newer.wait_for_event("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr(), lasting: false });
     // `b` receives the newer record directly, because members do not pass on what contradicts a
     // live record.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();
-    let claim = Claim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
+    let claim = EpochClaim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
     let heard =
         tokio::time::timeout(PATIENCE, claims.wait_for(|claims| claims.get(&NodeName::from("b")) == Some(&claim)))
             .await;
@@ -444,7 +452,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
         let _ = newer.gossip.join(b.gossip.addr()).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let told = b.saw("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
+    let told = b.wait_for_event("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
     assert_eq!(told, MemberEvent::SignedElsewhere { addr });
     let ends = |e: &MemberEvent| matches!(e, MemberEvent::SignedElsewhere { .. });
     while let Ok(event) = newer.events.try_recv() {
@@ -532,7 +540,7 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
 
     let elsewhere = SocketAddr::from(([127, 0, 0, 2], port));
     b.gossip.move_to(elsewhere, elsewhere).await.expect("moved");
-    b.saw("a gone", |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == "a")).await;
+    b.wait_for_event("a gone", |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == "a")).await;
     assert!(watched.has_changed().expect("the same watch goes on"), "the rejoin loop is notified");
     assert_eq!((b.gossip.addr(), b.gossip.peers_alive()), (elsewhere, 0));
     // Dial repeatedly, as the rejoin loop does, until the others have found the old address dead.
@@ -566,5 +574,5 @@ async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     assert_eq!(told.iter().find(alarm), None, "a move is no impostor; it was at {before}");
     // Later reports arrive from the new address.
     b.gossip.publish(Report { isolation: 9, ..report(FIRST) }).await.expect("published");
-    a.saw("news", |e| matches!(e, MemberEvent::Update { report, .. } if report.isolation == 9)).await;
+    a.wait_for_event("news", |e| matches!(e, MemberEvent::Update { report, .. } if report.isolation == 9)).await;
 }

@@ -1,7 +1,7 @@
 //! What this member currently believes: live members and recent alarms. Plain state behind a lock;
 //! no network.
 
-use super::config::Timing;
+use super::config::GossipTiming;
 use super::event::{Member, MemberEvent};
 use super::limiter::Limiter;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub const DISCOVERED_MAX: usize = 1024;
 
 /// An accepted record of a live member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct MemberEntry {
     pub addr: SocketAddr,
     /// The record as received, for a cheap comparison.
     pub meta: Bytes,
@@ -36,8 +36,8 @@ struct Sighting {
 }
 
 /// The live members and the state of the alarms.
-pub struct View {
-    members: BTreeMap<NodeName, Entry>,
+pub struct MembershipView {
+    members: BTreeMap<NodeName, MemberEntry>,
     alarms: Limiter,
     sighting: Option<Sighting>,
     /// Members whose current process also signs at another address: either the node moved, or a
@@ -53,9 +53,9 @@ pub struct View {
     pub population: u64,
 }
 
-impl View {
+impl MembershipView {
     /// An empty view.
-    pub fn new(timing: &Timing) -> Self {
+    pub fn new(timing: &GossipTiming) -> Self {
         Self {
             members: BTreeMap::new(),
             alarms: Limiter::new(timing.alarm_interval),
@@ -69,7 +69,7 @@ impl View {
     }
 
     /// Stores an accepted record. Returns the event it causes, if anything changed.
-    pub fn put(&mut self, name: NodeName, entry: Entry) -> Option<MemberEvent> {
+    pub fn put(&mut self, name: NodeName, entry: MemberEntry) -> Option<MemberEvent> {
         let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
         self.version += 1;
         match self.members.insert(name.clone(), entry) {
@@ -92,13 +92,13 @@ impl View {
     }
 
     /// The record of a live member.
-    pub fn get(&self, name: &NodeName) -> Option<&Entry> {
+    pub fn get(&self, name: &NodeName) -> Option<&MemberEntry> {
         self.members.get(name)
     }
 
     /// All live members, sorted by name.
     pub fn members(&self) -> Vec<Member> {
-        let member = |(name, e): (&NodeName, &Entry)| Member {
+        let member = |(name, e): (&NodeName, &MemberEntry)| Member {
             name: name.clone(),
             addr: e.addr,
             report: e.report.clone(),
@@ -118,24 +118,30 @@ impl View {
     }
 
     /// Whether one more node that the inventory does not know may be admitted.
-    pub fn room_for(&self, name: &NodeName) -> bool {
+    pub fn has_room_for(&self, name: &NodeName) -> bool {
         self.members.contains_key(name) || self.members.values().filter(|e| e.key.is_none()).count() < DISCOVERED_MAX
     }
 
     /// The event for a record with a bad signature, unless it is rate-limited.
-    pub fn forged(&mut self, name: &NodeName, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
+    pub fn alarm_forged(&mut self, name: &NodeName, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
         let allowed = self.alarms.allow("forged", name.as_str(), now);
         allowed.then(|| MemberEvent::Forged { name: name.clone(), addr })
     }
 
     /// The event for a report of an unknown version, unless it is rate-limited.
-    pub fn unreadable(&mut self, name: &NodeName, addr: SocketAddr, version: u8, now: Instant) -> Option<MemberEvent> {
+    pub fn alarm_unreadable(
+        &mut self,
+        name: &NodeName,
+        addr: SocketAddr,
+        version: u8,
+        now: Instant,
+    ) -> Option<MemberEvent> {
         let allowed = self.alarms.allow("unreadable", name.as_str(), now);
         allowed.then(|| MemberEvent::Unreadable { name: name.clone(), addr, version })
     }
 
     /// The event for two addresses that claim one name, unless it is rate-limited.
-    pub fn conflict(
+    pub fn alarm_conflict(
         &mut self,
         name: &NodeName,
         existing: SocketAddr,
@@ -149,7 +155,7 @@ impl View {
     /// Records that a live member's process also signs at `addr`. Returns whether this may still be
     /// a move, in which case the old address is soon found dead. A copy of a running machine keeps
     /// both addresses alive, so after the grace period it does not count as a move.
-    pub fn moving(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
+    pub fn note_move(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
         match self.moves.get_mut(name) {
             Some(seen) if seen.instance == instance && now.saturating_duration_since(seen.last) <= self.copy_gap => {
                 // A change of address does not restart the grace period; otherwise two copies could
@@ -168,15 +174,15 @@ impl View {
 
     /// Records that this node's own signed record was seen at another address, from a daemon that
     /// has to stop.
-    pub fn outranked(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
-        let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
+    pub fn note_outranked(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighting_duration(addr, instance, now) >= self.copy_grace;
         let kind = if lasting { "outranked" } else { "outranked at first" };
         let allowed = self.alarms.allow(kind, &addr.to_string(), now);
         allowed.then_some(MemberEvent::OutrankedElsewhere { addr, lasting })
     }
 
     /// For how long this node's own signed record has been seen at `addr` without a long gap.
-    fn sighted(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
+    fn sighting_duration(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
         match &mut self.sighting {
             Some(seen)
                 if seen.addr == addr
@@ -198,8 +204,8 @@ impl View {
     ///
     /// After a quick restart at a new address, other members still report the old address until
     /// they find it dead. A copy keeps answering, so its record keeps coming.
-    pub fn elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
-        let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
+    pub fn note_elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighting_duration(addr, instance, now) >= self.copy_grace;
         let allowed = lasting && self.alarms.allow("elsewhere", &addr.to_string(), now);
         allowed.then_some(MemberEvent::SignedElsewhere { addr })
     }
@@ -213,14 +219,14 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], 7946))
     }
 
-    fn entry(isolation: u32) -> Entry {
+    fn entry(isolation: u32) -> MemberEntry {
         let report = Report { isolation, ..Report::default() };
-        Entry { addr: addr(1), meta: Bytes::new(), report, signed: true, key: None }
+        MemberEntry { addr: addr(1), meta: Bytes::new(), report, signed: true, key: None }
     }
 
     #[test]
     fn events_tell_new_from_changed_from_same() {
-        let mut view = View::new(&Timing::default());
+        let mut view = MembershipView::new(&GossipTiming::default());
         let w1 = NodeName::from("w1");
         assert!(matches!(view.put(w1.clone(), entry(0)), Some(MemberEvent::Alive { .. })));
         assert_eq!(view.put(w1.clone(), entry(0)), None);
@@ -232,33 +238,36 @@ mod tests {
 
     #[test]
     fn an_echo_of_the_old_address_is_no_copy() {
-        let mut view = View::new(&Timing::default());
+        let mut view = MembershipView::new(&GossipTiming::default());
         let start = Instant::now();
         for second in [0, 5, 29] {
-            assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(second)), None);
+            assert_eq!(view.note_elsewhere(addr(9), "a".into(), start + Duration::from_secs(second)), None);
         }
         // A paused node resumes an hour later and reports the address again.
-        assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(3600)), None);
+        assert_eq!(view.note_elsewhere(addr(9), "a".into(), start + Duration::from_secs(3600)), None);
     }
 
     #[test]
     fn a_record_that_keeps_coming_is_a_copy() {
-        let mut view = View::new(&Timing::default());
+        let mut view = MembershipView::new(&GossipTiming::default());
         let start = Instant::now();
-        assert_eq!(view.elsewhere(addr(9), "a".into(), start), None);
+        assert_eq!(view.note_elsewhere(addr(9), "a".into(), start), None);
         let later = start + Duration::from_secs(31);
-        assert_eq!(view.elsewhere(addr(9), "a".into(), later), Some(MemberEvent::SignedElsewhere { addr: addr(9) }));
-        assert_eq!(view.elsewhere(addr(9), "a".into(), later), None, "not at every packet");
+        assert_eq!(
+            view.note_elsewhere(addr(9), "a".into(), later),
+            Some(MemberEvent::SignedElsewhere { addr: addr(9) })
+        );
+        assert_eq!(view.note_elsewhere(addr(9), "a".into(), later), None, "not at every packet");
     }
 
     #[test]
     fn a_process_at_two_addresses_is_a_move_for_a_while_only() {
-        let mut view = View::new(&Timing::default());
+        let mut view = MembershipView::new(&GossipTiming::default());
         let (w1, start) = (NodeName::from("w1"), Instant::now());
-        let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
+        let mut at = |last, second| view.note_move(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
         assert!(at(9, 0), "no member has this name: nothing is recorded");
         view.put(w1.clone(), entry(0));
-        let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
+        let mut at = |last, second| view.note_move(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
         assert!(at(9, 100) && at(9, 129));
         assert!(!at(9, 131), "both live on");
         assert!(!at(8, 132), "a second copy");
@@ -266,28 +275,28 @@ mod tests {
         view.remove(&w1);
         view.put(w1.clone(), entry(0));
         assert!(
-            view.moving(&w1, addr(9), "a".into(), start + Duration::from_secs(3640)),
+            view.note_move(&w1, addr(9), "a".into(), start + Duration::from_secs(3640)),
             "the old address was found dead"
         );
     }
 
     #[test]
     fn a_report_of_another_version_is_told_once_in_a_while() {
-        let mut view = View::new(&Timing::default());
+        let mut view = MembershipView::new(&GossipTiming::default());
         let (name, now) = (NodeName::from("w1"), Instant::now());
-        let told = view.unreadable(&name, addr(1), 2, now);
+        let told = view.alarm_unreadable(&name, addr(1), 2, now);
         assert_eq!(told, Some(MemberEvent::Unreadable { name: name.clone(), addr: addr(1), version: 2 }));
-        assert_eq!(view.unreadable(&name, addr(1), 2, now), None);
+        assert_eq!(view.alarm_unreadable(&name, addr(1), 2, now), None);
     }
 
     #[test]
     fn nodes_nobody_knows_are_bounded() {
-        let mut view = View::new(&Timing::default());
+        let mut view = MembershipView::new(&GossipTiming::default());
         for n in 0..DISCOVERED_MAX {
-            assert!(view.room_for(&"one-more".into()));
+            assert!(view.has_room_for(&"one-more".into()));
             view.put(NodeName(format!("n{n}")), entry(0));
         }
-        assert!(!view.room_for(&"one-more".into()));
-        assert!(view.room_for(&"n0".into()));
+        assert!(!view.has_room_for(&"one-more".into()));
+        assert!(view.has_room_for(&"n0".into()));
     }
 }

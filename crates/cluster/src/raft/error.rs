@@ -1,6 +1,6 @@
 //! Errors of Raft. Each says whether anything changed and whether a retry makes sense.
 
-use super::life::Refused;
+use super::incarnation::IncarnationRejection;
 use remoor_host::disk::DiskError;
 use remoor_model::{ClusterId, Epoch, RaftId};
 use std::path::PathBuf;
@@ -57,8 +57,8 @@ pub enum RaftError {
     #[error("message in the name of raft id {ours}, which is this member itself")]
     WrongSender { ours: RaftId },
     /// A message, or an answer, from a copied or outdated data directory; nothing was changed.
-    #[error("raft id {id}: {}", refused.stale)]
-    Stale { id: RaftId, refused: Refused },
+    #[error("raft id {id}: {}", refused.reason)]
+    StaleIncarnation { id: RaftId, refused: IncarnationRejection },
     /// Not a message that this version can read; nothing was changed.
     #[error("unreadable message: {why}")]
     BadMessage { why: String },
@@ -71,7 +71,7 @@ pub enum RaftError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// Not appended anywhere. Retry at the leader if one is known, otherwise later.
-    #[error("not the leader{}", at(leader))]
+    #[error("not the leader{}", describe_leader(leader))]
     NotLeader { leader: Option<(RaftId, String)> },
     /// It may still be committed. Read the state before retrying.
     #[error("outcome unknown: {why}")]
@@ -96,7 +96,7 @@ pub enum ReadError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// Nothing changed; only the leader changes members.
-    #[error("not the leader{}", at(leader))]
+    #[error("not the leader{}", describe_leader(leader))]
     NotLeader { leader: Option<(RaftId, String)> },
     /// Nothing changed; another change is under way.
     #[error("another change of members is under way")]
@@ -109,7 +109,7 @@ pub enum MemberError {
     Unknown { why: String },
 }
 
-fn at(leader: &Option<(RaftId, String)>) -> String {
+fn describe_leader(leader: &Option<(RaftId, String)>) -> String {
     match leader {
         Some((id, addr)) => format!("; raft id {id} at {addr} is"),
         None => ", and none is known".to_owned(),

@@ -1,15 +1,15 @@
 //! [`Raft`], the handle for the rest of the program: start, propose, read, answer peers, stop.
 
 use super::error::{ProposeError, RaftError, ReadError};
-use super::life::{Lives, Refused};
+use super::incarnation::{IncarnationRejection, IncarnationTable};
 use super::log::{self, LogStore, Owner};
 use super::machine::{Machine, News};
 use super::network::{Network, Transport};
-use super::snapshot::{Image, Snapshot, SnapshotFile};
+use super::snapshot::{Image, RaftSnapshot, SnapshotFile};
 use super::status::{self, RaftStatus};
 use super::types::{self, Command, SnapshotMeta, Types, Vote};
-use super::wire::{self, Address, Us};
-use super::{StateMachine, Timing};
+use super::wire::{self, LocalMember, MessageAddress};
+use super::{RaftTiming, StateMachine};
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError as CoreError};
 use openraft::impls::ProgressResponder;
 use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};
@@ -39,7 +39,7 @@ pub struct RaftConfig {
     pub id: RaftId,
     pub cluster: ClusterId,
     pub epoch: Epoch,
-    pub timing: Timing,
+    pub timing: RaftTiming,
 }
 
 /// A member of the Raft cluster. Clones share it. Call [`Raft::shutdown`] before opening the same
@@ -57,17 +57,17 @@ impl<S: StateMachine> Clone for Raft<S> {
 /// The state that all clones of [`Raft`] share.
 pub(super) struct Inner<S: StateMachine> {
     pub core: Core<S>,
-    pub us: Us,
+    pub local: LocalMember,
     pub status: watch::Receiver<RaftStatus>,
     /// Held during a change of members.
     pub change: Mutex<()>,
     /// Proposals hold it shared while they are handed to the core. Holding it exclusively keeps
     /// proposals out of the log.
-    pub door: RwLock<()>,
+    pub proposal_gate: RwLock<()>,
     pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,
     /// When entries or a heartbeat of a leader were last accepted; initially the start.
-    led: std::sync::Mutex<Instant>,
+    last_leader_contact: std::sync::Mutex<Instant>,
 }
 
 impl<S: StateMachine> Raft<S> {
@@ -102,7 +102,7 @@ impl<S: StateMachine> Raft<S> {
             let cfg = cfg.clone();
             let opening = move || {
                 let (log, machine) = open::<S>(&cfg, publish, feed, announce)?;
-                let lives = Lives::begin(&cfg.dir, log.holds(), log.kept());
+                let lives = IncarnationTable::begin(&cfg.dir, log.log_mark(), log.durable_log());
                 Ok::<_, RaftError>((log, machine, lives))
             };
             let opened = tokio::task::spawn_blocking(opening).await;
@@ -110,7 +110,7 @@ impl<S: StateMachine> Raft<S> {
         };
         let asked = async {
             let lives = Arc::new(lives?);
-            let us = Us { cluster: cfg.cluster.clone(), epoch: cfg.epoch, id: cfg.id, lives };
+            let us = LocalMember { cluster: cfg.cluster.clone(), epoch: cfg.epoch, id: cfg.id, incarnations: lives };
             ask(claim(&us, RaftId(0))?).await?;
             Ok(us)
         };
@@ -121,7 +121,7 @@ impl<S: StateMachine> Raft<S> {
                 return Err(error);
             }
         };
-        let network = Network { us: us.clone(), transport };
+        let network = Network { local: us.clone(), transport };
         let core = match openraft::Raft::build(cfg.id.0, settings, network, log.clone(), machine).await {
             Ok(core) => core,
             Err(error) => {
@@ -142,7 +142,16 @@ impl<S: StateMachine> Raft<S> {
         let (status, followed) = watch::channel(first);
         let led = std::sync::Mutex::new(Instant::now());
         let (change, door) = (Mutex::new(()), RwLock::new(()));
-        let inner = Arc::new(Inner { core, us, status: followed, change, door, log, state, led });
+        let inner = Arc::new(Inner {
+            core,
+            local: us,
+            status: followed,
+            change,
+            proposal_gate: door,
+            log,
+            state,
+            last_leader_contact: led,
+        });
         // Ends by itself when the core does.
         tokio::spawn(status::follow::<S>(metrics, Arc::downgrade(&inner), status, tick, lease));
         Ok((Self { inner }, entries))
@@ -151,7 +160,7 @@ impl<S: StateMachine> Raft<S> {
     /// Makes this member the only voter of a new cluster. Only the founder, Raft id 1, may do so,
     /// on an empty log.
     pub async fn initialize(&self, addr: String) -> Result<(), RaftError> {
-        let id = self.inner.us.id;
+        let id = self.inner.local.id;
         if id != RaftId(1) {
             return Err(RaftError::InitializeRefused { why: format!("this is raft id {id}, only the founder 1 may") });
         }
@@ -178,7 +187,7 @@ impl<S: StateMachine> Raft<S> {
     }
 
     async fn write(&self, term: Option<u64>, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
-        let ours = self.inner.us.id;
+        let ours = self.inner.local.id;
         let (responder, answer) = ProgressResponder::complete_only();
         let mut request = self.inner.core.write(Command(Arc::new(entry))).responder(responder);
         if let Some(term) = term {
@@ -186,7 +195,7 @@ impl<S: StateMachine> Raft<S> {
         }
         let unknown = |why: String| ProposeError::Unknown { why };
         let written = tokio::time::timeout(PROPOSE_MAX, async {
-            let open = self.inner.door.read().await;
+            let open = self.inner.proposal_gate.read().await;
             request.await.map_err(|fatal| unknown(fatal.to_string()))?;
             drop(open);
             answer.await.map_err(|_| unknown("raft has stopped".to_owned()))
@@ -224,7 +233,7 @@ impl<S: StateMachine> Raft<S> {
         match tokio::time::timeout(READ_MAX, read).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(CoreError::APIError(LinearizableReadError::ForwardToLeader(forward)))) => {
-                match types::leader::<S>(&forward, self.inner.us.id) {
+                match types::leader::<S>(&forward, self.inner.local.id) {
                     Some(leader) => Err(ReadError::NotLeader { leader }),
                     None => Err(ReadError::NoQuorum { why: "no leader is known".to_owned() }),
                 }
@@ -245,12 +254,12 @@ impl<S: StateMachine> Raft<S> {
 
     /// The epoch in which this member takes part.
     pub fn epoch(&self) -> Epoch {
-        self.inner.us.epoch
+        self.inner.local.epoch
     }
 
     /// Time since the last message from a leader, or since the start if there was none.
-    pub fn unled(&self) -> Duration {
-        self.inner.led.lock().unwrap_or_else(|p| p.into_inner()).elapsed()
+    pub fn time_without_leader(&self) -> Duration {
+        self.inner.last_leader_contact.lock().unwrap_or_else(|p| p.into_inner()).elapsed()
     }
 
     /// A message without a body that identifies this member. The receiver answers whether its Raft
@@ -259,15 +268,15 @@ impl<S: StateMachine> Raft<S> {
     /// Only member `to` answers it. With 0 any receiver answers, since a member with an empty log
     /// knows no ids.
     pub fn claim(&self, to: RaftId) -> Result<Vec<u8>, RaftError> {
-        claim(&self.inner.us, to)
+        claim(&self.inner.local, to)
     }
 
     /// The sender that a request of this cluster and epoch claims. The caller compares it with the
     /// certificate and then calls [`Raft::admit`].
-    pub fn sender(&self, body: &[u8]) -> Result<Address, RaftError> {
+    pub fn sender(&self, body: &[u8]) -> Result<MessageAddress, RaftError> {
         let address = wire::sender_of(body)?;
-        let us = &self.inner.us;
-        address.of_cluster(us)?;
+        let us = &self.inner.local;
+        address.check_cluster(us)?;
         if address.to != RaftId(0) && address.to != us.id {
             return Err(RaftError::WrongTarget { found: address.to, ours: us.id });
         }
@@ -276,26 +285,26 @@ impl<S: StateMachine> Raft<S> {
 
     /// Whether the sender's data directory is its latest one. The caller must have verified that
     /// the sender holds the Raft id.
-    pub async fn admit(&self, sender: &Address) -> Result<(), RaftError> {
-        self.inner.us.lives.meet(sender.from, sender.claim).await
+    pub async fn admit(&self, sender: &MessageAddress) -> Result<(), RaftError> {
+        self.inner.local.incarnations.check_claim(sender.from, sender.claim).await
     }
 
     /// Members whose data directories are copies or outdated, found since this member started and
     /// not resolved since: the reason, and when the accepted incarnation was first met.
     pub fn refusals(&self) -> BTreeMap<RaftId, (String, Wall)> {
-        let told = |refused: Refused| (refused.stale.to_string(), refused.since);
-        self.inner.us.lives.refusals().into_iter().map(|(id, refused)| (id, told(refused))).collect()
+        let told = |refused: IncarnationRejection| (refused.reason.to_string(), refused.since);
+        self.inner.local.incarnations.rejections().into_iter().map(|(id, refused)| (id, told(refused))).collect()
     }
 
     /// Saves the reported log marks of the other members, so that they are known after a restart.
-    pub async fn note_lives(&self) {
-        self.inner.us.lives.note().await;
+    pub async fn save_incarnations(&self) {
+        self.inner.local.incarnations.save().await;
     }
 
     /// The server side of [`Transport`]: handles a request of another member and returns the answer
     /// to send back.
     pub async fn handle(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, RaftError> {
-        let us = &self.inner.us;
+        let us = &self.inner.local;
         let core = &self.inner.core;
         let stopped = |e: &dyn std::fmt::Display| RaftError::Stopped { why: e.to_string() };
         let reply = match kind {
@@ -314,7 +323,7 @@ impl<S: StateMachine> Raft<S> {
             "snapshot" => {
                 let ((vote, meta), state): ((Vote<S>, SnapshotMeta<S>), _) = wire::open_request(&body, us)?;
                 let image = Image::decode(state.to_vec()).map_err(|why| RaftError::BadMessage { why })?;
-                let snapshot = Snapshot::<S> { meta, snapshot: image };
+                let snapshot = RaftSnapshot::<S> { meta, snapshot: image };
                 wire::reply(&core.install_full_snapshot(vote, snapshot).await.map_err(|e| stopped(&e))?, us)
             }
             "transfer" => {
@@ -324,7 +333,7 @@ impl<S: StateMachine> Raft<S> {
             other => Err(RaftError::BadMessage { why: format!("unknown kind {other:?}") }),
         }?;
         if matches!(kind, "append" | "snapshot") {
-            *self.inner.led.lock().unwrap_or_else(|p| p.into_inner()) = Instant::now();
+            *self.inner.last_leader_contact.lock().unwrap_or_else(|p| p.into_inner()) = Instant::now();
         }
         Ok(reply)
     }
@@ -352,12 +361,12 @@ pub fn begin_log(cfg: &RaftConfig, begun: bool) -> Result<(), RaftError> {
         return Err(RaftError::Gone { file, data });
     }
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
-    log::create(&file, &Owner::of(cfg))?;
+    log::create(&file, &Owner::for_config(cfg))?;
     remoor_host::disk::sync_dir(cfg.dir.parent().unwrap_or(&cfg.dir))?;
     Ok(())
 }
 
-fn claim(us: &Us, to: RaftId) -> Result<Vec<u8>, RaftError> {
+fn claim(us: &LocalMember, to: RaftId) -> Result<Vec<u8>, RaftError> {
     wire::request(&us.address(to), &(), &[]).map_err(|e| RaftError::BadMessage { why: e.to_string() })
 }
 
@@ -378,8 +387,8 @@ pub(super) fn open<S: StateMachine>(
         return Err(RaftError::Corrupt { path: log_path, why });
     }
     let machine = Machine::open(SnapshotFile::new(&snapshot_path), publish, feed, announce)?;
-    let log = LogStore::open(&log_path, &Owner::of(cfg))?;
-    if let Some(purged) = log.purged()
+    let log = LogStore::open(&log_path, &Owner::for_config(cfg))?;
+    if let Some(purged) = log.last_purged()
         && machine.applied().is_none_or(|applied| applied.index < purged.index)
     {
         let why = format!("it does not include entry {}, up to which the log was purged", purged.index);

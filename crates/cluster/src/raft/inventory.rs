@@ -1,13 +1,13 @@
 //! The state machine of remoor's log is the inventory.
 
 use super::StateMachine;
-use remoor_model::{Applied, Entry, Inventory};
+use remoor_model::{Applied, Inventory, InventoryEntry};
 
 impl StateMachine for Inventory {
-    type Entry = Entry;
+    type Entry = InventoryEntry;
     type Applied = Applied;
 
-    fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
+    fn apply(&mut self, index: u64, entry: &InventoryEntry) -> Applied {
         Inventory::apply(self, index, entry)
     }
 }

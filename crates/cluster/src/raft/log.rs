@@ -6,10 +6,10 @@
 use super::StateMachine;
 use super::error::RaftError;
 use super::handle::RaftConfig;
-use super::life::{Kept, Mark};
+use super::incarnation::{DurableLogMark, LogMark};
 use super::record;
-use super::types::{Entry, LogId, Types, Vote};
-use super::writer::{self, Late, Op, Slot};
+use super::types::{LogEntry, LogId, Types, Vote};
+use super::writer::{self, Op, PendingCommit, Slot};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, RaftLogReader};
@@ -39,7 +39,7 @@ pub struct Owner {
 
 impl Owner {
     /// The owner of the log that `cfg` describes.
-    pub fn of(cfg: &RaftConfig) -> Self {
+    pub fn for_config(cfg: &RaftConfig) -> Self {
         Self { cluster: cfg.cluster.0.clone(), epoch: cfg.epoch.0, raft: cfg.id.0 }
     }
 }
@@ -55,27 +55,27 @@ pub struct LogStore<S: StateMachine> {
     memory: Arc<Mutex<Memory<S>>>,
     writer: mpsc::Sender<Op>,
     /// Holds the commit position for the writer.
-    late: Arc<Late>,
-    kept: Arc<Kept>,
+    pending_commit: Arc<PendingCommit>,
+    durable_log: Arc<DurableLogMark>,
 }
 
 impl<S: StateMachine> Clone for LogStore<S> {
     fn clone(&self) -> Self {
-        let Self { memory, writer, late, kept } = self;
-        Self { memory: memory.clone(), writer: writer.clone(), late: late.clone(), kept: kept.clone() }
+        let Self { memory, writer, pending_commit: late, durable_log: kept } = self;
+        Self { memory: memory.clone(), writer: writer.clone(), pending_commit: late.clone(), durable_log: kept.clone() }
     }
 }
 
 struct Memory<S: StateMachine> {
     /// Contiguous, starting right after `purged`.
-    entries: BTreeMap<u64, Held<S>>,
+    entries: BTreeMap<u64, CachedEntry<S>>,
     purged: Option<LogId<S>>,
     vote: Option<Vote<S>>,
     committed: Option<LogId<S>>,
     /// `synced`: the last entry that is on disk. `taken_back` counts truncations, since an entry
     /// whose sync is reported later may have been truncated meanwhile.
     synced: u64,
-    taken_back: u64,
+    truncations: u64,
 }
 
 impl<S: StateMachine> Memory<S> {
@@ -84,13 +84,13 @@ impl<S: StateMachine> Memory<S> {
     }
 
     /// Committed entries are never truncated, so those that are synced are durable.
-    fn keep(&self, kept: &Kept) {
-        kept.index(self.committed.map_or(0, |id| id.index).min(self.synced));
+    fn record_durable(&self, kept: &DurableLogMark) {
+        kept.record_index(self.committed.map_or(0, |id| id.index).min(self.synced));
     }
 }
 
-struct Held<S: StateMachine> {
-    entry: Entry<S>,
+struct CachedEntry<S: StateMachine> {
+    entry: LogEntry<S>,
     /// Encoded size.
     bytes: usize,
 }
@@ -99,7 +99,7 @@ impl<S: StateMachine> LogStore<S> {
     /// Opens the log at `path`, creating an empty one if there is none. A damaged log, or one of
     /// another owner, is rejected.
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
-        let corrupt = |why: String| record::refused(path, why);
+        let corrupt = |why: String| record::record_error(path, why);
         if !path.exists() {
             create(path, owner)?;
         }
@@ -119,26 +119,26 @@ impl<S: StateMachine> LogStore<S> {
             vote: optional(slot(Slot::Vote)).map_err(corrupt)?,
             committed: optional(slot(Slot::Committed)).map_err(corrupt)?,
             synced: 0,
-            taken_back: 0,
+            truncations: 0,
         };
         let first = memory.purged.map_or(0, |id| id.index + 1);
         for (expected, (index, bytes)) in (first..).zip(&stored.log) {
-            let entry: Entry<S> = record::decode(bytes).map_err(|why| corrupt(format!("entry {index}: {why}")))?;
+            let entry: LogEntry<S> = record::decode(bytes).map_err(|why| corrupt(format!("entry {index}: {why}")))?;
             if *index != expected || entry.log_id.index != expected {
                 return Err(corrupt(format!("entry {expected} is missing")));
             }
-            memory.entries.insert(expected, Held { entry, bytes: bytes.len() });
+            memory.entries.insert(expected, CachedEntry { entry, bytes: bytes.len() });
         }
         memory.synced = memory.last().map_or(0, |id| id.index);
-        let kept = Arc::new(Kept::default());
-        kept.term(memory.vote.map_or(0, |vote| vote.leader_id.term));
-        memory.keep(&kept);
+        let kept = Arc::new(DurableLogMark::default());
+        kept.record_term(memory.vote.map_or(0, |vote| vote.leader_id.term));
+        memory.record_durable(&kept);
         let (writer, late) = writer::spawn(db, path)?;
-        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, late, kept })
+        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, pending_commit: late, durable_log: kept })
     }
 
     /// The last entry that was removed from the front. A snapshot must cover it.
-    pub fn purged(&self) -> Option<LogId<S>> {
+    pub fn last_purged(&self) -> Option<LogId<S>> {
         self.memory().purged
     }
 
@@ -148,15 +148,15 @@ impl<S: StateMachine> LogStore<S> {
     }
 
     /// The term of the last vote and the last entry, committed or not.
-    pub fn holds(&self) -> Mark {
+    pub fn log_mark(&self) -> LogMark {
         let memory = self.memory();
         let term = memory.vote.map_or(0, |vote| vote.leader_id.term);
-        Mark { term, index: memory.last().map_or(0, |id| id.index) }
+        LogMark { term, index: memory.last().map_or(0, |id| id.index) }
     }
 
     /// The mark of what is durably on disk; it is kept up to date.
-    pub fn kept(&self) -> Arc<Kept> {
-        self.kept.clone()
+    pub fn durable_log(&self) -> Arc<DurableLogMark> {
+        self.durable_log.clone()
     }
 
     /// Writes queued operations and closes the file. Later operations fail. Closing twice is not an
@@ -181,7 +181,7 @@ impl<S: StateMachine> LogStore<S> {
 
     /// The entries in `range`: always the first, and more while their encoded size stays within
     /// `bytes_max`.
-    pub fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<Entry<S>> {
+    pub fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<LogEntry<S>> {
         // BTreeMap panics on an inverted range, which openraft may request.
         let empty = match (range.start_bound(), range.end_bound()) {
             (Bound::Included(a), Bound::Excluded(b)) | (Bound::Excluded(a), Bound::Included(b)) => a >= b,
@@ -220,11 +220,11 @@ impl<S: StateMachine> RaftLogReader<Types<S>> for LogStore<S> {
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
         &mut self,
         range: R,
-    ) -> io::Result<Vec<Entry<S>>> {
+    ) -> io::Result<Vec<LogEntry<S>>> {
         Ok(self.range(range, usize::MAX))
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry<S>>> {
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<LogEntry<S>>> {
         Ok(self.range(start..end, MESSAGE_BYTES_MAX))
     }
 
@@ -254,7 +254,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
         self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done }).await?;
         synced.await.map_err(|_| io::Error::other("the writer of the replicated log has ended"))??;
         self.memory().vote = Some(*vote);
-        self.kept.term(vote.leader_id.term);
+        self.durable_log.record_term(vote.leader_id.term);
         Ok(())
     }
 
@@ -263,9 +263,9 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
         {
             let mut memory = self.memory();
             memory.committed = Some(committed);
-            memory.keep(&self.kept);
+            memory.record_durable(&self.durable_log);
         }
-        match self.late.put(record::encode(&committed)?) {
+        match self.pending_commit.put(record::encode(&committed)?) {
             true => self.write(Op::Look).await,
             false => Ok(()),
         }
@@ -277,7 +277,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types<S>>) -> io::Result<()>
     where
-        I: IntoIterator<Item = Entry<S>> + Send,
+        I: IntoIterator<Item = LogEntry<S>> + Send,
         I::IntoIter: Send,
     {
         let mut records = Vec::new();
@@ -285,21 +285,21 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
         for entry in entries {
             let record = record::encode(&entry)?;
             let index = entry.log_id.index;
-            held.push((index, Held { entry, bytes: record.len() }));
+            held.push((index, CachedEntry { entry, bytes: record.len() }));
             records.push((index, record));
         }
         let last = records.last().map_or(0, |(index, _)| *index);
         let taken_back = {
             let mut memory = self.memory();
             memory.entries.extend(held);
-            memory.taken_back
+            memory.truncations
         };
-        let (memory, kept) = (self.memory.clone(), self.kept.clone());
+        let (memory, kept) = (self.memory.clone(), self.durable_log.clone());
         let done: writer::Done = Box::new(move |result| {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            if result.is_ok() && memory.taken_back == taken_back {
+            if result.is_ok() && memory.truncations == taken_back {
                 memory.synced = memory.synced.max(last);
-                memory.keep(&kept);
+                memory.record_durable(&kept);
             }
             drop(memory);
             callback.io_completed(result);
@@ -312,7 +312,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
         {
             let mut memory = self.memory();
             memory.entries.split_off(&from);
-            memory.taken_back += 1;
+            memory.truncations += 1;
             memory.synced = memory.synced.min(from.saturating_sub(1));
         }
         self.write(Op::Truncate { from }).await

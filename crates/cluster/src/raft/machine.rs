@@ -3,7 +3,7 @@
 
 use super::StateMachine;
 use super::error::RaftError;
-use super::snapshot::{Image, Snapshot, SnapshotFile};
+use super::snapshot::{Image, RaftSnapshot, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, Types};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
@@ -49,9 +49,9 @@ pub struct Machine<S: StateMachine> {
 struct Published<S> {
     state: watch::Sender<Arc<S>>,
     /// The time of the last notification, or of the scheduled one.
-    told: Option<Instant>,
+    last_notified: Option<Instant>,
     /// Whether a task will notify the waiters soon.
-    due: Arc<AtomicBool>,
+    notify_scheduled: Arc<AtomicBool>,
 }
 
 /// Minimum time between two notifications of waiting readers.
@@ -59,16 +59,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 impl<S: StateMachine> Published<S> {
     fn set(&mut self, state: Arc<S>) {
-        let at_once = self.told.is_none_or(|at| at.elapsed() >= PAUSE) && !self.due.load(Ordering::Acquire);
+        let at_once =
+            self.last_notified.is_none_or(|at| at.elapsed() >= PAUSE) && !self.notify_scheduled.load(Ordering::Acquire);
         self.state.send_if_modified(|published| {
             *published = state;
             at_once
         });
         if at_once {
-            self.told = Some(Instant::now());
-        } else if !self.due.swap(true, Ordering::AcqRel) {
-            self.told = Some(Instant::now() + PAUSE);
-            let (state, due) = (self.state.clone(), self.due.clone());
+            self.last_notified = Some(Instant::now());
+        } else if !self.notify_scheduled.swap(true, Ordering::AcqRel) {
+            self.last_notified = Some(Instant::now() + PAUSE);
+            let (state, due) = (self.state.clone(), self.notify_scheduled.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(PAUSE).await;
                 due.store(false, Ordering::Release);
@@ -90,7 +91,7 @@ impl<S: StateMachine> Machine<S> {
             state: Arc::default(),
             applied: None,
             membership: StoredMembership::<S>::default(),
-            publish: Published { state: publish, told: None, due: Arc::default() },
+            publish: Published { state: publish, last_notified: None, notify_scheduled: Arc::default() },
             feed,
             announce,
             file,
@@ -183,7 +184,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta<S>, image: Image<S>) -> io::Result<()> {
         let (file, stored, bytes) = (self.file.clone(), meta.clone(), image.bytes.clone());
-        blocking(move || file.store::<S>(&stored, &bytes)).await?;
+        run_blocking(move || file.store::<S>(&stored, &bytes)).await?;
         self.replace(meta, image.state);
         if self.announce.load(Ordering::Acquire) {
             // As above, the receiver may be gone.
@@ -192,9 +193,9 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         Ok(())
     }
 
-    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot<S>>> {
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot<S>>> {
         let file = self.file.clone();
-        blocking(move || file.load::<S>().map_err(io::Error::other)).await
+        run_blocking(move || file.load::<S>().map_err(io::Error::other)).await
     }
 }
 
@@ -208,17 +209,17 @@ pub struct Builder<S: StateMachine> {
 impl<S: StateMachine> RaftSnapshotBuilder<Types<S>> for Builder<S> {
     type SnapshotData = Image<S>;
 
-    async fn build_snapshot(&mut self) -> io::Result<Snapshot<S>> {
+    async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot<S>> {
         let (file, meta, state) = (self.file.clone(), self.meta.clone(), self.state.clone());
-        blocking(move || {
+        run_blocking(move || {
             let snapshot = Image::encode(state)?;
             file.store::<S>(&meta, &snapshot.bytes)?;
-            Ok(Snapshot::<S> { meta, snapshot })
+            Ok(RaftSnapshot::<S> { meta, snapshot })
         })
         .await
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }

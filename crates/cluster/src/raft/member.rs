@@ -73,7 +73,7 @@ impl<S: StateMachine> Raft<S> {
             // A member that lacks an entry of this log ignores the transfer. Then no member would
             // lead until all had missed a leader for an election timeout. So no proposal is
             // appended from before `to` has all entries until it leads.
-            let _closed = tokio::time::timeout(QUIET_MAX, self.inner.door.write()).await;
+            let _closed = tokio::time::timeout(QUIET_MAX, self.inner.proposal_gate.write()).await;
             let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
             // When this is answered, earlier proposals are in the log.
             self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
@@ -111,7 +111,7 @@ impl<S: StateMachine> Raft<S> {
     fn refusal(&self, error: ClientWriteError<Types<S>>) -> MemberError {
         match error {
             ClientWriteError::ForwardToLeader(forward) => {
-                MemberError::NotLeader { leader: types::leader::<S>(&forward, self.inner.us.id) }
+                MemberError::NotLeader { leader: types::leader::<S>(&forward, self.inner.local.id) }
             }
             ClientWriteError::LogEntryDiscarded(_) => MemberError::Unknown { why: error.to_string() },
             ClientWriteError::PreconditionFailed(_)

@@ -10,8 +10,8 @@
 
 mod error;
 mod handle;
+mod incarnation;
 mod inventory;
-mod life;
 mod log;
 mod machine;
 mod member;
@@ -29,12 +29,12 @@ mod tests;
 
 pub use error::{MemberError, ProposeError, RaftError, ReadError};
 pub use handle::{Raft, RaftConfig, begin_log};
-pub use life::{Refused, Stale};
+pub use incarnation::{IncarnationRejection, RejectedIncarnation};
 pub use machine::{AppliedEntry, News};
 pub use network::{BoxFuture, Transport, TransportError};
 pub use offline::{LastState, last_index, last_state, seed};
 pub use status::RaftStatus;
-pub use wire::{Address, CLAIM, sender_of};
+pub use wire::{CLAIM, MessageAddress, sender_of};
 pub use writer::OPENING_THREAD;
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -52,7 +52,7 @@ pub trait StateMachine: Clone + Default + Serialize + DeserializeOwned + Send + 
 
 /// Intervals and timeouts of Raft. All members of a cluster should use the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
+pub struct RaftTiming {
     /// Interval of heartbeats. Also the time in which a peer must answer one, so it must exceed a
     /// round trip plus an fsync.
     pub heartbeat_ms: u64,
@@ -86,7 +86,7 @@ pub struct Timing {
 /// Twice these times, which were used earlier, would tolerate stalls of 3 s, but would leave a
 /// fleet whose leader died without decisions for as long. Heartbeats are not more frequent, because
 /// their interval is also the time that a disk has to sync before a heartbeat counts as missed.
-impl Default for Timing {
+impl Default for RaftTiming {
     fn default() -> Self {
         Self {
             heartbeat_ms: 250,

@@ -1,9 +1,9 @@
 //! openraft's calls to peers, encoded for a [`Transport`], each with a timeout.
 
 use super::StateMachine;
-use super::snapshot::{Image, Snapshot};
+use super::snapshot::{Image, RaftSnapshot};
 use super::types::{Types, Vote};
-use super::wire::{self, Us};
+use super::wire::{self, LocalMember};
 use futures_util::{Stream, StreamExt};
 use openraft::base::{BoxFuture as BaseFuture, BoxStream as BaseStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
@@ -67,16 +67,16 @@ pub trait Transport: Send + Sync + 'static {
 
 /// Creates a [`Peer`] for each member.
 pub struct Network {
-    pub us: Us,
+    pub local: LocalMember,
     pub transport: Arc<dyn Transport>,
 }
 
 impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
-    type Network = Peer<S>;
+    type Network = PeerClient<S>;
 
-    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer<S> {
-        Peer {
-            us: self.us.clone(),
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> PeerClient<S> {
+        PeerClient {
+            local: self.local.clone(),
             transport: self.transport.clone(),
             target: RaftId(target),
             addr: node.addr.clone(),
@@ -86,15 +86,15 @@ impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
 }
 
 /// The connection of openraft to one other member.
-pub struct Peer<S> {
-    us: Us,
+pub struct PeerClient<S> {
+    local: LocalMember,
     transport: Arc<dyn Transport>,
     target: RaftId,
     addr: String,
     state: PhantomData<fn() -> S>,
 }
 
-impl<S: StateMachine> Peer<S> {
+impl<S: StateMachine> PeerClient<S> {
     async fn call<T: Serialize, R: DeserializeOwned>(
         &self,
         action: RPCTypes,
@@ -103,13 +103,13 @@ impl<S: StateMachine> Peer<S> {
         tail: &[u8],
         limit: Duration,
     ) -> Result<R, RPCError<Types<S>>> {
-        let request = wire::request(&self.us.address(self.target), body, tail)
+        let request = wire::request(&self.local.address(self.target), body, tail)
             .map_err(|e| RPCError::Network(NetworkError::new(&e)))?;
         let timeout = limit + Duration::from_millis(request.len() as u64 / BYTES_PER_MS);
         let sent = self.transport.send(self.target, self.addr.clone(), kind, request);
         let answer = tokio::time::timeout(timeout, sent)
             .await
-            .map_err(|_| Timeout { action, id: self.us.id.0, target: self.target.0, timeout })?
+            .map_err(|_| Timeout { action, id: self.local.id.0, target: self.target.0, timeout })?
             .map_err(|e| match e {
                 TransportError::Lost(_) => RPCError::Network(NetworkError::new(&e)),
                 // openraft waits before it retries an unreachable peer.
@@ -120,7 +120,7 @@ impl<S: StateMachine> Peer<S> {
         let opened = wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)));
         let (reply, claim) = opened?;
         // A rejected incarnation's vote or acknowledgement must not count.
-        let met = self.us.lives.meet(self.target, claim).await;
+        let met = self.local.incarnations.check_claim(self.target, claim).await;
         met.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
         Ok(reply)
     }
@@ -137,7 +137,7 @@ type Answers<'s, S> =
 /// as the answer to all earlier ones, and counts the leader's lease from when the last request was
 /// made.
 /// leader's lease from when the last one was made.
-pub fn together<S: StateMachine>(
+pub fn coalesce_commits<S: StateMachine>(
     input: impl Stream<Item = AppendEntriesRequest<Types<S>>> + Unpin,
 ) -> impl Stream<Item = AppendEntriesRequest<Types<S>>> {
     futures_util::stream::unfold((input.fuse(), true), async |(mut input, first)| {
@@ -153,7 +153,7 @@ pub fn together<S: StateMachine>(
     })
 }
 
-impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
+impl<S: StateMachine> RaftNetworkV2<Types<S>> for PeerClient<S> {
     type SnapshotData = Image<S>;
 
     async fn append_entries(
@@ -168,7 +168,7 @@ impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
     where
         I: Stream<Item = AppendEntriesRequest<Types<S>>> + OptionalSend + Unpin + 'static,
     {
-        stream_append_sequential(self, Box::pin(together(input)), option)
+        stream_append_sequential(self, Box::pin(coalesce_commits(input)), option)
     }
 
     async fn vote(
@@ -190,7 +190,7 @@ impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
     async fn full_snapshot(
         &mut self,
         vote: Vote<S>,
-        snapshot: Snapshot<S>,
+        snapshot: RaftSnapshot<S>,
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<Types<S>>, StreamingError<Types<S>>> {

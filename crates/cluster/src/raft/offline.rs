@@ -102,7 +102,7 @@ pub fn seed<S: StateMachine>(cfg: &RaftConfig, addr: String, last: LastState<S>)
     SnapshotFile::new(&snapshot_path)
         .store::<S>(&meta, &image.bytes)
         .map_err(DiskError::io("writing", &snapshot_path))?;
-    let owner = record::encode(&Owner::of(cfg)).map_err(encoding)?;
+    let owner = record::encode(&Owner::for_config(cfg)).map_err(encoding)?;
     let purged = record::encode(&at).map_err(encoding)?;
     let vote = record::encode(&Vote::<S>::new(last.term, id)).map_err(encoding)?;
     writer::create(&log_path, &[(Slot::Owner, owner), (Slot::Purged, purged), (Slot::Vote, vote)])?;

@@ -42,17 +42,17 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 }
 
 /// The error for a file with a record that [`decode`] rejects.
-pub fn refused(path: &Path, why: String) -> RaftError {
+pub fn record_error(path: &Path, why: String) -> RaftError {
     let path = path.to_owned();
     if why.contains(INSTALL) { RaftError::TooNew { path, why } } else { RaftError::Corrupt { path, why } }
 }
 
 /// The checksum over version and content, without the bytes of the checksum itself.
 fn sum(bytes: &[u8]) -> [u8; SUM] {
-    let mut covered = Sha256::of(&bytes[HEADER..]).0.to_vec();
+    let mut covered = Sha256::digest(&bytes[HEADER..]).0.to_vec();
     covered.push(bytes[0]);
     let mut out = [0; SUM];
-    out.copy_from_slice(&Sha256::of(&covered).0[..SUM]);
+    out.copy_from_slice(&Sha256::digest(&covered).0[..SUM]);
     out
 }
 

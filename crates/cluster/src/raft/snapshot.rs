@@ -25,7 +25,7 @@ pub struct Image<S> {
 }
 
 /// A snapshot as openraft handles it: metadata and image.
-pub type Snapshot<S> = SnapshotOf<Types<S>, Image<S>>;
+pub type RaftSnapshot<S> = SnapshotOf<Types<S>, Image<S>>;
 
 impl<S: StateMachine> Image<S> {
     /// Encodes a state as MessagePack.
@@ -57,7 +57,7 @@ impl SnapshotFile {
     }
 
     /// Reads and verifies the file. None if it does not exist.
-    pub fn load<S: StateMachine>(&self) -> Result<Option<Snapshot<S>>, RaftError> {
+    pub fn load<S: StateMachine>(&self) -> Result<Option<RaftSnapshot<S>>, RaftError> {
         let mut reaches = self.reaches.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -79,7 +79,7 @@ impl SnapshotFile {
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&head);
         bytes.extend_from_slice(state);
-        let sum = Sha256::of(&bytes[MAGIC.len() + SUM..]);
+        let sum = Sha256::digest(&bytes[MAGIC.len() + SUM..]);
         bytes[MAGIC.len()..MAGIC.len() + SUM].copy_from_slice(&sum.0);
 
         let index = meta.last_log_id.map(|id| id.index);
@@ -93,17 +93,17 @@ impl SnapshotFile {
     }
 }
 
-fn parse<S: StateMachine>(bytes: &[u8]) -> Result<Snapshot<S>, String> {
+fn parse<S: StateMachine>(bytes: &[u8]) -> Result<RaftSnapshot<S>, String> {
     let rest = bytes
         .strip_prefix(MAGIC)
         .ok_or("not a snapshot of a format that this program knows: install the newer program if one wrote it")?;
     let (sum, rest) = rest.split_at_checked(SUM).ok_or("cut short")?;
-    if Sha256::of(rest).0 != sum {
+    if Sha256::digest(rest).0 != sum {
         return Err("wrong checksum".to_owned());
     }
     let (length, rest) = rest.split_first_chunk::<LENGTH>().ok_or("cut short")?;
     let length = u32::from_le_bytes(*length) as usize;
     let (head, state) = rest.split_at_checked(length).ok_or("cut short")?;
     let meta = rmp_serde::from_slice(head).map_err(|e| format!("unreadable metadata: {e}"))?;
-    Ok(Snapshot { meta, snapshot: Image::decode(state.to_vec())? })
+    Ok(RaftSnapshot { meta, snapshot: Image::decode(state.to_vec())? })
 }

@@ -65,13 +65,13 @@ impl RaftStatus {
     }
 
     /// A copy without the values that change merely because time passes.
-    fn lasting(&self) -> Self {
+    fn without_times(&self) -> Self {
         Self { quorum_acked_ms: None, leads_until: None, led_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
     }
 
     /// A copy without log positions: only the leader and the members.
-    fn places(&self) -> Self {
-        Self { last_log: None, last_applied: None, matched: BTreeMap::new(), ..self.lasting() }
+    fn without_positions(&self) -> Self {
+        Self { last_log: None, last_applied: None, matched: BTreeMap::new(), ..self.without_times() }
     }
 }
 
@@ -170,8 +170,8 @@ pub async fn follow<S: StateMachine>(
         let mut moved = false;
         // Times are always refreshed, but do not wake waiters.
         status.send_if_modified(|old| {
-            let changed = old.lasting() != new.lasting();
-            moved = old.places() != new.places();
+            let changed = old.without_times() != new.without_times();
+            moved = old.without_positions() != new.without_positions();
             *old = new;
             changed
         });

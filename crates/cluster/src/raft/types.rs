@@ -37,7 +37,7 @@ impl<S: StateMachine> openraft::RaftTypeConfig for Types<S> {
 
 pub type LogId<S> = alias::LogIdOf<Types<S>>;
 pub type Vote<S> = alias::VoteOf<Types<S>>;
-pub type Entry<S> = alias::EntryOf<Types<S>>;
+pub type LogEntry<S> = alias::EntryOf<Types<S>>;
 pub type StoredMembership<S> = alias::StoredMembershipOf<Types<S>>;
 pub type SnapshotMeta<S> = alias::SnapshotMetaOf<Types<S>>;
 

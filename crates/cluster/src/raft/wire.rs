@@ -7,7 +7,7 @@
 //! address of a request and after the body of an answer.
 
 use super::error::RaftError;
-use super::life::{Claim, Lives};
+use super::incarnation::{IncarnationClaim, IncarnationTable};
 use remoor_model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;
@@ -19,20 +19,20 @@ pub const CLAIM: &str = "claim";
 
 /// Sender, target, cluster and epoch of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Address {
+pub struct MessageAddress {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub from: RaftId,
     pub to: RaftId,
     /// None if the sender's program is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<Claim>,
+    pub claim: Option<IncarnationClaim>,
 }
 
-impl Address {
+impl MessageAddress {
     /// Whether a message with this address comes from the same cluster and epoch; a recovery starts
     /// a new epoch.
-    pub fn of_cluster(&self, ours: &Us) -> Result<(), RaftError> {
+    pub fn check_cluster(&self, ours: &LocalMember) -> Result<(), RaftError> {
         if self.cluster != ours.cluster {
             return Err(RaftError::WrongCluster { found: self.cluster.clone(), ours: ours.cluster.clone() });
         }
@@ -43,8 +43,8 @@ impl Address {
     }
 
     /// Whether a message with this address is meant for `ours`.
-    fn accept(&self, ours: &Us) -> Result<(), RaftError> {
-        self.of_cluster(ours)?;
+    fn accept(&self, ours: &LocalMember) -> Result<(), RaftError> {
+        self.check_cluster(ours)?;
         if self.to != ours.id {
             return Err(RaftError::WrongTarget { found: self.to, ours: ours.id });
         }
@@ -57,30 +57,34 @@ impl Address {
 
 /// The identity of this member.
 #[derive(Clone)]
-pub struct Us {
+pub struct LocalMember {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub id: RaftId,
-    pub lives: Arc<Lives>,
+    pub incarnations: Arc<IncarnationTable>,
 }
 
-impl Us {
+impl LocalMember {
     /// The address of a message from this member to `to`, with its current claim.
-    pub fn address(&self, to: RaftId) -> Address {
-        let claim = Some(self.lives.claim());
-        Address { cluster: self.cluster.clone(), epoch: self.epoch, from: self.id, to, claim }
+    pub fn address(&self, to: RaftId) -> MessageAddress {
+        let claim = Some(self.incarnations.claim());
+        MessageAddress { cluster: self.cluster.clone(), epoch: self.epoch, from: self.id, to, claim }
     }
 }
 
 /// The sender that a request claims, so that the server can compare it with the caller's
 /// certificate before handling it.
-pub fn sender_of(request: &[u8]) -> Result<Address, RaftError> {
-    let mut rest = versioned(request)?;
+pub fn sender_of(request: &[u8]) -> Result<MessageAddress, RaftError> {
+    let mut rest = check_version(request)?;
     read(&mut rest)
 }
 
 /// Encodes a request; `tail` is appended unchanged.
-pub fn request<T: Serialize>(address: &Address, body: &T, tail: &[u8]) -> Result<Vec<u8>, rmp_serde::encode::Error> {
+pub fn request<T: Serialize>(
+    address: &MessageAddress,
+    body: &T,
+    tail: &[u8],
+) -> Result<Vec<u8>, rmp_serde::encode::Error> {
     let mut bytes = vec![VERSION];
     rmp_serde::encode::write_named(&mut bytes, address)?;
     rmp_serde::encode::write_named(&mut bytes, body)?;
@@ -89,31 +93,31 @@ pub fn request<T: Serialize>(address: &Address, body: &T, tail: &[u8]) -> Result
 }
 
 /// Decodes a request that is addressed to us: its body and its tail.
-pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &Us) -> Result<(T, &'a [u8]), RaftError> {
-    let mut rest = versioned(bytes)?;
-    read::<Address>(&mut rest)?.accept(ours)?;
+pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &LocalMember) -> Result<(T, &'a [u8]), RaftError> {
+    let mut rest = check_version(bytes)?;
+    read::<MessageAddress>(&mut rest)?.accept(ours)?;
     let body = read(&mut rest)?;
     Ok((body, rest))
 }
 
 /// Encodes an answer: the body, followed by this member's claim.
-pub fn reply<T: Serialize>(body: &T, us: &Us) -> Result<Vec<u8>, RaftError> {
+pub fn reply<T: Serialize>(body: &T, us: &LocalMember) -> Result<Vec<u8>, RaftError> {
     let mut bytes = vec![VERSION];
     let written = rmp_serde::encode::write_named(&mut bytes, body)
-        .and_then(|()| rmp_serde::encode::write_named(&mut bytes, &us.lives.claim()));
+        .and_then(|()| rmp_serde::encode::write_named(&mut bytes, &us.incarnations.claim()));
     written.map_err(|e| RaftError::BadMessage { why: e.to_string() })?;
     Ok(bytes)
 }
 
 /// Decodes an answer: its body and the claim of its sender. Older programs send no claim.
-pub fn open_reply<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Option<Claim>), RaftError> {
-    let mut rest = versioned(bytes)?;
+pub fn open_reply<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Option<IncarnationClaim>), RaftError> {
+    let mut rest = check_version(bytes)?;
     let body = read(&mut rest)?;
     let claim = if rest.is_empty() { None } else { Some(read(&mut rest)?) };
     Ok((body, claim))
 }
 
-fn versioned(bytes: &[u8]) -> Result<&[u8], RaftError> {
+fn check_version(bytes: &[u8]) -> Result<&[u8], RaftError> {
     match bytes.split_first() {
         Some((&VERSION, rest)) => Ok(rest),
         Some((version, _)) => {

@@ -181,13 +181,13 @@ fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
 
 /// A commit position that is written together with a later batch, since no caller waits for it.
 #[derive(Default)]
-pub struct Late {
+pub struct PendingCommit {
     record: Mutex<Option<Vec<u8>>>,
     /// Whether the thread waits for its queue alone.
     asleep: AtomicBool,
 }
 
-impl Late {
+impl PendingCommit {
     /// Stores a commit position. Returns whether the thread must be woken up for it; soon after
     /// entries the thread checks by itself.
     #[must_use]
@@ -213,10 +213,16 @@ impl Late {
 }
 
 /// Starts the thread. It ends with `Close`, or when all senders are dropped.
-pub fn spawn(db: Database, path: &Path) -> Result<(mpsc::Sender<Op>, Arc<Late>), RaftError> {
+pub fn spawn(db: Database, path: &Path) -> Result<(mpsc::Sender<Op>, Arc<PendingCommit>), RaftError> {
     let (tx, queue) = mpsc::channel(QUEUE_MAX);
-    let late = Arc::<Late>::default();
-    let writer = Writer { db, path: path.to_owned(), late: late.clone(), told: Instant::now(), failed: None };
+    let late = Arc::<PendingCommit>::default();
+    let writer = Writer {
+        db,
+        path: path.to_owned(),
+        pending_commit: late.clone(),
+        committed_written_at: Instant::now(),
+        failed: None,
+    };
     std::thread::Builder::new()
         .name("raft-log".to_owned())
         .spawn(move || writer.run(queue))
@@ -227,9 +233,9 @@ pub fn spawn(db: Database, path: &Path) -> Result<(mpsc::Sender<Op>, Arc<Late>),
 struct Writer {
     db: Database,
     path: PathBuf,
-    late: Arc<Late>,
+    pending_commit: Arc<PendingCommit>,
     /// When a commit position was last written.
-    told: Instant,
+    committed_written_at: Instant,
     failed: Option<String>,
 }
 
@@ -244,7 +250,7 @@ impl Writer {
             }
         };
         let closed = loop {
-            let first = if self.late.sleep() {
+            let first = if self.pending_commit.sleep() {
                 queue.blocking_recv()
             } else {
                 match clock.block_on(async { tokio::time::timeout(IDLE, queue.recv()).await }) {
@@ -267,7 +273,7 @@ impl Writer {
                 break Some(done);
             }
         };
-        if self.late.record().is_some() {
+        if self.pending_commit.record().is_some() {
             self.write(Vec::new());
         }
         drop(queue);
@@ -283,7 +289,11 @@ impl Writer {
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
             let alone = batch.is_empty();
-            let late = if alone || self.told.elapsed() >= IDLE { self.late.record().take() } else { None };
+            let late = if alone || self.committed_written_at.elapsed() >= IDLE {
+                self.pending_commit.record().take()
+            } else {
+                None
+            };
             if alone && late.is_none() {
                 return;
             }
@@ -298,11 +308,11 @@ impl Writer {
                 tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed; the log is closed");
             }
             if late.is_some() {
-                self.told = Instant::now();
+                self.committed_written_at = Instant::now();
             }
         }
         if self.failed.is_some() {
-            *self.late.record() = None;
+            *self.pending_commit.record() = None;
         }
         for op in batch {
             if let Op::Append { done, .. } | Op::Set { done, .. } = op {

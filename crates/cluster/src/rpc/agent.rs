@@ -1,14 +1,14 @@
 //! Answers of managers on `/agent/v1`: an agent's manifest and its peers.
 
-use super::join::Peer;
+use super::join::PeerInfo;
 use super::token::Secret;
-use remoor_model::{Epoch, Manifest, NodeName};
+use remoor_model::{Epoch, NodeManifest, NodeName};
 use serde::{Deserialize, Serialize};
 
 /// Answer of `/agent/v1/manifest`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ManifestReply {
-    pub manifest: Manifest,
+    pub manifest: NodeManifest,
     /// Hex. The key for the hashes of secret files.
     pub digest_key: String,
     /// Interval at which files and checks are examined.
@@ -21,8 +21,8 @@ pub struct ManifestReply {
 /// Answer of `/agent/v1/peers`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PeersReply {
-    pub peers: Vec<Peer>,
-    pub managers: Vec<Peer>,
+    pub peers: Vec<PeerInfo>,
+    pub managers: Vec<PeerInfo>,
     /// The epoch of the answering manager; 0 from older managers, which do not send it.
     #[serde(default)]
     pub epoch: Epoch,
@@ -72,7 +72,7 @@ pub struct CaRequest {
 
 /// All CAs that the node must trust.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CaReply {
+pub struct TrustedCasReply {
     /// PEM, the issuing CA first.
     pub ca_pem: String,
     pub changed: u64,

@@ -48,7 +48,7 @@ impl Validity {
     }
 
     /// Valid until `life` from now. Backdated by a day, or for a shorter life by a tenth of it.
-    pub fn lasting(life: Duration) -> Self {
+    pub fn valid_for(life: Duration) -> Self {
         let now = SystemTime::now();
         Self { from: now - BACKDATED.min(life / 10), until: now + life }
     }
@@ -65,15 +65,15 @@ pub struct ClusterCa {
 impl ClusterCa {
     /// Creates the first authority of a cluster, with an ed25519 key, valid for ten years.
     pub fn create(cluster: &ClusterId) -> Result<Self, IdentityError> {
-        Self::named(cluster, CA_NAME)
+        Self::with_common_name(cluster, CA_NAME)
     }
 
     /// Creates an authority that will replace another one.
     pub fn create_next(cluster: &ClusterId) -> Result<Self, IdentityError> {
-        Self::named(cluster, &format!("{CA_NAME} {}", hex::encode(token::random::<4>()?)))
+        Self::with_common_name(cluster, &format!("{CA_NAME} {}", hex::encode(token::random::<4>()?)))
     }
 
-    fn named(cluster: &ClusterId, name: &str) -> Result<Self, IdentityError> {
+    fn with_common_name(cluster: &ClusterId, name: &str) -> Result<Self, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "cluster CA", source };
         caller::check_cluster(cluster)?;
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
@@ -83,7 +83,7 @@ impl ClusterCa {
 
     /// `next`'s certificate signed by this authority. Appended to a certificate of `next`, it lets
     /// nodes that trust only this authority verify that certificate.
-    pub fn cross(&self, next: &Self) -> Result<String, IdentityError> {
+    pub fn cross_sign(&self, next: &Self) -> Result<String, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "cluster CA", source };
         // CAs that follow `next` may be below it in a chain.
         let below = u8::try_from(FORMER_MAX).unwrap_or(u8::MAX);
@@ -155,7 +155,7 @@ impl ClusterCa {
 
     /// A secret that every manager can derive and no other node can: HMAC-SHA256 of `label` with
     /// the CA's private key, which only managers have.
-    pub fn derived(&self, label: &str) -> Result<[u8; 32], IdentityError> {
+    pub fn derive_secret(&self, label: &str) -> Result<[u8; 32], IdentityError> {
         // Use the raw key, because its PEM encoding may differ between managers.
         let key = identity::NodeKey::from_pem(self.key_pem().reveal())?;
         let malformed =
@@ -307,16 +307,16 @@ mod tests {
         ca.save(dir.path()).unwrap();
         let (founder, other) =
             (ClusterCa::load(dir.path()).unwrap(), ClusterCa::from_pem(ca.cert_pem(), &ca.key_pem()));
-        let secret = ca.derived("digests").unwrap();
+        let secret = ca.derive_secret("digests").unwrap();
         for manager in [founder, other.unwrap()] {
             assert_eq!(
-                manager.derived("digests").unwrap(),
+                manager.derive_secret("digests").unwrap(),
                 secret,
                 "both when loaded and when fetched from another manager"
             );
         }
-        assert_ne!(ca.derived("another").unwrap(), secret);
-        assert_ne!(ClusterCa::create(&"c1".into()).unwrap().derived("digests").unwrap(), secret);
+        assert_ne!(ca.derive_secret("another").unwrap(), secret);
+        assert_ne!(ClusterCa::create(&"c1".into()).unwrap().derive_secret("digests").unwrap(), secret);
         let mut by_certificate = Hmac::<sha2::Sha256>::new_from_slice(&public_key(&ca)).unwrap();
         by_certificate.update(b"digests");
         assert_ne!(<[u8; 32]>::from(by_certificate.finalize().into_bytes()), secret);

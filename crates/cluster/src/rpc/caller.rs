@@ -40,7 +40,7 @@ pub struct Behalf {
 
 impl Caller {
     /// Reads the identity from a certificate. Its signature was verified during the handshake.
-    pub fn of_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
+    pub fn from_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
         let cert_not_after = identity::not_after(&cert);
@@ -61,7 +61,7 @@ impl Caller {
     }
 
     /// The same caller, marked as having a certificate of a replaced CA.
-    pub(super) fn of_replaced_ca(mut self) -> Self {
+    pub(super) fn with_replaced_ca(mut self) -> Self {
         if let Self::Node { replaced, .. } | Self::Operator { replaced, .. } = &mut self {
             *replaced = true;
         }
@@ -69,13 +69,13 @@ impl Caller {
     }
 
     /// Whether the CA of the caller's certificate was replaced.
-    pub fn replaced(&self) -> bool {
+    pub fn has_replaced_ca(&self) -> bool {
         matches!(self, Self::Node { replaced: true, .. } | Self::Operator { replaced: true, .. })
     }
 
     /// Whether the caller's certificate has expired by `now` or its CA was replaced. A connection
     /// may outlive the certificate that opened it.
-    pub fn expired(&self, now: Wall) -> bool {
+    pub fn is_expired(&self, now: Wall) -> bool {
         match self {
             Self::Node { cert_not_after, replaced, .. } | Self::Operator { cert_not_after, replaced, .. } => {
                 *replaced || now > *cert_not_after
@@ -90,7 +90,7 @@ pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
 pub(super) const MANAGER: &str = "manager";
 
 /// Whether this verified certificate is that of a node that was a manager when it was issued.
-pub fn managed(der: &[u8]) -> bool {
+pub fn is_manager_certificate(der: &[u8]) -> bool {
     let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
     let Ok(title) = Oid::from(TITLE) else { return false };
     cert.subject().iter_by_oid(&title).any(|value| value.as_str() == Ok(MANAGER))
@@ -100,7 +100,7 @@ pub fn managed(der: &[u8]) -> bool {
 pub fn certified_epoch(pem: &str, cluster: &ClusterId) -> Result<Epoch, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "certificate", reason: reason.to_owned() };
     let chain = identity::certificates("certificate", pem)?;
-    match Caller::of_certificate(chain.first().ok_or_else(|| bad("there is no certificate"))?, cluster)? {
+    match Caller::from_certificate(chain.first().ok_or_else(|| bad("there is no certificate"))?, cluster)? {
         Caller::Node { epoch, .. } => Ok(epoch),
         _ => Err(bad("it is not that of a node")),
     }
@@ -174,15 +174,15 @@ mod tests {
         let csr = NodeKey::generate().unwrap().csr_pem().unwrap();
         let pem = ca.issue_node(NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
         let der = &certificates("certificate", &pem).unwrap()[0];
-        let caller = Caller::of_certificate(der, &cluster).unwrap();
+        let caller = Caller::from_certificate(der, &cluster).unwrap();
         let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_after, .. } = caller else { panic!("{caller:?}") };
-        assert!(!caller.expired(cert_not_after) && caller.expired(cert_not_after.after(1)));
-        assert!(Caller::of_certificate(der, &"c2".into()).is_err());
-        assert!(!managed(der));
+        assert!(!caller.is_expired(cert_not_after) && caller.is_expired(cert_not_after.plus_ms(1)));
+        assert!(Caller::from_certificate(der, &"c2".into()).is_err());
+        assert!(!is_manager_certificate(der));
         let own = ca.issue_as(true, NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
         let own = &certificates("certificate", &own).unwrap()[0];
-        assert!(managed(own) && !managed(b"no certificate"));
-        let same = Caller::of_certificate(own, &cluster).unwrap();
+        assert!(is_manager_certificate(own) && !is_manager_certificate(b"no certificate"));
+        let same = Caller::from_certificate(own, &cluster).unwrap();
         assert!(
             matches!(same, Caller::Node { id: NodeId(7), epoch: Epoch(3), .. }),
             "an earlier program reads the same: {same:?}"
@@ -190,11 +190,11 @@ mod tests {
 
         let pem = ca.issue_operator("zoë", Validity::days_from_now(1)).unwrap().cert_pem;
         let der = &certificates("certificate", &pem).unwrap()[0];
-        let caller = Caller::of_certificate(der, &cluster).unwrap();
+        let caller = Caller::from_certificate(der, &cluster).unwrap();
         assert!(matches!(&caller, Caller::Operator { name, .. } if name == "zoë"), "{caller:?}");
 
         let der = &certificates("certificate", ca.cert_pem()).unwrap()[0];
-        assert!(Caller::of_certificate(der, &cluster).is_err(), "the CA itself is not a caller");
+        assert!(Caller::from_certificate(der, &cluster).is_err(), "the CA itself is not a caller");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! The client repeats a request only while it is certain that the server has not received it. A
 //! Raft message may be sent once more, because Raft tolerates duplicates.
 
-use super::connect::{self, Lane, Sender, Spoken, Target};
-use super::lane;
+use super::connect::{self, ClientTarget, NegotiatedConnection, RaftStream, Sender};
+use super::raft_stream;
 use super::tls::ClientTls;
 use super::wire::{BEHALF, BEHALF_KEY, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
 use bytes::{Bytes, BytesMut};
@@ -26,7 +26,7 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(30);
 /// otherwise meet closing connections.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// After this time an older program at the server may have been upgraded.
-const WITHOUT_LANES: Duration = Duration::from_secs(60);
+const NO_RAFT_STREAMS_RETRY: Duration = Duration::from_secs(60);
 /// Maximum unused connections kept.
 const POOL_MAX: usize = 8;
 /// Maximum length of a line of an event stream, in bytes.
@@ -87,8 +87,8 @@ impl ApiError {
 /// A client of one daemon. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
-    within: Duration,
+    shared: Arc<ClientShared>,
+    timeout: Duration,
     behalf: Option<(Arc<str>, Option<Arc<str>>)>,
 }
 
@@ -98,55 +98,55 @@ impl std::fmt::Debug for Client {
     }
 }
 
-struct Shared {
-    target: Target,
-    idle: Mutex<Vec<(Connection, Instant)>>,
-    lanes: Mutex<Vec<(OpenLane, Instant)>>,
+struct ClientShared {
+    target: ClientTarget,
+    idle: Mutex<Vec<(PooledConnection, Instant)>>,
+    raft_streams: Mutex<Vec<(PooledRaftStream, Instant)>>,
     /// When a dial last found that the server's program is too old for Raft streams.
-    without_lanes: Mutex<Option<Instant>>,
+    no_raft_streams_since: Mutex<Option<Instant>>,
 }
 
 /// A connection and the generation of our certificate with which it was opened.
-struct Connection {
+struct PooledConnection {
     sender: Sender,
-    turn: u64,
+    certificate_generation: u64,
 }
 
 /// Like [`Connection`], for messages without HTTP.
-struct OpenLane {
-    stream: Box<Lane>,
-    turn: u64,
+struct PooledRaftStream {
+    stream: Box<RaftStream>,
+    certificate_generation: u64,
 }
 
 impl Client {
     /// A client of the daemon behind a socket of this machine.
     pub fn unix(path: impl AsRef<Path>) -> Self {
-        Self::new(Target::Unix(path.as_ref().into()))
+        Self::new(ClientTarget::Unix(path.as_ref().into()))
     }
 
     /// A client of the daemon at `addr` (host and port). It must be node `expected` if one is
     /// given, otherwise any node of the cluster.
     pub fn tls(addr: impl Into<String>, tls: &ClientTls, expected: Option<NodeId>) -> Self {
-        Self::new(Target::Tls { addr: addr.into(), tls: tls.clone(), expected })
+        Self::new(ClientTarget::Tls { addr: addr.into(), tls: tls.clone(), expected })
     }
 
-    fn new(target: Target) -> Self {
+    fn new(target: ClientTarget) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientShared {
                 target,
                 idle: Mutex::default(),
-                lanes: Mutex::default(),
-                without_lanes: Mutex::default(),
+                raft_streams: Mutex::default(),
+                no_raft_streams_since: Mutex::default(),
             }),
-            within: REQUEST_WITHIN,
+            timeout: REQUEST_WITHIN,
             behalf: None,
         }
     }
 
     /// The same daemon and connections with another timeout for each request, from dialling to the
     /// last byte of the answer.
-    pub fn within(&self, within: Duration) -> Self {
-        Self { within, ..self.clone() }
+    pub fn with_timeout(&self, within: Duration) -> Self {
+        Self { timeout: within, ..self.clone() }
     }
 
     /// The same daemon and connections. Requests carry the name of the caller on whose behalf they
@@ -186,25 +186,28 @@ impl Client {
     /// message may be sent twice, which Raft tolerates.
     pub async fn tell(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.in_time(async {
-            if let Some(open) = self.take_lane()
-                && let Ok(answer) = self.tell_on(open, kind, &body).await
+            if let Some(open) = self.take_raft_stream()
+                && let Ok(answer) = self.send_on(open, kind, &body).await
             {
                 return answer;
             }
-            let without = || self.shared.without_lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            let without = || self.shared.no_raft_streams_since.lock().unwrap_or_else(PoisonError::into_inner);
             // Retry after this time, because nothing announces that the server's program was
             // upgraded.
-            let known = without().is_some_and(|at| at.elapsed() < WITHOUT_LANES);
+            let known = without().is_some_and(|at| at.elapsed() < NO_RAFT_STREAMS_RETRY);
             if !known {
-                let turn = self.turn();
-                let spoken = connect::connect_lane(&self.shared.target).await?;
-                *without() = matches!(spoken, Spoken::Http(_)).then(Instant::now);
+                let turn = self.certificate_generation();
+                let spoken = connect::connect_raft_stream(&self.shared.target).await?;
+                *without() = matches!(spoken, NegotiatedConnection::Http(_)).then(Instant::now);
                 match spoken {
-                    Spoken::Lane(stream) => {
-                        let answer = self.tell_on(OpenLane { stream, turn }, kind, &body).await;
-                        return answer.unwrap_or_else(|e| Err(self.broken(&e)));
+                    NegotiatedConnection::RaftStream(stream) => {
+                        let answer =
+                            self.send_on(PooledRaftStream { stream, certificate_generation: turn }, kind, &body).await;
+                        return answer.unwrap_or_else(|e| Err(self.broken_connection(&e)));
                     }
-                    Spoken::Http(sender) => self.keep(Connection { sender, turn }),
+                    NegotiatedConnection::Http(sender) => {
+                        self.keep(PooledConnection { sender, certificate_generation: turn })
+                    }
                 }
             }
             Ok(self.post_bytes(&format!("/raft/{kind}"), body.into()).await?.into())
@@ -214,11 +217,16 @@ impl Client {
 
     /// Sends a message on an open stream. After an outer error the connection is dropped and the
     /// message may not have been received.
-    async fn tell_on(&self, mut open: OpenLane, kind: &str, body: &[u8]) -> std::io::Result<Result<Vec<u8>, ApiError>> {
-        let answer = lane::ask(&mut open.stream, kind, body).await?;
+    async fn send_on(
+        &self,
+        mut open: PooledRaftStream,
+        kind: &str,
+        body: &[u8],
+    ) -> std::io::Result<Result<Vec<u8>, ApiError>> {
+        let answer = raft_stream::ask(&mut open.stream, kind, body).await?;
         Ok(match answer {
             Ok(answer) => {
-                self.keep_lane(open);
+                self.keep_raft_stream(open);
                 Ok(answer)
             }
             // After an error answer the server's role may be about to change, so the next message
@@ -232,7 +240,7 @@ impl Client {
 
     /// Opens an event stream. Only opening it has the request timeout; later, `SILENCE_MAX`
     /// applies.
-    pub async fn stream_lines(&self, path: &str) -> Result<Lines, ApiError> {
+    pub async fn stream_lines(&self, path: &str) -> Result<EventLines, ApiError> {
         let open = async {
             let (response, connection) = self.send(Method::GET, path, None).await?;
             match response.status() {
@@ -241,7 +249,7 @@ impl Client {
             }
         };
         let (response, sender) = self.in_time(open).await?;
-        Ok(Lines {
+        Ok(EventLines {
             client: self.clone(),
             body: response.into_body(),
             _sender: sender,
@@ -263,8 +271,8 @@ impl Client {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-        let timeout = || ApiError::Timeout { addr: self.addr(), waited: self.within };
-        tokio::time::timeout(self.within, work).await.unwrap_or_else(|_| Err(timeout()))
+        let timeout = || ApiError::Timeout { addr: self.addr(), waited: self.timeout };
+        tokio::time::timeout(self.timeout, work).await.unwrap_or_else(|_| Err(timeout()))
     }
 
     /// Sends a request, on a pooled connection if there is one. If that turns out to be closed
@@ -274,7 +282,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Typed>,
-    ) -> Result<(Response<Incoming>, Connection), ApiError> {
+    ) -> Result<(Response<Incoming>, PooledConnection), ApiError> {
         let (content_type, body) = body.unwrap_or(("", Bytes::new()));
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "remoor");
         if !content_type.is_empty() {
@@ -292,8 +300,14 @@ impl Client {
             let (mut connection, kept) = match self.take() {
                 Some(connection) => (connection, true),
                 None => {
-                    let turn = self.turn();
-                    (Connection { sender: connect::connect(&self.shared.target).await?, turn }, false)
+                    let turn = self.certificate_generation();
+                    (
+                        PooledConnection {
+                            sender: connect::connect(&self.shared.target).await?,
+                            certificate_generation: turn,
+                        },
+                        false,
+                    )
                 }
             };
             let sender = &mut connection.sender;
@@ -306,7 +320,7 @@ impl Client {
             };
             match failed.take_message() {
                 Some(unsent) if kept => request = unsent,
-                _ => return Err(self.broken(failed.error())),
+                _ => return Err(self.broken_connection(failed.error())),
             }
         }
     }
@@ -315,42 +329,48 @@ impl Client {
         let limited = Limited::new(response.into_body(), LARGE_BODY_MAX);
         match limited.collect().await {
             Ok(body) => Ok(body.to_bytes()),
-            Err(e) => Err(self.broken(e.as_ref())),
+            Err(e) => Err(self.broken_connection(e.as_ref())),
         }
     }
 
-    fn take(&self) -> Option<Connection> {
-        let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
-        idle.retain(|(c, since)| since.elapsed() < IDLE_MAX && c.turn == turn && !c.sender.is_closed());
+    fn take(&self) -> Option<PooledConnection> {
+        let (turn, mut idle) =
+            (self.certificate_generation(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.retain(|(c, since)| {
+            since.elapsed() < IDLE_MAX && c.certificate_generation == turn && !c.sender.is_closed()
+        });
         idle.pop().map(|(connection, _)| connection)
     }
 
-    fn keep(&self, connection: Connection) {
-        let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
-        if idle.len() < POOL_MAX && connection.turn == turn && !connection.sender.is_closed() {
+    fn keep(&self, connection: PooledConnection) {
+        let (turn, mut idle) =
+            (self.certificate_generation(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        if idle.len() < POOL_MAX && connection.certificate_generation == turn && !connection.sender.is_closed() {
             idle.push((connection, Instant::now()));
         }
     }
 
-    fn take_lane(&self) -> Option<OpenLane> {
-        let (turn, mut lanes) = (self.turn(), self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
-        lanes.retain(|(lane, since)| since.elapsed() < IDLE_MAX && lane.turn == turn);
+    fn take_raft_stream(&self) -> Option<PooledRaftStream> {
+        let (turn, mut lanes) =
+            (self.certificate_generation(), self.shared.raft_streams.lock().unwrap_or_else(PoisonError::into_inner));
+        lanes.retain(|(lane, since)| since.elapsed() < IDLE_MAX && lane.certificate_generation == turn);
         lanes.pop().map(|(lane, _)| lane)
     }
 
-    fn keep_lane(&self, open: OpenLane) {
-        let (turn, mut lanes) = (self.turn(), self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
-        if lanes.len() < POOL_MAX && open.turn == turn {
+    fn keep_raft_stream(&self, open: PooledRaftStream) {
+        let (turn, mut lanes) =
+            (self.certificate_generation(), self.shared.raft_streams.lock().unwrap_or_else(PoisonError::into_inner));
+        if lanes.len() < POOL_MAX && open.certificate_generation == turn {
             lanes.push((open, Instant::now()));
         }
     }
 
     /// Changes with each renewal of our certificate, because a server judges a connection by the
     /// certificate that opened it.
-    fn turn(&self) -> u64 {
+    fn certificate_generation(&self) -> u64 {
         match &self.shared.target {
-            Target::Unix(_) => 0,
-            Target::Tls { tls, .. } => tls.turn(),
+            ClientTarget::Unix(_) => 0,
+            ClientTarget::Tls { tls, .. } => tls.generation(),
         }
     }
 
@@ -374,7 +394,7 @@ impl Client {
         }
     }
 
-    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> ApiError {
+    fn broken_connection(&self, error: &(dyn std::error::Error + 'static)) -> ApiError {
         connect::fault(&self.shared.target, error).unwrap_or_else(|| self.protocol(connect::chain(error)))
     }
 
@@ -387,7 +407,7 @@ impl Client {
 type Typed = (&'static str, Bytes);
 
 /// An event stream with one JSON value per line. The connection ends when this is dropped.
-pub struct Lines {
+pub struct EventLines {
     client: Client,
     body: Incoming,
     /// Keeps the connection open.
@@ -398,7 +418,7 @@ pub struct Lines {
     seen: usize,
 }
 
-impl Lines {
+impl EventLines {
     /// The next event; None after the last. Cancelling loses nothing. After an error the stream
     /// must not be used any more.
     pub async fn next(&mut self) -> Result<Option<Value>, ApiError> {
@@ -418,7 +438,7 @@ impl Lines {
             };
             match frame {
                 Some(Ok(frame)) => self.pending.extend_from_slice(frame.data_ref().map_or(&[][..], |d| d)),
-                Some(Err(e)) => return Err(self.client.broken(&e)),
+                Some(Err(e)) => return Err(self.client.broken_connection(&e)),
                 None if self.pending.is_empty() => return Ok(None),
                 None => return Err(self.client.protocol("the stream ended within a line".into())),
             }

@@ -3,7 +3,7 @@
 
 use super::caller::{self, Caller, node_dns};
 use super::client::ApiError;
-use super::lane;
+use super::raft_stream;
 use super::tls::ClientTls;
 use super::verify::{ANY_NODE, identity_fault};
 use bytes::Bytes;
@@ -29,12 +29,12 @@ const SILENT_MS_MAX: u32 = 30_000;
 
 /// The destination of a client's requests.
 #[derive(Clone)]
-pub(super) enum Target {
+pub(super) enum ClientTarget {
     Unix(PathBuf),
     Tls { addr: String, tls: ClientTls, expected: Option<NodeId> },
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for ClientTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unix(path) => path.display().fmt(f),
@@ -48,30 +48,32 @@ impl std::fmt::Display for Target {
 pub(super) type Sender = SendRequest<Full<Bytes>>;
 
 /// A connection for Raft messages without HTTP.
-pub(super) type Lane = TlsStream<TcpStream>;
+pub(super) type RaftStream = TlsStream<TcpStream>;
 
 /// A connection by the protocol that the server chose.
-pub(super) enum Spoken {
-    Lane(Box<Lane>),
+pub(super) enum NegotiatedConnection {
+    RaftStream(Box<RaftStream>),
     Http(Sender),
 }
 
 /// Dials. After an error nothing was sent that the server could act on.
-pub(super) async fn connect(target: &Target) -> Result<Sender, ApiError> {
+pub(super) async fn connect(target: &ClientTarget) -> Result<Sender, ApiError> {
     in_time(target, dial(target)).await
 }
 
 /// Dials for Raft messages without HTTP. If the server's program is older, the connection is for
 /// HTTP.
-pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
+pub(super) async fn connect_raft_stream(target: &ClientTarget) -> Result<NegotiatedConnection, ApiError> {
     in_time(target, async {
-        let Target::Tls { addr, tls, expected } = target else { return dial(target).await.map(Spoken::Http) };
+        let ClientTarget::Tls { addr, tls, expected } = target else {
+            return dial(target).await.map(NegotiatedConnection::Http);
+        };
         let mut config = (*tls.current()).clone();
-        config.alpn_protocols = vec![lane::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![raft_stream::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
         let stream = secure(target, addr, Arc::new(config), server_name(target, tls, *expected)?).await?;
         match stream.get_ref().1.alpn_protocol() {
-            Some(lane::PROTOCOL) => Ok(Spoken::Lane(Box::new(stream))),
-            _ => http(target, stream).await.map(Spoken::Http),
+            Some(raft_stream::PROTOCOL) => Ok(NegotiatedConnection::RaftStream(Box::new(stream))),
+            _ => http(target, stream).await.map(NegotiatedConnection::Http),
         }
     })
     .await
@@ -79,30 +81,34 @@ pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
 
 /// What a node's verified certificate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proved {
+pub struct VerifiedNode {
     pub node: NodeId,
     /// The public key in hex.
     pub key: String,
     pub epoch: Epoch,
     /// Whether the node was a manager when the certificate was issued.
-    pub managed: bool,
+    pub was_manager: bool,
 }
 
 /// Reads the verified certificate of the node at `addr`. If `expected` (id and key) is given, the
 /// certificate must match it, because a valid CA signature alone does not prove that it is this
 /// node. Only the handshake is performed; no request is sent.
-pub async fn proved(addr: &str, tls: &ClientTls, expected: Option<(NodeId, &str)>) -> Result<Proved, ApiError> {
+pub async fn verify_node(
+    addr: &str,
+    tls: &ClientTls,
+    expected: Option<(NodeId, &str)>,
+) -> Result<VerifiedNode, ApiError> {
     let id = expected.map(|(id, _)| id);
-    let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: id };
+    let target = ClientTarget::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: id };
     in_time(&target, async {
         let stream = secure(&target, addr, tls.current(), server_name(&target, tls, id)?).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let (Some(certificate), Some(cluster)) = (shown, tls.cluster()) else {
             return Err(identity(&target, "the server sent no certificate".to_owned()));
         };
-        match Caller::of_certificate(certificate, cluster) {
+        match Caller::from_certificate(certificate, cluster) {
             Ok(Caller::Node { id, epoch, key, .. }) if expected.is_none_or(|(_, known)| known == key) => {
-                Ok(Proved { node: id, key, epoch, managed: caller::managed(certificate) })
+                Ok(VerifiedNode { node: id, key, epoch, was_manager: caller::is_manager_certificate(certificate) })
             }
             Ok(Caller::Node { .. }) => {
                 Err(identity(&target, "its certificate is not for the node's known key".to_owned()))
@@ -114,7 +120,7 @@ pub async fn proved(addr: &str, tls: &ClientTls, expected: Option<(NodeId, &str)
     .await
 }
 
-async fn in_time<T>(target: &Target, dialling: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+async fn in_time<T>(target: &ClientTarget, dialling: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     match tokio::time::timeout(CONNECT_WITHIN, dialling).await {
         Ok(result) => result,
         Err(_) => {
@@ -124,20 +130,24 @@ async fn in_time<T>(target: &Target, dialling: impl Future<Output = Result<T, Ap
     }
 }
 
-async fn dial(target: &Target) -> Result<Sender, ApiError> {
+async fn dial(target: &ClientTarget) -> Result<Sender, ApiError> {
     match target {
-        Target::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(|e| unconnected(target, &e))?;
+        ClientTarget::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(|e| connect_error(target, &e))?;
             http(target, stream).await
         }
-        Target::Tls { addr, tls, expected } => {
+        ClientTarget::Tls { addr, tls, expected } => {
             let stream = secure(target, addr, tls.current(), server_name(target, tls, *expected)?).await?;
             http(target, stream).await
         }
     }
 }
 
-fn server_name(target: &Target, tls: &ClientTls, expected: Option<NodeId>) -> Result<ServerName<'static>, ApiError> {
+fn server_name(
+    target: &ClientTarget,
+    tls: &ClientTls,
+    expected: Option<NodeId>,
+) -> Result<ServerName<'static>, ApiError> {
     let name = match (expected, tls.cluster()) {
         (Some(node), Some(cluster)) => node_dns(node, cluster),
         _ => ANY_NODE.to_owned(),
@@ -146,20 +156,20 @@ fn server_name(target: &Target, tls: &ClientTls, expected: Option<NodeId>) -> Re
 }
 
 async fn secure(
-    target: &Target,
+    target: &ClientTarget,
     addr: &str,
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, ApiError> {
-    let tcp = TcpStream::connect(addr).await.map_err(|e| unconnected(target, &e))?;
+    let tcp = TcpStream::connect(addr).await.map_err(|e| connect_error(target, &e))?;
     // Both options only improve the connection; it works without them.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
-    TlsConnector::from(config).connect(name, tcp).await.map_err(|e| unconnected(target, &e))
+    TlsConnector::from(config).connect(name, tcp).await.map_err(|e| connect_error(target, &e))
 }
 
 async fn http(
-    target: &Target,
+    target: &ClientTarget,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Sender, ApiError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(target, &e))?;
@@ -168,20 +178,20 @@ async fn http(
     Ok(sender)
 }
 
-fn unconnected(target: &Target, error: &std::io::Error) -> ApiError {
+fn connect_error(target: &ClientTarget, error: &std::io::Error) -> ApiError {
     fault(target, error).unwrap_or_else(|| unreachable(target, error))
 }
 
-fn unreachable(target: &Target, error: &dyn std::error::Error) -> ApiError {
+fn unreachable(target: &ClientTarget, error: &dyn std::error::Error) -> ApiError {
     ApiError::Unreachable { addr: target.to_string(), reason: chain(error) }
 }
 
-fn identity(target: &Target, reason: String) -> ApiError {
+fn identity(target: &ClientTarget, reason: String) -> ApiError {
     ApiError::Identity { addr: target.to_string(), reason }
 }
 
 /// The error as an identity error, if one of its causes is such a TLS error.
-pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) -> Option<ApiError> {
+pub(super) fn fault(target: &ClientTarget, error: &(dyn std::error::Error + 'static)) -> Option<ApiError> {
     let mut next = Some(error);
     while let Some(error) = next {
         // An io::Error's source() skips the wrapped error itself, so look inside.

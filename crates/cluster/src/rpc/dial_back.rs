@@ -30,9 +30,9 @@ const CALLERS: usize = 4;
 
 /// Answers dial-back requests until it is dropped.
 #[derive(Debug)]
-pub struct Answering(AbortHandle);
+pub struct DialBackResponder(AbortHandle);
 
-impl Drop for Answering {
+impl Drop for DialBackResponder {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -40,7 +40,7 @@ impl Drop for Answering {
 
 /// Listens at `bind` for callers that dial `advertise`, and proves to them that this machine holds
 /// the key. An error means that listening failed.
-pub async fn answering(bind: SocketAddr, advertise: &str, key: &SigningKey) -> io::Result<Answering> {
+pub async fn start_answering(bind: SocketAddr, advertise: &str, key: &SigningKey) -> io::Result<DialBackResponder> {
     let listener = TcpListener::bind(bind).await?;
     let (key, advertise) = (key.clone(), advertise.to_owned());
     let serve = async move {
@@ -54,7 +54,7 @@ pub async fn answering(bind: SocketAddr, advertise: &str, key: &SigningKey) -> i
             });
         }
     };
-    Ok(Answering(tokio::spawn(serve).abort_handle()))
+    Ok(DialBackResponder(tokio::spawn(serve).abort_handle()))
 }
 
 async fn prove(stream: TcpStream, advertise: &str, key: &SigningKey) -> io::Result<()> {
@@ -63,17 +63,17 @@ async fn prove(stream: TcpStream, advertise: &str, key: &SigningKey) -> io::Resu
     BufReader::new(read.take(LINE_MAX)).read_line(&mut line).await?;
     let nonce = line.strip_prefix(HELLO).and_then(|hex| hex::decode(hex.trim_end()).ok());
     let Some(nonce) = nonce.filter(|nonce| nonce.len() == NONCE) else { return Ok(()) };
-    let proof = hex::encode(key.sign(&signed(&nonce, advertise)).to_bytes());
+    let proof = hex::encode(key.sign(&signed_bytes(&nonce, advertise)).to_bytes());
     write.write_all(format!("{proof}\n").as_bytes()).await
 }
 
-fn signed(nonce: &[u8], advertise: &str) -> Vec<u8> {
+fn signed_bytes(nonce: &[u8], advertise: &str) -> Vec<u8> {
     [CONTEXT, nonce, advertise.as_bytes()].concat()
 }
 
 /// Dials the machine of `request`, which must have been checked. The machine must not be accepted
 /// unless this succeeds. An error names the address and what was found there; nothing was changed.
-pub async fn dialled(request: &JoinRequest) -> Result<(), Failure> {
+pub async fn verify_address(request: &JoinRequest) -> Result<(), Failure> {
     let addr = &request.advertise;
     let unreachable = |why: &str| {
         let text = format!("{} can't be dialled back at {addr}: {why}", request.name);
@@ -98,7 +98,7 @@ pub async fn dialled(request: &JoinRequest) -> Result<(), Failure> {
     let answer = tokio::time::timeout(ANSWER, ask(stream, &nonce)).await;
     let answer = answer.map_err(|_| another())?.map_err(|_| another())?;
     let proof = hex::decode(answer.trim_end()).ok().and_then(|raw| Signature::from_slice(&raw).ok());
-    let proven = proof.is_some_and(|proof| key.verify_strict(&signed(&nonce, addr), &proof).is_ok());
+    let proven = proof.is_some_and(|proof| key.verify_strict(&signed_bytes(&nonce, addr), &proof).is_ok());
     if proven { Ok(()) } else { Err(another()) }
 }
 
@@ -116,16 +116,16 @@ mod tests {
     use super::*;
 
     /// A machine that answers on its own port, and its request.
-    async fn machine() -> (NodeKey, Answering, JoinRequest) {
+    async fn machine() -> (NodeKey, DialBackResponder, JoinRequest) {
         let key = NodeKey::generate().unwrap();
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let answering = answering(free, &free.to_string(), key.signing_key()).await.unwrap();
+        let answering = start_answering(free, &free.to_string(), key.signing_key()).await.unwrap();
         let request = JoinRequest { advertise: free.to_string(), ..request(&key) };
         (key, answering, request)
     }
 
     async fn code(request: &JoinRequest) -> Option<Code> {
-        dialled(request).await.err().map(|failure| failure.code)
+        verify_address(request).await.err().map(|failure| failure.code)
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use super::token::{self, Secret};
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey};
-use remoor_model::{ClusterId, Epoch, NodeId, NodeName, Sha256, Wall, counted};
+use remoor_model::{ClusterId, Epoch, NodeId, NodeName, Sha256, Wall, count_noun};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ impl NodeKey {
     pub fn load_or_create(dir: &Path) -> Result<Self, IdentityError> {
         let path = dir.join(KEY_FILE);
         match private_file::read(&path) {
-            Ok(pem) => Self::from_pem(&pem).map_err(|e| damaged(&path, e)),
+            Ok(pem) => Self::from_pem(&pem).map_err(|e| damaged_error(&path, e)),
             Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 let key = Self::generate()?;
                 private_file::write(&path, key.to_pem()?.reveal().as_bytes())?;
@@ -235,15 +235,15 @@ impl Credentials {
         }
         let key_path = dir.join(KEY_FILE);
         let key_pem = private_file::read(&key_path)?;
-        let key = NodeKey::from_pem(&key_pem).map_err(|e| damaged(&key_path, e))?;
-        let certified = certificate_key(&stored.cert_pem).map_err(|e| damaged(&path, e))?;
+        let key = NodeKey::from_pem(&key_pem).map_err(|e| damaged_error(&key_path, e))?;
+        let certified = certificate_key(&stored.cert_pem).map_err(|e| damaged_error(&path, e))?;
         if certified != key.public() {
             let what = format!("its certificate is not for the key in {}", key_path.display());
             return Err(IdentityError::Damaged { path, what });
         }
-        let gossip_key = GossipKey::from_hex(stored.gossip_key.reveal()).map_err(|e| damaged(&path, e))?;
+        let gossip_key = GossipKey::from_hex(stored.gossip_key.reveal()).map_err(|e| damaged_error(&path, e))?;
         let others = stored.gossip_others.iter().map(|key| GossipKey::from_hex(key.reveal())).collect::<Result<_, _>>();
-        let gossip_others = others.map_err(|e| damaged(&path, e))?;
+        let gossip_others = others.map_err(|e| damaged_error(&path, e))?;
         Ok(Some(Self {
             cluster: stored.cluster,
             epoch: stored.epoch,
@@ -309,7 +309,7 @@ pub fn names_issuer(pem: &str, ca_pem: &str) -> Result<bool, IdentityError> {
 }
 
 /// The number of certificates in `pem`.
-pub fn count(pem: &str) -> usize {
+pub fn certificate_count(pem: &str) -> usize {
     certificates("certificate", pem).map_or(0, |found| found.len())
 }
 
@@ -324,22 +324,22 @@ pub fn certificate_name(pem: &str) -> Result<String, IdentityError> {
 /// The SHA-256 fingerprint of a public key in hex, in the form that OpenSSH prints.
 pub fn fingerprint(public_key: &str) -> String {
     use base64::Engine;
-    let digest = Sha256::of(&hex::decode(public_key).unwrap_or_default());
+    let digest = Sha256::digest(&hex::decode(public_key).unwrap_or_default());
     format!("SHA256:{}", base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.0))
 }
 
 /// A notice about a certificate that ends within 14 days or has ended, for instance `certificate of
 /// m1 ends in 12 days`.
-pub fn ending(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
+pub fn expiry_notice(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
     let days = |ms: u64| match ms / DAY_MS {
         0 => "less than a day".to_owned(),
-        n => counted(n, "day"),
+        n => count_noun(n, "day"),
     };
-    let left = not_after.since(now);
+    let left = not_after.ms_since(now);
     if now > not_after {
         return Some(format!(
             "certificate of {name} ended {} ago: other nodes no longer accept it",
-            days(now.since(not_after))
+            days(now.ms_since(not_after))
         ));
     }
     (left < ENDING_DAYS * DAY_MS).then(|| format!("certificate of {name} ends in {}", days(left)))
@@ -362,14 +362,14 @@ fn first_certificate<T>(pem: &str, read: impl FnOnce(&X509Certificate<'_>) -> T)
 }
 
 fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, IdentityError> {
-    serde_json::to_vec_pretty(value).map_err(|e| damaged(path, e))
+    serde_json::to_vec_pretty(value).map_err(|e| damaged_error(path, e))
 }
 
 fn from_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, IdentityError> {
-    serde_json::from_str(&private_file::read(path)?).map_err(|e| damaged(path, e))
+    serde_json::from_str(&private_file::read(path)?).map_err(|e| damaged_error(path, e))
 }
 
-fn damaged(path: &Path, what: impl std::fmt::Display) -> IdentityError {
+fn damaged_error(path: &Path, what: impl std::fmt::Display) -> IdentityError {
     IdentityError::Damaged { path: path.into(), what: what.to_string() }
 }
 
@@ -411,14 +411,14 @@ mod tests {
     fn the_end_of_a_certificate_is_told_two_weeks_before() {
         let until = certificate_not_after(&credentials().cert_pem).unwrap();
         let at = |days: u64, more_ms: u64| Wall(until.0 - days * DAY_MS + more_ms);
-        let said = |now| ending(&"m1".into(), until, now);
+        let said = |now| expiry_notice(&"m1".into(), until, now);
         assert_eq!(said(at(90, 0)), None);
         assert_eq!(said(at(14, 0)), None);
         assert_eq!(said(at(14, 1)).unwrap(), "certificate of m1 ends in 13 days");
         assert_eq!(said(at(1, 0)).unwrap(), "certificate of m1 ends in 1 day");
         assert_eq!(said(until).unwrap(), "certificate of m1 ends in less than a day");
-        assert!(said(until.after(1)).unwrap().starts_with("certificate of m1 ended less than a day ago"));
-        assert!(said(until.after(2 * DAY_MS)).unwrap().starts_with("certificate of m1 ended 2 days ago"));
+        assert!(said(until.plus_ms(1)).unwrap().starts_with("certificate of m1 ended less than a day ago"));
+        assert!(said(until.plus_ms(2 * DAY_MS)).unwrap().starts_with("certificate of m1 ended 2 days ago"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::identity::{self, Credentials, GossipKey, IdentityError, NodeKey};
 use super::tls::ClientTls;
 use super::token::{self, Secret, Token};
 use super::verify;
-use remoor_model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone, kept_by_ansible};
+use remoor_model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone, reserved_by_ansible};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
         let reason = format!("{name:?} is not a valid node name: {NAME_RULE}");
         return Err(IdentityError::Malformed { what: "join request", reason });
     }
-    if let Some(means) = kept_by_ansible(name) {
+    if let Some(means) = reserved_by_ansible(name) {
         let reason = format!("{name:?} is not a valid node name: in an inventory it means {means}");
         return Err(IdentityError::Malformed { what: "join request", reason });
     }
@@ -127,7 +127,7 @@ impl JoinRequest {
 
 /// Another node, for a machine that joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
+pub struct PeerInfo {
     pub name: NodeName,
     pub id: NodeId,
     pub gossip_addr: String,
@@ -136,9 +136,9 @@ pub struct Peer {
     pub public_key: String,
 }
 
-impl Peer {
+impl PeerInfo {
     /// The peer as recorded in the inventory.
-    pub fn of(node: &Node) -> Self {
+    pub fn for_node(node: &Node) -> Self {
         Self {
             name: node.name().clone(),
             id: node.id,
@@ -162,8 +162,8 @@ pub struct JoinReply {
     pub cert_pem: String,
     pub ca_pem: String,
     pub gossip_key_hex: Secret,
-    pub peers: Vec<Peer>,
-    pub managers: Vec<Peer>,
+    pub peers: Vec<PeerInfo>,
+    pub managers: Vec<PeerInfo>,
     /// The line for `authorized_keys` with which the managers log in, for operators who want that;
     /// None from an older cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -212,12 +212,12 @@ pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result
     request.secret = token.secret().clone();
     request.now = request.now.or_else(|| Some(super::server::now()));
     let reply: JoinReply = Client::tls(addr, &tls, None)
-        .within(JOIN_WITHIN)
+        .with_timeout(JOIN_WITHIN)
         .post(JOIN_PATH, &request)
         .await
         .map_err(|source| JoinError::Api { addr: addr.to_owned(), source })?;
     let unfit = |reason| JoinError::Reply { addr: addr.to_owned(), reason };
-    if !token::is_of(&reply.ca_pem, token.ca_digest()).map_err(|e| unfit(e.to_string()))? {
+    if !token::has_ca_digest(&reply.ca_pem, token.ca_digest()).map_err(|e| unfit(e.to_string()))? {
         return Err(JoinError::Replaced { addr: addr.to_owned() });
     }
     check_reply(&reply, &request).map_err(unfit)?;

@@ -1,7 +1,7 @@
 //! Tests of the whole folder over real connections on 127.0.0.1 and real sockets: authentication,
 //! caller identity, and invalid input.
 
-mod lanes;
+mod raft_streams;
 mod renewed;
 mod rotated;
 
@@ -13,7 +13,7 @@ use super::join::{self, JOIN_PATH, JoinError, JoinReply, JoinRequest};
 use super::server::{Limits, serve_tls};
 use super::tls::{ClientTls, ServerTls};
 use super::token::{Secret, Token};
-use super::unix::{Socket, SocketError, serve_unix};
+use super::unix::{LocalSocket, SocketError, serve_unix};
 use super::wire::{self, Code, Failure};
 use axum::Router;
 use axum::routing::{get, post};
@@ -77,10 +77,10 @@ struct Server {
 
 impl Server {
     async fn start(identity: &TlsIdentity, router: Router, limits: Limits) -> Self {
-        Self::with(ServerTls::new(identity).unwrap(), router, limits).await
+        Self::start_with(ServerTls::new(identity).unwrap(), router, limits).await
     }
 
-    async fn with(tls: ServerTls, router: Router, limits: Limits) -> Self {
+    async fn start_with(tls: ServerTls, router: Router, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -125,7 +125,7 @@ fn router() -> Router {
     )
 }
 
-async fn who(client: &Client) -> Result<String, ApiError> {
+async fn ask_identity(client: &Client) -> Result<String, ApiError> {
     let answer: Value = client.get("/who").await?;
     Ok(answer["caller"].as_str().unwrap().to_owned())
 }
@@ -143,19 +143,19 @@ async fn everybody_is_who_they_are() {
     let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
 
     let node = Client::tls(&server.addr, &cluster.client(7), Some(NodeId(1)));
-    let seen = who(&node).await.unwrap();
+    let seen = ask_identity(&node).await.unwrap();
     assert!(seen.starts_with("Node { id: NodeId(7), epoch: Epoch(1)"), "{seen}");
     let answer: Value = node.get("/who").await.unwrap();
     assert_eq!(answer["peer"], "127.0.0.1");
 
     let operator = cluster.ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
     let operator = Client::tls(&server.addr, &ClientTls::member(&operator).unwrap(), None);
-    let seen = who(&operator).await.unwrap();
+    let seen = ask_identity(&operator).await.unwrap();
     assert!(seen.starts_with("Operator { name: \"zoe\""), "{seen}");
 
     let token = Token::new(cluster.ca.cert_pem(), Secret::generate().unwrap()).unwrap();
     let stranger = Client::tls(&server.addr, &ClientTls::joiner(token.ca_digest()).unwrap(), None);
-    assert_eq!(who(&stranger).await.unwrap(), "Anonymous");
+    assert_eq!(ask_identity(&stranger).await.unwrap(), "Anonymous");
     server.stop().await;
 }
 
@@ -165,7 +165,7 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     let server = Server::start(&ours.node(1), router(), Limits::default()).await;
 
     // The client notices first that the server is not of its cluster.
-    let result = who(&Client::tls(&server.addr, &theirs.client(7), None)).await;
+    let result = ask_identity(&Client::tls(&server.addr, &theirs.client(7), None)).await;
     assert_eq!(identity_reason(result), "its certificate belongs to another cluster");
 
     // A client that trusts our CA but shows a certificate of another: refused by the server.
@@ -179,25 +179,27 @@ async fn strangers_with_papers_are_refused_and_told_why() {
     }
 
     let expired = ours.node_valid(7, seconds_around_now(100, -50));
-    let result = who(&Client::tls(&server.addr, &ClientTls::member(&expired).unwrap(), None)).await;
+    let result = ask_identity(&Client::tls(&server.addr, &ClientTls::member(&expired).unwrap(), None)).await;
     assert_eq!(result.unwrap_err().code(), Some("credential-expired"), "rejected with a readable reason");
     // A certificate signed by another CA fails in the handshake already.
     let foreign =
         TlsIdentity { ca_pem: ours.ca.cert_pem().into(), ..theirs.node_valid(7, seconds_around_now(100, -50)) };
-    let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::member(&foreign).unwrap(), None)).await);
+    let reason =
+        identity_reason(ask_identity(&Client::tls(&server.addr, &ClientTls::member(&foreign).unwrap(), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");
     let in_seconds = |s| SystemTime::now() + Duration::from_secs(s);
     let early = ours.node_valid(7, Validity { from: in_seconds(100), until: in_seconds(200) });
-    let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::member(&early).unwrap(), None)).await);
+    let reason =
+        identity_reason(ask_identity(&Client::tls(&server.addr, &ClientTls::member(&early).unwrap(), None)).await);
     assert!(reason.contains("refuses our certificate: by its clock expired, or not valid yet"), "{reason}");
 
     // An operator's certificate is valid for clients, not for servers.
     let operator = ours.ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
     let impostor = Server::start(&operator, router(), Limits::default()).await;
-    identity_reason(who(&Client::tls(&impostor.addr, &ours.client(7), None)).await);
+    identity_reason(ask_identity(&Client::tls(&impostor.addr, &ours.client(7), None)).await);
 
     let outdated = Server::start(&expired, router(), Limits::default()).await;
-    let result = who(&Client::tls(&outdated.addr, &ours.client(8), None)).await;
+    let result = ask_identity(&Client::tls(&outdated.addr, &ours.client(8), None)).await;
     assert_eq!(identity_reason(result), "its certificate has expired");
 }
 
@@ -206,9 +208,9 @@ async fn another_node_than_expected_is_refused() {
     let cluster = Cluster::new("c1");
     let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
     let tls = cluster.client(7);
-    let result = who(&Client::tls(&server.addr, &tls, Some(NodeId(2)))).await;
+    let result = ask_identity(&Client::tls(&server.addr, &tls, Some(NodeId(2)))).await;
     assert_eq!(identity_reason(result), "it is another node than expected");
-    assert!(who(&Client::tls(&server.addr, &tls, Some(NodeId(1)))).await.is_ok());
+    assert!(ask_identity(&Client::tls(&server.addr, &tls, Some(NodeId(1)))).await.is_ok());
 }
 
 #[tokio::test]
@@ -227,7 +229,7 @@ async fn answers_that_say_no_keep_their_form() {
     assert_eq!(code(client.get::<Value>("/echo").await.unwrap_err()), "method-not-allowed");
     assert_eq!(code(client.post_bytes("/echo", "{\"a\":".into()).await.unwrap_err()), "bad-request");
 
-    let small = client.within(Duration::from_millis(300));
+    let small = client.with_timeout(Duration::from_millis(300));
     let error = small.get::<Value>("/never").await.unwrap_err();
     assert!(matches!(error, ApiError::Timeout { .. }) && error.maybe_done(), "{error:?}");
     server.stop().await;
@@ -321,13 +323,13 @@ async fn a_restarted_server_is_found_again() {
     let server = Server::start(&identity, router(), Limits::default()).await;
     let addr = server.addr.clone();
     let client = Client::tls(&addr, &cluster.client(7), None);
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
     server.stop().await;
 
     let listener = TcpListener::bind(&addr).await.unwrap();
     let tls = ServerTls::new(&identity).unwrap();
     let server = tokio::spawn(serve_tls(listener, tls, router(), Limits::default(), std::future::pending()));
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
     server.abort();
 }
 
@@ -350,7 +352,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
     let limits = Limits { handshake: Duration::from_secs(2), ..Limits::default() };
     let server = Server::start(&cluster.node(1), router(), limits).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
 
     let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let mut tasks = tokio::task::JoinSet::new();
@@ -371,7 +373,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
 
     // Garbage as HTTP after a valid handshake.
     let tls = tokio_rustls::TlsConnector::from(cluster.client(8).current());
@@ -388,7 +390,7 @@ async fn a_thousand_malformed_connections_change_nothing() {
         let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the server hangs up");
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
     }
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
 
     // Other tests open files too, so the limit is loose; a leak would be a thousand.
     let deadline = Instant::now() + SOON;
@@ -408,15 +410,15 @@ async fn strangers_cannot_take_every_place() {
     let stranger = ClientTls::joiner(&digest).unwrap();
     let hold: Vec<Client> = (0..2).map(|_| Client::tls(&server.addr, &stranger, None)).collect();
     for client in &hold {
-        assert_eq!(who(client).await.unwrap(), "Anonymous");
+        assert_eq!(ask_identity(client).await.unwrap(), "Anonymous");
     }
-    assert!(who(&Client::tls(&server.addr, &stranger, None)).await.is_err());
+    assert!(ask_identity(&Client::tls(&server.addr, &stranger, None)).await.is_err());
     let member = Client::tls(&server.addr, &cluster.client(7), None);
-    who(&member).await.unwrap();
+    ask_identity(&member).await.unwrap();
     drop(hold);
     // The capacity is available again once the server has noticed the disconnects.
     let deadline = Instant::now() + SOON;
-    while who(&Client::tls(&server.addr, &stranger, None)).await.is_err() {
+    while ask_identity(&Client::tls(&server.addr, &stranger, None)).await.is_err() {
         assert!(Instant::now() < deadline, "the capacity was lost");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -432,8 +434,8 @@ async fn one_address_that_says_nothing_keeps_nobody_else_out() {
         socket.bind("127.0.0.9:0".parse().unwrap()).unwrap();
         silent.extend(socket.connect(server.addr.parse().unwrap()).await);
     }
-    let member = Client::tls(&server.addr, &cluster.client(7), None).within(SOON);
-    who(&member).await.unwrap();
+    let member = Client::tls(&server.addr, &cluster.client(7), None).with_timeout(SOON);
+    ask_identity(&member).await.unwrap();
     drop(silent);
     server.stop().await;
 }
@@ -446,34 +448,34 @@ async fn the_socket_says_which_user_calls() {
 
     // A socket left behind by a daemon that is no longer running.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let socket = Socket::bind(&path).await.unwrap();
+    let socket = LocalSocket::bind(&path).await.unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(serve_unix(socket, router(), Limits::default(), async { drop(stopped.await) }));
     let client = Client::unix(&path);
     let uid = rustix::process::getuid().as_raw();
-    assert_eq!(who(&client).await.unwrap(), format!("Local {{ uid: {uid} }}"));
+    assert_eq!(ask_identity(&client).await.unwrap(), format!("Local {{ uid: {uid} }}"));
 
-    let error = Socket::bind(&path).await.unwrap_err();
+    let error = LocalSocket::bind(&path).await.unwrap_err();
     assert!(matches!(error, SocketError::InUse(_)), "{error}");
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
 
     drop(stop);
     tokio::time::timeout(SOON, server).await.unwrap().unwrap();
     assert!(!path.exists(), "the socket is removed at the end");
-    let error = who(&client).await.unwrap_err();
+    let error = ask_identity(&client).await.unwrap_err();
     assert!(matches!(error, ApiError::Unreachable { .. }), "{error:?}");
 
     std::fs::write(&path, "precious").unwrap();
-    assert!(matches!(Socket::bind(&path).await.unwrap_err(), SocketError::NotASocket(_)));
+    assert!(matches!(LocalSocket::bind(&path).await.unwrap_err(), SocketError::NotASocket(_)));
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     let long = dir.path().join("x".repeat(120));
-    assert!(matches!(Socket::bind(&long).await.unwrap_err(), SocketError::TooLong { .. }));
+    assert!(matches!(LocalSocket::bind(&long).await.unwrap_err(), SocketError::TooLong { .. }));
 }
 
 /// A minimal join endpoint of a manager: checks, counts the secrets it received, issues.
-fn joining(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) -> Router {
+fn join_router(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) -> Router {
     let stored = secret.hash();
     let accept = async move |caller: Caller, wire::Json(request): wire::Json<JoinRequest>| {
         heard.fetch_add(1, Ordering::SeqCst);
@@ -512,7 +514,7 @@ async fn a_machine_joins_with_a_token() {
     let cluster = Arc::new(Cluster::new("c1"));
     let secret = Secret::generate().unwrap();
     let heard = Arc::new(AtomicUsize::new(0));
-    let router = joining(cluster.clone(), &secret, heard.clone());
+    let router = join_router(cluster.clone(), &secret, heard.clone());
     let server = Server::start(&cluster.node(1), router, Limits::default()).await;
 
     let token = Token::new(cluster.ca.cert_pem(), secret.clone()).unwrap();
@@ -522,7 +524,7 @@ async fn a_machine_joins_with_a_token() {
     let credentials = reply.credentials(&key).unwrap();
     assert_eq!((credentials.node, &credentials.gossip_key), (NodeId(9), &GossipKey([3; 32])));
     let client = Client::tls(&server.addr, &ClientTls::member(&credentials.tls()).unwrap(), Some(NodeId(1)));
-    let seen = who(&client).await.unwrap();
+    let seen = ask_identity(&client).await.unwrap();
     assert!(seen.starts_with("Node { id: NodeId(9)"), "{seen}");
 
     let wrong = Token::new(cluster.ca.cert_pem(), Secret::generate().unwrap()).unwrap();
@@ -547,7 +549,8 @@ async fn a_server_that_only_shows_the_pinned_ca_is_refused() {
     impostor.ca_pem = format!("{}{}", theirs.ca.cert_pem(), ours.ca.cert_pem());
     let server = Server::start(&impostor, router(), Limits::default()).await;
     let digest = super::token::ca_digest(ours.ca.cert_pem()).unwrap();
-    let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::joiner(&digest).unwrap(), None)).await);
+    let reason =
+        identity_reason(ask_identity(&Client::tls(&server.addr, &ClientTls::joiner(&digest).unwrap(), None)).await);
     assert_eq!(reason, "its certificate belongs to another cluster");
 }
 

@@ -13,18 +13,18 @@ pub mod agent; // answers to agents
 pub mod ca; // the cluster's certificate authority
 pub mod caller; // identity of a caller
 pub mod client; // requests, pooled
+pub mod client_verifier; // verification of client certificates; expired ones pass the handshake only
 pub mod connect; // one connection of a client
 pub mod dial_back; // dials a joining machine's address before it is accepted
-pub mod door; // limit of unfinished handshakes per peer address
+pub mod handshake_limiter; // limit of unfinished handshakes per peer address
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
-pub mod lane; // Raft messages without HTTP
-pub mod lapsed; // verification of client certificates; expired ones pass the handshake only
 pub mod leave; // a node that leaves permanently
 pub mod limit; // token bucket per peer address
 pub mod node; // requests of the leader to a node that is to be a manager
 pub mod plain; // serving a router over plain HTTP
 pub mod position; // the end of a manager's log
+pub mod raft_stream; // Raft messages without HTTP
 pub mod renew; // when a certificate is renewed, and the messages for it
 pub mod server; // serving a router over TLS
 pub mod tls; // rustls configurations, replaceable while in use

@@ -5,7 +5,7 @@
 //! recognises the node by its certificate. The node recognises a manager by the list of managers
 //! that it received.
 
-use super::join::Peer;
+use super::join::PeerInfo;
 use remoor_model::{ClusterId, Epoch, NodeId, RaftId};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct ManageRequest {
     pub raft: RaftId,
     /// The nodes from which the CA and the cluster's SSH key are fetched, and which may send to an
     /// empty log.
-    pub managers: Vec<Peer>,
+    pub managers: Vec<PeerInfo>,
 }
 
 /// The Raft id under which the manager service runs.

@@ -38,20 +38,20 @@ pub struct RenewReply {
 
 /// When the first certificate of `cert_pem` should be renewed: between 50 and 80 % of its life, at
 /// a point derived from its key, so that nodes which joined together do not renew together.
-pub fn due(cert_pem: &str) -> Result<Wall, IdentityError> {
+pub fn renewal_time(cert_pem: &str) -> Result<Wall, IdentityError> {
     let (from, until) = identity::certificate_life(cert_pem)?;
-    let digest = Sha256::of(&identity::certificate_key(cert_pem)?).0;
+    let digest = Sha256::digest(&identity::certificate_key(cert_pem)?).0;
     let spread = u64::from(u16::from_be_bytes([digest[0], digest[1]]));
     // In millionths: one half, plus up to three tenths.
     let share = 500_000 + 300_000 * spread / u64::from(u16::MAX);
-    let life = u128::from(until.since(from));
-    Ok(from.after(u64::try_from(life * u128::from(share) / 1_000_000).unwrap_or(u64::MAX)))
+    let life = u128::from(until.ms_since(from));
+    Ok(from.plus_ms(u64::try_from(life * u128::from(share) / 1_000_000).unwrap_or(u64::MAX)))
 }
 
 /// Returns `credentials` with the new certificate. It must be for this node and its key and issued
 /// by a trusted CA. It must also end later than the current one, or have a newer epoch, or come
 /// from another CA.
-pub fn renewed(credentials: &Credentials, reply: &RenewReply) -> Result<Credentials, IdentityError> {
+pub fn apply_renewal(credentials: &Credentials, reply: &RenewReply) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);
     let ca_pem = if reply.ca_pem.is_empty() { &credentials.ca_pem } else { &reply.ca_pem };
@@ -78,7 +78,7 @@ mod tests {
 
     fn issue(ca: &ClusterCa, node: u64, key: &NodeKey, life: Duration) -> String {
         let csr = key.csr_pem().unwrap();
-        ca.issue_node(NodeId(node), &"w1".into(), Epoch(1), &csr, Validity::lasting(life)).unwrap()
+        ca.issue_node(NodeId(node), &"w1".into(), Epoch(1), &csr, Validity::valid_for(life)).unwrap()
     }
 
     #[test]
@@ -89,11 +89,11 @@ mod tests {
             let key = NodeKey::generate().unwrap();
             let certificate = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
             let (from, until) = identity::certificate_life(&certificate).unwrap();
-            let at = due(&certificate).unwrap();
-            let share = at.since(from) as f64 / until.since(from) as f64;
+            let at = renewal_time(&certificate).unwrap();
+            let share = at.ms_since(from) as f64 / until.ms_since(from) as f64;
             assert!((0.5..=0.8).contains(&share), "{share}");
             let again = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
-            assert!(due(&again).unwrap().0.abs_diff(at.0) <= 60_000, "the key determines the time");
+            assert!(renewal_time(&again).unwrap().0.abs_diff(at.0) <= 60_000, "the key determines the time");
             shares.push(share);
         }
         let (least, most) = (shares.iter().copied().fold(1.0, f64::min), shares.iter().copied().fold(0.0, f64::max));
@@ -117,7 +117,7 @@ mod tests {
         };
         let longer = issue(&ca, 7, &key, hour * 2);
         let reply = |cert_pem: String, ca_pem: String| RenewReply { cert_pem, ca_pem, ca: 0 };
-        let renewed = |cert_pem: &str, ca_pem: String| renewed(&credentials, &reply(cert_pem.to_owned(), ca_pem));
+        let renewed = |cert_pem: &str, ca_pem: String| apply_renewal(&credentials, &reply(cert_pem.to_owned(), ca_pem));
         let new = renewed(&longer, String::new()).unwrap();
         assert_eq!((&new.cert_pem, new.node, &new.key_pem), (&longer, NodeId(7), &credentials.key_pem));
         let other = ClusterCa::create_next(&"c1".into()).unwrap();
@@ -132,7 +132,7 @@ mod tests {
         }
         // With a newer epoch, a certificate is accepted even if it does not end later.
         let csr = key.csr_pem().unwrap();
-        let anew = ca.issue_node(NodeId(7), &"w1".into(), Epoch(2), &csr, Validity::lasting(hour / 2)).unwrap();
+        let anew = ca.issue_node(NodeId(7), &"w1".into(), Epoch(2), &csr, Validity::valid_for(hour / 2)).unwrap();
         assert_eq!(renewed(&anew, String::new()).unwrap().cert_pem, anew);
         // A certificate of another CA that the managers declare trusted is accepted even if it ends
         // earlier.

@@ -4,11 +4,11 @@
 //! Whatever arrives on the port, the daemon keeps running: a failing connection ends alone.
 
 use super::caller::{Caller, PeerAddr};
-use super::door::Doors;
-use super::lane::{self, Place};
-use super::lapsed::By;
+use super::client_verifier::IssuerStatus;
+use super::handshake_limiter::HandshakeLimiter;
+use super::raft_stream::{self, ThreadChooser};
 use super::renew::RENEW_PATH;
-use super::tls::{Judged, ServerTls};
+use super::tls::{JudgedChain, ServerTls};
 use super::wire::{Code, Failure};
 use axum::Router;
 use axum::body::Body;
@@ -78,12 +78,12 @@ impl Default for Limits {
 #[derive(Clone)]
 pub struct Served {
     pub router: Router,
-    pub place: Place,
+    pub thread_chooser: ThreadChooser,
 }
 
 impl From<Router> for Served {
     fn from(router: Router) -> Self {
-        Self { router, place: Arc::new(|_| None) }
+        Self { router, thread_chooser: Arc::new(|_| None) }
     }
 }
 
@@ -100,15 +100,16 @@ pub async fn serve_tls(
     let anonymous = Arc::new(Semaphore::new(limits.anonymous));
     let (known, strangers) =
         (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.handshakes)));
-    let doors = Doors::default();
+    let doors = HandshakeLimiter::default();
     let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
         let (tls, served, anonymous, known) = (tls.clone(), served.clone(), anonymous.clone(), known.clone());
-        let guest = strangers.clone().try_acquire_owned().ok().and_then(|place| Some((place, doors.knock(addr.ip())?)));
+        let guest =
+            strangers.clone().try_acquire_owned().ok().and_then(|place| Some((place, doors.try_acquire(addr.ip())?)));
         async move {
             let Some((place, guest)) = guest else {
                 return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
             };
-            let Ok(turn) = tokio::time::timeout(limits.handshake, guest.turn()).await else { return };
+            let Ok(turn) = tokio::time::timeout(limits.handshake, guest.acquire()).await else { return };
             let Some((mut stream, caller, judged)) = handshake(stream, &tls, addr, limits.handshake).await else {
                 return;
             };
@@ -122,37 +123,38 @@ pub async fn serve_tls(
             }
             let other = async {
                 match judged {
-                    Some(judged) => judged.until_other().await,
+                    Some(judged) => judged.until_changed().await,
                     None => std::future::pending().await,
                 }
             };
             let peer = PeerAddr(Some(addr));
             let serving = async move {
-                if stream.get_ref().1.alpn_protocol() != Some(lane::PROTOCOL) {
+                if stream.get_ref().1.alpn_protocol() != Some(raft_stream::PROTOCOL) {
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
                 // Nothing is read from other callers, because a message is read before the router
                 // checks authorisation, and on Raft's thread.
                 let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
-                let Some(node) = node.filter(|_| !caller.expired(now())) else {
+                let Some(node) = node.filter(|_| !caller.is_expired(now())) else {
                     return tracing::debug!(%addr, "only nodes may send messages without HTTP");
                 };
-                let Some(threads) = (served.place)(node) else {
+                let Some(threads) = (served.thread_chooser)(node) else {
                     let ended =
-                        lane::serve(&mut stream, served.router, (caller, peer), false, limits.header, stop).await;
-                    return told(&peer, ended);
+                        raft_stream::serve(&mut stream, served.router, (caller, peer), false, limits.header, stop)
+                            .await;
+                    return log_connection_end(&peer, ended);
                 };
                 // A JoinSet, so that it is aborted together with this task.
                 let mut task = JoinSet::new();
                 task.spawn_on(
                     async move {
-                        lane::take_over(&mut stream)?;
-                        lane::serve(&mut stream, served.router, (caller, peer), true, limits.header, stop).await
+                        raft_stream::take_over(&mut stream)?;
+                        raft_stream::serve(&mut stream, served.router, (caller, peer), true, limits.header, stop).await
                     },
                     &threads,
                 );
                 // The runtime of these threads may have shut down.
-                told(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
+                log_connection_end(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
             };
             tokio::select! {
                 () = serving => {}
@@ -225,7 +227,7 @@ async fn handshake(
     tls: &ServerTls,
     addr: SocketAddr,
     within: Duration,
-) -> Option<(TlsStream, Caller, Option<Judged>)> {
+) -> Option<(TlsStream, Caller, Option<JudgedChain>)> {
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
     let stream = match tokio::time::timeout(within, acceptor.accept(tcp).into_fallible()).await {
         Ok(Ok(stream)) => stream,
@@ -242,10 +244,10 @@ async fn handshake(
     let chain: Vec<CertificateDer<'static>> =
         stream.get_ref().1.peer_certificates().into_iter().flatten().map(|c| c.clone().into_owned()).collect();
     let Some(certificate) = chain.first() else { return Some((stream, Caller::Anonymous, None)) };
-    match Caller::of_certificate(certificate, tls.cluster()) {
+    match Caller::from_certificate(certificate, tls.cluster()) {
         Ok(caller) => {
             let judged = tls.judge(chain);
-            let caller = if judged.by == By::Present { caller } else { caller.of_replaced_ca() };
+            let caller = if judged.by == IssuerStatus::Present { caller } else { caller.with_replaced_ca() };
             Some((stream, caller, Some(judged)))
         }
         Err(error) => {
@@ -297,10 +299,10 @@ pub(super) async fn serve_connection(
             connection.await
         }
     };
-    told(&peer, ended);
+    log_connection_end(&peer, ended);
 }
 
-fn told(peer: &PeerAddr, ended: Result<(), impl std::fmt::Display>) {
+fn log_connection_end(peer: &PeerAddr, ended: Result<(), impl std::fmt::Display>) {
     if let Err(error) = ended {
         tracing::debug!(?peer, %error, "connection ended");
     }
@@ -313,17 +315,17 @@ pub(super) async fn answer(
     caller: Caller,
     peer: PeerAddr,
 ) -> Response {
-    let expired = caller.expired(now());
+    let expired = caller.is_expired(now());
     // The layers above decide whether the certificate is renewed.
     let mut response = if expired && request.uri().path() != RENEW_PATH {
-        let text = match caller.replaced() {
+        let text = match caller.has_replaced_ca() {
             true => "the CA of the caller's certificate was replaced: the certificate is no longer accepted",
             false => "the caller's certificate has expired",
         };
         let failure = Failure::new(Code::CredentialExpired, text);
         let next = match &caller {
             Caller::Node { .. } => "the node's daemon requests a new one; to follow it, on a manager: remoor nodes",
-            _ if caller.replaced() => {
+            _ if caller.has_replaced_ca() => {
                 "create new credentials, as root on a manager: remoor key operator NAME --file FILE"
             }
             _ => "check the clocks of both machines; root on a manager needs no certificate",

@@ -3,9 +3,9 @@
 //!
 //! Sessions are never resumed, because resumption would skip the verification of certificates.
 
+use super::client_verifier::{ClientVerifier, IssuerStatus};
 use super::identity::{self, IdentityError, TlsIdentity};
-use super::lane;
-use super::lapsed::{By, ClientVerifier};
+use super::raft_stream;
 pub use super::verify::may_be_the_clock;
 use super::verify::{NodeVerifier, Trust};
 use remoor_model::ClusterId;
@@ -24,13 +24,13 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub struct ServerTls {
     cluster: ClusterId,
-    now: Arc<watch::Sender<Served>>,
+    now: Arc<watch::Sender<ActiveConfig>>,
 }
 
 /// The configuration of new connections, and the verifier for certificates of new and open
 /// connections.
 #[derive(Clone)]
-struct Served {
+struct ActiveConfig {
     config: Arc<ServerConfig>,
     clients: Arc<ClientVerifier>,
 }
@@ -39,7 +39,7 @@ impl ServerTls {
     /// Serves as this node. Clients may connect without a certificate; a certificate must be a
     /// valid one of this cluster.
     pub fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
-        let now = Arc::new(watch::channel(served(identity, "")?).0);
+        let now = Arc::new(watch::channel(build_config(identity, "")?).0);
         Ok(Self { cluster: identity.cluster.clone(), now })
     }
 
@@ -47,7 +47,7 @@ impl ServerTls {
     /// the client's certificate is current. A client whose certificate is of one of the `former`
     /// CAs (PEM; may be empty) may only request a new certificate.
     pub fn replace(&self, identity: &TlsIdentity, former: &str) -> Result<(), IdentityError> {
-        self.now.send_replace(served(identity, former)?);
+        self.now.send_replace(build_config(identity, former)?);
         Ok(())
     }
 
@@ -56,10 +56,10 @@ impl ServerTls {
     }
 
     /// Judges the certificates of a client that passed a handshake.
-    pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> Judged {
+    pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> JudgedChain {
         let mut now = self.now.subscribe();
         let clients = now.borrow_and_update().clients.clone();
-        Judged { by: clients.standing(&chain), chain, now }
+        JudgedChain { by: clients.judge_chain(&chain), chain, now }
     }
 
     pub(super) fn cluster(&self) -> &ClusterId {
@@ -68,18 +68,18 @@ impl ServerTls {
 }
 
 /// The certificates of an open connection, with the judgement from when it began.
-pub(super) struct Judged {
-    pub by: By,
+pub(super) struct JudgedChain {
+    pub by: IssuerStatus,
     chain: Vec<CertificateDer<'static>>,
-    now: watch::Receiver<Served>,
+    now: watch::Receiver<ActiveConfig>,
 }
 
-impl Judged {
+impl JudgedChain {
     /// Returns once the judgement changes.
-    pub async fn until_other(mut self) {
+    pub async fn until_changed(mut self) {
         while self.now.changed().await.is_ok() {
             let clients = self.now.borrow_and_update().clients.clone();
-            if clients.standing(&self.chain) != self.by {
+            if clients.judge_chain(&self.chain) != self.by {
                 return;
             }
         }
@@ -94,32 +94,32 @@ pub struct ClientTls {
     cluster: Option<ClusterId>,
     config: Arc<RwLock<Arc<ClientConfig>>>,
     /// Incremented with each replacement.
-    turn: Arc<AtomicU64>,
+    generation: Arc<AtomicU64>,
 }
 
 impl ClientTls {
     /// Connects as this node or operator, only to nodes of its cluster.
     pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let config = Arc::new(RwLock::new(member_config(identity)?));
-        Ok(Self { cluster: Some(identity.cluster.clone()), config, turn: Arc::default() })
+        Ok(Self { cluster: Some(identity.cluster.clone()), config, generation: Arc::default() })
     }
 
     /// Connects anonymously to the cluster whose CA has this digest, as in a token.
     pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
         let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
-        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), turn: Arc::default() })
+        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), generation: Arc::default() })
     }
 
     /// New connections use `identity`. Open ones end after their current request.
     pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = member_config(identity)?;
-        self.turn.fetch_add(1, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// Changes with each replacement of the identity.
-    pub(super) fn turn(&self) -> u64 {
-        self.turn.load(Ordering::Acquire)
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     pub(super) fn current(&self) -> Arc<ClientConfig> {
@@ -131,8 +131,8 @@ impl ClientTls {
     }
 }
 
-fn served(identity: &TlsIdentity, former: &str) -> Result<Served, IdentityError> {
-    let loaded = Loaded::new(identity)?;
+fn build_config(identity: &TlsIdentity, former: &str) -> Result<ActiveConfig, IdentityError> {
+    let loaded = LoadedIdentity::new(identity)?;
     let present = clients_of(loaded.roots)?;
     let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
     let clients = Arc::new(ClientVerifier { present, former });
@@ -140,37 +140,37 @@ fn served(identity: &TlsIdentity, former: &str) -> Result<Served, IdentityError>
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| malformed("TLS configuration", e))?
+        .map_err(|e| malformed_error("TLS configuration", e))?
         .with_client_cert_verifier(clients.clone())
         .with_single_cert(chain, loaded.key)
-        .map_err(|e| malformed("certificate and key", e))?;
+        .map_err(|e| malformed_error("certificate and key", e))?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    config.alpn_protocols = vec![lane::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
-    Ok(Served { config: Arc::new(config), clients })
+    config.alpn_protocols = vec![raft_stream::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
+    Ok(ActiveConfig { config: Arc::new(config), clients })
 }
 
 fn clients_of(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
-        .map_err(|e| malformed("CA certificate", e))
+        .map_err(|e| malformed_error("CA certificate", e))
 }
 
 fn roots(ca_pem: &str) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), IdentityError> {
     let cas = identity::certificates("CA certificate", ca_pem)?;
     let mut roots = RootCertStore::empty();
     for ca in &cas {
-        roots.add(ca.clone()).map_err(|e| malformed("CA certificate", e))?;
+        roots.add(ca.clone()).map_err(|e| malformed_error("CA certificate", e))?;
     }
     Ok((cas, roots))
 }
 
 fn member_config(identity: &TlsIdentity) -> Result<Arc<ClientConfig>, IdentityError> {
-    let loaded = Loaded::new(identity)?;
+    let loaded = LoadedIdentity::new(identity)?;
     let config = client_builder(Trust::Roots(loaded.roots))?
         .with_client_auth_cert(loaded.chain, loaded.key)
-        .map_err(|e| malformed("certificate and key", e))?;
+        .map_err(|e| malformed_error("certificate and key", e))?;
     Ok(finish(config))
 }
 
@@ -181,7 +181,7 @@ fn client_builder(
     let verifier = NodeVerifier { trust, algorithms: provider.signature_verification_algorithms };
     Ok(ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| malformed("TLS configuration", e))?
+        .map_err(|e| malformed_error("TLS configuration", e))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier)))
 }
@@ -194,19 +194,19 @@ fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {
 }
 
 /// The parsed parts of an identity.
-struct Loaded {
+struct LoadedIdentity {
     roots: RootCertStore,
     cas: Vec<CertificateDer<'static>>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Loaded {
+impl LoadedIdentity {
     fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let (cas, roots) = roots(&identity.ca_pem)?;
         let chain = identity::certificates("certificate", &identity.cert_pem)?;
         let key = PrivateKeyDer::from_pem_slice(identity.key_pem.reveal().as_bytes())
-            .map_err(|e| malformed("private key", e))?;
+            .map_err(|e| malformed_error("private key", e))?;
         Ok(Self { roots, cas, chain, key })
     }
 }
@@ -215,7 +215,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn malformed(what: &'static str, reason: impl std::fmt::Display) -> IdentityError {
+fn malformed_error(what: &'static str, reason: impl std::fmt::Display) -> IdentityError {
     IdentityError::Malformed { what, reason: reason.to_string() }
 }
 

@@ -5,7 +5,7 @@
 //! digest of the CA's certificate). The cluster stores only the SHA-256 of a secret.
 
 use super::identity::{self, IdentityError};
-use remoor_model::{Sha256, counted};
+use remoor_model::{Sha256, count_noun};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -40,7 +40,7 @@ impl Secret {
 
     /// The hash that the cluster stores instead of the secret.
     pub fn hash(&self) -> Sha256 {
-        Sha256::of(self.0.as_bytes())
+        Sha256::digest(self.0.as_bytes())
     }
 
     /// Whether this is the secret with the hash `stored`. Takes constant time.
@@ -78,7 +78,7 @@ pub enum TokenError {
     Version(String),
     #[error(
         "token with {} after its version instead of a CA digest and a secret: was it truncated while copying?",
-        counted(*found, "part")
+        count_noun(*found, "part")
     )]
     Parts { found: usize },
     #[error("the token's {part} has {found} characters instead of {wanted}: was it truncated while copying?")]
@@ -147,13 +147,13 @@ pub fn ca_digest(ca_pem: &str) -> Result<String, IdentityError> {
 }
 
 /// Whether one of the CAs has this digest. During a CA rotation there are two.
-pub fn is_of(ca_pem: &str, digest: &str) -> Result<bool, IdentityError> {
+pub fn has_ca_digest(ca_pem: &str, digest: &str) -> Result<bool, IdentityError> {
     Ok(identity::certificates("CA certificate", ca_pem)?.iter().any(|ca| digest_of(ca) == digest))
 }
 
 /// [`ca_digest`] of a certificate in DER.
 pub(super) fn digest_of(der: &[u8]) -> String {
-    let mut digest = Sha256::of(der).to_string();
+    let mut digest = Sha256::digest(der).to_string();
     digest.truncate(DIGEST_HEX);
     digest
 }

@@ -29,13 +29,13 @@ pub enum SocketError {
 
 /// A listening socket. Its file is removed on drop, unless another daemon has replaced it.
 #[derive(Debug)]
-pub struct Socket {
+pub struct LocalSocket {
     listener: UnixListener,
     path: PathBuf,
     inode: u64,
 }
 
-impl Socket {
+impl LocalSocket {
     /// Listens on `path` with mode 0600. An existing socket on which no process listens is
     /// replaced.
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
@@ -71,7 +71,7 @@ impl Socket {
     }
 }
 
-impl Accept for Socket {
+impl Accept for LocalSocket {
     type Connection = UnixStream;
 
     async fn next(&self) -> std::io::Result<UnixStream> {
@@ -79,7 +79,7 @@ impl Accept for Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for LocalSocket {
     fn drop(&mut self) {
         if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
             // If this fails, the next daemon finds a socket without a listener and replaces it.
@@ -89,7 +89,7 @@ impl Drop for Socket {
 }
 
 /// Serves `router` to local processes until `shutdown` is ready, then removes the socket.
-pub async fn serve_unix(socket: Socket, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+pub async fn serve_unix(socket: LocalSocket, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
     let serve = |stream: UnixStream, stop: watch::Receiver<bool>| {
         let router = router.clone();
         async move {

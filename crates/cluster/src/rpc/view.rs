@@ -7,17 +7,17 @@ mod agent;
 mod backup;
 mod keys;
 mod members;
-mod moments;
 mod removed;
 mod replay;
+mod timestamps;
 
 pub use agent::*;
 pub use backup::*;
 pub use keys::*;
 pub use members::*;
-pub use moments::with_times;
 pub use removed::*;
 pub use replay::*;
+pub use timestamps::with_times;
 
 use super::token::Secret;
 use remoor_model::{
@@ -140,7 +140,7 @@ pub struct ReportView {
 
 impl ReportView {
     /// None if nothing of the report could be read because the agent has another version.
-    pub fn of(report: &Report) -> Option<Self> {
+    pub fn from_report(report: &Report) -> Option<Self> {
         let checks = match report.checks {
             CheckSummary::None => "none",
             CheckSummary::Pass => "pass",
@@ -153,7 +153,7 @@ impl ReportView {
             boot: short(report.boot.as_str()),
             instance: short(&report.instance.0),
             isolation: report.isolation,
-            digest: if taken { report.digest.short() } else { String::new() },
+            digest: if taken { report.digest.short_hex() } else { String::new() },
             generation: report.generation.0,
             checks: checks.to_owned(),
             version: report.version.clone(),
@@ -218,7 +218,7 @@ pub struct JobsView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedView {
     pub node: u64,
-    pub want: remoor_model::Want,
+    pub want: remoor_model::ResetupRequest,
     /// What it waits for; empty: it is about to begin.
     pub waits: Vec<String>,
 }
@@ -230,7 +230,7 @@ pub struct WhyView {
     pub as_of: AsOf,
     pub node: NodeView,
     pub absence: Option<remoor_model::Absence>,
-    pub want: Option<remoor_model::Want>,
+    pub want: Option<remoor_model::ResetupRequest>,
     pub job: Option<Job>,
     pub history: Vec<HistoryItem>,
     /// Actions that were not taken, and why.
@@ -252,7 +252,7 @@ pub struct PlanView {
     /// The services to set up, including dependents; empty: the whole group.
     pub services: Vec<String>,
     /// The playbook tasks that would be selected, in order, at most 1000 of each phase.
-    pub tasks: Vec<TaskView>,
+    pub tasks: Vec<PlanTaskView>,
     /// Reasons for which it would wait or be refused.
     pub against: Vec<String>,
     pub notes: Vec<String>,
@@ -261,7 +261,7 @@ pub struct PlanView {
 
 /// A task that a phase may run. Whether its conditions hold is known only on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskView {
+pub struct PlanTaskView {
     /// `cleanup` or `provision`.
     pub phase: String,
     /// As written, including templates.
@@ -395,7 +395,7 @@ pub struct OrderRequest {
     /// For `adopt`: adopt only these paths.
     pub paths: Vec<String>,
     /// Variables of the resulting jobs.
-    pub vars: remoor_model::Vars,
+    pub vars: remoor_model::JobVars,
 }
 
 /// Answer of `GET /v1/nodes/{name}/checks`: all check files of the generation by which the node is
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_report_is_shown_short_and_an_unreadable_one_not_at_all() {
-        assert_eq!(ReportView::of(&Report::default()), None);
+        assert_eq!(ReportView::from_report(&Report::default()), None);
         let report = Report {
             boot: "6f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0".into(),
             instance: "00112233deadbeef".into(),
@@ -521,7 +521,7 @@ mod tests {
             version: "0.0.9".into(),
             ..Report::default()
         };
-        let view = ReportView::of(&report).unwrap();
+        let view = ReportView::from_report(&report).unwrap();
         assert_eq!((view.boot.as_str(), view.instance.as_str()), ("6f1c2d3e", "00112233"));
         assert_eq!((view.digest.as_str(), view.checks.as_str(), view.version.as_str()), ("", "fail", "0.0.9"));
     }

@@ -200,9 +200,9 @@ pub fn rfc3339(at: Wall) -> String {
 
 /// An answer as JSON, in which log times also get an RFC 3339 text.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer<T>(pub T);
+pub struct TimedJson<T>(pub T);
 
-impl<T: Serialize> IntoResponse for Answer<T> {
+impl<T: Serialize> IntoResponse for TimedJson<T> {
     fn into_response(self) -> Response {
         match serde_json::to_value(self.0) {
             Ok(mut value) => {
@@ -241,12 +241,12 @@ impl<T: DeserializeOwned + Serialize + Default + 'static, S: Send + Sync> FromRe
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
         let Raw(body) = Raw::from_request(request, state).await?;
-        strictly(&body).map(Self)
+        parse_strict(&body).map(Self)
     }
 }
 
 /// The keys of a body type, each with a valid value; computed once for each type.
-fn keys_of<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
+fn known_keys<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
     static KNOWN: Mutex<BTreeMap<TypeId, Arc<Map<String, Value>>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let keys = || match serde_json::to_value(T::default()) {
@@ -256,11 +256,11 @@ fn keys_of<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
     known.entry(TypeId::of::<T>()).or_insert_with(keys).clone()
 }
 
-fn strictly<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) -> Result<T, Failure> {
+fn parse_strict<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) -> Result<T, Failure> {
     let bad = |text: String| Failure::new(Code::BadRequest, format!("the request's body: {text}"));
     let body = if body.is_empty() { b"{}" } else { body };
     let given: Map<String, Value> = serde_json::from_slice(body).map_err(|e| bad(e.to_string()))?;
-    let known = keys_of::<T>();
+    let known = known_keys::<T>();
     if let Some(key) = given.keys().find(|key| !known.contains_key(*key)) {
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         let key: String = key.chars().filter(|c| !c.is_control()).take(KEY_CHARS_MAX).collect();
@@ -268,7 +268,7 @@ fn strictly<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) ->
         let failure = Failure::new(Code::UnknownKey, format!("the request's body: unknown key `{key}`; {may}"));
         return Err(failure.details(serde_json::json!({ "key": key, "known": names })));
     }
-    serde_json::from_slice(body).map_err(|e| match misfit::<T>(&given, &known) {
+    serde_json::from_slice(body).map_err(|e| match first_invalid_value::<T>(&given, &known) {
         Some((path, why)) => bad(format!("{path}: {why}")).details(serde_json::json!({ "path": path })),
         None => bad(e.to_string()),
     })
@@ -276,7 +276,10 @@ fn strictly<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) ->
 
 /// Finds the first invalid value, by inserting each value alone into a valid body. This is needed
 /// because flattened structs keep no positions.
-fn misfit<T: DeserializeOwned>(given: &Map<String, Value>, fits: &Map<String, Value>) -> Option<(String, String)> {
+fn first_invalid_value<T: DeserializeOwned>(
+    given: &Map<String, Value>,
+    fits: &Map<String, Value>,
+) -> Option<(String, String)> {
     let fault = |key: &str, value: Value| {
         let mut one = fits.clone();
         one.insert(key.to_owned(), value);
@@ -302,25 +305,25 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
                 Err(Failure::new(Code::TooLarge, "the request's body is larger than this endpoint accepts"))
             }
             Ok(Err(rejection)) => Err(Failure::new(Code::BadRequest, rejection.body_text())),
-            Err(_) => Err(late()),
+            Err(_) => Err(late_body()),
         }
     }
 }
 
 /// Reads a body of at most `most` bytes within the usual time limit, for a handler that forwards a
 /// request.
-pub async fn bounded(body: Body, most: usize) -> Result<Bytes, Failure> {
+pub async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Failure> {
     match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
             let text = format!("the request's body is incomplete or larger than {most} bytes");
             Err(Failure::new(Code::TooLarge, text))
         }
-        Err(_) => Err(late()),
+        Err(_) => Err(late_body()),
     }
 }
 
-fn late() -> Failure {
+fn late_body() -> Failure {
     Failure::new(Code::Timeout, format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs()))
 }
 
@@ -372,7 +375,7 @@ mod tests {
     #[test]
     fn an_order_that_is_half_understood_is_refused_by_name() {
         use crate::rpc::view::{InviteRequest, Nothing, OrderRequest, OrdersRequest};
-        let of = |body: &str| strictly::<OrdersRequest>(body.as_bytes());
+        let of = |body: &str| parse_strict::<OrdersRequest>(body.as_bytes());
         assert!(of(r#"{"order": "update", "nodes": ["w1", "w2"], "no_canary": true}"#).unwrap().request.no_canary);
         let good = of(r#"{"order": "resetup", "nodes": ["w1"], "now": true}"#).unwrap();
         assert_eq!((good.order.as_str(), good.request.now), ("resetup", true), "flattened keys are known too");
@@ -391,18 +394,18 @@ mod tests {
         for body in ["[]", "7", "null", "{", "{\"now\": true} {}"] {
             assert_eq!(of(body).unwrap_err().code, Code::BadRequest, "{body}");
         }
-        assert_eq!(strictly::<OrderRequest>(b"").unwrap(), OrderRequest::default());
-        assert_eq!(strictly::<Nothing>(b"{}").unwrap(), Nothing {});
-        assert_eq!(strictly::<Nothing>(b"{\"now\": true}").unwrap_err().code, Code::UnknownKey);
-        assert_eq!(strictly::<InviteRequest>(b"{}").unwrap_err().code, Code::BadRequest, "a name is required");
+        assert_eq!(parse_strict::<OrderRequest>(b"").unwrap(), OrderRequest::default());
+        assert_eq!(parse_strict::<Nothing>(b"{}").unwrap(), Nothing {});
+        assert_eq!(parse_strict::<Nothing>(b"{\"now\": true}").unwrap_err().code, Code::UnknownKey);
+        assert_eq!(parse_strict::<InviteRequest>(b"{}").unwrap_err().code, Code::BadRequest, "a name is required");
         let long = format!("{{\"{}\": 1}}", "x".repeat(9_999));
         assert!(of(&long).unwrap_err().message.len() < 500);
     }
 
     #[tokio::test]
     async fn a_body_that_is_passed_on_has_a_bound() {
-        assert_eq!(bounded(Body::from("1234"), 4).await.unwrap(), "1234");
-        assert_eq!(bounded(Body::from("12345"), 4).await.unwrap_err().code, Code::TooLarge);
+        assert_eq!(read_bounded(Body::from("1234"), 4).await.unwrap(), "1234");
+        assert_eq!(read_bounded(Body::from("12345"), 4).await.unwrap_err().code, Code::TooLarge);
     }
 
     #[test]

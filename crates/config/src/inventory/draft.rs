@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables with their origins.
-pub type Vars = BTreeMap<String, (Value, String)>;
+pub type VarsWithOrigins = BTreeMap<String, (Value, String)>;
 
 /// Groups, hosts and faults collected from all sources so far.
 #[derive(Default)]
@@ -28,13 +28,13 @@ pub struct Draft {
 
 /// A position in a source; line 0 is the whole source.
 #[derive(Clone, Debug, Default)]
-pub struct At {
+pub struct SourcePosition {
     pub file: String,
     pub line: u32,
     pub column: u32,
 }
 
-impl At {
+impl SourcePosition {
     pub fn new(file: &str, line: u32, column: u32) -> Self {
         Self { file: file.to_owned(), line, column }
     }
@@ -49,12 +49,12 @@ impl At {
 pub struct DraftGroup {
     pub hosts: BTreeSet<String>,
     /// Each with its position, for the fault of a cycle.
-    pub children: BTreeMap<String, At>,
-    pub vars: Vars,
+    pub children: BTreeMap<String, SourcePosition>,
+    pub vars: VarsWithOrigins,
     /// From `group_vars`.
-    pub file_vars: Vars,
+    pub file_vars: VarsWithOrigins,
     /// From the `group_vars` next to a playbook.
-    pub near_vars: Vars,
+    pub near_vars: VarsWithOrigins,
     /// `ansible_group_priority`; among groups of the same depth the greater value wins.
     priority: Option<i64>,
 }
@@ -62,11 +62,11 @@ pub struct DraftGroup {
 /// A host of the draft.
 #[derive(Default)]
 pub struct DraftHost {
-    pub vars: Vars,
+    pub vars: VarsWithOrigins,
     /// From `host_vars`.
-    pub file_vars: Vars,
+    pub file_vars: VarsWithOrigins,
     /// From the `host_vars` next to a playbook.
-    pub near_vars: Vars,
+    pub near_vars: VarsWithOrigins,
 }
 
 impl Draft {
@@ -76,7 +76,7 @@ impl Draft {
     }
 
     /// Adds a host to a group.
-    pub fn add_host(&mut self, group: &str, host: &str, at: &At) {
+    pub fn add_host(&mut self, group: &str, host: &str, at: &SourcePosition) {
         if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
             if self.hosts.len() == HOSTS_MAX {
                 self.faults.push(at.fault(format!("more than {HOSTS_MAX} hosts")));
@@ -93,7 +93,7 @@ impl Draft {
     }
 
     /// Adds a group to its parent; both are added if they are missing.
-    pub fn add_child(&mut self, parent: &str, child: &str, at: &At) {
+    pub fn add_child(&mut self, parent: &str, child: &str, at: &SourcePosition) {
         self.group(child);
         self.group(parent).children.entry(child.to_owned()).or_insert_with(|| at.clone());
         if self.groups.len() == GROUPS_MAX + 1 {
@@ -109,7 +109,7 @@ impl Draft {
     }
 
     /// Sets a variable. `ansible_group_priority` is not a variable but sets the priority.
-    pub fn set_group(&mut self, group: &str, name: &str, value: Value, origin: &str, at: &At) {
+    pub fn set_group(&mut self, group: &str, name: &str, value: Value, origin: &str, at: &SourcePosition) {
         if name != "ansible_group_priority" {
             self.group(group).vars.insert(name.to_owned(), (value, origin.to_owned()));
             return;
@@ -129,7 +129,7 @@ impl Draft {
         self.group("all");
         self.group("ungrouped");
         if self.faults.is_empty() {
-            self.find_loops();
+            self.find_cycles();
         }
         if !self.faults.is_empty() {
             self.faults.sort();
@@ -153,13 +153,13 @@ impl Draft {
                 .chain(others.iter().map(|group| &group.file_vars))
                 .chain(others.iter().map(|group| &group.near_vars))
                 .chain([&host.vars, &host.file_vars, &host.near_vars]);
-            let mut merged = Vars::new();
+            let mut merged = VarsWithOrigins::new();
             for layer in layers {
                 merged.extend(layer.iter().map(|(name, value)| (name.clone(), value.clone())));
             }
             let groups = member.into_iter().filter(|group| *group != "all").map(str::to_owned).collect();
             let origins = merged.iter().map(|(name, (_, origin))| (name.clone(), origin.clone())).collect();
-            hosts.insert(name.clone(), HostEntry { groups, vars: plain(merged), origins });
+            hosts.insert(name.clone(), HostEntry { groups, vars: values_only(merged), origins });
         }
         let groups = self.groups.into_iter().map(|(name, mut group)| {
             group.vars.append(&mut group.file_vars);
@@ -167,7 +167,7 @@ impl Draft {
             let entry = GroupEntry {
                 hosts: group.hosts.into_iter().collect(),
                 children: group.children.into_keys().collect(),
-                vars: plain(group.vars),
+                vars: values_only(group.vars),
             };
             (name, entry)
         });
@@ -177,7 +177,7 @@ impl Draft {
     }
 
     /// Finds groups that contain themselves; reports each cycle once.
-    fn find_loops(&mut self) {
+    fn find_cycles(&mut self) {
         let mut done = BTreeSet::new();
         let mut found = Vec::new();
         for start in self.groups.keys() {
@@ -219,7 +219,7 @@ impl Draft {
             .cloned()
             .collect::<Vec<_>>();
         for name in orphans {
-            self.group("all").children.insert(name, At::default());
+            self.group("all").children.insert(name, SourcePosition::default());
         }
         let grouped: BTreeSet<&String> = self
             .groups
@@ -287,6 +287,6 @@ impl Draft {
     }
 }
 
-fn plain(vars: Vars) -> Map<String, Value> {
+fn values_only(vars: VarsWithOrigins) -> Map<String, Value> {
     vars.into_iter().map(|(name, (value, _))| (name, value)).collect()
 }

@@ -1,34 +1,34 @@
 //! Variables of a command line, `-e` as in Ansible: `a=1 b="x y"`, whose values are texts; a
 //! mapping in YAML or JSON; or `@FILE` with a mapping.
 
-use super::source::{content, vault};
-use super::words;
+use super::shell_words;
+use super::source::{read_content, vault_fault};
 use crate::tree;
 use remoor_model::Fault;
 use serde_json::{Map, Value};
 use std::path::Path;
 
 /// The name in a fault for text that is not from a file.
-const HERE: &str = "--extra-vars";
+const OPTION_NAME: &str = "--extra-vars";
 
 /// The variables of one such option. Reads the file if it names one.
 pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let text = text.trim();
     if let Some(file) = text.strip_prefix('@') {
-        let bytes = content(Path::new(file)).map_err(|why| vec![Fault::error(file, 0, 0, why)])?;
+        let bytes = read_content(Path::new(file)).map_err(|why| vec![Fault::error(file, 0, 0, why)])?;
         let text = String::from_utf8(bytes).map_err(|_| vec![Fault::error(file, 0, 0, "is not UTF-8")])?;
-        return match vault(file, &text) {
+        return match vault_fault(file, &text) {
             Some(fault) => Err(vec![fault]),
             None => mapping(file, &text),
         };
     }
     if text.starts_with(['{', '[']) {
-        return mapping(HERE, text);
+        return mapping(OPTION_NAME, text);
     }
     let wrong =
-        |why: String| vec![Fault::error(HERE, 0, 0, why).hint("KEY=VALUE, a mapping in YAML or JSON, or @FILE")];
+        |why: String| vec![Fault::error(OPTION_NAME, 0, 0, why).hint("KEY=VALUE, a mapping in YAML or JSON, or @FILE")];
     let mut out = Map::new();
-    for word in words::split_whole(text).map_err(|why| wrong(format!("`{text}` has {why}")))? {
+    for word in shell_words::split_without_comments(text).map_err(|why| wrong(format!("`{text}` has {why}")))? {
         match word.split_once('=') {
             Some((name, value)) if !name.is_empty() => out.insert(name.to_owned(), Value::from(value)),
             _ => return Err(wrong(format!("`{word}` is not KEY=VALUE"))),
@@ -40,7 +40,7 @@ pub fn extra_vars(text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
 fn mapping(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
     let Some(node) = tree::parse(file, text)? else { return Ok(Map::new()) };
     let Some(entries) = node.entries() else {
-        let message = format!("takes a mapping of variables, not {}", node.what());
+        let message = format!("takes a mapping of variables, not {}", node.kind_name());
         return Err(vec![Fault::error(file, node.line, node.column, message)]);
     };
     Ok(entries.iter().map(|(key, value)| (key.text.clone(), value.to_json())).collect())

@@ -1,8 +1,8 @@
 //! Inventories in INI format: `[group]`, `[group:vars]`, `[group:children]`, hosts with
 //! `name=value` after them.
 
-use super::draft::{At, Draft};
-use super::{literal, pattern, words};
+use super::draft::{Draft, SourcePosition};
+use super::{literal, pattern, shell_words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn read(file: &str, text: &str, draft: &mut Draft) {
     let mut declared: BTreeSet<String> = draft.groups.keys().cloned().collect();
     declared.extend(["all".to_owned(), "ungrouped".to_owned()]);
-    let mut ini = Ini { file, draft, group: "ungrouped".into(), part: Part::Hosts, declared, wanted: BTreeMap::new() };
+    let mut ini =
+        IniReader { file, draft, group: "ungrouped".into(), part: Part::Hosts, declared, wanted: BTreeMap::new() };
     for (n, raw) in text.lines().enumerate() {
         let line = raw.trim();
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
         let column = raw.len() - raw.trim_start().len() + 1;
-        ini.line(line, &At::new(file, n as u32 + 1, column as u32));
+        ini.read_line(line, &SourcePosition::new(file, n as u32 + 1, column as u32));
     }
     for (group, (at, message)) in ini.wanted {
         if !ini.declared.contains(&group) {
@@ -37,7 +38,7 @@ enum Part {
     Skip,
 }
 
-struct Ini<'a> {
+struct IniReader<'a> {
     file: &'a str,
     draft: &'a mut Draft,
     group: String,
@@ -45,11 +46,11 @@ struct Ini<'a> {
     declared: BTreeSet<String>,
     /// Groups that are referenced and must be declared by the end, with the message if they are
     /// not.
-    wanted: BTreeMap<String, (At, String)>,
+    wanted: BTreeMap<String, (SourcePosition, String)>,
 }
 
-impl Ini<'_> {
-    fn line(&mut self, line: &str, at: &At) {
+impl IniReader<'_> {
+    fn read_line(&mut self, line: &str, at: &SourcePosition) {
         match heading(line) {
             Some(Ok((group, part))) => self.section(group, part, at),
             Some(Err(why)) => {
@@ -65,7 +66,7 @@ impl Ini<'_> {
         }
     }
 
-    fn section(&mut self, group: &str, part: Option<&str>, at: &At) {
+    fn section(&mut self, group: &str, part: Option<&str>, at: &SourcePosition) {
         self.part = match part {
             None | Some("hosts") => Part::Hosts,
             Some("vars") => Part::Vars,
@@ -89,8 +90,8 @@ impl Ini<'_> {
         }
     }
 
-    fn hosts(&mut self, line: &str, at: &At) {
-        let words = match words::split(line) {
+    fn hosts(&mut self, line: &str, at: &SourcePosition) {
+        let words = match shell_words::split(line) {
             Ok(words) => words,
             Err(why) => {
                 self.draft.faults.push(at.fault(why));
@@ -128,7 +129,7 @@ impl Ini<'_> {
         }
     }
 
-    fn variable(&mut self, line: &str, at: &At) {
+    fn variable(&mut self, line: &str, at: &SourcePosition) {
         match line.split_once('=') {
             Some((name, value)) if !name.trim().is_empty() => {
                 let origin = format!("{}: group {}", self.file, self.group);
@@ -138,7 +139,7 @@ impl Ini<'_> {
         }
     }
 
-    fn child(&mut self, line: &str, at: &At) {
+    fn child(&mut self, line: &str, at: &SourcePosition) {
         let (name, rest) = line.split_at(line.find(|c: char| c.is_whitespace() || c == '#').unwrap_or(line.len()));
         if name.contains([':', ']', '=']) || !(rest.trim().is_empty() || rest.trim_start().starts_with('#')) {
             self.draft.faults.push(at.fault(format!("`{line}` is not a group name")));

@@ -44,19 +44,19 @@ impl<'a> Parser<'a> {
 
     /// A value, or several with commas, which form a tuple.
     fn value(&mut self) -> Option<Value> {
-        let first = self.one()?;
+        let first = self.single_value()?;
         self.skip();
         if !self.rest.starts_with(',') {
             return Some(first);
         }
         let mut items = vec![first];
         while self.eat(",") && !self.at_end() {
-            items.push(self.one()?);
+            items.push(self.single_value()?);
         }
         Some(Value::Array(items))
     }
 
-    fn one(&mut self) -> Option<Value> {
+    fn single_value(&mut self) -> Option<Value> {
         self.skip();
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -73,13 +73,13 @@ impl<'a> Parser<'a> {
             '\'' | '"' => self.strings(),
             'r' | 'R' | 'u' | 'U' if matches!(self.rest.as_bytes().get(1), Some(b'\'' | b'"')) => self.strings(),
             '+' | '-' | '.' | '0'..='9' => self.number(),
-            _ => self.word(),
+            _ => self.keyword(),
         };
         self.depth -= 1;
         value
     }
 
-    fn word(&mut self) -> Option<Value> {
+    fn keyword(&mut self) -> Option<Value> {
         let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         let value = match word {
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
             if !items.is_empty() && !commas {
                 return None;
             }
-            items.push(self.one()?);
+            items.push(self.single_value()?);
             let comma = self.eat(",");
             self.skip();
             if !comma && !self.rest.starts_with(close) {
@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
             if self.eat("}") {
                 return Some(Value::Object(map));
             }
-            let key = self.one()?;
+            let key = self.single_value()?;
             if !self.eat(":") {
                 if !map.is_empty() {
                     return None;
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
                 Value::Array(_) | Value::Object(_) => return None,
                 other => other.to_string(),
             };
-            let value = self.one()?;
+            let value = self.single_value()?;
             map.insert(key, value);
             let comma = self.eat(",");
             self.skip();
@@ -281,7 +281,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn as_literal_eval_does() {
+    fn literals_are_parsed_like_literal_eval() {
         let table = [
             ("80", json!(80)),
             ("-1", json!(-1)),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_text() {
+    fn other_values_stay_text() {
         let deep = "[".repeat(1000);
         let texts = [
             "",

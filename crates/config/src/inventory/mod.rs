@@ -14,15 +14,15 @@ mod list;
 mod literal;
 mod pattern;
 mod script;
+mod shell_words;
 mod source;
 mod sources;
-mod varfiles;
-mod words;
+mod vars_files;
 mod yaml;
 
 pub use extra::extra_vars;
+pub(super) use shell_words::split as split_words;
 pub use sources::{Sources, load_sources};
-pub(super) use words::split as split_words;
 
 use remoor_model::Fault;
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ pub fn load_below(root: &Path, path: &Path) -> Result<AnsibleInventory, Vec<Faul
     source::read(root, path, &mut draft);
     if draft.faults.is_empty() {
         let base = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        varfiles::read(root, base, varfiles::Beside::Inventory, &mut draft);
+        vars_files::read(root, base, vars_files::VarsLocation::Inventory, &mut draft);
     }
     draft.resolve()
 }

@@ -62,7 +62,7 @@ fn expand_ranges(host: &str) -> Result<Vec<String>, String> {
         let Some((range, tail)) = after.split_once(']') else {
             return Err(format!("`{host}` has a `[` without its `]`"));
         };
-        let items = items(range)?;
+        let items = range_items(range)?;
         if done.len().saturating_mul(items.len()) > HOSTS_MAX {
             return Err(format!("`{host}` stands for more than {HOSTS_MAX} hosts"));
         }
@@ -77,7 +77,7 @@ fn expand_ranges(host: &str) -> Result<Vec<String>, String> {
 }
 
 /// `01:10`, `a:f`, `0:10:2`. Both ends are included; a leading zero fixes the width.
-fn items(range: &str) -> Result<Vec<String>, String> {
+fn range_items(range: &str) -> Result<Vec<String>, String> {
     let wrong = |why: &str| format!("the range [{range}] {why}");
     let parts: Vec<&str> = range.split(':').collect();
     let (first, last, step) = match parts[..] {
@@ -123,7 +123,7 @@ mod tests {
     use super::expand;
 
     #[test]
-    fn names_and_ports() {
+    fn names_and_ports_are_expanded() {
         let table: &[(&str, &str, Option<u16>)] = &[
             ("web", "web", None),
             ("web:2222", "web", Some(2222)),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn invalid_patterns_are_rejected() {
         let table = [
             ("web:ssh", "`ssh` after the colon of `web:ssh` is not a port"),
             ("web:", "`` after the colon of `web:` is not a port"),

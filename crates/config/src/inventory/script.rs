@@ -2,7 +2,7 @@
 //! limits of time and output, and parses the JSON. The program belongs to the operator and runs
 //! with the rights of this process, in the program's own directory.
 
-use super::draft::{At, Draft};
+use super::draft::{Draft, SourcePosition};
 use super::pattern;
 use remoor_model::Fault;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 /// Limits of one executable inventory, for all its runs together.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ScriptLimits {
     pub time: Duration,
     pub output_bytes: usize,
 }
 
-impl Default for Bounds {
+impl Default for ScriptLimits {
     fn default() -> Self {
         Self { time: Duration::from_secs(60), output_bytes: 16 << 20 }
     }
@@ -32,8 +32,8 @@ impl Default for Bounds {
 const COMPLAINT_BYTES: usize = 2000;
 
 /// Runs the program and reads its groups into `draft`; also records faults there.
-pub fn read(file: &str, program: &Path, bounds: Bounds, draft: &mut Draft) {
-    let at = At::new(file, 0, 0);
+pub fn read(file: &str, program: &Path, bounds: ScriptLimits, draft: &mut Draft) {
+    let at = SourcePosition::new(file, 0, 0);
     let deadline = Instant::now() + bounds.time;
     let run = |arguments: &[&str]| -> Result<Value, Fault> {
         let output = run(program, arguments, deadline, bounds).map_err(|why| at.fault(why))?;
@@ -58,7 +58,7 @@ pub fn read(file: &str, program: &Path, bounds: Bounds, draft: &mut Draft) {
 }
 
 /// Reads the groups of the list. True if it contains host variables.
-fn groups(list: &Value, at: &At, draft: &mut Draft) -> Result<bool, String> {
+fn groups(list: &Value, at: &SourcePosition, draft: &mut Draft) -> Result<bool, String> {
     let mut has_meta = false;
     let list = list.as_object().ok_or("`--list` does not print a JSON object")?;
     let origin = format!("{}: --list", at.file);
@@ -116,10 +116,10 @@ fn host_vars(
     mut list: Value,
     has_meta: bool,
     run: &dyn Fn(&[&str]) -> Result<Value, Fault>,
-    at: &At,
+    at: &SourcePosition,
     draft: &mut Draft,
 ) {
-    let mine: Vec<String> = mentioned(&list).into_iter().filter(|host| draft.hosts.contains_key(host)).collect();
+    let mine: Vec<String> = mentioned_hosts(&list).into_iter().filter(|host| draft.hosts.contains_key(host)).collect();
     let mut meta = list["_meta"]["hostvars"].take();
     for host in mine {
         let (vars, origin) = if has_meta {
@@ -147,7 +147,7 @@ fn host_vars(
 }
 
 /// The hosts of the list, each once.
-fn mentioned(list: &Value) -> BTreeSet<String> {
+fn mentioned_hosts(list: &Value) -> BTreeSet<String> {
     let groups = list.as_object().into_iter().flatten().filter(|(name, _)| *name != "_meta");
     let mut out = BTreeSet::new();
     for (name, group) in groups {
@@ -165,7 +165,7 @@ fn mentioned(list: &Value) -> BTreeSet<String> {
 
 /// Standard output of one run. The whole process group is killed at the deadline, after too much
 /// output, and at the end.
-fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: Bounds) -> Result<Vec<u8>, String> {
+fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: ScriptLimits) -> Result<Vec<u8>, String> {
     // The program runs in its own directory, where a relative path would be wrong.
     let program = &std::path::absolute(program).map_err(|error| format!("could not be run: {error}"))?;
     let mut command = Command::new(program);
@@ -174,9 +174,9 @@ fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: Bounds) ->
         command.current_dir(directory);
     }
     let command_text = arguments.join(" ");
-    let mut child = Running(command.spawn().map_err(|error| format!("could not be run: {error}"))?);
-    let stdout = collect(child.0.stdout.take(), bounds.output_bytes);
-    let stderr = collect(child.0.stderr.take(), COMPLAINT_BYTES);
+    let mut child = KillOnDrop(command.spawn().map_err(|error| format!("could not be run: {error}"))?);
+    let stdout = read_pipe(child.0.stdout.take(), bounds.output_bytes);
+    let stderr = read_pipe(child.0.stderr.take(), COMPLAINT_BYTES);
     let late = || format!("`{command_text}` did not end within {:?}", bounds.time);
     let output = match stdout.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(output) => output,
@@ -198,9 +198,9 @@ fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: Bounds) ->
 }
 
 /// A child whose process group is killed when this value is dropped.
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Running {
+impl KillOnDrop {
     fn wait(&mut self, deadline: Instant) -> Option<ExitStatus> {
         loop {
             if let Ok(Some(status)) = self.0.try_wait() {
@@ -215,7 +215,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
@@ -226,7 +226,7 @@ impl Drop for Running {
 
 /// Reads a pipe to its end in another thread, at most one byte more than `most`; the rest is read
 /// and dropped.
-fn collect(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<Vec<u8>> {
+fn read_pipe(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -244,11 +244,11 @@ fn collect(pipe: Option<impl Read + Send + 'static>, most: usize) -> Receiver<Ve
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Draft, read};
+    use super::{Draft, ScriptLimits, read};
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
-    fn faults(body: &str, bounds: Bounds) -> Vec<String> {
+    fn faults(body: &str, bounds: ScriptLimits) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("inv");
         std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
@@ -259,16 +259,16 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_prints_too_much_or_fails() {
-        let short = Bounds { time: Duration::from_millis(300), ..Bounds::default() };
+    fn programs_that_hang_print_too_much_or_fail_are_faults() {
+        let short = ScriptLimits { time: Duration::from_millis(300), ..ScriptLimits::default() };
         let started = std::time::Instant::now();
         // A child that keeps the pipe open must not block the reader.
         assert_eq!(faults("sleep 600 & sleep 600", short), ["inv: `--list` did not end within 300ms"]);
         assert_eq!(faults("exec >&- 2>&-; sleep 600", short), ["inv: `--list` did not end within 300ms"]);
         assert!(started.elapsed() < Duration::from_secs(60));
-        let small = Bounds { output_bytes: 1 << 20, ..Bounds::default() };
+        let small = ScriptLimits { output_bytes: 1 << 20, ..ScriptLimits::default() };
         assert_eq!(faults("yes", small), ["inv: `--list` printed more than 1 MiB"]);
-        let whole = Bounds::default();
+        let whole = ScriptLimits::default();
         assert_eq!(faults("echo no luck >&2; exit 3", whole), ["inv: `--list` ended with exit status: 3: no luck"]);
         assert!(
             faults("echo hello", whole)[0]

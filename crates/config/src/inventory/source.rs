@@ -1,7 +1,7 @@
 //! Detects the kind of an inventory path and calls its reader: a directory (each source in it), an
 //! executable, YAML or INI, distinguished as in Ansible.
 
-use super::draft::{At, Draft};
+use super::draft::{Draft, SourcePosition};
 use super::{ini, script, yaml};
 use crate::tree;
 use remoor_model::Fault;
@@ -28,8 +28,8 @@ pub fn read(root: &Path, path: &Path, draft: &mut Draft) {
 }
 
 fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
-    let file = shown(root, path);
-    let at = At::new(&file, 0, 0);
+    let file = relative_name(root, path);
+    let at = SourcePosition::new(&file, 0, 0);
     draft.sources += 1;
     if draft.sources > SOURCES_MAX {
         if draft.sources == SOURCES_MAX + 1 {
@@ -65,7 +65,7 @@ fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
         }
         return;
     }
-    let bytes = match content(path) {
+    let bytes = match read_content(path) {
         Ok(bytes) => bytes,
         Err(why) => {
             draft.faults.push(at.fault(why));
@@ -75,7 +75,7 @@ fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
     let executable = meta.permissions().mode() & 0o111 != 0;
     let program = bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF");
     match (program, executable) {
-        (true, true) => return script::read(&file, path, script::Bounds::default(), draft),
+        (true, true) => return script::read(&file, path, script::ScriptLimits::default(), draft),
         (true, false) => {
             draft.faults.push(at.fault("looks like a program but is not executable").hint(format!("chmod +x {file}")));
             return;
@@ -86,7 +86,7 @@ fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
         draft.faults.push(at.fault("is not UTF-8"));
         return;
     };
-    if let Some(fault) = vault(&file, text) {
+    if let Some(fault) = vault_fault(&file, text) {
         draft.faults.push(fault);
         return;
     }
@@ -128,7 +128,7 @@ fn begins_as_yaml(text: &str) -> bool {
 }
 
 /// A file encrypted by ansible-vault cannot be read.
-pub fn vault(file: &str, text: &str) -> Option<Fault> {
+pub fn vault_fault(file: &str, text: &str) -> Option<Fault> {
     text.starts_with("$ANSIBLE_VAULT").then(|| {
         Fault::error(file, 1, 1, "is encrypted by ansible-vault")
             .hint("remoor holds no vault password: let an executable inventory decrypt it")
@@ -155,7 +155,7 @@ pub fn entries(path: &Path) -> Result<Vec<String>, String> {
 }
 
 /// A regular file's content, limited in size.
-pub fn content(path: &Path) -> Result<Vec<u8>, String> {
+pub fn read_content(path: &Path) -> Result<Vec<u8>, String> {
     let meta = fs::metadata(path).map_err(|error| format!("could not be read: {error}"))?;
     if !meta.is_file() {
         return Err("is not a regular file".into());
@@ -174,6 +174,6 @@ pub fn content(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// `path` for messages: relative to `root` if it is below it.
-pub fn shown(root: &Path, path: &Path) -> String {
+pub fn relative_name(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }

@@ -1,9 +1,9 @@
 //! Several inventories as one, as with `-i A -i B` on a command line: files, directories, programs,
 //! and lists of hosts with a comma. Also reads the variables next to a playbook.
 
-use super::draft::{At, Draft};
-use super::varfiles::Beside;
-use super::{AnsibleInventory, pattern, source, varfiles};
+use super::draft::{Draft, SourcePosition};
+use super::vars_files::VarsLocation;
+use super::{AnsibleInventory, pattern, source, vars_files};
 use remoor_model::Fault;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -31,23 +31,23 @@ pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sour
         }
         source::read(root, path, &mut draft);
         let base = if path.is_dir() { path } else { path.parent().unwrap_or(root) };
-        if !bases.iter().any(|known| same(known, base)) {
+        if !bases.iter().any(|known| is_same_directory(known, base)) {
             bases.push(base.to_owned());
         }
     }
     if draft.faults.is_empty() {
         for base in &bases {
-            varfiles::read(root, base, Beside::Inventory, &mut draft);
+            vars_files::read(root, base, VarsLocation::Inventory, &mut draft);
         }
-        if let Some(dir) = playbooks.filter(|dir| !bases.iter().any(|known| same(known, dir))) {
-            varfiles::read(root, dir, Beside::Playbook, &mut draft);
+        if let Some(dir) = playbooks.filter(|dir| !bases.iter().any(|known| is_same_directory(known, dir))) {
+            vars_files::read(root, dir, VarsLocation::Playbook, &mut draft);
         }
     }
     let order = std::mem::take(&mut draft.host_order);
     Ok(Sources { inventory: draft.resolve()?, order })
 }
 
-fn same(a: &Path, b: &Path) -> bool {
+fn is_same_directory(a: &Path, b: &Path) -> bool {
     let real =
         |path: &Path| std::fs::canonicalize(if path.as_os_str().is_empty() { Path::new(".") } else { path }).ok();
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
@@ -55,7 +55,7 @@ fn same(a: &Path, b: &Path) -> bool {
 
 /// `web1,web[2:5],db:2222,`
 fn host_list(text: &str, draft: &mut Draft) {
-    let at = At::new(text, 0, 0);
+    let at = SourcePosition::new(text, 0, 0);
     let origin = format!("{text}: host");
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match pattern::expand(word) {
@@ -79,7 +79,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn later_sources_win_and_what_lies_beside_the_playbook_wins_over_what_lies_beside_them() {
+    fn later_sources_win_and_variables_next_to_the_playbook_win_over_those_next_to_sources() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         for (name, text) in [

@@ -135,7 +135,7 @@ fn list(inventory: &AnsibleInventory) -> Value {
 }
 
 #[test]
-fn every_format_says_the_same_and_what_ansible_says() {
+fn every_format_gives_the_result_of_ansible() {
     let want = comparable(&serde_json::from_str(ANSIBLE_SAYS).unwrap());
     let files: &[(&str, &str)] = &[
         ("i.yml", YAML),
@@ -185,7 +185,7 @@ const ANSIBLE_SAYS_LAYERS: &str = r#"{"_meta": {"hostvars": {
  "zeta": {"hosts": ["w1"]}}"#;
 
 #[test]
-fn layers_in_the_order_of_ansible() {
+fn layers_have_the_order_of_ansible() {
     let inventory = load(LAYERS, "inv");
     assert_eq!(comparable(&list(&inventory)), comparable(&serde_json::from_str(ANSIBLE_SAYS_LAYERS).unwrap()));
     let host = &inventory.hosts["w1"];
@@ -229,7 +229,7 @@ fn emitted_lists_are_read_back() {
 }
 
 #[test]
-fn every_fault_at_once() {
+fn all_faults_are_reported_at_once() {
     let yaml = "web:\n  host: {w1: }\n  hosts: [w2]\n  children: {a: {hosts: {'w[3:1]': }}}\n  vars: 5\n  web2: {}\ndb: text\n";
     check_faults(
         &[("i.yml", yaml)],
@@ -283,7 +283,7 @@ fn every_fault_at_once() {
 }
 
 #[test]
-fn what_is_no_inventory() {
+fn invalid_inventories_are_rejected() {
     check_faults(
         &[("i.yml", "plugin: aws_ec2\n")],
         "i.yml",
@@ -328,7 +328,7 @@ fn what_is_no_inventory() {
 }
 
 #[test]
-fn variables_for_nobody_and_hidden_files_are_warnings() {
+fn unused_variables_and_hidden_files_are_warnings() {
     let files = [
         ("i.yml", "web: {hosts: {w1: }}\n"),
         ("group_vars/wbe.yml", "a: 1\n"),
@@ -349,7 +349,7 @@ fn variables_for_nobody_and_hidden_files_are_warnings() {
 }
 
 #[test]
-fn programs_may_not_name_hosts_as_they_like() {
+fn invalid_host_names_of_programs_are_rejected() {
     let script = "#!/bin/sh\necho '{\"web\": [\"-oProxyCommand=x\", \"a b\", \"../x\", \"\", \"w1\"]}'\n";
     check_faults(
         &[("i", script)],
@@ -363,7 +363,7 @@ fn programs_may_not_name_hosts_as_they_like() {
 }
 
 #[test]
-fn bombs_end() {
+fn recursive_and_huge_inputs_are_limited() {
     let dir = directory(&[("inv/a", "w1\n")]);
     for name in ["b", "c"] {
         std::os::unix::fs::symlink(".", dir.path().join("inv").join(name)).unwrap();
@@ -389,7 +389,7 @@ fn bombs_end() {
 }
 
 #[test]
-fn a_script_is_run_also_by_a_relative_path() {
+fn a_script_can_be_run_by_a_relative_path() {
     let dir = directory(&[("inv/hosts", "#!/bin/sh\necho '{\"web\": [\"w1\"]}'\n")]);
     let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
     let path = up.join(dir.path().strip_prefix("/").unwrap()).join("inv/hosts");

@@ -1,22 +1,23 @@
 //! Inventories in YAML (and JSON, which is YAML): `group: {hosts, children, vars}`, nested.
 
-use super::draft::{At, Draft};
+use super::draft::{Draft, SourcePosition};
 use super::pattern;
 use crate::scalar::Scalar;
 use crate::suggest;
-use crate::tree::{Key, Kind, Node};
+use crate::tree::{ConfigNodeKind, Key, Node};
 use serde_json::Value;
 
 /// Reads the groups of `root` into `draft`; also records faults there.
 pub fn read(file: &str, root: &Node, draft: &mut Draft) {
-    let mut reader = Yaml { file, draft };
+    let mut reader = YamlInventoryReader { file, draft };
     let Some(groups) = root.entries() else {
-        let fault = reader.at(root).fault(format!("an inventory is a mapping of groups, not {}", root.what()));
+        let fault =
+            reader.position(root).fault(format!("an inventory is a mapping of groups, not {}", root.kind_name()));
         reader.draft.faults.push(fault.hint("begin with `all:` and below it `hosts:`"));
         return;
     };
     if let Some((key, _)) =
-        groups.iter().find(|(key, node)| key.text == "plugin" && matches!(node.kind, Kind::Scalar { .. }))
+        groups.iter().find(|(key, node)| key.text == "plugin" && matches!(node.kind, ConfigNodeKind::Scalar { .. }))
     {
         let fault = reader.at_key(key).fault("this is the configuration of an inventory plugin, not an inventory");
         reader.draft.faults.push(fault.hint("name an executable instead that runs `ansible-inventory -i FILE --list`"));
@@ -27,17 +28,17 @@ pub fn read(file: &str, root: &Node, draft: &mut Draft) {
     }
 }
 
-struct Yaml<'a> {
+struct YamlInventoryReader<'a> {
     file: &'a str,
     draft: &'a mut Draft,
 }
 
-impl Yaml<'_> {
-    fn at(&self, node: &Node) -> At {
-        At::new(self.file, node.line, node.column)
+impl YamlInventoryReader<'_> {
+    fn position(&self, node: &Node) -> SourcePosition {
+        SourcePosition::new(self.file, node.line, node.column)
     }
-    fn at_key(&self, key: &Key) -> At {
-        At::new(self.file, key.line, key.column)
+    fn at_key(&self, key: &Key) -> SourcePosition {
+        SourcePosition::new(self.file, key.line, key.column)
     }
 
     fn group(&mut self, name: &Key, node: &Node) {
@@ -109,11 +110,11 @@ impl Yaml<'_> {
     /// The entries of `hosts:` or `children:`: a mapping, or one name as text.
     fn names<'n>(&mut self, node: &'n Node, what: &str) -> Vec<(Key, Option<&'n Node>)> {
         match &node.kind {
-            Kind::Scalar { text, scalar: Scalar::Str } => {
+            ConfigNodeKind::Scalar { text, scalar: Scalar::Str } => {
                 vec![(Key { text: text.clone(), line: node.line, column: node.column }, None)]
             }
-            Kind::List(_) => {
-                let fault = self.at(node).fault(format!("`{what}` takes a mapping, not a list"));
+            ConfigNodeKind::List(_) => {
+                let fault = self.position(node).fault(format!("`{what}` takes a mapping, not a list"));
                 self.draft.faults.push(fault.hint("write each name with a colon and no dash: `w1:`"));
                 Vec::new()
             }
@@ -126,7 +127,9 @@ impl Yaml<'_> {
             return entries;
         }
         if !node.is_null() {
-            self.draft.faults.push(self.at(node).fault(format!("{what} takes a mapping, not {}", node.what())));
+            self.draft
+                .faults
+                .push(self.position(node).fault(format!("{what} takes a mapping, not {}", node.kind_name())));
         }
         &[]
     }

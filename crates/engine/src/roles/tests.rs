@@ -2,7 +2,7 @@
 //! the desired roles.
 
 use super::*;
-use remoor_model::{Applied, Command, Entry, NodeSpec, Wall};
+use remoor_model::{Applied, Command, InventoryEntry, NodeSpec, Wall};
 
 const MANAGER: ClusterRole = ClusterRole::Manager;
 const WORKER: ClusterRole = ClusterRole::Worker;
@@ -12,7 +12,7 @@ const FAILED: &str = "the last step failed and is tried again: nobody answers";
 /// Three managers, of which the first leads, and two workers. The state of Raft and gossip is set
 /// by hand.
 struct Bench {
-    roles: Roles,
+    roles: RoleManager,
     now: Now,
     inventory: Inventory,
     raft: Membership,
@@ -26,7 +26,7 @@ fn api(name: &str) -> String {
 impl Bench {
     fn new() -> Self {
         let mut bench = Self {
-            roles: Roles::default(),
+            roles: RoleManager::default(),
             now: Now(1_000),
             inventory: Inventory::default(),
             raft: Membership { committed: true, last_log: 1_000, ..Membership::default() },
@@ -45,7 +45,7 @@ impl Bench {
 
     fn write(&mut self, command: Command) -> Applied {
         let index = self.inventory.applied + 1;
-        self.inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
+        self.inventory.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command })
     }
 
     fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
@@ -111,24 +111,24 @@ impl Bench {
         self.roles.step(self.now, &self.inventory, &self.raft, &self.up)
     }
 
-    fn after(&mut self, ms: u64) -> Option<RoleStep> {
-        self.now = self.now.after(ms);
+    fn step_after(&mut self, ms: u64) -> Option<RoleStep> {
+        self.now = self.now.plus_ms(ms);
         self.step()
     }
 
     /// Finishes the current step and returns the next one.
-    fn done(&mut self) -> Option<RoleStep> {
-        self.roles.ended(self.now, Ok(()));
+    fn finish(&mut self) -> Option<RoleStep> {
+        self.roles.finish_step(self.now, Ok(()));
         self.step()
     }
 
     fn fail(&mut self) -> Option<RoleStep> {
-        self.roles.ended(self.now, Err("nobody answers".to_owned()));
+        self.roles.finish_step(self.now, Err("nobody answers".to_owned()));
         self.step()
     }
 
     fn wait(&self, name: &str) -> Option<&str> {
-        self.roles.waits(Whose::Node(self.node(name)))
+        self.roles.waits(RoleSubject::Node(self.node(name)))
     }
 
     fn set(&self, voters: &[&str], about: &str) -> Option<RoleStep> {
@@ -136,7 +136,7 @@ impl Bench {
     }
 
     /// A promoted worker that has an id and is not a member yet.
-    fn promoted(name: &str) -> (Self, RaftId) {
+    fn with_promoted(name: &str) -> (Self, RaftId) {
         let mut bench = Self::new();
         bench.role(name, MANAGER);
         let raft = bench.grant(bench.node(name));
@@ -158,9 +158,9 @@ fn a_promotion_grants_an_id_then_adds_a_learner_then_a_voter() {
     let node = bench.node("w1");
     assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
     let raft = bench.grant(node);
-    assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("w1") }));
+    assert_eq!(bench.finish(), Some(RoleStep::Enlist { node, raft, addr: api("w1") }));
     bench.learn(raft, "w1");
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     assert_eq!(bench.wait("w1"), Some("its manager service does not answer"));
     bench.answer(raft, LAG_MAX + 1);
     assert_eq!(bench.step(), None);
@@ -168,30 +168,30 @@ fn a_promotion_grants_an_id_then_adds_a_learner_then_a_voter() {
     bench.answer(raft, LAG_MAX);
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("w1"), Some("caught up; becomes a voter after 10 s without lag"));
-    assert_eq!(bench.after(STEADY_MS - 1), None);
-    assert_eq!(bench.after(1), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
+    assert_eq!(bench.step_after(STEADY_MS - 1), None);
+    assert_eq!(bench.step_after(1), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
     bench.vote(raft, "w1");
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     assert_eq!(bench.wait("w1"), None);
 }
 
 #[test]
 fn a_learner_that_lags_or_is_silent_starts_its_waiting_time_again() {
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.after(STEADY_MS - 1), None);
+    assert_eq!(bench.step_after(STEADY_MS - 1), None);
     bench.answer(raft, LAG_MAX + 1);
-    assert_eq!(bench.after(500), None, "late by one entry");
+    assert_eq!(bench.step_after(500), None, "late by one entry");
     bench.answer(raft, 0);
-    assert_eq!(bench.after(500), None);
-    assert_eq!(bench.after(STEADY_MS - 1), None);
+    assert_eq!(bench.step_after(500), None);
+    assert_eq!(bench.step_after(STEADY_MS - 1), None);
     bench.raft.heard.remove(&raft);
-    assert_eq!(bench.after(500), None, "silent for a moment");
+    assert_eq!(bench.step_after(500), None, "silent for a moment");
     bench.answer(raft, 0);
-    assert_eq!(bench.after(500), None);
-    assert_eq!(bench.after(STEADY_MS), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
+    assert_eq!(bench.step_after(500), None);
+    assert_eq!(bench.step_after(STEADY_MS), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn an_absent_node_gets_an_id_and_is_waited_for() {
     bench.up.remove(&node);
     assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
     let raft = bench.grant(node);
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     assert_eq!(bench.wait("w1"), Some("it is away"));
     bench.up.insert(node);
     assert_eq!(bench.step(), Some(RoleStep::Enlist { node, raft, addr: api("w1") }));
@@ -219,9 +219,9 @@ fn a_changed_member_address_is_set_in_raft_once_the_node_is_up() {
     bench.up.insert(node);
     assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: addr.clone() }));
     bench.raft.voters.insert(raft, addr);
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     // The same for a learner, before it becomes a voter.
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.raft.learners.insert(raft, "elsewhere:1".to_owned());
     bench.answer(raft, 0);
     assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: api("w1") }));
@@ -235,9 +235,9 @@ fn a_follower_leaves_raft_before_its_id_is_retired() {
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
     bench.raft.voters.remove(&raft);
     bench.raft.target.remove(&raft);
-    assert_eq!(bench.done(), Some(RoleStep::Retire { node, raft }));
+    assert_eq!(bench.finish(), Some(RoleStep::Retire { node, raft }));
     assert_eq!(bench.write(Command::Retire { node, raft }).refusal(), None);
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
 }
 
 #[test]
@@ -248,11 +248,11 @@ fn a_node_is_removed_after_it_left_raft_and_its_id_is_retired() {
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
     bench.raft.voters.remove(&raft);
     bench.raft.target.remove(&raft);
-    assert_eq!(bench.done(), Some(RoleStep::Retire { node, raft }));
+    assert_eq!(bench.finish(), Some(RoleStep::Retire { node, raft }));
     assert_eq!(bench.write(Command::Retire { node, raft }).refusal(), None);
-    assert_eq!(bench.done(), Some(RoleStep::Remove { node }));
+    assert_eq!(bench.finish(), Some(RoleStep::Remove { node }));
     assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     assert!(bench.inventory.removed.contains_key(&node));
 }
 
@@ -287,7 +287,7 @@ fn a_voter_that_declined_is_asked_again_after_the_demotion_was_revoked() {
     assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m2 }));
     assert_eq!(bench.fail(), Some(RoleStep::HandOver { to: m3 }));
     bench.role("m1", MANAGER);
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     bench.role("m1", WORKER);
     assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m2 }));
 }
@@ -303,7 +303,7 @@ fn a_leader_leaves_last_and_hands_over_only_to_a_voter_that_stays() {
     assert_eq!(bench.wait("m1"), Some("one change of managers at a time"));
     bench.raft.voters.remove(&m2);
     bench.raft.target.remove(&m2);
-    assert_eq!(bench.done(), Some(RoleStep::HandOver { to: m3 }));
+    assert_eq!(bench.finish(), Some(RoleStep::HandOver { to: m3 }));
 }
 
 #[test]
@@ -326,13 +326,13 @@ fn no_change_begins_that_would_cost_the_quorum() {
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 3 managers answer"));
     // The promotion of a replacement could not be committed either.
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
     bench.silence("m2");
     bench.silence("m3");
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.after(STEADY_MS), None);
+    assert_eq!(bench.step_after(STEADY_MS), None);
     assert_eq!(bench.wait("w1"), Some("waiting for quorum, 1 of 3 managers answer"));
     bench.answer(bench.id("m2"), 0);
     assert_eq!(bench.step(), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
@@ -340,7 +340,7 @@ fn no_change_begins_that_would_cost_the_quorum() {
 
 #[test]
 fn a_blocked_demotion_does_not_block_another_one() {
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.vote(raft, "w1");
     bench.silence("m3");
     bench.silence("w1");
@@ -356,7 +356,7 @@ fn a_blocked_demotion_does_not_block_another_one() {
 
 #[test]
 fn the_only_voter_stays_until_another_one_votes() {
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     for name in ["m1", "m2", "m3"] {
         bench.role(name, WORKER);
     }
@@ -365,7 +365,7 @@ fn the_only_voter_stays_until_another_one_votes() {
     bench.learn(raft, "w1");
     while matches!(bench.step(), Some(RoleStep::Retire { node, raft }) if bench.write(Command::Retire { node, raft }).refusal().is_none())
     {
-        bench.roles.ended(bench.now, Ok(()));
+        bench.roles.finish_step(bench.now, Ok(()));
     }
     assert_eq!(bench.wait("m1"), Some("it is the only voter"));
     bench.vote(raft, "w1");
@@ -374,14 +374,18 @@ fn the_only_voter_stays_until_another_one_votes() {
 
 #[test]
 fn an_answering_manager_keeps_its_vote_until_its_replacements_are_voters() {
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.role("m3", WORKER);
     bench.learn(raft, "w1");
     bench.answer(raft, 500);
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("m3"), Some("it keeps its vote until the promoted managers are voters"));
-    let mut dead =
-        Bench { roles: Roles::default(), raft: bench.raft.clone(), inventory: bench.inventory.clone(), ..Bench::new() };
+    let mut dead = Bench {
+        roles: RoleManager::default(),
+        raft: bench.raft.clone(),
+        inventory: bench.inventory.clone(),
+        ..Bench::new()
+    };
     dead.silence("m3");
     assert_eq!(dead.step(), dead.set(&["m1", "m2"], "m3"), "a dead voter is not kept");
     // A node that does not make progress is not waited for either.
@@ -402,10 +406,10 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     let half = Some("waiting until an unfinished change of managers is completed");
     assert_eq!((bench.wait("w1"), bench.wait("m2"), bench.wait("m3")), (half, half, None));
     assert_eq!(bench.fail(), None);
-    assert_eq!(bench.after(RETRY_MS - 1), None, "Raft takes no other change");
-    assert_eq!(bench.after(1), bench.set(&["m1", "m2"], "m3"));
+    assert_eq!(bench.step_after(RETRY_MS - 1), None, "Raft takes no other change");
+    assert_eq!(bench.step_after(1), bench.set(&["m1", "m2"], "m3"));
     // If a member is added, the change is about that one.
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.vote(raft, "w1");
     bench.raft.joint = true;
     assert_eq!(bench.step(), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
@@ -434,14 +438,14 @@ fn members_without_a_node_are_removed() {
     assert_eq!(bench.step(), Some(RoleStep::RemoveLearner { raft: learner }), "docs/design/scenarios.md, E2");
     bench.raft.learners.clear();
     let three = bench.ids(&["m1", "m2", "m3"]);
-    assert_eq!(bench.done(), Some(RoleStep::SetVoters { voters: three, raft: voter }));
+    assert_eq!(bench.finish(), Some(RoleStep::SetVoters { voters: three, raft: voter }));
     // An orphan whose removal would cost the quorum waits under its own subject.
     for name in ["m2", "m3"] {
         bench.silence(name);
     }
-    assert_eq!(bench.done(), None);
+    assert_eq!(bench.finish(), None);
     assert_eq!(
-        bench.roles.waits(Whose::Orphan(voter)),
+        bench.roles.waits(RoleSubject::Orphan(voter)),
         Some("waiting for quorum, 2 of 4 managers answer"),
         "seen by whoever asks for it"
     );
@@ -455,11 +459,11 @@ fn a_node_that_joined_again_is_removed_under_its_old_id_and_added_under_a_new_on
     assert_eq!(bench.join("m2", MANAGER), node);
     assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
     let raft = bench.grant(node);
-    assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("m2") }));
+    assert_eq!(bench.finish(), Some(RoleStep::Enlist { node, raft, addr: api("m2") }));
     bench.learn(raft, "m2");
     bench.answer(raft, 0);
     let without = Some(RoleStep::SetVoters { voters: bench.ids(&["m1", "m3"]), raft: old });
-    assert_eq!(bench.done(), without, "docs/design/scenarios.md, E12");
+    assert_eq!(bench.finish(), without, "docs/design/scenarios.md, E12");
 }
 
 #[test]
@@ -477,14 +481,14 @@ fn a_step_that_fails_does_not_starve_the_others() {
     // others.
     let first = bench.step();
     assert!(enlists(&first, w1));
-    bench.now = bench.now.after(RETRY_MS + 1);
+    bench.now = bench.now.plus_ms(RETRY_MS + 1);
     let second = bench.fail();
     assert!(enlists(&second, w2), "{second:?}");
     assert_eq!(bench.wait("w1"), Some(FAILED));
-    bench.now = bench.now.after(RETRY_MS + 1);
+    bench.now = bench.now.plus_ms(RETRY_MS + 1);
     assert_eq!(bench.fail(), bench.set(&["m1", "m2"], "m3"), "before the first is tried again");
     assert_eq!(bench.wait("w1"), Some(FAILED), "which is worth more than whose turn it is");
-    let third = bench.done();
+    let third = bench.finish();
     assert!(matches!(third, Some(RoleStep::SetVoters { .. })), "{third:?}");
 }
 
@@ -496,13 +500,13 @@ fn a_failed_step_is_retried_after_a_pause() {
     assert_eq!(step, bench.set(&["m1", "m2"], "m3"));
     assert_eq!(bench.fail(), None);
     assert_eq!(bench.wait("m3"), Some(FAILED));
-    assert_eq!(bench.after(RETRY_MS - 1), None);
-    assert_eq!(bench.after(1), step);
+    assert_eq!(bench.step_after(RETRY_MS - 1), None);
+    assert_eq!(bench.step_after(1), step);
     assert_eq!(bench.wait("m3"), Some(FAILED), "while it is tried again, too");
     let gone = bench.id("m3");
     bench.raft.voters.remove(&gone);
     bench.raft.target.remove(&gone);
-    bench.done();
+    bench.finish();
     assert_eq!(bench.wait("m3"), None);
 }
 
@@ -521,12 +525,12 @@ fn an_unfinished_change_that_fails_shows_the_reason() {
 
 #[test]
 fn a_node_without_a_valid_certificate_is_not_enlisted() {
-    let (mut bench, _) = Bench::promoted("w1");
+    let (mut bench, _) = Bench::with_promoted("w1");
     let node = bench.node("w1");
-    bench.write(Command::Lapse { node });
+    bench.write(Command::CertificateExpired { node });
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("w1"), Some("its certificate is no longer valid; next: remoor accept w1"));
-    bench.write(Command::Renewed { node });
+    bench.write(Command::CertificateRenewed { node });
     assert!(matches!(bench.step(), Some(RoleStep::Enlist { .. })));
 }
 
@@ -538,10 +542,10 @@ fn one_change_runs_at_a_time_and_a_lost_one_is_retried() {
     let node = bench.node("w1");
     assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.after(LOST_MS), None);
-    assert_eq!(bench.after(1), bench.set(&["m1", "m2"], "m3"), "no answer is a failure");
-    assert_eq!(bench.after(LOST_MS), None);
-    assert_eq!(bench.after(1), Some(RoleStep::Grant { node }), "and a failure is tried again");
+    assert_eq!(bench.step_after(LOST_MS), None);
+    assert_eq!(bench.step_after(1), bench.set(&["m1", "m2"], "m3"), "no answer is a failure");
+    assert_eq!(bench.step_after(LOST_MS), None);
+    assert_eq!(bench.step_after(1), Some(RoleStep::Grant { node }), "and a failure is tried again");
 }
 
 #[test]
@@ -550,7 +554,7 @@ fn a_handover_without_an_answer_counts_as_declined() {
     bench.role("m1", WORKER);
     let (m2, m3) = (bench.id("m2"), bench.id("m3"));
     assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m2 }));
-    assert_eq!(bench.after(LOST_MS + 1), Some(RoleStep::HandOver { to: m3 }));
+    assert_eq!(bench.step_after(LOST_MS + 1), Some(RoleStep::HandOver { to: m3 }));
 }
 
 #[test]
@@ -561,22 +565,22 @@ fn a_revoked_promotion_makes_no_voter_and_needs_no_quorum() {
     bench.role("w1", WORKER);
     assert_eq!(bench.step(), None);
     // With an id that was never a member: the id is retired.
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.role("w1", WORKER);
     let node = bench.node("w1");
     assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "docs/design/scenarios.md, E1");
     // As a learner that was about to become a voter, while no quorum answers.
-    let (mut bench, raft) = Bench::promoted("w1");
+    let (mut bench, raft) = Bench::with_promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
     assert_eq!(bench.step(), None);
     bench.silence("m2");
     bench.silence("m3");
     bench.role("w1", WORKER);
-    assert_eq!(bench.after(STEADY_MS), Some(RoleStep::RemoveLearner { raft }));
+    assert_eq!(bench.step_after(STEADY_MS), Some(RoleStep::RemoveLearner { raft }));
     bench.raft.learners.clear();
     let node = bench.node("w1");
-    assert_eq!(bench.done(), Some(RoleStep::Retire { node, raft }));
+    assert_eq!(bench.finish(), Some(RoleStep::Retire { node, raft }));
 }
 
 #[test]
@@ -592,5 +596,5 @@ fn a_demotion_revoked_in_time_needs_no_step() {
     bench.raft.voters.remove(&raft);
     bench.raft.target.remove(&raft);
     bench.role("m3", MANAGER);
-    assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("m3") }));
+    assert_eq!(bench.finish(), Some(RoleStep::Enlist { node, raft, addr: api("m3") }));
 }

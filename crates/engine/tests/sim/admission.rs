@@ -125,12 +125,12 @@ impl World {
         world
     }
 
-    fn is(&self, planted: Planted) -> bool {
+    fn has_planted(&self, planted: Planted) -> bool {
         self.planted == Some(planted)
     }
 
     fn breaks(&mut self, law: &'static str, why: impl FnOnce() -> String) {
-        let listens = ALL.iter().find(|(planted, _)| self.is(*planted)).is_none_or(|(_, of)| *of == law);
+        let listens = ALL.iter().find(|(planted, _)| self.has_planted(*planted)).is_none_or(|(_, of)| *of == law);
         if listens && self.broken.is_none() {
             self.broken = Some((law, why()));
         }
@@ -144,45 +144,45 @@ impl World {
     fn apply(&mut self, command: Command) -> Applied {
         let mut at = self.now;
         let command = match command {
-            Command::AcceptPending { spec } if self.is(Planted::Unasked) => {
+            Command::AcceptPending { spec } if self.has_planted(Planted::Unasked) => {
                 Command::Accept { spec, role: ClusterRole::Worker }
             }
-            Command::Admit { name, key, role } if self.is(Planted::NameOnly) => {
+            Command::Admit { name, key, role } if self.has_planted(Planted::NameOnly) => {
                 let key = self.state.pending.get(&name).map_or(key, |p| p.spec.public_key.clone());
                 Command::Admit { name, key, role }
             }
-            Command::AcceptPending { spec } if self.is(Planted::YesForever) => {
+            Command::AcceptPending { spec } if self.has_planted(Planted::YesForever) => {
                 at -= 30 * HOUR;
                 Command::AcceptPending { spec }
             }
-            Command::Accept { spec, role } if self.is(Planted::CopiesWelcome) => {
+            Command::Accept { spec, role } if self.has_planted(Planted::CopiesWelcome) => {
                 Command::Accept { spec: NodeSpec { boot: String::new(), ..spec }, role }
             }
-            Command::RotateToken { role, secret, .. } if self.is(Planted::SecretStays) => {
+            Command::RotateToken { role, secret, .. } if self.has_planted(Planted::SecretStays) => {
                 Command::RotateToken { role, secret, keep_ms: 1_000 * HOUR }
             }
             other => other,
         };
-        if self.is(Planted::NoForgotten) && matches!(command, Command::Accept { .. }) {
+        if self.has_planted(Planted::NoForgotten) && matches!(command, Command::Accept { .. }) {
             self.state.denied.clear();
         }
-        if self.is(Planted::ForgottenEarly) && matches!(command, Command::ForgetLeft { .. }) {
+        if self.has_planted(Planted::ForgottenEarly) && matches!(command, Command::ForgetLeft { .. }) {
             at += 30 * 24 * HOUR;
         }
         let before = self.state.clone();
         let index = self.state.applied + 1;
-        let entry = Entry { at: Wall(at), by: "sim".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(at), by: "sim".to_owned(), command };
         let applied = self.state.apply(index, &entry);
         if applied.refusal().is_some() && (Inventory { applied: index, ..before } != self.state) {
             self.breaks("refusals", || format!("{:?} was refused and changed something", entry.command));
         }
-        if self.is(Planted::LapsedForgotten)
-            && let (Command::Lapse { node }, Applied::Done) = (&entry.command, &applied)
+        if self.has_planted(Planted::LapsedForgotten)
+            && let (Command::CertificateExpired { node }, Applied::Done) = (&entry.command, &applied)
             && let Some(gone) = self.state.nodes.remove(node)
         {
             self.state.names.remove(gone.name());
         }
-        if self.is(Planted::Ghost)
+        if self.has_planted(Planted::Ghost)
             && let (Command::Leave { node }, Applied::Done) = (&entry.command, &applied)
         {
             self.state.left.remove(node);
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    fn came(&mut self, applied: &Applied, spec: &NodeSpec) {
+    fn check_admitted(&mut self, applied: &Applied, spec: &NodeSpec) {
         let Applied::Node(id) = applied else { return };
         self.fire("let in");
         if self.no.contains(&spec.public_key) {
@@ -244,15 +244,15 @@ impl World {
 
     fn node(&mut self) -> Option<NodeId> {
         let ids: Vec<NodeId> = self.state.nodes.keys().copied().collect();
-        (!ids.is_empty()).then(|| ids[self.rng.below(ids.len())])
+        (!ids.is_empty()).then(|| ids[self.rng.up_to(ids.len())])
     }
 
     fn step(&mut self) {
         let pause = if self.rng.chance(60) { 20 * HOUR } else { 60_000 };
-        self.now += self.rng.between(1_000, pause + 1_000);
-        let (name, key) = (self.rng.below(NAMES.len()), self.rng.between(1, 10));
+        self.now += self.rng.in_range(1_000, pause + 1_000);
+        let (name, key) = (self.rng.up_to(NAMES.len()), self.rng.in_range(1, 10));
         let spec = machine(name, key);
-        match self.rng.below(15) {
+        match self.rng.up_to(15) {
             0 | 1 => {
                 if self.apply(Command::Pend { spec, role: ClusterRole::Worker }) == Applied::Done {
                     self.fire("asks");
@@ -287,25 +287,25 @@ impl World {
                 if matches!(applied, Applied::Node(_)) && said.is_none_or(|until| self.now > until) {
                     self.breaks("yes", || format!("{} ({}) came in without one", spec.name, spec.public_key));
                 }
-                self.came(&applied, &spec);
+                self.check_admitted(&applied, &spec);
             }
             7 if self.rng.chance(200) => {
                 let applied = self.apply(Command::Accept { spec: spec.clone(), role: ClusterRole::Worker });
-                self.came(&applied, &spec);
+                self.check_admitted(&applied, &spec);
             }
             8 => {
                 let Some(node) = self.node() else { return };
-                let command = match self.rng.below(3) {
-                    0 => Command::Lapse { node },
+                let command = match self.rng.up_to(3) {
+                    0 => Command::CertificateExpired { node },
                     1 => Command::Readmit { node },
-                    _ => Command::Renewed { node },
+                    _ => Command::CertificateRenewed { node },
                 };
                 if self.apply(command) == Applied::Done {
                     self.fire("a certificate");
                 }
             }
             9 if self.rng.chance(300) => {
-                let secret = Sha256([self.rng.between(3, 250) as u8; 32]);
+                let secret = Sha256([self.rng.in_range(3, 250) as u8; 32]);
                 let keep_ms = if self.rng.chance(500) { 0 } else { 10 * HOUR };
                 let before = self.state.worker_secret;
                 if self.apply(Command::RotateToken { role: ClusterRole::Worker, secret, keep_ms }) == Applied::Done {
@@ -343,7 +343,7 @@ impl World {
 
     /// The leader looks who is to be forgotten, perhaps of old; or somebody says so who has no clock.
     fn forget(&mut self) {
-        let due = self.state.overstayed(Wall(self.now));
+        let due = self.state.next_to_forget(Wall(self.now));
         let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });
         let Some(command) = due.or_else(any) else { return };
         let Command::ForgetLeft { node, .. } = command else { return };
@@ -367,7 +367,8 @@ impl World {
             *entry = if leave { (false, entry.1, entry.2) } else { (true, changed, held) };
         }
         let all = self.gossip.values().all(|(here, holds, _)| !here || *holds == changed);
-        if (all || self.is(Planted::KeyHasty)) && self.apply(Command::GossipStep { changed }) == Applied::Done {
+        if (all || self.has_planted(Planted::KeyHasty)) && self.apply(Command::GossipStep { changed }) == Applied::Done
+        {
             self.fire("a key went on");
         }
         self.judge();

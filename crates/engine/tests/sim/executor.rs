@@ -1,11 +1,11 @@
 //! The work of managers on nodes: probes, examinations, and the phases of attempts with lock and
 //! fence.
 
-use super::host::{Cut, Run, Sshd, rendered, services};
+use super::host::{Cut, Run, Sshd, is_rendered, services};
 use super::laws::Fact;
 use super::planted::Planted;
 use super::world::{Due, EPOCH, World};
-use remoor_engine::{self as engine, Event, Evidence, ExamOutcome, PhaseResult, Ticket, Verified};
+use remoor_engine::{self as engine, EngineEvent, Evidence, ExamOutcome, ExaminationTicket, PhaseResult, Verified};
 use remoor_model::*;
 
 enum Line {
@@ -17,11 +17,11 @@ enum Line {
 
 impl World {
     /// The reachability from one host of the address at which another one is recorded.
-    fn line(&self, from: usize, recorded: &[String], entered: &str) -> Line {
+    fn reachability(&self, from: usize, recorded: &[String], entered: &str) -> Line {
         let Some(to) = self.hosts.iter().position(|h| h.gossip() == entered) else { return Line::Dead };
         let host = &self.hosts[to];
         let source = &self.hosts[from];
-        let no_road = host.cut == Cut::From(from) || host.no_road.contains(&from);
+        let no_road = host.cut == Cut::From(from) || host.unreachable_from.contains(&from);
         let cut = from != to && (host.cut == Cut::Full || source.cut == Cut::Full || no_road);
         match host.sshd {
             _ if cut || !host.up || !source.up => Line::Dead,
@@ -32,17 +32,17 @@ impl World {
         }
     }
 
-    fn line_of(&mut self, term: u64, node: NodeId) -> Option<(usize, Line)> {
+    fn reachability_of(&mut self, term: u64, node: NodeId) -> Option<(usize, Line)> {
         let from = self.leader_of(term)?.host;
-        self.line_from(term, from, node)
+        self.reachability_from(term, from, node)
     }
 
     /// The reachability from one host of the node's address as the leader has recorded it.
-    fn line_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
+    fn reachability_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
         let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
         let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
         let to = self.host_of(node);
-        let line = self.line(from, &spec.ssh_host_keys, &spec.gossip);
+        let line = self.reachability(from, &spec.ssh_host_keys, &spec.gossip);
         if self.hosts[to].gossip() != spec.gossip && matches!(line, Line::OtherKey(_)) {
             self.fire("another host at the old address");
         }
@@ -51,9 +51,9 @@ impl World {
     }
 
     pub fn probe(&mut self, term: u64, node: NodeId) {
-        let Some((_, line)) = self.line_of(term, node) else { return };
+        let Some((_, line)) = self.reachability_of(term, node) else { return };
         let answers = matches!(line, Line::Open | Line::OtherKey(_));
-        self.tell(term, Event::Probed { node, answers });
+        self.send_event(term, EngineEvent::Probed { node, answers });
     }
 
     /// Reports whether managers reach the node. A manager that does not receive from the leader
@@ -65,39 +65,43 @@ impl World {
             if from != leader && !(self.can_vote(from) && self.can_vote(leader)) {
                 continue;
             }
-            let Some((_, line)) = self.line_from(term, from, node) else { continue };
+            let Some((_, line)) = self.reachability_from(term, from, node) else { continue };
             let (ms, line) = match line {
-                Line::Open | Line::OtherKey(_) => (self.rng.between(5, 300), engine::Line::Open),
-                Line::Dead | Line::Hangs => (self.rng.between(1_000, 3_000), self.dead()),
+                Line::Open | Line::OtherKey(_) => (self.rng.in_range(5, 300), engine::Reachability::Reachable),
+                Line::Dead | Line::Hangs => (self.rng.in_range(1_000, 3_000), self.unreachable()),
             };
-            self.after(ms, Due::Tell { term, event: Box::new(Event::Reach { node, by: *by, line }) });
+            self.schedule(ms, Due::Tell { term, event: Box::new(EngineEvent::Reach { node, by: *by, line }) });
         }
     }
 
-    fn dead(&self) -> engine::Line {
-        engine::Line::Dead { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
+    fn unreachable(&self) -> engine::Reachability {
+        engine::Reachability::Unreachable { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
     }
 
     /// A manager whose pings a node does not answer although gossip has it tests the node itself
     /// and reports to the leader.
-    pub fn miss(&mut self) {
+    pub fn report_unreachable(&mut self) {
         let Some((leader, term)) = self.leader.as_ref().map(|l| (l.host, l.term)) else { return };
         for at in 0..self.hosts.len() {
-            for from in (0..3).filter(|m| self.hosts[at].no_road.contains(m)).collect::<Vec<_>>() {
+            for from in (0..3).filter(|m| self.hosts[at].unreachable_from.contains(m)).collect::<Vec<_>>() {
                 let heard = from == leader || self.can_vote(from);
-                if heard && self.hosts[at].told.is_some() && self.rng.chance(300) {
-                    let event = Event::Reach { node: self.hosts[at].id, by: self.hosts[from].id, line: self.dead() };
-                    self.after(20, Due::Tell { term, event: Box::new(event) });
+                if heard && self.hosts[at].gossip_report.is_some() && self.rng.chance(300) {
+                    let event = EngineEvent::Reach {
+                        node: self.hosts[at].id,
+                        by: self.hosts[from].id,
+                        line: self.unreachable(),
+                    };
+                    self.schedule(20, Due::Tell { term, event: Box::new(event) });
                 }
             }
         }
     }
 
-    pub fn examine(&mut self, term: u64, node: NodeId, ticket: Ticket, by: Option<NodeId>) {
-        let Some((at, mut line)) = self.line_of(term, node) else { return };
+    pub fn examine(&mut self, term: u64, node: NodeId, ticket: ExaminationTicket, by: Option<NodeId>) {
+        let Some((at, mut line)) = self.reachability_of(term, node) else { return };
         if let (Some(by), Some(leader)) = (by, self.leader_of(term).map(|l| l.host)) {
             let from = self.host_of(by);
-            line = match self.line_from(term, from, node) {
+            line = match self.reachability_from(term, from, node) {
                 Some((_, line)) if self.can_vote(from) && self.can_vote(leader) => line,
                 _ => Line::Dead,
             };
@@ -105,7 +109,7 @@ impl World {
         }
         let baseline = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
         let (ms, outcome) = match line {
-            Line::Dead => (self.rng.between(10, 1_500), ExamOutcome::Unreachable("no route".to_owned())),
+            Line::Dead => (self.rng.in_range(10, 1_500), ExamOutcome::Unreachable("no route".to_owned())),
             Line::Hangs => (5_000, ExamOutcome::Failed("timed out".to_owned())),
             Line::OtherKey(key) => (50, ExamOutcome::HostKey(key)),
             Line::Open if self.blobs_missing && baseline.is_some() => {
@@ -115,28 +119,28 @@ impl World {
             Line::Open => {
                 let expected = baseline.and_then(|b| self.blobs.get(&b).cloned());
                 let names = services(self.hosts[at].group);
-                let rendered = names.iter().filter(|s| rendered(s)).map(|s| format!("/etc/{s}")).collect();
+                let rendered = names.iter().filter(|s| is_rendered(s)).map(|s| format!("/etc/{s}")).collect();
                 let exam = self.hosts[at].exam();
-                (self.rng.between(20, 900), ExamOutcome::Found(Evidence { exam, expected, rendered }))
+                (self.rng.in_range(20, 900), ExamOutcome::Found(Evidence { exam, expected, rendered }))
             }
         };
         self.tell_laws(&Fact::Examined { node, outcome: &outcome });
-        let event = Event::Examined { node, ticket, outcome: Box::new(outcome) };
-        self.after(ms, Due::Tell { term, event: Box::new(event) });
+        let event = EngineEvent::Examined { node, ticket, outcome: Box::new(outcome) };
+        self.schedule(ms, Due::Tell { term, event: Box::new(event) });
     }
 
     /// An order reaches the executor, or does not.
     pub fn order(&mut self, term: u64, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
-        let Some((at, line)) = self.line_of(term, node) else { return };
+        let Some((at, line)) = self.reachability_of(term, node) else { return };
         let failed = |class, message: &str| {
             let failure = Failure { class, phase, rc: None, message: message.to_owned(), tail: Vec::new() };
-            Box::new(Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Failed(failure)) })
+            Box::new(EngineEvent::Ran { job, attempt, phase, result: Box::new(PhaseResult::Failed(failure)) })
         };
         let tell = |event| Due::Tell { term, event };
         match line {
-            Line::Dead => return self.after(500, tell(failed(FailureClass::Unreachable, "no route"))),
-            Line::Hangs => return self.after(6_000, tell(failed(FailureClass::Unreachable, "timed out"))),
-            Line::OtherKey(key) => return self.after(50, tell(failed(FailureClass::HostKey, &key))),
+            Line::Dead => return self.schedule(500, tell(failed(FailureClass::Unreachable, "no route"))),
+            Line::Hangs => return self.schedule(6_000, tell(failed(FailureClass::Unreachable, "timed out"))),
+            Line::OtherKey(key) => return self.schedule(50, tell(failed(FailureClass::HostKey, &key))),
             Line::Open => {}
         }
         let fenced = self.options.planted != Some(Planted::NoFence);
@@ -144,7 +148,7 @@ impl World {
         let host = &mut self.hosts[at];
         if fenced && attempt < host.fence {
             self.fire("older attempt refused by the fence");
-            return self.after(50, tell(failed(FailureClass::Step, "a newer attempt was here")));
+            return self.schedule(50, tell(failed(FailureClass::Step, "a newer attempt was here")));
         }
         if phase == Phase::Fence {
             host.fence = host.fence.max(attempt);
@@ -156,21 +160,21 @@ impl World {
                 }
             }
         } else if host.session != Some(attempt) && fenced {
-            return self.after(50, tell(failed(FailureClass::Unreachable, "the session is gone")));
+            return self.schedule(50, tell(failed(FailureClass::Unreachable, "the session is gone")));
         }
         if locked && fenced && self.hosts[at].runs.iter().any(|r| r.attempt == attempt) {
-            return self.after(50, tell(failed(FailureClass::Step, "the lock is taken")));
+            return self.schedule(50, tell(failed(FailureClass::Step, "the lock is taken")));
         }
         let Some(known) = self.state.job(job) else { return };
         let names = services(self.hosts[at].group);
         let chosen: Vec<&'static str> = names
             .iter()
             .copied()
-            .filter(|s| !self.hosts[at].watched(s))
+            .filter(|s| !self.hosts[at].is_monitor_only(s))
             .filter(|s| known.services.is_empty() || known.services.iter().any(|k| k.as_str() == *s))
             .collect();
         let generation = self.state.generations.get(&known.generation);
-        let whole = generation.and_then(|g| g.desired(&self.hosts[at].name.into())).unwrap_or_default();
+        let whole = generation.and_then(|g| g.desired_hash(&self.hosts[at].name.into())).unwrap_or_default();
         // One service is made for the same addresses as the others.
         let group = self.hosts[at].group;
         let says = |seq| self.generations_say(seq, group);
@@ -178,8 +182,8 @@ impl World {
         let own = own.filter(|b| !known.services.is_empty() && says(b.generation) == says(known.generation));
         let version = own.map_or(whole, |b| b.desired);
         if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
-            let event = Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
-            return self.after(50, tell(Box::new(event)));
+            let event = EngineEvent::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
+            return self.schedule(50, tell(Box::new(event)));
         }
         let fails = self.hosts[at].failing > 0 || !self.calm && self.rng.chance(self.options.failing_permille);
         if fails && phase != Phase::Fence {
@@ -207,14 +211,14 @@ impl World {
         }
         let ms = match phase {
             Phase::Fence => 60,
-            Phase::Cleanup => self.rng.between(300, 3_000),
+            Phase::Cleanup => self.rng.in_range(300, 3_000),
             Phase::Cleaned => 100,
-            Phase::Provision => self.rng.between(500, 5_000),
+            Phase::Provision => self.rng.in_range(500, 5_000),
             Phase::Verify => 200,
-            Phase::Undo => self.rng.between(100, 1_000),
+            Phase::Undo => self.rng.in_range(100, 1_000),
         };
-        self.after(ms / 2, Due::Step { host: at, serial, last: false });
-        self.after(ms, Due::Step { host: at, serial, last: true });
+        self.schedule(ms / 2, Due::Step { host: at, serial, last: false });
+        self.schedule(ms, Due::Step { host: at, serial, last: true });
     }
 
     /// Stops a run after its current step, or at once if `now`.
@@ -223,7 +227,7 @@ impl World {
         let source = self.hosts[from].cut;
         let (mut cut, mut let_on) = (false, false);
         for host in &mut self.hosts {
-            let road = host.cut == Cut::None && !host.no_road.contains(&from);
+            let road = host.cut == Cut::None && !host.unreachable_from.contains(&from);
             let reached = road && source != Cut::Full && host.sshd == Sshd::Up;
             if reached && (host.session == Some(attempt) || now) {
                 let_on |= !now && host.runs.iter().any(|r| r.attempt == attempt);
@@ -248,8 +252,8 @@ impl World {
         let Some(run) = host.runs.iter().find(|r| r.serial == serial).cloned() else { return };
         if run.orphan && host.cut != Cut::None && self.rng.chance(700) {
             self.fire("run goes on after its manager lost it");
-            let ms = self.rng.between(2_000, 9_000);
-            return self.after(ms, Due::Step { host: at, serial, last });
+            let ms = self.rng.in_range(2_000, 9_000);
+            return self.schedule(ms, Due::Step { host: at, serial, last });
         }
         let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
         let Some(job) = job else { return };
@@ -283,7 +287,7 @@ impl World {
                 })
             }
             Phase::Cleanup | Phase::Cleaned | Phase::Provision | Phase::Undo => PhaseResult::Ok,
-            Phase::Verify => PhaseResult::Verified(self.verified(at, &run, job)),
+            Phase::Verify => PhaseResult::Verified(self.verify(at, &run, job)),
         };
         self.tell_laws(&Fact::Ended {
             host: at,
@@ -295,9 +299,9 @@ impl World {
             return;
         }
         let node = self.hosts[at].id;
-        match self.line_of(run.term, node) {
+        match self.reachability_of(run.term, node) {
             Some((_, Line::Open)) => self.answer(&run, job, result),
-            Some(_) => self.lost(at, &run),
+            Some(_) => self.lose_connection(at, &run),
             None => {}
         }
     }
@@ -341,7 +345,7 @@ impl World {
         }
     }
 
-    fn verified(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
+    fn verify(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
         let before = self.state.node(self.hosts[at].id).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
         let mut baseline = self.baseline(at, false);
         let record = |d: &NodeDigest| Record { root: d.root, services: d.services.clone(), ..Record::default() };
@@ -353,10 +357,11 @@ impl World {
         // As a manager does it.
         let generation = self.state.job(job).and_then(|j| self.state.generations.get(&j.generation)).cloned();
         let takes_over = self.options.planted == Some(Planted::TakesOver);
-        let watches = |name: &ServiceName| !takes_over && generation.as_ref().is_some_and(|g| g.summary.watches(name));
+        let watches =
+            |name: &ServiceName| !takes_over && generation.as_ref().is_some_and(|g| g.summary.is_monitor_only(name));
         let record = record(self.hosts[at].digest());
         let digest = match about.is_empty() {
-            true => record.but_watched(watches, old.as_ref()).digest(),
+            true => record.except_monitored(watches, old.as_ref()).digest(),
             false => record.of_part(&about, old.as_ref()).digest(),
         };
         (baseline.root, baseline.blob) = (digest.root, digest.root);
@@ -364,7 +369,7 @@ impl World {
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);
         baseline.desired = run.version;
         let exam = self.hosts[at].exam();
-        let marks = engine::marks_seen(&exam, None);
+        let marks = engine::observed_fingerprint(&exam, None);
         let wrong = self.hosts[at]
             .parts
             .iter()
@@ -377,7 +382,7 @@ impl World {
     }
 
     /// The manager that ordered this run will not receive its end, and notices after a while.
-    pub fn lost(&mut self, at: usize, run: &Run) {
+    pub fn lose_connection(&mut self, at: usize, run: &Run) {
         let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
         let Some(job) = job else { return };
         if let Some(run) = self.hosts[at].runs.iter_mut().find(|r| r.serial == run.serial) {
@@ -391,16 +396,16 @@ impl World {
             tail: Vec::new(),
         };
         let result = Box::new(PhaseResult::Failed(failure));
-        let event = Box::new(Event::Ran { job, attempt: run.attempt, phase: run.phase, result });
-        let ms = self.rng.between(1_000, 8_000);
-        self.after(ms, Due::Tell { term: run.term, event });
+        let event = Box::new(EngineEvent::Ran { job, attempt: run.attempt, phase: run.phase, result });
+        let ms = self.rng.in_range(1_000, 8_000);
+        self.schedule(ms, Due::Tell { term: run.term, event });
     }
 
     /// Every run on the host loses its manager. `ended` says whether the runs themselves ended.
-    pub fn cut_off(&mut self, at: usize, ended: bool) {
+    pub fn lose_all_connections(&mut self, at: usize, ended: bool) {
         for run in self.hosts[at].runs.clone() {
             if !run.orphan {
-                self.lost(at, &run);
+                self.lose_connection(at, &run);
             }
         }
         if ended {

@@ -2,7 +2,8 @@
 
 use remoor_model::{
     AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
-    Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall, amiss,
+    Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall,
+    failure_hash,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ pub enum Sshd {
 
 /// A service on a host: one file and one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct SimService {
     /// None: the file does not exist.
     pub version: Option<Sha256>,
     /// Manual edits since it was written.
@@ -70,14 +71,14 @@ pub struct Host {
     pub left: bool,
     pub cut: Cut,
     /// Managers that do not reach the SSH port of this host while gossip finds another route.
-    pub no_road: BTreeSet<usize>,
+    pub unreachable_from: BTreeSet<usize>,
     pub sshd: Sshd,
     pub key: u64,
     /// The number of its current address.
     pub place: u64,
-    pub parts: BTreeMap<&'static str, Part>,
+    pub parts: BTreeMap<&'static str, SimService>,
     /// [`WATCHED`] is monitor-only.
-    pub watches: bool,
+    pub has_monitored: bool,
     pub unreadable: bool,
     pub checks_hang: bool,
     /// A check that only warns fails, whatever the units do.
@@ -93,17 +94,17 @@ pub struct Host {
     pub session: Option<AttemptId>,
     pub runs: Vec<Run>,
     /// The copies made by attempts, the last five.
-    pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, Part>>,
+    pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, SimService>>,
     /// What gossip reports about it.
-    pub told: Option<Report>,
+    pub gossip_report: Option<Report>,
     /// The address under which gossip has it.
-    pub told_at: u64,
+    pub gossip_place: u64,
     pub silent_ms: u64,
     digest: Option<NodeDigest>,
 }
 
 /// The monitor-only service, if there is one.
-pub const WATCHED: &str = "tool";
+pub const MONITORED: &str = "tool";
 /// The check that warns; the one below requires no action.
 pub const WARNING: &str = "http:latency";
 const MURMUR: &str = "command:uptime";
@@ -122,13 +123,13 @@ pub fn services(group: &str) -> &'static [&'static str] {
 }
 
 /// A manager renders nothing of `tool`: a difference there is only recorded.
-pub fn rendered(service: &str) -> bool {
+pub fn is_rendered(service: &str) -> bool {
     service != "tool"
 }
 
 impl Host {
     pub fn new(name: &'static str, group: &'static str, version: Sha256) -> Self {
-        let part = Part { version: Some(version), edits: 0, running: true, enabled: true };
+        let part = SimService { version: Some(version), edits: 0, running: true, enabled: true };
         Self {
             name,
             id: NodeId(0),
@@ -142,12 +143,12 @@ impl Host {
             isolated: false,
             left: false,
             cut: Cut::None,
-            no_road: BTreeSet::new(),
+            unreachable_from: BTreeSet::new(),
             sshd: Sshd::Up,
             key: 1,
             place: 0,
             parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
-            watches: false,
+            has_monitored: false,
             unreadable: false,
             checks_hang: false,
             warns: false,
@@ -158,14 +159,14 @@ impl Host {
             session: None,
             runs: Vec::new(),
             copies: BTreeMap::new(),
-            told: None,
-            told_at: 0,
+            gossip_report: None,
+            gossip_place: 0,
             silent_ms: 0,
             digest: None,
         }
     }
 
-    pub fn part(&mut self, service: &str) -> &mut Part {
+    pub fn part(&mut self, service: &str) -> &mut SimService {
         self.digest = None;
         self.parts.get_mut(service).expect("a service of the group")
     }
@@ -178,23 +179,24 @@ impl Host {
         gossip(self.place)
     }
 
-    pub fn heard(&self) -> bool {
+    pub fn is_in_gossip(&self) -> bool {
         self.up && self.agent_up && !matches!(self.cut, Cut::Full | Cut::Gossip)
     }
 
     pub fn digest(&mut self) -> &NodeDigest {
         let (parts, unreadable) = (&self.parts, self.unreadable);
-        self.digest.get_or_insert_with(|| taken(parts, unreadable))
+        self.digest.get_or_insert_with(|| take_digest(parts, unreadable))
     }
 
     /// Whether files and units match `baseline` and everything runs.
-    pub fn as_in(&mut self, baseline: &NodeDigest) -> bool {
-        self.digest().root == baseline.root && self.parts.iter().all(|(name, p)| p.running || self.watched(name))
+    pub fn matches(&mut self, baseline: &NodeDigest) -> bool {
+        self.digest().root == baseline.root
+            && self.parts.iter().all(|(name, p)| p.running || self.is_monitor_only(name))
     }
 
     /// Whether that service is monitor-only.
-    pub fn watched(&self, service: &str) -> bool {
-        self.watches && service == WATCHED
+    pub fn is_monitor_only(&self, service: &str) -> bool {
+        self.has_monitored && service == MONITORED
     }
 
     pub fn clean(&self, services: &[&'static str]) -> bool {
@@ -219,7 +221,7 @@ impl Host {
             took_ms: 1,
         };
         let units = self.parts.iter().map(|(name, part)| {
-            let on_fail = if self.watched(name) { OnFail::Alert } else { OnFail::Resetup };
+            let on_fail = if self.is_monitor_only(name) { OnFail::Alert } else { OnFail::Resetup };
             result(name, format!("service:{name}"), part.running, Severity::Critical, on_fail)
         });
         let first = services(self.group)[0];
@@ -239,9 +241,9 @@ impl Host {
             isolation: self.isolation,
             digest: self.digest().root,
             generation: GenerationSeq(1),
-            checks: CheckSummary::of(&checks),
+            checks: CheckSummary::from_results(&checks),
             version: String::new(),
-            amiss: amiss(self.digest(), &checks),
+            failure_hash: failure_hash(self.digest(), &checks),
             ..Report::default()
         }
     }
@@ -273,7 +275,7 @@ impl Host {
         }
     }
 
-    pub fn unread(&mut self, unreadable: bool) {
+    pub fn set_unreadable(&mut self, unreadable: bool) {
         (self.unreadable, self.digest) = (unreadable, None);
     }
 
@@ -289,7 +291,7 @@ impl Host {
     }
 }
 
-fn taken(parts: &BTreeMap<&'static str, Part>, unreadable: bool) -> NodeDigest {
+fn take_digest(parts: &BTreeMap<&'static str, SimService>, unreadable: bool) -> NodeDigest {
     let mut digest = NodeDigest::default();
     for (at, (name, part)) in parts.iter().enumerate() {
         let mut service = ServiceDigest::default();
@@ -303,7 +305,7 @@ fn taken(parts: &BTreeMap<&'static str, Part>, unreadable: bool) -> NodeDigest {
                 mode: 0o644,
                 owner: "root".to_owned(),
                 group: "root".to_owned(),
-                sha256: Some(Sha256::of(format!("{version} {}", part.edits).as_bytes())),
+                sha256: Some(Sha256::digest(format!("{version} {}", part.edits).as_bytes())),
                 target: None,
                 secret: false,
             });

@@ -1,19 +1,19 @@
 //! I10: once the faults stop: a leader, no open work, every absence concluded, no drift that the
 //! policy would repair.
 
-use super::host::{Part, WARNING};
+use super::host::{SimService, WARNING};
 use super::world::World;
 use remoor_model::*;
 
 /// The first unmet condition. None: at rest.
-pub fn missing(world: &mut World) -> Option<String> {
+pub fn unmet_condition(world: &mut World) -> Option<String> {
     if world.leader.is_none() {
         return Some("a leader".to_owned());
     }
     let open = |j: &&std::sync::Arc<Job>| j.state == JobState::Open || j.state == JobState::Held;
     if let Some(job) = world.state.jobs.values().filter(open).find(|j| !stuck(world, j.node)) {
         let (id, state, node) = (job.id, job.state, job.node);
-        return Some(format!("the end of job {id}, {state:?}, {}", waits(world, node)));
+        return Some(format!("the end of job {id}, {state:?}, {}", wait_reasons(world, node)));
     }
     for at in 0..world.hosts.len() {
         let node = world.state.node(world.hosts[at].id).expect("every host is a node").clone();
@@ -27,14 +27,14 @@ pub fn missing(world: &mut World) -> Option<String> {
         if stuck(world, node.id) {
             continue;
         }
-        if node.want.is_some() {
-            return Some(format!("what is wanted of {name}, {}", waits(world, node.id)));
+        if node.pending_resetup.is_some() {
+            return Some(format!("what is wanted of {name}, {}", wait_reasons(world, node.id)));
         }
-        if node.marks.is_none() {
+        if node.last_identity.is_none() {
             return Some(format!("a first sight of {name}"));
         }
         match node.lifecycle {
-            Lifecycle::Commissioned if node.unseen => {
+            Lifecycle::Commissioned if node.needs_examination => {
                 return Some(format!("an examination of {name}, where something ran"));
             }
             Lifecycle::Commissioned => {
@@ -55,9 +55,9 @@ pub fn missing(world: &mut World) -> Option<String> {
 }
 
 /// The services of a host that remoor sets up and cleans up.
-fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &Part> {
+fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &SimService> {
     let host = &world.hosts[at];
-    host.parts.iter().filter(|(name, _)| !host.watched(name)).map(|(_, part)| part)
+    host.parts.iter().filter(|(name, _)| !host.is_monitor_only(name)).map(|(_, part)| part)
 }
 
 /// The node is one of two remaining members of a group with a quorum, or one of three of which
@@ -71,10 +71,10 @@ fn stuck(world: &World, id: NodeId) -> bool {
 }
 
 /// What the node waits for according to the engine.
-fn waits(world: &World, id: NodeId) -> String {
+fn wait_reasons(world: &World, id: NodeId) -> String {
     let Some(node) = world.state.node(id) else { return String::new() };
     let texts: Vec<String> = world.conditions(node).into_iter().map(|c| format!("{}: {}", c.is, c.why)).collect();
-    format!("{} of {}: {}", node.lifecycle.word(), node.name(), texts.join("; "))
+    format!("{} of {}: {}", node.lifecycle.as_str(), node.name(), texts.join("; "))
 }
 
 fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
@@ -83,7 +83,7 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
     if finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_))) {
         return Some("the last result is unknown".to_owned());
     }
-    if node.moved.is_some() && world.state.desired(node) != Some(baseline.desired) {
+    if node.address_change.is_some() && world.state.desired_hash(node) != Some(baseline.desired) {
         return Some("moved, and not set up for its address".to_owned());
     }
     let told = finding.is_some_and(|f| f.reasons.iter().any(|r| r.by == Witness::Check && r.text.contains(WARNING)));
@@ -94,22 +94,22 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
         );
     }
     let edge = world.hosts[at].group == "edge";
-    if edge && world.state.desired(node) != Some(baseline.desired) {
+    if edge && world.state.desired_hash(node) != Some(baseline.desired) {
         return Some("not of the current generation, which is rolled out".to_owned());
     }
     let expected = world.blobs.get(&baseline.blob).expect("baselines are kept").clone();
-    if world.hosts[at].as_in(&expected) {
-        return finding.filter(|f| f.verdict.drifted()).map(|_| "called drifted, and is not".to_owned());
+    if world.hosts[at].matches(&expected) {
+        return finding.filter(|f| f.verdict.is_drifted()).map(|_| "called drifted, and is not".to_owned());
     }
-    let Some(finding) = finding.filter(|f| f.verdict.drifted()) else {
+    let Some(finding) = finding.filter(|f| f.verdict.is_drifted()) else {
         return Some("drifted, and this was not noticed".to_owned());
     };
     let (_, group) = world.state.group(node)?;
-    let grave = finding.reasons.iter().any(|r| r.grave);
-    let only_reported = finding.remedy == Remedy::Report;
-    let by_policy = group.policy(finding.occasion) == Policy::Report || !grave;
+    let grave = finding.reasons.iter().any(|r| r.actionable);
+    let only_reported = finding.planned_action == PlannedAction::Report;
+    let by_policy = group.policy(finding.trigger) == Policy::Report || !grave;
     match only_reported && by_policy {
         true => None,
-        false => Some(format!("drifted, and not repaired: {:?} {:?}", finding.occasion, finding.remedy)),
+        false => Some(format!("drifted, and not repaired: {:?} {:?}", finding.trigger, finding.planned_action)),
     }
 }

@@ -10,6 +10,7 @@
 
 mod admission;
 mod executor;
+mod faults;
 mod host;
 mod laws;
 mod live;
@@ -20,15 +21,14 @@ mod moves;
 mod operator;
 mod options;
 mod orders;
-mod parts;
 mod planted;
 mod policies;
+mod reachability;
 mod rng;
-mod roads;
 mod scenarios;
+mod scoped_jobs;
 mod search;
 mod story;
-mod weather;
 mod world;
 
 use laws::Fact;
@@ -115,12 +115,12 @@ fn run(options: Options) -> Outcome {
     let mut let_go = 0;
     while world.broken.is_none() && world.now < calm + fine {
         if let_go < 6 && (world.now - calm) / 20_000 >= let_go {
-            world.let_go();
+            world.resume_all();
             let_go += 1;
         }
         let next = world.now + 1_000;
         world.run_until(next);
-        missing = liveness::missing(&mut world);
+        missing = liveness::unmet_condition(&mut world);
         if missing.is_none() && world.now > calm + 20_000 {
             break;
         }
@@ -133,7 +133,7 @@ fn run(options: Options) -> Outcome {
 }
 
 fn search() -> Search<impl Fn(u64, bool) -> Outcome + Sync> {
-    let run = |seed, trace| run(Options { trace, ..Options::of(seed) });
+    let run = |seed, trace| run(Options { trace, ..Options::for_seed(seed) });
     Search { name: "sim", failed_once: &[3_200], faults: &FAULTS, faults_from: 1_000, rare: &RARE, run }
 }
 
@@ -150,7 +150,7 @@ fn same_seed_same_story() {
 /// Every invariant can fail.
 #[test]
 fn planted_bugs_are_found() {
-    let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::of(seed) }).broken;
+    let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::for_seed(seed) }).broken;
     search::detects(&planted::ALL, SEEDS_TO_DETECTION, broken);
 }
 

@@ -4,7 +4,7 @@ use super::host::{Cut, gossip};
 use super::laws::Fact;
 use super::planted::Planted;
 use super::world::{Due, EPOCH, Leader, World};
-use remoor_engine::{About, Event, Manager};
+use remoor_engine::{About, EngineEvent, ManagerEngine};
 use remoor_model::*;
 
 /// The maximum time for which a deposed leader believes that it leads.
@@ -12,14 +12,14 @@ const LEASE_MS: u64 = 6_000;
 
 impl World {
     pub fn second(&mut self) {
-        self.after(1_000, Due::Second);
+        self.schedule(1_000, Due::Second);
         self.elections();
         self.gossip();
-        self.miss();
+        self.report_unreachable();
         self.tell_laws(&Fact::Second);
         let terms: Vec<u64> = self.leader.iter().chain(&self.deposed).map(|l| l.term).collect();
         for term in terms {
-            self.tell(term, Event::Tick);
+            self.send_event(term, EngineEvent::Tick);
         }
         if self.calm {
             return;
@@ -48,10 +48,10 @@ impl World {
         }
         if self.leader.is_none() && voters.len() >= 2 {
             match self.election_at {
-                None => self.election_at = Some(now + self.rng.between(1_000, 5_000)),
+                None => self.election_at = Some(now + self.rng.in_range(1_000, 5_000)),
                 Some(at) if at <= now => {
-                    let winner = voters[self.rng.below(voters.len())];
-                    self.lead(winner);
+                    let winner = voters[self.rng.up_to(voters.len())];
+                    self.start_leadership(winner);
                 }
                 Some(_) => {}
             }
@@ -65,7 +65,7 @@ impl World {
         self.election_at = None;
         if host.up && host.agent_up {
             leader.view = Some(self.state.clone());
-            leader.until = self.now + self.rng.between(500, LEASE_MS);
+            leader.until = self.now + self.rng.in_range(500, LEASE_MS);
             self.fire("deposed leader acts on");
             self.deposed.push(leader);
         } else {
@@ -73,17 +73,17 @@ impl World {
         }
     }
 
-    pub fn lead(&mut self, host: usize) {
+    pub fn start_leadership(&mut self, host: usize) {
         self.term += 1;
         self.election_at = None;
-        let engine = Manager::new(self.hosts[host].name.into(), Now(self.now));
+        let engine = ManagerEngine::new(self.hosts[host].name.into(), Now(self.now));
         self.leader = Some(Leader { engine, host, term: self.term, view: None, until: u64::MAX });
         self.note(format!("{} leads in term {}", self.hosts[host].name, self.term));
         for at in 0..self.hosts.len() {
-            if let Some(report) = self.hosts[at].told.clone() {
-                let (node, place) = (self.hosts[at].id, self.hosts[at].told_at);
-                self.tell(self.term, Event::Sighted { node, gossip: gossip(place) });
-                self.tell(self.term, Event::Alive { node, report });
+            if let Some(report) = self.hosts[at].gossip_report.clone() {
+                let (node, place) = (self.hosts[at].id, self.hosts[at].gossip_place);
+                self.send_event(self.term, EngineEvent::Sighted { node, gossip: gossip(place) });
+                self.send_event(self.term, EngineEvent::Alive { node, report });
             }
         }
     }
@@ -93,10 +93,10 @@ impl World {
         let others = (0..3).filter(|h| *h != leader.host && self.can_vote(*h));
         let others: Vec<usize> = others.filter(|h| to.is_none_or(|to| to == *h)).collect();
         if !others.is_empty() {
-            let next = others[self.rng.below(others.len())];
+            let next = others[self.rng.up_to(others.len())];
             self.fire(if to.is_some() { "leadership handed over for a road" } else { "leadership handed over" });
             self.leader = None;
-            self.lead(next);
+            self.start_leadership(next);
         }
     }
 
@@ -117,30 +117,30 @@ impl World {
             });
         }
         let at = Wall(EPOCH + self.now + self.skew[host]);
-        let entry = Entry { at, by: self.hosts[host].name.to_owned(), command };
+        let entry = InventoryEntry { at, by: self.hosts[host].name.to_owned(), command };
         let ms = if !self.calm && self.rng.chance(self.options.slow_permille) {
             self.fire("proposal late");
-            self.rng.between(1_000, 25_000)
+            self.rng.in_range(1_000, 25_000)
         } else {
-            self.rng.between(5, 80)
+            self.rng.in_range(5, 80)
         };
-        self.after(ms, Due::Propose { term: Some(term), about, entry: Box::new(entry) });
+        self.schedule(ms, Due::Propose { term: Some(term), about, entry: Box::new(entry) });
     }
 
     /// A proposal reaches the log, or does not. A proposal without a term comes from an operator,
     /// and any leader accepts it.
-    pub fn proposed(&mut self, term: Option<u64>, about: About, entry: Entry) {
+    pub fn append_or_lose(&mut self, term: Option<u64>, about: About, entry: InventoryEntry) {
         let Some(current) = self.leader.as_ref().map(|l| l.term) else {
-            return self.refused(term, about);
+            return self.reject(term, about);
         };
         if term.is_some_and(|t| t != current) {
             // A proposal that reached a follower in time sometimes outlives its leader.
             if !self.calm && self.rng.chance(100) {
                 self.fire("proposal outlived its leader");
                 self.commit(&entry);
-                self.tell(current, Event::Changed);
+                self.send_event(current, EngineEvent::Changed);
             }
-            return self.refused(term, about);
+            return self.reject(term, about);
         }
         if !self.calm && self.rng.chance(self.options.lost_permille) {
             self.fire("proposal lost");
@@ -149,7 +149,7 @@ impl World {
                 self.fire("answer lost");
                 self.commit(&entry);
             }
-            return self.refused(term, about);
+            return self.reject(term, about);
         }
         let applied = self.commit(&entry);
         if !self.calm && self.rng.chance(self.options.twice_permille) {
@@ -157,20 +157,20 @@ impl World {
             self.commit(&entry);
         }
         match term {
-            Some(term) => self.tell(term, Event::Proposed { about, applied: Some(applied) }),
-            None => self.tell(current, Event::Changed),
+            Some(term) => self.send_event(term, EngineEvent::Proposed { about, applied: Some(applied) }),
+            None => self.send_event(current, EngineEvent::Changed),
         }
     }
 
-    fn refused(&mut self, term: Option<u64>, about: About) {
+    fn reject(&mut self, term: Option<u64>, about: About) {
         if let Some(term) = term {
-            let ms = self.rng.between(5, 3_000);
-            self.after(ms, Due::Tell { term, event: Box::new(Event::Proposed { about, applied: None }) });
+            let ms = self.rng.in_range(5, 3_000);
+            self.schedule(ms, Due::Tell { term, event: Box::new(EngineEvent::Proposed { about, applied: None }) });
         }
     }
 
     /// Appends one entry to the log and applies it.
-    pub fn commit(&mut self, entry: &Entry) -> Applied {
+    pub fn commit(&mut self, entry: &InventoryEntry) -> Applied {
         let before = self.state.clone();
         let index = before.applied + 1;
         let applied = self.state.apply(index, entry);
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Deliberate bugs in the inventory.
-    fn plant(&mut self, entry: &Entry, applied: &Applied, before: &Inventory) {
+    fn plant(&mut self, entry: &InventoryEntry, applied: &Applied, before: &Inventory) {
         let Some(planted) = self.options.planted else { return };
         let mut edit = |id: NodeId, with: &mut dyn FnMut(&mut Node)| {
             if let Some(node) = self.state.nodes.get_mut(&id) {
@@ -213,7 +213,7 @@ impl World {
                 generation.summary.groups.values_mut().for_each(|group| group.windows = Windows::default());
                 self.state.generations.insert(generation.seq, generation.into());
             }
-            (Planted::ForgetsDecommission, Command::CloseAttempt { job, outcome: Outcome::Done, .. }) => {
+            (Planted::ForgetsDecommission, Command::CloseAttempt { job, outcome: AttemptOutcome::Done, .. }) => {
                 let Some(job) = before.job(*job).filter(|j| j.decommission) else { return };
                 let baseline = before.node(job.node).and_then(|n| n.baseline.clone());
                 edit(job.node, &mut |n| {
@@ -228,9 +228,9 @@ impl World {
                 let Some(absence) = before.node(*node).and_then(|n| n.absence.clone()) else { return };
                 edit(*node, &mut |n| n.absence = Some(absence.clone()));
             }
-            (Planted::RefusesHalfway, Command::Want { node, .. }) if applied.refusal().is_some() => {
+            (Planted::RefusesHalfway, Command::RequestResetup { node, .. }) if applied.refusal().is_some() => {
                 edit(*node, &mut |n| n.hold = None);
-                edit(*node, &mut |n| n.unknowns += 1);
+                edit(*node, &mut |n| n.consecutive_inconclusive += 1);
             }
             _ => {}
         }
@@ -240,13 +240,13 @@ impl World {
     fn gossip(&mut self) {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];
-            if host.heard() {
+            if host.is_in_gossip() {
                 host.silent_ms = 0;
                 host.isolated = false;
                 let late = !self.calm && self.rng.chance(self.options.gossip_lag_permille);
                 if !late {
                     let report = host.report(false);
-                    self.hear(at, report);
+                    self.receive_report(at, report);
                 }
                 continue;
             }
@@ -256,27 +256,27 @@ impl World {
                     host.isolated = true;
                     host.isolation += 1;
                 }
-                if host.told.take().is_some() {
-                    let event = Event::Gone { node: host.id };
+                if host.gossip_report.take().is_some() {
+                    let event = EngineEvent::Gone { node: host.id };
                     self.tell_all(event);
                 }
             }
         }
     }
 
-    pub fn hear(&mut self, at: usize, report: Report) {
+    pub fn receive_report(&mut self, at: usize, report: Report) {
         let place = self.hosts[at].place;
-        if self.hosts[at].told.as_ref() != Some(&report) || self.hosts[at].told_at != place {
-            (self.hosts[at].told, self.hosts[at].told_at) = (Some(report.clone()), place);
-            self.tell_all(Event::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
-            self.tell_all(Event::Alive { node: self.hosts[at].id, report });
+        if self.hosts[at].gossip_report.as_ref() != Some(&report) || self.hosts[at].gossip_place != place {
+            (self.hosts[at].gossip_report, self.hosts[at].gossip_place) = (Some(report.clone()), place);
+            self.tell_all(EngineEvent::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
+            self.tell_all(EngineEvent::Alive { node: self.hosts[at].id, report });
         }
     }
 
-    pub fn tell_all(&mut self, event: Event) {
+    pub fn tell_all(&mut self, event: EngineEvent) {
         let terms: Vec<u64> = self.leader.iter().chain(&self.deposed).map(|l| l.term).collect();
         for term in terms {
-            self.tell(term, event.clone());
+            self.send_event(term, event.clone());
         }
     }
 }

@@ -13,8 +13,8 @@
 mod driver;
 mod faults;
 mod laws;
+mod manager_service;
 mod options;
-mod part;
 mod planted;
 mod removal;
 mod world;
@@ -82,7 +82,7 @@ fn run(options: Options) -> Outcome {
     while world.broken.is_none() && rest < 5 && world.now < bad + fine {
         let next = world.now + 1_000;
         world.run_until(next);
-        missing = world.missing();
+        missing = world.unmet_condition();
         rest = if missing.is_none() && !world.comes_late() { rest + 1 } else { 0 };
     }
     if let Some(what) = missing {
@@ -92,7 +92,7 @@ fn run(options: Options) -> Outcome {
 }
 
 fn search() -> Search<impl Fn(u64, bool) -> Outcome + Sync> {
-    let run = |seed, trace| run(Options { trace, ..Options::of(seed) });
+    let run = |seed, trace| run(Options { trace, ..Options::for_seed(seed) });
     Search { name: "sim::members", failed_once: &[], faults: &FAULTS, faults_from: 1_000, rare: &[], run }
 }
 
@@ -102,13 +102,13 @@ fn seeds() {
 }
 
 #[test]
-fn same_seed_same_story() {
+fn the_same_seed_gives_the_same_run() {
     search().same_story();
 }
 
 /// Every law can be broken.
 #[test]
 fn planted_bugs_are_found() {
-    let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::of(seed) }).broken;
+    let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::for_seed(seed) }).broken;
     search::detects(&planted::ALL, SEEDS_TO_DETECTION, broken);
 }

@@ -6,84 +6,87 @@ use remoor_model::*;
 
 fn cut_and_moved(name: &str, place: u64) -> Story {
     let mut story = Story::begin();
-    let at = story.at(name);
+    let at = story.host_index(name);
     story.world.cut(at, Cut::Full, 15_000);
-    story.until("away", 10, |w| w.hosts[at].told.is_none());
+    story.wait_until("away", 10, |w| w.hosts[at].gossip_report.is_none());
     story.world.moves(at, place);
     story
 }
 
 #[test]
-fn who_comes_back_at_another_address_is_set_up_for_it() {
+fn a_node_that_returns_with_another_address_is_set_up_for_it() {
     let mut story = cut_and_moved("w1", 40);
-    story.at_rest(90);
+    story.wait_until_at_rest(90);
     let verdict = story.verdict("w1");
-    assert_eq!((verdict.cause, verdict.verdict), (Some(Cause::Network), Verdict::Outdated));
-    assert_eq!(verdict.remedy, Remedy::Resetup(Vec::new()));
+    assert_eq!((verdict.cause, verdict.verdict), (Some(AbsenceCause::Network), Verdict::Outdated));
+    assert_eq!(verdict.planned_action, PlannedAction::Resetup(Vec::new()));
     assert!(verdict.evidence.iter().any(|e| e == "its address was 10.0.0.4, is 10.0.0.40"), "{:?}", verdict.evidence);
     let node = story.node("w1");
     assert_eq!((node.spec.gossip.as_str(), node.spec.api.as_str()), ("10.0.0.40:7946", "10.0.0.40:7947"));
-    assert_eq!((&node.moved, node.baseline.as_ref().map(|b| b.desired)), (&None, story.world.state.desired(node)));
+    assert_eq!(
+        (&node.address_change, node.baseline.as_ref().map(|b| b.desired)),
+        (&None, story.world.state.desired_hash(node))
+    );
     assert_eq!(story.jobs("w1").len(), 1);
     // The files of the other workers contain its address: they are outdated, and left unchanged.
     for other in ["w2", "w3", "w4"] {
         let node = story.node(other);
-        assert_ne!(node.baseline.as_ref().map(|b| b.desired), story.world.state.desired(node), "{other}");
-        assert!(story.world.state.only_moved(node) && story.jobs(other).is_empty(), "{other}");
+        assert_ne!(node.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(node), "{other}");
+        assert!(story.world.state.only_addresses_changed(node) && story.jobs(other).is_empty(), "{other}");
     }
     let master = story.node("m1");
-    assert_eq!(master.baseline.as_ref().map(|b| b.desired), story.world.state.desired(master));
+    assert_eq!(master.baseline.as_ref().map(|b| b.desired), story.world.state.desired_hash(master));
 }
 
 #[test]
-fn who_moved_and_drifted_is_set_up_as_a_whole() {
+fn a_node_that_moved_and_drifted_is_set_up_completely() {
     let mut story = cut_and_moved("w1", 40);
     story.edit("w1", "web");
-    story.at_rest(90);
+    story.wait_until_at_rest(90);
     let verdict = story.verdict("w1");
-    assert_eq!((verdict.verdict, verdict.remedy), (Verdict::Conflict, Remedy::Resetup(Vec::new())));
+    assert_eq!((verdict.verdict, verdict.planned_action), (Verdict::Conflict, PlannedAction::Resetup(Vec::new())));
 }
 
 #[test]
-fn who_is_back_home_is_as_it_was() {
+fn a_node_that_returns_to_its_old_address_is_unchanged() {
     let mut story = cut_and_moved("w1", 40);
-    let w1 = story.at("w1");
+    let w1 = story.host_index("w1");
     story.world.hosts[w1].sshd = Sshd::Down;
-    story.until("entered", 40, |w| w.state.by_name("w1").is_some_and(|n| n.spec.gossip == gossip(40)));
+    story.wait_until("entered", 40, |w| w.state.by_name("w1").is_some_and(|n| n.spec.gossip == gossip(40)));
     story.world.cut(w1, Cut::Full, 15_000);
     story.world.moves(w1, 4);
     story.secs(10);
     story.world.ssh_on(w1);
-    story.at_rest(90);
+    story.wait_until_at_rest(90);
     let node = story.node("w1");
-    assert_eq!((node.spec.gossip.clone(), &node.moved), (gossip(4), &None));
+    assert_eq!((node.spec.gossip.clone(), &node.address_change), (gossip(4), &None));
     assert!(story.jobs("w1").is_empty(), "its files were made for this address");
     let finding = node.finding.as_ref().expect("a verdict");
     assert_eq!(finding.verdict, Verdict::Same);
 }
 
 #[test]
-fn an_address_that_another_node_has_is_not_taken_over() {
+fn an_address_in_use_by_another_node_is_not_taken_over() {
     let mut story = cut_and_moved("w1", 5); // the address of w2
     story.secs(40);
     assert_eq!(story.node("w1").spec.gossip, gossip(4));
     let (w1, w2) = (story.node("w1").id, story.node("w2").clone());
-    assert!(story.world.told.contains(&format!("address-held {w1} {}", gossip(5))), "{:?}", story.world.told);
+    assert!(story.world.notices.contains(&format!("address-held {w1} {}", gossip(5))), "{:?}", story.world.notices);
     assert_eq!((w2.spec.gossip.clone(), w2.absence, w2.key_changed), (gossip(5), None, None));
     // The other node moves too: nodes that exchange their addresses are both recorded.
-    let at = story.at("w2");
+    let at = story.host_index("w2");
     story.world.cut(at, Cut::Full, 10_000);
     story.world.moves(at, 4);
-    story.at_rest(200);
+    story.wait_until_at_rest(200);
     assert_eq!((story.node("w1").spec.gossip.clone(), story.node("w2").spec.gossip.clone()), (gossip(5), gossip(4)));
 }
 
 #[test]
-fn whoever_is_at_an_old_address_gets_no_login() {
+fn a_host_at_a_nodes_old_address_gets_no_login() {
     let mut story = Story::begin();
-    let (w1, w2) = (story.at("w1"), story.at("w2"));
+    let (w1, w2) = (story.host_index("w1"), story.host_index("w2"));
     story.world.cut(w1, Cut::Full, 60_000);
-    story.until("away", 10, |w| w.hosts[w1].told.is_none());
+    story.wait_until("away", 10, |w| w.hosts[w1].gossip_report.is_none());
     story.world.cut(w2, Cut::Full, 10_000);
     story.world.moves(w1, 40);
     story.world.moves(w2, 4);
@@ -92,9 +95,9 @@ fn whoever_is_at_an_old_address_gets_no_login() {
     // reported.
     assert_eq!(story.node("w2").spec.gossip, gossip(4));
     let w2_id = story.node("w2").id;
-    assert!(story.world.told.contains(&format!("address-taken {w2_id} {}", gossip(4))), "{:?}", story.world.told);
+    assert!(story.world.notices.contains(&format!("address-taken {w2_id} {}", gossip(4))), "{:?}", story.world.notices);
     assert!(story.jobs("w1").is_empty());
-    story.at_rest(200);
+    story.wait_until_at_rest(200);
     assert_eq!(story.node("w1").spec.gossip, gossip(40));
     assert_eq!(story.node("w1").key_changed, None, "w2's key was not mistaken for w1's");
 }

@@ -7,15 +7,15 @@ use remoor_model::*;
 
 impl World {
     pub fn operator(&mut self) {
-        let at = self.rng.below(self.hosts.len());
+        let at = self.rng.up_to(self.hosts.len());
         let id = self.hosts[at].id;
-        let command = match self.rng.below(20) {
-            0 | 1 => self.want(at, Occasion::Live, false),
-            2 => self.want_part(at),
-            3 => self.want(at, Occasion::Apply, true),
-            4 | 5 => self.want(at, Occasion::Apply, false),
+        let command = match self.rng.up_to(20) {
+            0 | 1 => self.request_resetup(at, Trigger::Live, false),
+            2 => self.request_service_resetup(at),
+            3 => self.request_resetup(at, Trigger::Apply, true),
+            4 | 5 => self.request_resetup(at, Trigger::Apply, false),
             6 => {
-                let heard = self.hosts[at].heard();
+                let heard = self.hosts[at].is_in_gossip();
                 let free = self.state.node(id).is_some_and(|n| n.lifecycle != Lifecycle::Accepted);
                 if !heard || !free {
                     return;
@@ -41,7 +41,7 @@ impl World {
                 self.generation()
             }
             14 => Command::TrustKey { node: id, keys: self.hosts[at].keys() },
-            15 => Command::DropWant { node: id, why: "called off".to_owned() },
+            15 => Command::DropRequest { node: id, why: "called off".to_owned() },
             16 => self.batch(),
             17 => self.drain(at),
             _ => match self.undo() {
@@ -54,7 +54,7 @@ impl World {
 
     fn drain(&mut self, at: usize) -> Command {
         let node = self.hosts[at].id;
-        let Command::Want { want, .. } = self.want(at, Occasion::Apply, true) else {
+        let Command::RequestResetup { want, .. } = self.request_resetup(at, Trigger::Apply, true) else {
             unreachable!("a want is asked for")
         };
         Command::Drain { node, want }
@@ -65,25 +65,25 @@ impl World {
         if self.rng.chance(300) {
             return self.roll_out();
         }
-        let from = self.rng.below(self.hosts.len());
-        let orders = (from..self.hosts.len()).take(3).map(|at| match self.rng.below(8) {
-            0 => Command::DropWant { node: self.hosts[at].id, why: "called off".to_owned() },
+        let from = self.rng.up_to(self.hosts.len());
+        let orders = (from..self.hosts.len()).take(3).map(|at| match self.rng.up_to(8) {
+            0 => Command::DropRequest { node: self.hosts[at].id, why: "called off".to_owned() },
             1 => Command::ResumeNode { node: self.hosts[at].id },
-            _ => self.want(at, Occasion::Live, false),
+            _ => self.request_resetup(at, Trigger::Live, false),
         });
         Command::Batch(orders.collect())
     }
 
     /// The current generation for several nodes at once; one node of a group goes first.
     fn roll_out(&mut self) -> Command {
-        let group = self.hosts[self.rng.below(self.hosts.len())].group;
-        let behind = |n: &Node| n.lifecycle == Lifecycle::Commissioned && self.state.outdated(n);
+        let group = self.hosts[self.rng.up_to(self.hosts.len())].group;
+        let behind = |n: &Node| n.lifecycle == Lifecycle::Commissioned && self.state.is_outdated(n);
         let outdated = |at: &usize| self.state.node(self.hosts[*at].id).is_some_and(behind);
         let all: Vec<usize> =
             (0..self.hosts.len()).filter(|at| self.hosts[*at].group == group).filter(outdated).collect();
         let orders = all.into_iter().map(|at| {
-            let mut order = self.want(at, Occasion::Apply, false);
-            if let Command::Want { want, .. } = &mut order {
+            let mut order = self.request_resetup(at, Trigger::Apply, false);
+            if let Command::RequestResetup { want, .. } = &mut order {
                 (want.rollout, want.force, want.commission) = (true, false, false);
             }
             order
@@ -98,35 +98,35 @@ impl World {
         if attempts.is_empty() {
             return None;
         }
-        let (node, attempt) = attempts[self.rng.below(attempts.len())];
+        let (node, attempt) = attempts[self.rng.up_to(attempts.len())];
         let at = self.host_of(node);
-        let mut command = self.want(at, Occasion::Live, false);
-        if let Command::Want { want, .. } = &mut command {
+        let mut command = self.request_resetup(at, Trigger::Live, false);
+        if let Command::RequestResetup { want, .. } = &mut command {
             (want.undo, want.now) = (Some(attempt), false);
         }
         Some(command)
     }
 
-    pub fn want(&mut self, at: usize, occasion: Occasion, decommission: bool) -> Command {
-        let draw = self.rng.below(1_000);
-        let want = Want {
+    pub fn request_resetup(&mut self, at: usize, occasion: Trigger, decommission: bool) -> Command {
+        let draw = self.rng.up_to(1_000);
+        let want = ResetupRequest {
             by: Some("operator".to_owned()),
             now: draw < 200,
             decommission,
             force: (200..400).contains(&draw) && !decommission,
-            commission: occasion == Occasion::Apply && !decommission,
-            ..Want::new(occasion, Wall(EPOCH + self.now))
+            commission: occasion == Trigger::Apply && !decommission,
+            ..ResetupRequest::new(occasion, Wall(EPOCH + self.now))
         };
-        Command::Want { node: self.hosts[at].id, want: Box::new(want) }
+        Command::RequestResetup { node: self.hosts[at].id, want: Box::new(want) }
     }
 
     /// A re-setup of one service.
-    fn want_part(&mut self, at: usize) -> Command {
-        let mut command = self.want(at, Occasion::Live, false);
+    fn request_service_resetup(&mut self, at: usize) -> Command {
+        let mut command = self.request_resetup(at, Trigger::Live, false);
         let mut all = services(self.hosts[at].group).to_vec();
-        all.retain(|service| !self.hosts[at].watched(service));
-        if let Command::Want { want, .. } = &mut command {
-            want.services = vec![all[self.rng.below(all.len())].into()];
+        all.retain(|service| !self.hosts[at].is_monitor_only(service));
+        if let Command::RequestResetup { want, .. } = &mut command {
+            want.services = vec![all[self.rng.up_to(all.len())].into()];
         }
         command
     }
@@ -135,16 +135,16 @@ impl World {
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
             Command::Batch(orders)
-                if orders.iter().any(|o| matches!(o, Command::Want { want, .. } if want.rollout)) =>
+                if orders.iter().any(|o| matches!(o, Command::RequestResetup { want, .. } if want.rollout)) =>
             {
                 "operator: roll-out"
             }
             Command::Batch(_) => "operator: batch",
-            Command::Want { want, .. } if want.undo.is_some() => "operator: undo",
-            Command::Want { want, .. } if want.decommission => "operator: decommission",
-            Command::Want { want, .. } if want.occasion == Occasion::Apply => "operator: commission",
-            Command::Want { want, .. } if !want.services.is_empty() => "operator: some services",
-            Command::Want { .. } => "operator: resetup",
+            Command::RequestResetup { want, .. } if want.undo.is_some() => "operator: undo",
+            Command::RequestResetup { want, .. } if want.decommission => "operator: decommission",
+            Command::RequestResetup { want, .. } if want.trigger == Trigger::Apply => "operator: commission",
+            Command::RequestResetup { want, .. } if !want.services.is_empty() => "operator: some services",
+            Command::RequestResetup { .. } => "operator: resetup",
             Command::Adopt { .. } => "operator: adopt",
             Command::Availability { .. } => "operator: pause",
             Command::Drain { .. } => "operator: drain",
@@ -155,13 +155,13 @@ impl World {
             Command::TrustKey { .. } => "operator: trust-key",
             _ => "operator: call off",
         });
-        let entry = Entry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
-        let ms = self.rng.between(5, 500);
-        self.after(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
+        let entry = InventoryEntry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
+        let ms = self.rng.in_range(5, 500);
+        self.schedule(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
     }
 
     /// After the faults: resumes what was stopped.
-    pub fn let_go(&mut self) {
+    pub fn resume_all(&mut self) {
         for at in 0..self.hosts.len() {
             let id = self.hosts[at].id;
             let Some(node) = self.state.node(id) else { continue };

@@ -28,30 +28,30 @@ pub struct Options {
     /// The workers must not be set up for one minute of the faults.
     pub windows: bool,
     /// One service of the edge group is monitor-only.
-    pub watched: bool,
+    pub with_monitored: bool,
     pub planted: Option<Planted>,
     pub trace: bool,
 }
 
 impl Options {
     /// A run of the search: all faults occur at rates that the seed chooses.
-    pub fn of(seed: u64) -> Self {
+    pub fn for_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0bad_5eed);
         Self {
             seed,
-            faults_ms: rng.between(60_000, 150_000),
+            faults_ms: rng.in_range(60_000, 150_000),
             calm_ms: 400_000,
-            fault_permille: [60, 150, 300, 500][rng.below(4)],
-            operator_permille: [0, 60, 150, 300][rng.below(4)],
-            lost_permille: [0, 20, 100][rng.below(3)],
-            slow_permille: [0, 20, 60][rng.below(3)],
-            twice_permille: [0, 30, 100][rng.below(3)],
-            gossip_lag_permille: [100, 400, 700][rng.below(3)],
-            failing_permille: [0, 60, 200][rng.below(3)],
-            skew_ms: [0, 0, 3_000][rng.below(3)],
+            fault_permille: [60, 150, 300, 500][rng.up_to(4)],
+            operator_permille: [0, 60, 150, 300][rng.up_to(4)],
+            lost_permille: [0, 20, 100][rng.up_to(3)],
+            slow_permille: [0, 20, 60][rng.up_to(3)],
+            twice_permille: [0, 30, 100][rng.up_to(3)],
+            gossip_lag_permille: [100, 400, 700][rng.up_to(3)],
+            failing_permille: [0, 60, 200][rng.up_to(3)],
+            skew_ms: [0, 0, 3_000][rng.up_to(3)],
             limits: limits(),
             windows: rng.chance(500),
-            watched: rng.chance(400),
+            with_monitored: rng.chance(400),
             planted: None,
             trace: false,
         }
@@ -69,8 +69,8 @@ impl Options {
             failing_permille: 0,
             skew_ms: 0,
             windows: false,
-            watched: false,
-            ..Self::of(1)
+            with_monitored: false,
+            ..Self::for_seed(1)
         }
     }
 }
@@ -87,7 +87,7 @@ impl Options {
     }
 
     /// Calculated independently of the program's own windows.
-    pub fn shut(&self, group: &str, at: Wall) -> bool {
+    pub fn is_window_closed(&self, group: &str, at: Wall) -> bool {
         self.windows && group == "worker" && (EPOCH + SHUT_MS.0..EPOCH + SHUT_MS.1).contains(&at.0)
     }
 }

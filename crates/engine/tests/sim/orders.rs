@@ -7,19 +7,19 @@ use super::world::{EPOCH, World};
 use remoor_model::*;
 
 /// An order sets w1 up again after a manual edit of `web`. Returns the attempt.
-fn repaired(story: &mut Story) -> AttemptId {
+fn repair_w1(story: &mut Story) -> AttemptId {
     story.edit("w1", "web");
-    story.want("w1", Occasion::Live, false);
-    story.at_rest(60);
-    let w1 = story.at("w1");
+    story.want("w1", Trigger::Live, false);
+    story.wait_until_at_rest(60);
+    let w1 = story.host_index("w1");
     assert_eq!(story.world.hosts[w1].parts["web"].edits, 0, "the edit is gone");
     story.jobs("w1")[0].attempts[0].id
 }
 
 fn undo(story: &mut Story, attempt: AttemptId) -> Applied {
-    let w1 = story.at("w1");
-    let mut command = story.world.want(w1, Occasion::Live, false);
-    if let Command::Want { want, .. } = &mut command {
+    let w1 = story.host_index("w1");
+    let mut command = story.world.request_resetup(w1, Trigger::Live, false);
+    if let Command::RequestResetup { want, .. } = &mut command {
         (want.undo, want.now, want.force) = (Some(attempt), false, false);
     }
     let applied = story.world.write(command);
@@ -31,19 +31,19 @@ fn w1(world: &World) -> &Node {
     world.state.by_name("w1").expect("w1")
 }
 
-fn called_drifted(world: &World) -> bool {
+fn is_reported_drifted(world: &World) -> bool {
     w1(world).finding.as_ref().is_some_and(|f| f.verdict == Verdict::Drifted)
 }
 
 #[test]
-fn an_undone_node_is_looked_at_and_held_until_somebody_resumes_it() {
+fn an_undone_node_is_examined_and_held_until_it_is_resumed() {
     let mut story = Story::begin();
-    let attempt = repaired(&mut story);
+    let attempt = repair_w1(&mut story);
     assert_eq!(undo(&mut story, attempt), Applied::Done);
-    story.until("undone", 30, |w| w1(w).job.is_none() && w1(w).want.is_none() && w1(w).hold.is_some());
-    let at = story.at("w1");
+    story.wait_until("undone", 30, |w| w1(w).job.is_none() && w1(w).pending_resetup.is_none() && w1(w).hold.is_some());
+    let at = story.host_index("w1");
     assert_eq!(story.world.hosts[at].parts["web"].edits, 7, "the edit is back");
-    story.until("drift is reported", 30, called_drifted);
+    story.wait_until("drift is reported", 30, is_reported_drifted);
     // It goes away and comes back drifted. The policy would repair that, but not what an operator
     // has just undone.
     story.world.cut(at, Cut::Full, 8_000);
@@ -52,42 +52,44 @@ fn an_undone_node_is_looked_at_and_held_until_somebody_resumes_it() {
     assert!(w1(&story.world).hold.as_ref().is_some_and(|h| h.why.starts_with("undone by operator")));
     let node = story.node("w1").id;
     story.order(Command::ResumeNode { node });
-    story.until("repaired again", 60, |w| w1(w).job.is_none() && w1(w).want.is_none() && !called_drifted(w));
+    story.wait_until("repaired again", 60, |w| {
+        w1(w).job.is_none() && w1(w).pending_resetup.is_none() && !is_reported_drifted(w)
+    });
     assert_eq!(story.world.hosts[at].parts["web"].edits, 0);
     assert_eq!(story.jobs("w1").len(), 3);
 }
 
 #[test]
-fn the_looking_after_an_undo_needs_no_word_of_the_agent() {
+fn the_examination_after_an_undo_needs_no_report_of_the_agent() {
     let mut story = Story::begin();
-    let attempt = repaired(&mut story);
+    let attempt = repair_w1(&mut story);
     let before = story.verdicts("w1").len();
     story.edit("w1", "web");
     // The copies equal the current files: nothing changes, and the node is examined nevertheless.
-    story.until("drift is reported", 90, called_drifted);
+    story.wait_until("drift is reported", 90, is_reported_drifted);
     undo(&mut story, attempt);
-    story.until("examined", 30, |w| !w1(w).unseen && w1(w).hold.is_some());
+    story.wait_until("examined", 30, |w| !w1(w).needs_examination && w1(w).hold.is_some());
     assert!(story.verdicts("w1").len() > before + 1);
 }
 
 #[test]
-fn an_undo_is_refused_where_it_would_have_to_wait_or_means_nothing() {
+fn an_undo_that_would_have_to_wait_or_has_no_effect_is_rejected() {
     let mut story = Story::begin();
-    let attempt = repaired(&mut story);
+    let attempt = repair_w1(&mut story);
     let code = |applied: &Applied| applied.refusal().map(|r| r.code.clone()).unwrap_or_default();
     assert_eq!(code(&undo(&mut story, AttemptId(1))), "unknown-attempt");
     assert_eq!(undo(&mut story, attempt), Applied::Done);
-    story.until("open", 10, |w| w1(w).job.is_some());
+    story.wait_until("open", 10, |w| w1(w).job.is_some());
     assert_eq!(code(&undo(&mut story, attempt)), "job-open");
-    story.until("undone", 30, |w| w1(w).job.is_none());
+    story.wait_until("undone", 30, |w| w1(w).job.is_none());
     let of_undo = story.jobs("w1").pop().expect("a job").attempts[0].id;
     assert_eq!(code(&undo(&mut story, of_undo)), "nothing-to-undo");
-    let at = story.at("w1");
+    let at = story.host_index("w1");
     story.world.cut(at, Cut::Full, 15_000);
-    story.until("away", 20, |w| w1(w).away());
+    story.wait_until("away", 20, |w| w1(w).is_away());
     assert_eq!(code(&undo(&mut story, attempt)), "away");
-    story.until("back", 90, |w| w1(w).absence.is_none());
-    story.want("w1", Occasion::Apply, true);
+    story.wait_until("back", 90, |w| w1(w).absence.is_none());
+    story.want("w1", Trigger::Apply, true);
     assert_eq!(code(&undo(&mut story, attempt)), "decommissioned");
 }
 
@@ -95,9 +97,9 @@ fn an_undo_is_refused_where_it_would_have_to_wait_or_means_nothing() {
 #[test]
 fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
     let mut story = Story::begin();
-    let attempt = repaired(&mut story);
-    let mut command = story.world.want(story.at("w1"), Occasion::Live, false);
-    if let Command::Want { want, .. } = &mut command {
+    let attempt = repair_w1(&mut story);
+    let mut command = story.world.request_resetup(story.host_index("w1"), Trigger::Live, false);
+    if let Command::RequestResetup { want, .. } = &mut command {
         (want.undo, want.now, want.force) = (Some(attempt), false, false);
     }
     assert_eq!(story.world.write(command), Applied::Done);
@@ -108,31 +110,31 @@ fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
         no: AbsenceNo(1),
         last_seen: Wall(EPOCH),
         seen_by: Vec::new(),
-        gone: Gone::Away,
+        gone: AbsenceKind::Away,
         planned: false,
         returned: None,
     });
-    assert!(story.node("w1").want.is_none());
-    story.at_rest(60);
+    assert!(story.node("w1").pending_resetup.is_none());
+    story.wait_until_at_rest(60);
     assert_eq!(story.jobs("w1").len(), 1, "the repair, and no undo of it");
 }
 
 #[test]
-fn a_cancelled_task_is_let_finish_and_is_ended_when_told_so_later() {
+fn a_cancelled_task_may_finish_and_ends_at_once_when_ordered_later() {
     let mut story = Story::begin();
-    story.want("w1", Occasion::Live, false);
-    story.until("cleanup", 20, |w| {
+    story.want("w1", Trigger::Live, false);
+    story.wait_until("cleanup", 20, |w| {
         w1(w).job.and_then(|j| w.state.job(j)).and_then(Job::open_attempt).is_some_and(|a| a.phase == Phase::Cleanup)
     });
     let job = w1(&story.world).job.expect("a job");
     let cancel = |now| Command::CancelJob { job, why: "cancelled".to_owned(), now };
     assert_eq!(story.world.write(cancel(false)), Applied::Done);
-    assert!(!story.world.state.job(job).expect("on record").cut);
+    assert!(!story.world.state.job(job).expect("on record").end_task_now);
     assert_eq!(story.world.write(cancel(false)).refusal().map(|r| r.code.as_str()), Some("job-closed"));
     assert_eq!(story.world.write(cancel(true)), Applied::Done);
     assert_eq!(story.world.write(cancel(true)).refusal().map(|r| r.code.as_str()), Some("job-closed"));
     story.secs(10);
-    let at = story.at("w1");
+    let at = story.host_index("w1");
     assert!(story.world.hosts[at].runs.is_empty());
     assert!(w1(&story.world).hold.is_some() && story.jobs("w1").len() == 1);
 }
@@ -141,13 +143,13 @@ fn a_cancelled_task_is_let_finish_and_is_ended_when_told_so_later() {
 #[test]
 fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     let mut story = Story::begin();
-    let at = story.at("w1");
+    let at = story.host_index("w1");
     let node = story.node("w1").id;
     story.world.kill_agent(at, 200_000);
-    story.until("agent-down", 90, |w| w1(w).agent_down());
+    story.wait_until("agent-down", 90, |w| w1(w).agent_down());
     let order = |story: &mut Story, force| {
-        let mut command = story.world.want(at, Occasion::Live, false);
-        if let Command::Want { want, .. } = &mut command {
+        let mut command = story.world.request_resetup(at, Trigger::Live, false);
+        if let Command::RequestResetup { want, .. } = &mut command {
             (want.now, want.force) = (false, force);
         }
         story.order(command);
@@ -165,12 +167,12 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     story.secs(20);
     assert!(story.jobs("w1").is_empty(), "a hold is no agent");
     held(&mut story, false);
-    story.until("set up", 30, |w| w.state.jobs.values().any(|j| j.node == node && j.state == JobState::Done));
+    story.wait_until("set up", 30, |w| w.state.jobs.values().any(|j| j.node == node && j.state == JobState::Done));
 }
 
 /// Bug: when ordered without `--wait`, a broken generation went to all workers, two at a time.
 #[test]
-fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
+fn an_update_of_several_nodes_starts_with_one_and_stops_if_it_fails() {
     let mut story = Story::begin();
     let workers: Vec<usize> = (0..9).filter(|h| story.world.hosts[*h].group == "worker").collect();
     story.world.version += 1;
@@ -179,8 +181,8 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
     workers.iter().for_each(|at| story.world.hosts[*at].failing = 1_000);
     let order = |story: &mut Story| {
         let orders = workers.iter().map(|at| {
-            let mut order = story.world.want(*at, Occasion::Apply, false);
-            if let Command::Want { want, .. } = &mut order {
+            let mut order = story.world.request_resetup(*at, Trigger::Apply, false);
+            if let Command::RequestResetup { want, .. } = &mut order {
                 (want.now, want.force, want.rollout, want.commission) = (false, false, true, false);
             }
             order
@@ -190,7 +192,7 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
     };
     order(&mut story);
     let held = |w: &World| w.state.jobs.values().filter(|j| j.state == JobState::Held).map(|j| j.node).next();
-    story.until("the first node is held", 90, |w| held(w).is_some());
+    story.wait_until("the first node is held", 90, |w| held(w).is_some());
     story.secs(60);
     assert_eq!(story.world.state.jobs.len(), 1, "the others wait");
     workers.iter().for_each(|at| story.world.hosts[*at].failing = 0);
@@ -198,10 +200,10 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
     story.order(Command::ResumeNode { node });
     // After its success the others follow, two at a time.
     let working = |w: &World| w.state.jobs.values().filter(|j| j.open_attempt().is_some()).count();
-    story.until("the first node continues", 20, |w| working(w) == 1);
-    story.until("two at a time", 40, |w| working(w) == 2);
+    story.wait_until("the first node continues", 20, |w| working(w) == 1);
+    story.wait_until("two at a time", 40, |w| working(w) == 2);
     assert!(story.world.state.jobs.values().any(|j| j.state == JobState::Done));
-    story.at_rest(90);
+    story.wait_until_at_rest(90);
     for at in workers {
         let name = story.world.hosts[at].name;
         assert_eq!(story.node(name).baseline.as_ref().map(|b| b.generation), Some(story.world.state.current), "{name}");
@@ -214,15 +216,15 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
 #[test]
 fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {
     let mut story = Story::begin();
-    story.want("m2", Occasion::Apply, true);
+    story.want("m2", Trigger::Apply, true);
     let out = |w: &World| w.state.by_name("m2").is_some_and(|n| n.lifecycle == Lifecycle::Decommissioned);
-    story.until("m2 has left", 60, out);
-    story.want("m3", Occasion::Apply, true);
+    story.wait_until("m2 has left", 60, out);
+    story.want("m3", Trigger::Apply, true);
     story.secs(10);
-    story.want("m3", Occasion::Apply, false);
-    story.want("m1", Occasion::Live, false);
+    story.want("m3", Trigger::Apply, false);
+    story.want("m1", Trigger::Live, false);
     story.secs(60);
     assert_eq!(story.node("m3").lifecycle, Lifecycle::Commissioning);
     assert!(story.jobs("m3").is_empty() && story.jobs("m1").is_empty(), "two are left, and both must stay");
-    assert!(story.world.says("m3", "waiting", "quorum"));
+    assert!(story.world.has_condition("m3", "waiting", "quorum"));
 }

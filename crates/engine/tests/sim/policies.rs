@@ -7,42 +7,44 @@ use super::story::Story;
 use remoor_model::*;
 
 #[test]
-fn outside_the_windows_a_verdict_is_given_and_the_repair_waits() {
-    let mut story = Story::with(Options { windows: true, ..Options::story() });
-    let w1 = story.at("w1");
+fn outside_the_windows_a_verdict_is_made_and_the_repair_waits() {
+    let mut story = Story::with_options(Options { windows: true, ..Options::story() });
+    let w1 = story.host_index("w1");
     story.world.cut(w1, Cut::Full, 10_000);
     story.edit("w1", "web");
-    story.until("a verdict", 30, |w| w.state.by_name("w1").is_some_and(|n| n.want.is_some()));
-    assert_eq!(story.verdict("w1").remedy, Remedy::Resetup(vec!["web".into()]));
-    story.until("past the leader's grace", 40, |w| w.now >= 55_000);
-    assert!(story.world.says("w1", "waiting", "window opens at Mon 13:48 UTC"));
+    story.wait_until("a verdict", 30, |w| w.state.by_name("w1").is_some_and(|n| n.pending_resetup.is_some()));
+    assert_eq!(story.verdict("w1").planned_action, PlannedAction::Resetup(vec!["web".into()]));
+    story.wait_until("past the leader's grace", 40, |w| w.now >= 55_000);
+    assert!(story.world.has_condition("w1", "waiting", "window opens at Mon 13:48 UTC"));
     // An order without `--now` waits too; the other groups have no windows.
-    story.want("w1", Occasion::Live, false);
+    story.want("w1", Trigger::Live, false);
     story.secs(5);
     assert!(story.jobs("w1").is_empty());
-    story.until("the window opens", 30, |w| w.now >= 80_000);
-    story.at_rest(30);
+    story.wait_until("the window opens", 30, |w| w.now >= 80_000);
+    story.wait_until_at_rest(30);
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
 #[test]
-fn an_order_that_says_now_does_not_wait_for_the_window() {
-    let mut story = Story::with(Options { windows: true, ..Options::story() });
-    let w1 = story.at("w1");
-    let Command::Want { node, mut want } = story.world.want(w1, Occasion::Live, false) else { unreachable!() };
+fn an_order_with_now_does_not_wait_for_the_window() {
+    let mut story = Story::with_options(Options { windows: true, ..Options::story() });
+    let w1 = story.host_index("w1");
+    let Command::RequestResetup { node, mut want } = story.world.request_resetup(w1, Trigger::Live, false) else {
+        unreachable!()
+    };
     want.now = true;
-    story.order(Command::Want { node, want });
-    story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
+    story.order(Command::RequestResetup { node, want });
+    story.wait_until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
     assert!(story.world.now < 80_000);
 }
 
 #[test]
-fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
+fn an_adopted_node_is_only_reported_until_it_is_entrusted() {
     let mut story = Story::begin();
     let Command::Generation { blob, mut summary } = story.world.generation() else { unreachable!() };
     summary.groups.values_mut().for_each(|group| group.policy.clear());
     story.order(Command::Generation { blob, summary });
-    let w1 = story.at("w1");
+    let w1 = story.host_index("w1");
     let away_and_edited = |story: &mut Story| {
         let before = story.verdicts("w1").len();
         story.world.cut(w1, Cut::Full, 10_000);
@@ -54,19 +56,19 @@ fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
         absent[0].clone()
     };
     let finding = away_and_edited(&mut story);
-    assert_eq!((finding.verdict, finding.remedy), (Verdict::Drifted, Remedy::Report));
-    assert!(story.jobs("w1").is_empty() && story.node("w1").watched);
+    assert_eq!((finding.verdict, finding.planned_action), (Verdict::Drifted, PlannedAction::Report));
+    assert!(story.jobs("w1").is_empty() && story.node("w1").adopted_only);
     // Entrusted: no run is needed for that, and drift at the next return is repaired.
     let id = story.node("w1").id;
     story.order(Command::Entrust { node: id });
-    assert!(!story.node("w1").watched && story.jobs("w1").is_empty());
+    assert!(!story.node("w1").adopted_only && story.jobs("w1").is_empty());
     let finding = away_and_edited(&mut story);
-    assert_eq!(finding.remedy, Remedy::Resetup(vec!["web".into()]));
-    story.at_rest(60);
+    assert_eq!(finding.planned_action, PlannedAction::Resetup(vec!["web".into()]));
+    story.wait_until_at_rest(60);
     // After one set-up it stays entrusted, also when a later state is adopted.
     let baseline = story.world.baseline(w1, true);
     story.order(Command::Adopt { node: id, baseline, basis: 0 });
-    assert!(!story.node("w1").watched);
+    assert!(!story.node("w1").adopted_only);
     // A second `entrust` changes nothing.
     assert_eq!(story.jobs("w1").len(), 1);
 }
@@ -74,18 +76,18 @@ fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
 /// A service that lost the network together with its node may need a moment to find its peers
 /// again. That must not cause a re-setup.
 #[test]
-fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up_again() {
+fn a_reconnecting_service_gets_time_and_one_that_stays_down_is_set_up_again() {
     for returns in [true, false] {
         let mut story = Story::begin();
-        let w1 = story.at("w1");
+        let w1 = story.host_index("w1");
         story.world.cut(w1, Cut::Full, 15_000);
-        story.until("away", 20, |w| w.state.by_name("w1").is_some_and(Node::away));
+        story.wait_until("away", 20, |w| w.state.by_name("w1").is_some_and(Node::is_away));
         story.world.hosts[w1].part("web").running = false;
-        story.until("examined once", 40, |w| w.says("w1", "settling", "reconnected"));
+        story.wait_until("examined once", 40, |w| w.has_condition("w1", "settling", "reconnected"));
         story.world.hosts[w1].part("web").running = returns;
-        story.at_rest(60);
+        story.wait_until_at_rest(60);
         let (verdict, jobs) = (story.verdict("w1"), story.jobs("w1").len());
-        assert_eq!(verdict.cause, Some(Cause::Network));
+        assert_eq!(verdict.cause, Some(AbsenceCause::Network));
         assert_eq!((verdict.verdict == Verdict::Same, jobs), (returns, usize::from(!returns)));
     }
 }
@@ -95,25 +97,25 @@ fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up
 #[test]
 fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     let mut story = Story::begin();
-    let w1 = story.at("w1");
+    let w1 = story.host_index("w1");
     let id = story.node("w1").id;
     // A cancelled job holds the node, so that its decommissioning waits.
-    story.want("w1", Occasion::Live, false);
-    story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
+    story.want("w1", Trigger::Live, false);
+    story.wait_until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
     let job = story.node("w1").job.expect("a job");
     story.order(Command::CancelJob { job, why: "cancelled".to_owned(), now: false });
     story.secs(15);
     story.world.cut(w1, Cut::Full, 15_000);
     story.edit("w1", "web");
-    story.want("w1", Occasion::Apply, true);
-    story.until("a verdict", 60, |w| {
+    story.want("w1", Trigger::Apply, true);
+    story.wait_until("a verdict", 60, |w| {
         w.state.by_name("w1").is_some_and(|n| {
-            n.absence.is_none() && n.finding.as_ref().is_some_and(|f| f.absence.is_some() && f.verdict.drifted())
+            n.absence.is_none() && n.finding.as_ref().is_some_and(|f| f.absence.is_some() && f.verdict.is_drifted())
         })
     });
     assert_eq!(story.node("w1").lifecycle, Lifecycle::Decommissioning);
-    story.order(Command::DropWant { node: id, why: "called off".to_owned() });
+    story.order(Command::DropRequest { node: id, why: "called off".to_owned() });
     story.order(Command::ResumeNode { node: id });
-    story.at_rest(60);
+    story.wait_until_at_rest(60);
     assert_eq!(story.jobs("w1").len(), 2);
 }

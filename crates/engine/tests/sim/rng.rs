@@ -17,12 +17,12 @@ impl Rng {
     }
 
     /// From `low`, inclusive, to `high`, exclusive.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn in_range(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low).max(1)
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
-        self.between(0, n as u64) as usize
+    pub fn up_to(&mut self, n: usize) -> usize {
+        self.in_range(0, n as u64) as usize
     }
 
     /// True in `permille` of 1000 cases.

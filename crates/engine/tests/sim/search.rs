@@ -30,7 +30,7 @@ impl Tally {
         outcome.fired.into_iter().for_each(|(fault, n)| *self.fired.entry(fault).or_default() += n);
     }
 
-    fn with(mut self, other: Self) -> Self {
+    fn merge(mut self, other: Self) -> Self {
         self.broken.extend(other.broken);
         self.steps += other.steps;
         other.fired.into_iter().for_each(|(fault, n)| *self.fired.entry(fault).or_default() += n);
@@ -84,7 +84,7 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
             let handles: Vec<_> = (0..workers).map(|w| scope.spawn(move || part(w))).collect();
             handles.into_iter().map(|h| h.join().expect("a worker of the simulation panicked")).collect()
         });
-        let Tally { broken, fired, steps } = parts.into_iter().fold(Tally::default(), Tally::with);
+        let Tally { broken, fired, steps } = parts.into_iter().fold(Tally::default(), Tally::merge);
         if let Some((first, _)) = broken.first_key_value() {
             let others: Vec<String> = broken.iter().take(30).map(|(seed, why)| format!("{seed}: {why}")).collect();
             panic!("{} of {count} seeds fail:\n{}\n{}", broken.len(), others.join("\n"), self.report(*first));

@@ -13,10 +13,10 @@ pub struct Story {
 impl Story {
     /// Nine nodes, all seen, a leader past its grace.
     pub fn begin() -> Self {
-        Self::with(Options::story())
+        Self::with_options(Options::story())
     }
 
-    pub fn with(options: Options) -> Self {
+    pub fn with_options(options: Options) -> Self {
         let mut story = Self { world: World::new(Options { trace: true, ..options }) };
         story.secs(20);
         assert!(story.world.leader.is_some(), "a leader at the beginning");
@@ -26,10 +26,10 @@ impl Story {
     pub fn secs(&mut self, seconds: u64) {
         let end = self.world.now + seconds * 1_000;
         self.world.run_until(end);
-        self.lawful();
+        self.assert_lawful();
     }
 
-    fn lawful(&self) {
+    fn assert_lawful(&self) {
         if let Some(broken) = &self.world.broken {
             panic!("{broken}\n{}", self.events());
         }
@@ -40,25 +40,25 @@ impl Story {
     }
 
     /// Waits for a condition, in simulated time.
-    pub fn until(&mut self, what: &str, seconds: u64, done: impl Fn(&World) -> bool) {
+    pub fn wait_until(&mut self, what: &str, seconds: u64, done: impl Fn(&World) -> bool) {
         let end = self.world.now + seconds * 1_000;
         while !done(&self.world) {
             assert!(self.world.now < end, "not within {seconds} s: {what}\n{}", self.events());
             let next = self.world.now + 20;
             self.world.run_until(next);
-            self.lawful();
+            self.assert_lawful();
         }
     }
 
-    pub fn at_rest(&mut self, seconds: u64) {
+    pub fn wait_until_at_rest(&mut self, seconds: u64) {
         let end = self.world.now + seconds * 1_000;
-        while let Some(missing) = liveness::missing(&mut self.world) {
+        while let Some(missing) = liveness::unmet_condition(&mut self.world) {
             assert!(self.world.now < end, "not within {seconds} s: {missing}\n{}", self.events());
             self.secs(1);
         }
     }
 
-    pub fn at(&self, name: &str) -> usize {
+    pub fn host_index(&self, name: &str) -> usize {
         self.world.hosts.iter().position(|h| h.name == name).expect("a host of that name")
     }
 
@@ -75,17 +75,17 @@ impl Story {
         self.secs(1);
     }
 
-    pub fn want(&mut self, name: &str, occasion: Occasion, decommission: bool) {
-        let at = self.at(name);
-        let mut command = self.world.want(at, occasion, decommission);
-        if let Command::Want { want, .. } = &mut command {
+    pub fn want(&mut self, name: &str, occasion: Trigger, decommission: bool) {
+        let at = self.host_index(name);
+        let mut command = self.world.request_resetup(at, occasion, decommission);
+        if let Command::RequestResetup { want, .. } = &mut command {
             (want.now, want.force) = (false, false);
         }
         self.order(command);
     }
 
     pub fn edit(&mut self, name: &str, service: &str) {
-        let at = self.at(name);
+        let at = self.host_index(name);
         self.world.hosts[at].part(service).edits = 7;
     }
 
@@ -93,7 +93,7 @@ impl Story {
     pub fn verdicts(&self, name: &str) -> Vec<Finding> {
         let id = self.node(name).id;
         let concluded = self.world.state.history.iter().filter(|h| h.node == Some(id)).filter_map(|h| match &h.what {
-            Happening::Concluded { finding } => Some((**finding).clone()),
+            JournalEvent::Concluded { finding } => Some((**finding).clone()),
             _ => None,
         });
         concluded.collect()

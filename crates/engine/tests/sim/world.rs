@@ -2,13 +2,14 @@
 //! one clock, one seed. The engine and the inventory are the real ones; everything that they touch
 //! is modelled here.
 
-use super::host::{Host, Run, WATCHED, gossip, services};
+use super::host::{Host, MONITORED, Run, gossip, services};
 use super::laws::{Fact, Laws};
 use super::options::Options;
 use super::planted::{self, Planted};
 use super::rng::Rng;
 use remoor_engine::{
-    self as engine, About, Action, Condition, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket,
+    self as engine, About, Action, EngineEvent, ExamOutcome, ExaminationTicket, ManagerEngine, NodeCondition,
+    PhaseResult, Purpose,
 };
 use remoor_model::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +22,7 @@ pub const EPOCH: u64 = 1_000_000_000;
 /// One leadership. A deposed leader does not know it yet: it sees what was committed until then,
 /// and acts on it.
 pub struct Leader {
-    pub engine: Manager,
+    pub engine: ManagerEngine,
     pub host: usize,
     pub term: u64,
     pub view: Option<Inventory>,
@@ -35,11 +36,11 @@ pub enum Due {
     Propose {
         term: Option<u64>,
         about: About,
-        entry: Box<Entry>,
+        entry: Box<InventoryEntry>,
     },
     Tell {
         term: u64,
-        event: Box<Event>,
+        event: Box<EngineEvent>,
     },
     Probe {
         term: u64,
@@ -53,7 +54,7 @@ pub enum Due {
     Examine {
         term: u64,
         node: NodeId,
-        ticket: Ticket,
+        ticket: ExaminationTicket,
         from: Option<NodeId>,
     },
     Order {
@@ -117,7 +118,7 @@ pub struct World {
     pub version: u64,
     pub calm: bool,
     /// Notices to operators, by key.
-    pub told: BTreeSet<String>,
+    pub notices: BTreeSet<String>,
     pub fired: BTreeMap<&'static str, u64>,
     pub trace: VecDeque<String>,
     pub laws: Laws,
@@ -142,13 +143,13 @@ impl World {
     /// was only accepted.
     pub fn new(options: Options) -> Self {
         let mut hosts: Vec<Host> =
-            HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
+            HOSTS.iter().map(|(name, group)| Host::new(name, group, desired_hash(group, 1))).collect();
         (1..).zip(&mut hosts).for_each(|(home, host)| host.place = home);
-        hosts.iter_mut().for_each(|host| host.watches = options.watched);
+        hosts.iter_mut().for_each(|host| host.has_monitored = options.with_monitored);
         let mut rng = Rng::new(options.seed);
         let planted = options.planted.and_then(|p| planted::ALL.iter().find(|(q, _)| *q == p));
-        let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().only(law));
-        let skew = [0; 3].map(|_: u64| rng.between(0, options.skew_ms + 1));
+        let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().keep_only(law));
+        let skew = [0; 3].map(|_: u64| rng.in_range(0, options.skew_ms + 1));
         let mut world = Self {
             options,
             rng,
@@ -166,19 +167,19 @@ impl World {
             blobs_missing: false,
             version: 1,
             calm: false,
-            told: BTreeSet::new(),
+            notices: BTreeSet::new(),
             fired: BTreeMap::new(),
             trace: VecDeque::new(),
             laws,
             broken: None,
             steps: 0,
         };
-        world.found();
-        world.after(1_000, Due::Second);
+        world.create_cluster();
+        world.schedule(1_000, Due::Second);
         world
     }
 
-    fn found(&mut self) {
+    fn create_cluster(&mut self) {
         self.write(Command::Init {
             cluster: "c".to_owned().into(),
             epoch: Epoch(1),
@@ -214,7 +215,9 @@ impl World {
         }
         // The last one has nothing yet.
         let last = self.hosts.len() - 1;
-        for service in services(self.hosts[last].group).iter().filter(|s| !self.options.watched || **s != WATCHED) {
+        for service in
+            services(self.hosts[last].group).iter().filter(|s| !self.options.with_monitored || **s != MONITORED)
+        {
             let part = self.hosts[last].part(service);
             (part.version, part.running, part.enabled) = (None, false, false);
         }
@@ -222,9 +225,8 @@ impl World {
 
     /// A new version of the fleet, as an operator applies it.
     pub fn generation(&self) -> Command {
-        let returns =
-            [Occasion::Network, Occasion::Reboot, Occasion::Agent, Occasion::Left].map(|o| (o, Policy::Check));
-        let group = |name: &str, quorum, parallel, policy: &[(Occasion, Policy)]| {
+        let returns = [Trigger::Network, Trigger::Reboot, Trigger::Agent, Trigger::Left].map(|o| (o, Policy::Check));
+        let group = |name: &str, quorum, parallel, policy: &[(Trigger, Policy)]| {
             let summary = GroupSummary {
                 services: services(name).iter().map(|s| (*s).into()).collect(),
                 // All but one of them were adopted, which alone would only cause reports.
@@ -237,12 +239,12 @@ impl World {
             (GroupName::from(name), summary)
         };
         let edge =
-            [(Occasion::Live, Policy::Check), (Occasion::Apply, Policy::Check), (Occasion::Reboot, Policy::Resetup)];
+            [(Trigger::Live, Policy::Check), (Trigger::Apply, Policy::Check), (Trigger::Reboot, Policy::Resetup)];
         let summary = FleetSummary {
             hosts: HOSTS
                 .iter()
                 .map(|(name, of)| {
-                    let desired = self.rendered(name, of, self.version);
+                    let desired = self.rendered_hash(name, of, self.version);
                     ((*name).into(), HostSummary { group: (*of).into(), desired })
                 })
                 .collect(),
@@ -251,19 +253,19 @@ impl World {
             services: ["etcd", "net", "web", "tool"]
                 .map(|name| {
                     let depends_on = if name == "web" { vec!["net".into()] } else { Vec::new() };
-                    let watched = self.options.watched && name == WATCHED;
-                    (name.into(), ServiceSummary { depends_on, watched, ..ServiceSummary::default() })
+                    let watched = self.options.with_monitored && name == MONITORED;
+                    (name.into(), ServiceSummary { depends_on, monitor_only: watched, ..ServiceSummary::default() })
                 })
                 .into(),
             limits: self.options.limits.clone(),
         };
-        Command::Generation { blob: Sha256::of(&self.version.to_be_bytes()), summary: Box::new(summary) }
+        Command::Generation { blob: Sha256::digest(&self.version.to_be_bytes()), summary: Box::new(summary) }
     }
 
     /// The desired state of a host in that version of the fleet, for the recorded addresses: it
     /// contains its own address, and for a worker those of all workers. With the original addresses
     /// the result is [`desired`].
-    fn rendered(&self, name: &str, group: &str, version: u64) -> Sha256 {
+    fn rendered_hash(&self, name: &str, group: &str, version: u64) -> Sha256 {
         let version = of_group(group, version);
         let within = |(_, (other, of)): &(u64, &(&str, &str))| *other == name || *of == group && group == "worker";
         let moved: Vec<String> = (1..)
@@ -275,13 +277,13 @@ impl World {
             })
             .collect();
         match moved.is_empty() {
-            true => desired(group, version),
-            false => Sha256::of(format!("{group} {version} {moved:?}").as_bytes()),
+            true => desired_hash(group, version),
+            false => Sha256::digest(format!("{group} {version} {moved:?}").as_bytes()),
         }
     }
 
     fn version_of(&self, generation: &Generation) -> Option<u64> {
-        (1..=self.version).find(|v| Sha256::of(&v.to_be_bytes()) == generation.blob)
+        (1..=self.version).find(|v| Sha256::digest(&v.to_be_bytes()) == generation.blob)
     }
 
     /// The version that a generation has of a group's playbooks.
@@ -294,11 +296,11 @@ impl World {
         let Some(known) = self.state.generations.get(&generation).cloned() else { return };
         let Some(version) = self.version_of(&known) else { return };
         self.fire("rendered anew");
-        let hosts = HOSTS.iter().map(|(name, group)| (NodeName::from(*name), self.rendered(name, group, version)));
+        let hosts = HOSTS.iter().map(|(name, group)| (NodeName::from(*name), self.rendered_hash(name, group, version)));
         let differ = |(name, now): &(NodeName, Sha256)| known.summary.hosts.get(name).map(|h| h.desired) != Some(*now);
         let result = Ok(hosts.filter(differ).collect());
-        let ms = self.rng.between(20, 2_000);
-        self.after(ms, Due::Tell { term, event: Box::new(Event::Rendered { generation, moved, result }) });
+        let ms = self.rng.in_range(20, 2_000);
+        self.schedule(ms, Due::Tell { term, event: Box::new(EngineEvent::Rendered { generation, moved, result }) });
     }
 
     pub fn baseline(&mut self, host: usize, adopted: bool) -> Baseline {
@@ -306,7 +308,7 @@ impl World {
         let node = self.state.node(self.hosts[host].id).expect("an accepted node");
         let baseline = Baseline {
             generation: self.state.current,
-            desired: self.state.desired(node).unwrap_or_default(),
+            desired: self.state.desired_hash(node).unwrap_or_default(),
             root: digest.root,
             blob: digest.root,
             adopted,
@@ -318,11 +320,11 @@ impl World {
 
     /// An entry of the cluster's creation, or of an operator that is never delayed.
     pub fn write(&mut self, command: Command) -> Applied {
-        let entry = Entry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
         self.commit(&entry)
     }
 
-    pub fn after(&mut self, ms: u64, due: Due) {
+    pub fn schedule(&mut self, ms: u64, due: Due) {
         self.serial += 1;
         self.queue.insert((self.now + ms, self.serial), due);
     }
@@ -350,14 +352,14 @@ impl World {
     fn happen(&mut self, due: Due) {
         if self.options.trace
             && !matches!(due, Due::Second)
-            && !matches!(&due, Due::Tell { event, .. } if **event == Event::Tick)
+            && !matches!(&due, Due::Tell { event, .. } if **event == EngineEvent::Tick)
         {
             self.note(format!("{due:?}"));
         }
         match due {
             Due::Second => self.second(),
-            Due::Propose { term, about, entry } => self.proposed(term, about, *entry),
-            Due::Tell { term, event } => self.tell(term, *event),
+            Due::Propose { term, about, entry } => self.append_or_lose(term, about, *entry),
+            Due::Tell { term, event } => self.send_event(term, *event),
             Due::Probe { term, node } => self.probe(term, node),
             Due::Reach { term, node, managers } => self.reach(term, node, &managers),
             Due::Examine { term, node, ticket, from } => self.examine(term, node, ticket, from),
@@ -369,10 +371,10 @@ impl World {
             Due::AgentOn { host } => self.agent_on(host),
             Due::Heal { host } => self.heal(host),
             Due::SshOn { host } => self.ssh_on(host),
-            Due::Roads { host } => self.hosts[host].no_road.clear(),
+            Due::Roads { host } => self.hosts[host].unreachable_from.clear(),
             Due::ChecksOn { host } => {
                 self.hosts[host].checks_hang = false;
-                self.hosts[host].unread(false);
+                self.hosts[host].set_unreadable(false);
             }
         }
     }
@@ -396,14 +398,14 @@ impl World {
     }
 
     /// The engine's conditions of the node, as in `status` and `why`.
-    pub fn conditions(&self, node: &Node) -> Vec<Condition> {
+    pub fn conditions(&self, node: &Node) -> Vec<NodeCondition> {
         let Some(leader) = &self.leader else { return Vec::new() };
         let wall = Wall(EPOCH + self.now + self.skew[leader.host]);
         leader.engine.conditions(Now(self.now), wall, &self.state, node)
     }
 
     /// Whether one of these conditions is `is`, with `why` in its reason.
-    pub fn says(&self, name: &str, is: &str, why: &str) -> bool {
+    pub fn has_condition(&self, name: &str, is: &str, why: &str) -> bool {
         let node = self.state.by_name(name).expect("a node of that name");
         self.conditions(node).iter().any(|c| c.is == is && c.why.contains(why))
     }
@@ -413,25 +415,25 @@ impl World {
     }
 
     /// Passes an event to the engine of that term, if it still exists, and performs its actions.
-    pub fn tell(&mut self, term: u64, event: Event) {
+    pub fn send_event(&mut self, term: u64, event: EngineEvent) {
         let mut event = event;
         if self.options.planted == Some(Planted::LosesResults)
-            && matches!(event, Event::Ran { phase: Phase::Provision, .. })
+            && matches!(event, EngineEvent::Ran { phase: Phase::Provision, .. })
         {
             return;
         }
-        if self.options.planted == Some(Planted::StaysAtTheOldAddress) && matches!(event, Event::Sighted { .. }) {
+        if self.options.planted == Some(Planted::StaysAtTheOldAddress) && matches!(event, EngineEvent::Sighted { .. }) {
             return;
         }
         self.tell_laws(&Fact::Told { term, event: &event });
         if self.options.planted == Some(Planted::OpensWithoutRoute)
-            && let Event::Reach { by, line: engine::Line::Dead { .. }, .. } = &event
+            && let EngineEvent::Reach { by, line: engine::Reachability::Unreachable { .. }, .. } = &event
             && self.leader_of(term).map(|l| l.host) == Some(self.host_of(*by))
         {
             return;
         }
         if self.options.planted == Some(Planted::UnknownIsDrift)
-            && let Event::Examined { node, outcome, .. } = &mut event
+            && let EngineEvent::Examined { node, outcome, .. } = &mut event
         {
             self.mistake(*node, outcome);
         }
@@ -458,16 +460,16 @@ impl World {
         match action {
             Action::Propose { about, command } => self.propose(term, about, command),
             Action::Probe { node } => {
-                let ms = self.rng.between(5, 300);
-                self.after(ms, Due::Probe { term, node });
+                let ms = self.rng.in_range(5, 300);
+                self.schedule(ms, Due::Probe { term, node });
             }
             Action::Reach { node, managers } => {
-                let ms = self.rng.between(5, 50);
-                self.after(ms, Due::Reach { term, node, managers });
+                let ms = self.rng.in_range(5, 50);
+                self.schedule(ms, Due::Reach { term, node, managers });
             }
             Action::Examine { node, ticket, purpose: Purpose::Absence(_) | Purpose::Live(_), from } => {
-                let ms = self.rng.between(20, 900);
-                self.after(ms, Due::Examine { term, node, ticket, from });
+                let ms = self.rng.in_range(20, 900);
+                self.schedule(ms, Due::Examine { term, node, ticket, from });
             }
             Action::Run { job, attempt, phase, node } => {
                 let current = self.leader.as_ref().is_some_and(|l| l.term == term);
@@ -476,15 +478,15 @@ impl World {
                 let slow = self.options.slow_permille;
                 let ms = if !self.calm && slow > 0 && self.rng.chance(slow) {
                     self.fire("order late");
-                    self.rng.between(1_000, 8_000)
+                    self.rng.in_range(1_000, 8_000)
                 } else {
-                    self.rng.between(5, 200)
+                    self.rng.in_range(5, 200)
                 };
-                self.after(ms, Due::Order { term, job, attempt, phase, node });
+                self.schedule(ms, Due::Order { term, job, attempt, phase, node });
             }
             Action::Stop { attempt, now } => {
-                let ms = self.rng.between(5, 200);
-                self.after(ms, Due::Stop { term, attempt, now });
+                let ms = self.rng.in_range(5, 200);
+                self.schedule(ms, Due::Stop { term, attempt, now });
             }
             Action::Render { generation, moved } => self.render(term, generation, moved),
             Action::HandOver { to, .. } => {
@@ -492,11 +494,11 @@ impl World {
                 if to.is_some() {
                     self.tell_laws(&Fact::HandsOver { term });
                 }
-                let ms = self.rng.between(50, 900);
-                self.after(ms, Due::HandOver { term, to });
+                let ms = self.rng.in_range(50, 900);
+                self.schedule(ms, Due::HandOver { term, to });
             }
             Action::Notify { key, .. } => {
-                self.told.insert(key);
+                self.notices.insert(key);
             }
         }
     }
@@ -517,7 +519,7 @@ impl World {
     pub fn tell_laws(&mut self, fact: &Fact) {
         if self.broken.is_none() {
             let mut laws = std::mem::take(&mut self.laws);
-            if let Err(broken) = laws.hear(self, fact) {
+            if let Err(broken) = laws.check(self, fact) {
                 self.note(format!("BROKEN {broken}"));
                 self.broken = Some(broken);
             }
@@ -526,9 +528,9 @@ impl World {
     }
 
     pub fn answer(&mut self, run: &Run, job: JobId, result: PhaseResult) {
-        let event = Event::Ran { job, attempt: run.attempt, phase: run.phase, result: Box::new(result) };
-        let ms = self.rng.between(5, 100);
-        self.after(ms, Due::Tell { term: run.term, event: Box::new(event) });
+        let event = EngineEvent::Ran { job, attempt: run.attempt, phase: run.phase, result: Box::new(result) };
+        let ms = self.rng.in_range(5, 100);
+        self.schedule(ms, Due::Tell { term: run.term, event: Box::new(event) });
     }
 }
 
@@ -538,6 +540,6 @@ fn of_group(group: &str, version: u64) -> u64 {
 }
 
 /// Hash of the desired state of a host of this group in that version.
-pub fn desired(group: &str, version: u64) -> Sha256 {
-    Sha256::of(format!("{group} {version}").as_bytes())
+pub fn desired_hash(group: &str, version: u64) -> Sha256 {
+    Sha256::digest(format!("{group} {version}").as_bytes())
 }

@@ -34,22 +34,22 @@ pub async fn authorize(shell: &Shell, line: &str) -> Result<bool, SshError> {
 
 pub(super) async fn authorize_in(shell: &Shell, line: &str, dir: &str) -> Result<bool, SshError> {
     let output = shell.run_as_user(SCRIPT, &[line, key_of(line)?, dir], WITHIN).await?;
-    outcome(output.ok, &output.stdout, &output.stderr)
+    parse_outcome(output.ok, &output.stdout, &output.stderr)
 }
 
 /// Does the same for `user` of this machine. For a user other than the caller this needs root.
 pub fn authorize_here(user: &str, line: &str) -> Result<bool, SshError> {
-    if !super::target::is_word(user) {
+    if !super::target::is_plain_name(user) {
         return Err(SshError::Name(format!("user {user:?}")));
     }
     let mut command = Command::new("runuser");
     command.args(["-u", user, "--", "sh", "-c", SCRIPT, "sh", line, key_of(line)?, ""]);
     let output = command.output().map_err(|e| SshError::Local(format!("runuser: {e}")))?;
     let text = |bytes: &[u8]| clip(&String::from_utf8_lossy(bytes));
-    outcome(output.status.success(), &text(&output.stdout), &text(&output.stderr))
+    parse_outcome(output.status.success(), &text(&output.stdout), &text(&output.stderr))
 }
 
-fn outcome(ok: bool, stdout: &str, stderr: &str) -> Result<bool, SshError> {
+fn parse_outcome(ok: bool, stdout: &str, stderr: &str) -> Result<bool, SshError> {
     match (ok, stdout) {
         (true, "added") => Ok(true),
         (true, "there") => Ok(false),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_there_once_and_only_its_user_may_write() {
+    fn the_line_is_added_once_and_only_its_user_may_write() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join(".ssh");
         let file = dir.join("authorized_keys");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused() {
+    fn invalid_lines_are_rejected() {
         assert_eq!(key_of(LINE).unwrap(), "ssh-ed25519 AAAAkey");
         assert_eq!(key_of("ssh-ed25519 AAAAkey").unwrap(), "ssh-ed25519 AAAAkey");
         for odd in ["", "restrict ssh-rsa AAAA x", "ssh-ed25519 ", "ssh-ed25519  x", "ssh-ed25519 AAAA x\nssh-rsa AAAA"]

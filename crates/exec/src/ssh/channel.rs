@@ -6,7 +6,7 @@
 
 use super::error::SshError;
 use crate::wire::frame::{self, PREFACE};
-use crate::wire::{Hello, Order, Reply};
+use crate::wire::{ExecutorOrder, Hello, Reply};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout
 
 /// Heartbeat interval and maximum silence of a session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct HeartbeatTiming {
     /// The executor gives up its manager after 30 s without a frame, so two heartbeats may be late.
     pub heartbeat: Duration,
     /// The executor answers each heartbeat. After this time without any frame it counts as lost.
     pub silence: Duration,
 }
 
-impl Default for Pace {
+impl Default for HeartbeatTiming {
     fn default() -> Self {
         Self { heartbeat: Duration::from_secs(10), silence: Duration::from_secs(40) }
     }
@@ -33,10 +33,10 @@ impl Default for Pace {
 /// Maximum text that a login shell may print before the first frame, in bytes.
 const NOISE_MAX: usize = 64 * 1024;
 /// Queue length for outgoing frames. An order and a cancel are the maximum at one time.
-const OUTGOING: usize = 4;
+const OUTGOING_MAX: usize = 4;
 /// Queue length for events that were read and not yet handled. More events stay in the pipe, which
 /// slows the run down.
-const INCOMING: usize = 256;
+const INCOMING_MAX: usize = 256;
 
 /// Handling an event takes microseconds, unless its receiver blocks.
 const SLOW: Duration = Duration::from_secs(1);
@@ -49,16 +49,16 @@ impl Canceller {
     /// Asks the executor to stop after its current task (`now`: to kill that task too); it then
     /// answers the current order. Does nothing after the session is over.
     pub async fn cancel(&self, now: bool) {
-        self.send(&Order::Cancel { now }).await;
+        self.send(&ExecutorOrder::Cancel { now }).await;
     }
 
     /// Lets plays up to this one begin, without the hosts in `lost`. Does nothing after the session
     /// is over.
     pub async fn go(&self, play: u32, lost: Vec<String>) {
-        self.send(&Order::Go { play, lost }).await;
+        self.send(&ExecutorOrder::Go { play, lost }).await;
     }
 
-    async fn send(&self, order: &Order) {
+    async fn send(&self, order: &ExecutorOrder) {
         if let Ok(frame) = frame::encode(order) {
             let _over = self.0.send(frame).await;
         }
@@ -66,17 +66,17 @@ impl Canceller {
 }
 
 /// The receiver of the events of an order.
-pub(super) enum Events<'a> {
+pub(super) enum EventSink<'a> {
     Call(&'a mut (dyn FnMut(Reply) + Send)),
     /// If the queue is full, the run waits.
     Queue(&'a mpsc::Sender<Reply>),
 }
 
-impl Events<'_> {
+impl EventSink<'_> {
     async fn take(&mut self, event: Reply) {
         match self {
-            Events::Call(on_event) => on_event(event),
-            Events::Queue(queue) => drop(queue.send(event).await),
+            EventSink::Call(on_event) => on_event(event),
+            EventSink::Queue(queue) => drop(queue.send(event).await),
         }
     }
 }
@@ -86,7 +86,7 @@ impl Events<'_> {
 pub(super) struct Channel {
     outgoing: mpsc::Sender<Vec<u8>>,
     incoming: mpsc::Receiver<Result<Reply, SshError>>,
-    heard: Arc<Heard>,
+    heard: Arc<LastFrame>,
     silence: Duration,
     /// An order was sent and its final reply was not received. The next reply could be taken for
     /// the reply to another order.
@@ -120,14 +120,14 @@ impl Channel {
     }
 
     /// Starts the reader and writer tasks.
-    pub fn start<R, W>(input: R, output: W, pace: Pace) -> Self
+    pub fn start<R, W>(input: R, output: W, pace: HeartbeatTiming) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let heard = Arc::new(Heard::new());
-        let (outgoing, frames) = mpsc::channel(OUTGOING);
-        let (replies, incoming) = mpsc::channel(INCOMING);
+        let heard = Arc::new(LastFrame::new());
+        let (outgoing, frames) = mpsc::channel(OUTGOING_MAX);
+        let (replies, incoming) = mpsc::channel(INCOMING_MAX);
         let reader = tokio::spawn(read_replies(input, replies, Arc::clone(&heard)));
         let writer = tokio::spawn(write_frames(output, frames, pace.heartbeat));
         Self { outgoing, incoming, heard, silence: pace.silence, unanswered: false, tasks: [reader, writer] }
@@ -141,13 +141,18 @@ impl Channel {
     /// Sends an order and waits for its final reply. Events, and heartbeat replies that name what
     /// the executor waits for, go to `events`. After an error, or if this future is dropped, no
     /// further order can be sent.
-    pub async fn order(&mut self, order: &Order, mut events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
+    pub async fn order(
+        &mut self,
+        order: &ExecutorOrder,
+        mut events: EventSink<'_>,
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
         if self.unanswered {
             return Err(SshError::Lost("an earlier order was abandoned".to_owned()));
         }
         let frame = frame::encode(order).map_err(|e| SshError::Protocol(format!("{}: {e}", order.kind())))?;
         self.unanswered = true;
-        self.heard.now();
+        self.heard.record();
         let deadline = Instant::now() + at_most;
         // If the writer has ended, the reader reports the reason.
         let _see_below = timeout_at(deadline, self.outgoing.send(frame)).await;
@@ -165,7 +170,7 @@ impl Channel {
                         // While the receiver blocked, no frame was read. That is no silence of the
                         // other end.
                         if before.elapsed() > SLOW {
-                            self.heard.now();
+                            self.heard.record();
                         }
                     }
                     Some(Err(e)) => return Err(e),
@@ -186,7 +191,7 @@ impl Channel {
 
     /// Returns when the stream ends, falls silent, or sends an unexpected reply. After that no
     /// further order can be sent. Dropping this future earlier loses nothing.
-    pub async fn lost(&mut self) -> SshError {
+    pub async fn wait_for_loss(&mut self) -> SshError {
         if self.unanswered {
             return SshError::Lost("an earlier order was abandoned".to_owned());
         }
@@ -222,16 +227,16 @@ impl Drop for Channel {
 }
 
 /// The time of the last received frame.
-struct Heard {
+struct LastFrame {
     from: Instant,
     ms: AtomicU64,
 }
 
-impl Heard {
+impl LastFrame {
     fn new() -> Self {
         Self { from: Instant::now(), ms: AtomicU64::new(0) }
     }
-    fn now(&self) {
+    fn record(&self) {
         let ms = u64::try_from(self.from.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.ms.store(ms, Ordering::Relaxed);
     }
@@ -241,7 +246,7 @@ impl Heard {
 }
 
 async fn write_frames(mut output: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Vec<u8>>, every: Duration) {
-    let Ok(heartbeat) = frame::encode(&Order::Heartbeat) else { return };
+    let Ok(heartbeat) = frame::encode(&ExecutorOrder::Heartbeat) else { return };
     let mut clock = interval_at(Instant::now() + every, every);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -266,7 +271,7 @@ async fn write(output: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io:
 async fn read_replies(
     mut input: impl AsyncRead + Unpin,
     replies: mpsc::Sender<Result<Reply, SshError>>,
-    heard: Arc<Heard>,
+    heard: Arc<LastFrame>,
 ) {
     loop {
         let reply = match read_reply(&mut input).await {
@@ -274,7 +279,7 @@ async fn read_replies(
             Ok(None) => Err(SshError::Lost("the stream from the executor ended".to_owned())),
             Err(e) => Err(e),
         };
-        heard.now();
+        heard.record();
         let is_last = reply.is_err();
         match reply {
             Ok(Reply::Alive { waiting_for: None }) => {}

@@ -4,14 +4,14 @@ use super::*;
 use crate::wire::{PROTO, sample_fence};
 use tokio::io::{DuplexStream, duplex, split};
 
-struct Peer(DuplexStream);
+struct ChannelPeer(DuplexStream);
 
-impl Peer {
+impl ChannelPeer {
     async fn send(&mut self, reply: &Reply) {
         self.0.write_all(&frame::encode(reply).unwrap()).await.unwrap();
     }
 
-    async fn receive(&mut self) -> Option<Order> {
+    async fn receive(&mut self) -> Option<ExecutorOrder> {
         let mut prefix = [0; 4];
         self.0.read_exact(&mut prefix).await.ok()?;
         let mut content = vec![0; frame::parse_length(prefix).unwrap()];
@@ -20,22 +20,22 @@ impl Peer {
     }
 }
 
-fn pair(pace: Pace) -> (Channel, Peer) {
+fn pair(pace: HeartbeatTiming) -> (Channel, ChannelPeer) {
     let (here, there) = duplex(64 * 1024);
     let (input, output) = split(here);
-    (Channel::start(input, output, pace), Peer(there))
+    (Channel::start(input, output, pace), ChannelPeer(there))
 }
 
-const QUIET: Pace = Pace { heartbeat: LONG, silence: LONG };
+const QUIET: HeartbeatTiming = HeartbeatTiming { heartbeat: LONG, silence: LONG };
 
-fn fence() -> Order {
-    Order::Fence { fence: sample_fence(3), node: "w1".into(), job: remoor_model::JobId(1), timeout_ms: 1000 }
+fn fence() -> ExecutorOrder {
+    ExecutorOrder::Fence { fence: sample_fence(3), node: "w1".into(), job: remoor_model::JobId(1), timeout_ms: 1000 }
 }
 
 const LONG: Duration = Duration::from_secs(180);
 
 #[tokio::test]
-async fn the_greeting_is_found_behind_what_a_shell_prints() {
+async fn the_greeting_is_found_after_output_of_a_shell() {
     let hello = Hello { proto: PROTO, version: "1".into(), ..Hello::default() };
     let mut bytes = b"Welcome\0 to web-1\n".to_vec();
     bytes.extend_from_slice(PREFACE);
@@ -63,45 +63,45 @@ async fn an_order_is_answered_after_its_events() {
         peer
     });
     let mut events = Vec::new();
-    let reply = channel.order(&fence(), Events::Call(&mut |event| events.push(event)), LONG).await.unwrap();
+    let reply = channel.order(&fence(), EventSink::Call(&mut |event| events.push(event)), LONG).await.unwrap();
     assert_eq!(reply, Reply::Fenced { ended: None });
     assert_eq!(events.len(), 2, "{events:?}");
     drop(server.await.unwrap());
-    let lost = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await;
+    let lost = channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await;
     assert!(matches!(lost, Err(SshError::Lost(_))), "{lost:?}");
 }
 
 #[tokio::test]
 async fn heartbeats_go_out_while_idle_and_while_a_run_is_long() {
-    let (mut channel, mut peer) = pair(Pace { heartbeat: Duration::from_millis(20), silence: LONG });
+    let (mut channel, mut peer) = pair(HeartbeatTiming { heartbeat: Duration::from_millis(20), silence: LONG });
     // The session is idle while an entry is committed.
-    assert_eq!(peer.receive().await, Some(Order::Heartbeat));
+    assert_eq!(peer.receive().await, Some(ExecutorOrder::Heartbeat));
     let server = tokio::spawn(async move {
         while peer.receive().await != Some(fence()) {}
         for _ in 0..20 {
-            assert_eq!(peer.receive().await, Some(Order::Heartbeat));
+            assert_eq!(peer.receive().await, Some(ExecutorOrder::Heartbeat));
             peer.send(&Reply::Alive { waiting_for: None }).await;
         }
         peer.send(&Reply::Closed).await;
     });
-    assert_eq!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Ok(Reply::Closed));
+    assert_eq!(channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await, Ok(Reply::Closed));
     server.await.unwrap();
 }
 
 #[tokio::test]
 async fn silence_is_a_loss() {
-    let (mut channel, _peer) = pair(Pace { heartbeat: LONG, silence: Duration::from_millis(100) });
-    let lost = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await;
+    let (mut channel, _peer) = pair(HeartbeatTiming { heartbeat: LONG, silence: Duration::from_millis(100) });
+    let lost = channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await;
     assert!(matches!(&lost, Err(SshError::Lost(why)) if why.contains("nothing was received")), "{lost:?}");
 }
 
 #[tokio::test]
-async fn a_loss_is_noticed_while_nothing_is_ordered() {
+async fn a_loss_is_noticed_between_orders() {
     let (mut channel, mut peer) = pair(QUIET);
     peer.send(&Reply::Alive { waiting_for: None }).await;
     peer.send(&Reply::Event { event: b"{}".to_vec() }).await;
     // Heartbeat replies are no loss. A dropped wait leaves the session usable for orders.
-    let early = tokio::time::timeout(Duration::from_millis(100), channel.lost()).await;
+    let early = tokio::time::timeout(Duration::from_millis(100), channel.wait_for_loss()).await;
     assert!(early.is_err(), "{early:?}");
     peer.send(&Reply::Alive { waiting_for: None }).await;
     let server = tokio::spawn(async move {
@@ -109,47 +109,47 @@ async fn a_loss_is_noticed_while_nothing_is_ordered() {
         peer.send(&Reply::Fenced { ended: None }).await;
         peer
     });
-    assert_eq!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Ok(Reply::Fenced { ended: None }));
+    assert_eq!(channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await, Ok(Reply::Fenced { ended: None }));
     drop(server.await.unwrap());
-    let lost = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
+    let lost = tokio::time::timeout(LONG, channel.wait_for_loss()).await.unwrap();
     assert!(matches!(lost, SshError::Lost(_)), "{lost:?}");
 
-    let (mut channel, _silent) = pair(Pace { heartbeat: LONG, silence: Duration::from_millis(100) });
-    let lost = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
+    let (mut channel, _silent) = pair(HeartbeatTiming { heartbeat: LONG, silence: Duration::from_millis(100) });
+    let lost = tokio::time::timeout(LONG, channel.wait_for_loss()).await.unwrap();
     assert!(matches!(&lost, SshError::Lost(why) if why.contains("nothing was received")), "{lost:?}");
 
     // An unexpected reply must not be taken for the reply to the next order.
     let (mut channel, mut peer) = pair(QUIET);
     peer.send(&Reply::Fenced { ended: None }).await;
-    let error = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
+    let error = tokio::time::timeout(LONG, channel.wait_for_loss()).await.unwrap();
     assert!(matches!(error, SshError::Protocol(_)), "{error:?}");
-    assert!(matches!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));
+    assert!(matches!(channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));
 }
 
 #[tokio::test]
-async fn out_of_time_cancels_and_spends_the_session() {
+async fn a_timeout_cancels_and_ends_the_session() {
     let (mut channel, mut peer) = pair(QUIET);
-    let result = channel.order(&fence(), Events::Call(&mut |_| {}), Duration::from_millis(50)).await;
+    let result = channel.order(&fence(), EventSink::Call(&mut |_| {}), Duration::from_millis(50)).await;
     assert!(matches!(result, Err(SshError::Timeout(_))));
     assert_eq!(peer.receive().await, Some(fence()));
-    assert_eq!(peer.receive().await, Some(Order::Cancel { now: true }));
+    assert_eq!(peer.receive().await, Some(ExecutorOrder::Cancel { now: true }));
     // The late reply must not be taken for the reply to the next order.
     peer.send(&Reply::Fenced { ended: None }).await;
-    let cleaned = Order::Fetch { paths: vec![] };
-    assert!(matches!(channel.order(&cleaned, Events::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));
+    let cleaned = ExecutorOrder::Fetch { paths: vec![] };
+    assert!(matches!(channel.order(&cleaned, EventSink::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));
 }
 
 #[tokio::test]
-async fn a_run_can_be_cancelled_from_elsewhere() {
+async fn a_run_can_be_cancelled_from_another_task() {
     let (mut channel, mut peer) = pair(QUIET);
     let canceller = channel.canceller();
     let server = tokio::spawn(async move {
         peer.receive().await;
         canceller.cancel(false).await;
-        assert_eq!(peer.receive().await, Some(Order::Cancel { now: false }));
+        assert_eq!(peer.receive().await, Some(ExecutorOrder::Cancel { now: false }));
         peer.send(&Reply::RunEnd(serde_json::Value::Null)).await;
     });
-    assert!(matches!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Ok(Reply::RunEnd(_))));
+    assert!(matches!(channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await, Ok(Reply::RunEnd(_))));
     server.await.unwrap();
 }
 
@@ -161,7 +161,7 @@ async fn garbage_and_oversize_are_errors() {
         let (mut channel, mut peer) = pair(QUIET);
         peer.0.write_all(bytes).await.unwrap();
         peer.0.shutdown().await.unwrap();
-        let error = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await.unwrap_err();
+        let error = channel.order(&fence(), EventSink::Call(&mut |_| {}), LONG).await.unwrap_err();
         assert_eq!(matches!(error, SshError::Protocol(_)), is_protocol, "{error:?}");
     }
 }

@@ -25,7 +25,7 @@ const COLUMNS: usize = 70;
 /// Far larger than any valid file.
 const SIZE_MAX: u64 = 16 << 10;
 /// The files that ssh tries by default below `~/.ssh`, in its order, if no file is configured.
-const USUAL: [&str; 5] = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
+const DEFAULT_KEY_FILES: [&str; 5] = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
 
 /// Why there is no key. Never contains a part of the key.
 #[derive(Debug, thiserror::Error)]
@@ -57,17 +57,27 @@ impl ClusterKey {
         getrandom::fill(&mut seed).map_err(KeyError::Random)?;
         let mut check = [0; 4];
         getrandom::fill(&mut check).map_err(KeyError::Random)?;
-        Ok(Self::of(&SigningKey::from_bytes(&seed), check, &format!("remoor-{cluster}")))
+        Ok(Self::from_signing_key(&SigningKey::from_bytes(&seed), check, &format!("remoor-{cluster}")))
     }
 
-    fn of(key: &SigningKey, check: [u8; 4], comment: &str) -> Self {
+    fn from_signing_key(key: &SigningKey, check: [u8; 4], comment: &str) -> Self {
         let public = key.verifying_key().to_bytes();
-        let blob = [text(KIND), text(&public)].concat();
+        let blob = [encode_string(KIND), encode_string(&public)].concat();
         let mut inner = [&check[..], &check].concat();
-        inner.extend([&blob[..], &text(&key.to_keypair_bytes()), &text(comment.as_bytes())].concat());
+        inner.extend([&blob[..], &encode_string(&key.to_keypair_bytes()), &encode_string(comment.as_bytes())].concat());
         inner.extend((1..).take(inner.len().next_multiple_of(BLOCK) - inner.len()));
         let mut bytes = MAGIC.to_vec();
-        bytes.extend([text(b"none"), text(b"none"), text(b""), vec![0, 0, 0, 1], text(&blob), text(&inner)].concat());
+        bytes.extend(
+            [
+                encode_string(b"none"),
+                encode_string(b"none"),
+                encode_string(b""),
+                vec![0, 0, 0, 1],
+                encode_string(&blob),
+                encode_string(&inner),
+            ]
+            .concat(),
+        );
         let encoded = STANDARD.encode(bytes);
         let lines = encoded.as_bytes().chunks(COLUMNS).map(String::from_utf8_lossy);
         let private = format!("{BEGIN}\n{}\n{END}\n", lines.collect::<Vec<_>>().join("\n"));
@@ -86,26 +96,26 @@ impl ClusterKey {
         let bytes = STANDARD.decode(body).map_err(|_| bad("invalid base64"))?;
         let mut rest = bytes.strip_prefix(MAGIC).ok_or(bad("wrong magic bytes"))?;
         for wanted in [&b"none"[..], b"none", b""] {
-            if field(&mut rest)? != wanted {
+            if read_string(&mut rest)? != wanted {
                 return Err(bad("it has a passphrase"));
             }
         }
         rest = rest.strip_prefix(&[0, 0, 0, 1]).ok_or(bad("not exactly one key"))?;
-        let _public = field(&mut rest)?;
-        let inner = field(&mut rest)?;
+        let _public = read_string(&mut rest)?;
+        let inner = read_string(&mut rest)?;
         let (check, mut inner) = inner.split_at_checked(8).ok_or(bad("it ends early"))?;
-        if field(&mut inner)? != KIND {
+        if read_string(&mut inner)? != KIND {
             return Err(bad("it is not ed25519"));
         }
-        let _public = field(&mut inner)?;
-        let pair: &[u8; 64] = field(&mut inner)?.try_into().map_err(|_| bad("wrong key length"))?;
+        let _public = read_string(&mut inner)?;
+        let pair: &[u8; 64] = read_string(&mut inner)?.try_into().map_err(|_| bad("wrong key length"))?;
         let key =
             SigningKey::from_keypair_bytes(pair).map_err(|_| bad("the public and private halves do not match"))?;
-        let comment = std::str::from_utf8(field(&mut inner)?).map_err(|_| bad("invalid comment"))?;
+        let comment = std::str::from_utf8(read_string(&mut inner)?).map_err(|_| bad("invalid comment"))?;
         if comment.is_empty() || !comment.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
             return Err(bad("invalid comment"));
         }
-        let again = Self::of(&key, [check[0], check[1], check[2], check[3]], comment);
+        let again = Self::from_signing_key(&key, [check[0], check[1], check[2], check[3]], comment);
         // Only the canonical form is accepted, so that unknown content is not passed on.
         if again.private.trim() == private.trim() { Ok(again) } else { Err(bad("not the canonical form")) }
     }
@@ -155,25 +165,25 @@ impl fmt::Debug for ClusterKey {
 /// order. ssh tries the default keys of its user only if no file is configured. As the cluster key
 /// is now configured, the default keys are listed before it. With an `identity` ssh would not have
 /// tried them.
-pub fn offered_last(cluster_key: PathBuf, identity_given: bool) -> Vec<PathBuf> {
-    let mut keys = if identity_given { Vec::new() } else { usual_keys(std::env::home_dir().as_deref()) };
+pub fn last_offered_keys(cluster_key: PathBuf, identity_given: bool) -> Vec<PathBuf> {
+    let mut keys = if identity_given { Vec::new() } else { default_keys(std::env::home_dir().as_deref()) };
     keys.push(cluster_key);
     keys
 }
 
 /// Only existing files, because ssh complains about a configured file that does not exist.
-fn usual_keys(home: Option<&Path>) -> Vec<PathBuf> {
+fn default_keys(home: Option<&Path>) -> Vec<PathBuf> {
     let Some(dir) = home.map(|home| home.join(".ssh")) else { return Vec::new() };
-    let there = USUAL.iter().map(|name| dir.join(name)).filter(|path| path.is_file());
+    let there = DEFAULT_KEY_FILES.iter().map(|name| dir.join(name)).filter(|path| path.is_file());
     there.filter(|path| super::target::check_path(path).is_ok()).collect()
 }
 
 /// Encodes a string of RFC 4251.
-fn text(bytes: &[u8]) -> Vec<u8> {
+fn encode_string(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-fn field<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], KeyError> {
+fn read_string<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], KeyError> {
     let early = || KeyError::Malformed("it ends early");
     let (length, after) = rest.split_first_chunk::<4>().ok_or_else(early)?;
     let (text, after) = after.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or_else(early)?;
@@ -207,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn it_survives_the_way_to_another_manager_and_nothing_else_does() {
+    fn only_the_canonical_private_key_is_parsed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ssh.key");
         assert_eq!(ClusterKey::load(&path).unwrap(), None);
@@ -241,17 +251,17 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_keys_come_before_the_clusters() {
+    fn keys_of_the_user_are_offered_before_the_cluster_key() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(".ssh")).unwrap();
         for name in ["id_ed25519", "id_rsa", "config", "id_rsa.pub"] {
             std::fs::write(home.path().join(".ssh").join(name), "").unwrap();
         }
-        let keys = usual_keys(Some(home.path()));
+        let keys = default_keys(Some(home.path()));
         assert_eq!(keys, ["id_rsa", "id_ed25519"].map(|name| home.path().join(".ssh").join(name)));
-        assert_eq!(usual_keys(None), Vec::<PathBuf>::new());
+        assert_eq!(default_keys(None), Vec::<PathBuf>::new());
         let own = PathBuf::from("/var/lib/remoor/ssh.key");
-        assert_eq!(offered_last(own.clone(), true), std::slice::from_ref(&own));
-        assert_eq!(offered_last(own.clone(), false).last(), Some(&own));
+        assert_eq!(last_offered_keys(own.clone(), true), std::slice::from_ref(&own));
+        assert_eq!(last_offered_keys(own.clone(), false).last(), Some(&own));
     }
 }

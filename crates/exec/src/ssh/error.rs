@@ -54,7 +54,7 @@ pub enum SshError {
 }
 
 /// Why ssh did not log in. `expected` are the key lines of the inventory.
-pub(super) fn of_login(error: &openssh::Error, expected: &[String]) -> SshError {
+pub(super) fn login_error(error: &openssh::Error, expected: &[String]) -> SshError {
     let openssh::Error::Connect(cause) = error else {
         return SshError::Local(chain(error));
     };
@@ -62,11 +62,11 @@ pub(super) fn of_login(error: &openssh::Error, expected: &[String]) -> SshError 
         return SshError::Local(format!("ssh could not be started, or wrote no log: {cause}"));
     }
     let text = clip(&cause.to_string());
-    of_login_text(text, expected)
+    classify_login_text(text, expected)
 }
 
 /// Classifies by the texts of OpenSSH, because its exit code is 255 for every error.
-fn of_login_text(text: String, expected: &[String]) -> SshError {
+fn classify_login_text(text: String, expected: &[String]) -> SshError {
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let key = ["REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed", "host key is known for"];
     if has(&key) {
@@ -107,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_texts_of_ssh_are_told_apart() {
+    fn error_texts_of_ssh_are_classified() {
         let offered = "SHA256:AbCdEfGhIjKlMnOpQrStUvWxYz0123456789+/AbCdE";
         let changed = format!(
             "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent by the \
              remote host is\n{offered}.\nHost key verification failed."
         );
-        let of = |text: &str| of_login_text(text.to_owned(), &[]);
+        let of = |text: &str| classify_login_text(text.to_owned(), &[]);
         assert_eq!(of(&changed), SshError::HostKeyChanged { expected: vec![], offered: Some(offered.to_owned()) });
         let unknown = "No ED25519 host key is known for n and you have requested strict checking.";
         assert!(matches!(of(unknown), SshError::HostKeyChanged { offered: None, .. }));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_is_bounded_and_harmless() {
+    fn foreign_text_is_limited_and_cleaned() {
         assert_eq!(clip("a\x1b[31mb\r\n"), "a [31mb");
         assert_eq!(clip(&format!("{}end", "x".repeat(5000))).len(), TEXT_MAX);
         assert!(clip(&format!("{}end", "é".repeat(5000))).ends_with("end"));

@@ -2,7 +2,7 @@
 //! before they are trusted.
 
 use super::error::{SshError, clip};
-use super::target::{self, Target};
+use super::target::{self, LoginTarget};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::process::Command;
 /// line. A comment in the line is ignored.
 pub fn fingerprint(key_line: &str) -> Option<String> {
     let blob = STANDARD.decode(blob_of(key_line)?).ok()?;
-    Some(format!("SHA256:{}", STANDARD_NO_PAD.encode(remoor_model::Sha256::of(&blob).0)))
+    Some(format!("SHA256:{}", STANDARD_NO_PAD.encode(remoor_model::Sha256::digest(&blob).0)))
 }
 
 /// The host keys that a host offers now, as lines without host name. They are not trusted, because
@@ -64,7 +64,11 @@ const KINDS: [&str; 3] =
 /// As [`scan_host_keys`], for a host that is reached by a jump host or a proxy command;
 /// `ssh-keyscan` would ask whichever host has that address in the local network. ssh connects that
 /// way and writes the key to a file in `dir`. No login succeeds, because ssh offers no credentials.
-pub(super) async fn scan_by_login(target: &Target, dir: &Path, at_most: Duration) -> Result<Vec<String>, SshError> {
+pub(super) async fn scan_by_login(
+    target: &LoginTarget,
+    dir: &Path,
+    at_most: Duration,
+) -> Result<Vec<String>, SshError> {
     target.check_names()?;
     let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", dir.display()));
     let file = NamedTempFile::new_in(dir).map_err(local)?;
@@ -116,7 +120,7 @@ pub(super) async fn scan_by_login(target: &Target, dir: &Path, at_most: Duration
 
 /// `type base64` without comment. None if it is anything else. Only its result is written into a
 /// known_hosts file, so a line cannot add a marker, an option or a second line.
-pub(super) fn normal(key_line: &str) -> Option<String> {
+pub(super) fn normalize_key(key_line: &str) -> Option<String> {
     let kind = key_line.split_ascii_whitespace().next()?;
     let blob = blob_of(key_line)?;
     fingerprint(key_line)?;
@@ -143,7 +147,7 @@ fn without_host(line: &str) -> Option<String> {
     if line.starts_with('#') {
         return None;
     }
-    normal(line.split_once(' ')?.1)
+    normalize_key(line.split_once(' ')?.1)
 }
 
 #[cfg(test)]
@@ -162,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn only_key_lines_pass() {
-        assert_eq!(normal(LINE).unwrap().split(' ').count(), 2);
+    fn only_key_lines_are_accepted() {
+        assert_eq!(normalize_key(LINE).unwrap().split(' ').count(), 2);
         for bad in ["", "ssh-ed25519", "ssh-ed25519 !!!", "@revoked * ssh-ed25519 AAAA", "# x", "command=x AAAA"] {
-            assert_eq!(normal(bad), None, "{bad}");
+            assert_eq!(normalize_key(bad), None, "{bad}");
         }
         let two = "ssh-ed25519 AAAA\n* ssh-ed25519 BBBB";
-        assert_eq!(normal(two).as_deref(), Some("ssh-ed25519 AAAA"));
-        assert_eq!(without_host(&format!("h {LINE}")), normal(LINE));
+        assert_eq!(normalize_key(two).as_deref(), Some("ssh-ed25519 AAAA"));
+        assert_eq!(without_host(&format!("h {LINE}")), normalize_key(LINE));
         assert_eq!(without_host("# h:22 SSH-2.0-x"), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::wire::frame::{PREFACE, encode};
-use crate::wire::{Hello, Order, PROTO, Reply, sample_fence};
+use crate::wire::{ExecutorOrder, Hello, PROTO, Reply, sample_fence};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 const SSHD: &str = "/usr/sbin/sshd";
 const LONG: Duration = Duration::from_secs(180);
 
-struct Server {
+struct TestSshd {
     dir: TempDir,
     port: u16,
     sshd: Child,
 }
 
-impl Server {
+impl TestSshd {
     /// None if sshd cannot run here; the reason is printed to stderr.
     async fn start() -> Option<Self> {
         if !Path::new(SSHD).exists() {
@@ -34,7 +34,7 @@ impl Server {
         }
         let dir = tempfile::tempdir().unwrap();
         for key in ["host", "user", "stranger"] {
-            keygen(&dir.path().join(key));
+            generate_key(&dir.path().join(key));
         }
         fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).unwrap();
         // Another process may take the port in between. Then sshd reports it and another port is
@@ -69,9 +69,9 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
-    fn target(&self) -> Target {
+    fn target(&self) -> LoginTarget {
         let out = Command::new("id").arg("-un").output().unwrap();
-        Target {
+        LoginTarget {
             port: self.port,
             user: String::from_utf8(out.stdout).unwrap().trim().to_owned(),
             identity: Some(self.path("user")),
@@ -102,7 +102,7 @@ impl Server {
             order.len()
         );
         fs::write(self.path("script"), text).unwrap();
-        let build = Build::of(std::env::consts::ARCH, &self.path("script")).unwrap();
+        let build = Build::from_file(std::env::consts::ARCH, &self.path("script")).unwrap();
         let hello = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
         let mut bytes = PREFACE.to_vec();
         bytes.extend(encode(&Reply::Hello(hello)).unwrap());
@@ -115,7 +115,7 @@ impl Server {
         self.dir.path().join(name)
     }
 
-    fn ran(&self) -> String {
+    fn log_of_runs(&self) -> String {
         fs::read_to_string(self.path("ran")).unwrap_or_default()
     }
 
@@ -128,20 +128,20 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestSshd {
     fn drop(&mut self) {
         let _ended = self.sshd.kill();
         let _reaped = self.sshd.wait();
     }
 }
 
-fn keygen(path: &Path) {
+fn generate_key(path: &Path) {
     let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
     assert!(made.success());
 }
 
-fn fence() -> Order {
-    Order::Fence { fence: sample_fence(3), node: "w1".into(), job: remoor_model::JobId(1), timeout_ms: 1000 }
+fn fence() -> ExecutorOrder {
+    ExecutorOrder::Fence { fence: sample_fence(3), node: "w1".into(), job: remoor_model::JobId(1), timeout_ms: 1000 }
 }
 
 async fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
@@ -154,7 +154,7 @@ async fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn one_login_uploads_runs_and_closes() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = TestSshd::start().await else { return };
     let build = server.script();
     let remote = server.remote(build.clone());
     let target = server.target();
@@ -165,7 +165,7 @@ async fn one_login_uploads_runs_and_closes() {
     assert_eq!(reply, Reply::Fenced { ended: Some("x".into()) });
     session.close().await;
     assert_eq!(fs::read(server.path("order")).unwrap(), encode(&fence()).unwrap());
-    wait_for("the end of the stream", || server.ran() == "exec -\nend\n").await;
+    wait_for("the end of the stream", || server.log_of_runs() == "exec -\nend\n").await;
     assert_eq!(server.logins(), 1, "upload and run, one login");
     wait_for("the master's end", || fs::read_dir(server.path("c")).unwrap().next().is_none()).await;
 
@@ -189,8 +189,8 @@ async fn one_login_uploads_runs_and_closes() {
 }
 
 #[tokio::test]
-async fn whatever_is_wrong_with_a_build_on_the_node_it_is_uploaded_once_more() {
-    let Some(server) = Server::start().await else { return };
+async fn a_damaged_build_on_the_node_is_uploaded_again() {
+    let Some(server) = TestSshd::start().await else { return };
     let build = server.script();
     let uploaded = server.path("state/bin").join(format!("remoor-{}", build.sha256));
     fs::create_dir_all(server.path("state/bin")).unwrap();
@@ -213,7 +213,7 @@ async fn whatever_is_wrong_with_a_build_on_the_node_it_is_uploaded_once_more() {
     }
     // A build that has the right hash but always dies is not uploaded in a loop.
     fs::write(&build.path, b"#!/bin/sh\nkill -9 $$\n").unwrap();
-    let build = Build::of(std::env::consts::ARCH, &build.path).unwrap();
+    let build = Build::from_file(std::env::consts::ARCH, &build.path).unwrap();
     let before = server.commands();
     let error = server.remote(build).open(&server.target()).await.err().unwrap();
     assert!(matches!(&error, SshError::Protocol(why) if why.contains("killed by a signal")), "{error:?}");
@@ -222,7 +222,7 @@ async fn whatever_is_wrong_with_a_build_on_the_node_it_is_uploaded_once_more() {
 
 #[tokio::test]
 async fn the_two_newest_builds_stay() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = TestSshd::start().await else { return };
     let bin = server.path("state/bin");
     fs::create_dir_all(&bin).unwrap();
     for (name, age) in [("remoor-0a", 300), ("remoor-0b", 200), ("remoor-0c", 100), ("other", 400)] {
@@ -240,8 +240,8 @@ async fn the_two_newest_builds_stay() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_not_what_it_says_is_not_installed() {
-    let Some(server) = Server::start().await else { return };
+async fn an_upload_with_another_hash_is_not_installed() {
+    let Some(server) = TestSshd::start().await else { return };
     let build = server.script();
     fs::write(&build.path, b"#!/bin/sh\necho changed meanwhile\n").unwrap();
     let error = server.remote(build).open(&server.target()).await.err().unwrap();
@@ -251,7 +251,7 @@ async fn an_upload_that_is_not_what_it_says_is_not_installed() {
 
 #[tokio::test]
 async fn another_architecture_is_unsupported() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = TestSshd::start().await else { return };
     let build = Build { arch: "pdp11".to_owned(), ..server.script() };
     let error = server.remote(build).open(&server.target()).await.err().unwrap();
     assert!(matches!(&error, SshError::Unsupported(system) if system.starts_with("Linux ")), "{error:?}");
@@ -259,40 +259,40 @@ async fn another_architecture_is_unsupported() {
 
 #[tokio::test]
 async fn a_changed_host_key_stops_everything() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = TestSshd::start().await else { return };
     let recorded = fs::read_to_string(server.path("stranger.pub")).unwrap();
-    let target = Target { host_keys: vec![recorded.clone()], ..server.target() };
+    let target = LoginTarget { host_keys: vec![recorded.clone()], ..server.target() };
     let error = server.remote(server.script()).open(&target).await.err().unwrap();
     let offered = fingerprint(&fs::read_to_string(server.path("host.pub")).unwrap());
     let expected = vec![fingerprint(&recorded).unwrap()];
     assert_eq!(error, SshError::HostKeyChanged { expected, offered });
-    assert_eq!(server.ran(), "");
+    assert_eq!(server.log_of_runs(), "");
     assert_eq!(server.logins(), 0);
     assert!(!server.path("state").exists());
 }
 
 #[tokio::test]
-async fn a_strangers_key_is_not_let_in() {
-    let Some(server) = Server::start().await else { return };
-    let target = Target { identity: Some(server.path("stranger")), ..server.target() };
+async fn an_unknown_key_is_refused() {
+    let Some(server) = TestSshd::start().await else { return };
+    let target = LoginTarget { identity: Some(server.path("stranger")), ..server.target() };
     let error = server.remote(server.script()).open(&target).await.err().unwrap();
     assert!(matches!(error, SshError::Auth(_)), "{error:?}");
-    assert_eq!(server.ran(), "");
+    assert_eq!(server.log_of_runs(), "");
 }
 
 #[tokio::test]
-async fn the_clusters_key_is_enough_once_it_is_authorized_and_in_nobodys_way() {
-    let Some(server) = Server::start().await else { return };
+async fn the_cluster_key_works_once_authorized_and_does_not_disturb_other_keys() {
+    let Some(server) = TestSshd::start().await else { return };
     let remote = server.remote(server.script());
     let key = ClusterKey::create(&"c1".into()).unwrap();
     key.save(&server.path("ssh.key")).unwrap();
     let last_keys = vec![server.path("ssh.key")];
-    let by_cluster = Target { identity: None, last_keys: last_keys.clone(), ..server.target() };
+    let by_cluster = LoginTarget { identity: None, last_keys: last_keys.clone(), ..server.target() };
     let error = remote.open(&by_cluster).await.err().unwrap();
     assert!(matches!(error, SshError::Auth(_)), "{error:?}");
 
     // Logs in by the operator's key, with the cluster key in addition, as `node add` does; twice.
-    let shell = remote.shell(&Target { last_keys: last_keys.clone(), ..server.target() }).await.unwrap();
+    let shell = remote.shell(&LoginTarget { last_keys: last_keys.clone(), ..server.target() }).await.unwrap();
     let home = server.path("home");
     for added in [true, false] {
         let answer = super::authorize::authorize_in(&shell, &key.line(), home.to_str().unwrap()).await;
@@ -315,19 +315,20 @@ async fn the_clusters_key_is_enough_once_it_is_authorized_and_in_nobodys_way() {
     assert!(tty.contains("PTY allocation request failed"), "{tty}");
 
     // If the identity is refused, the cluster key is used, and the other way round.
-    let stranger = Target { identity: Some(server.path("stranger")), last_keys: last_keys.clone(), ..server.target() };
+    let stranger =
+        LoginTarget { identity: Some(server.path("stranger")), last_keys: last_keys.clone(), ..server.target() };
     remote.open(&stranger).await.unwrap().close().await;
     fs::copy(server.path("user.pub"), server.path("authorized")).unwrap();
-    remote.open(&Target { last_keys, ..server.target() }).await.unwrap().close().await;
+    remote.open(&LoginTarget { last_keys, ..server.target() }).await.unwrap().close().await;
     // An identity in the operator's own configuration works too.
     fs::write(server.path("own"), format!("IdentityFile {}\n", server.path("user").display())).unwrap();
-    let configured = Target { user_config: Some(server.path("own")), ..by_cluster };
+    let configured = LoginTarget { user_config: Some(server.path("own")), ..by_cluster };
     remote.open(&configured).await.unwrap().close().await;
 }
 
 #[tokio::test]
 async fn a_refused_port_is_unreachable() {
-    let Some(mut server) = Server::start().await else { return };
+    let Some(mut server) = TestSshd::start().await else { return };
     let (remote, target) = (server.remote(server.script()), server.target());
     server.sshd.kill().unwrap();
     server.sshd.wait().unwrap();
@@ -336,8 +337,8 @@ async fn a_refused_port_is_unreachable() {
 }
 
 #[tokio::test]
-async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
-    let Some(server) = Server::start().await else { return };
+async fn the_end_of_an_executor_and_of_a_connection_are_distinguished() {
+    let Some(server) = TestSshd::start().await else { return };
     let mut errors = Vec::new();
     // The last script kills the whole connection: the sshd process that started its shell.
     for then in ["echo no room left >&2\nexit 3", "kill -9 $$", "kill -9 $PPID\nsleep 5"] {
@@ -345,7 +346,7 @@ async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
         let hello = server.path("hello");
         let text = format!("#!/bin/sh\ncat '{}'\nhead -c 4 >/dev/null\n{then}\n", hello.display());
         fs::write(server.path("script"), text).unwrap();
-        let build = Build::of(std::env::consts::ARCH, &server.path("script")).unwrap();
+        let build = Build::from_file(std::env::consts::ARCH, &server.path("script")).unwrap();
         let bytes = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
         let bytes = [PREFACE.to_vec(), encode(&Reply::Hello(bytes)).unwrap()].concat();
         fs::write(hello, bytes).unwrap();
@@ -361,52 +362,53 @@ async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
 
 #[tokio::test]
 async fn a_shell_runs_single_commands_over_one_login() {
-    let Some(server) = Server::start().await else { return };
+    let Some(server) = TestSshd::start().await else { return };
     let shell = server.remote(server.script()).shell(&server.target()).await.unwrap();
     let input = vec![b'x'; 1 << 20];
     let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
-    assert_eq!(said, Said { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
+    assert_eq!(said, ShellOutput { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
     // A command that fails without reading its input.
     let said = shell.run("echo no >&2; exit 3", &[], &input, LONG).await.unwrap();
-    assert_eq!(said, Said { ok: false, stdout: String::new(), stderr: "no".into() });
+    assert_eq!(said, ShellOutput { ok: false, stdout: String::new(), stderr: "no".into() });
     assert!(!shell.run("exit 127", &[], b"", LONG).await.unwrap().ok);
     let much = shell.run("yes | head -c 1000000; echo end >&2", &[], b"", LONG).await.unwrap();
     assert!(much.stdout.len() <= 256 * 1024, "{}", much.stdout.len());
     let late = shell.run("cat >/dev/null; sleep 60", &[], b"", Duration::from_millis(200)).await;
     assert!(matches!(late, Err(SshError::Timeout(_))), "{late:?}");
     shell.close().await;
-    assert_eq!(server.ran(), "", "no executor was started");
+    assert_eq!(server.log_of_runs(), "", "no executor was started");
     assert_eq!(server.logins(), 1);
 }
 
 #[tokio::test]
-async fn keys_can_be_asked_for() {
-    let Some(server) = Server::start().await else { return };
+async fn host_keys_can_be_scanned() {
+    let Some(server) = TestSshd::start().await else { return };
     let keys = scan_host_keys("127.0.0.1", server.port, LONG).await.unwrap();
     let own = fs::read_to_string(server.path("host.pub")).unwrap();
     assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
 }
 
 #[tokio::test]
-async fn keys_are_asked_for_the_way_a_login_goes() {
-    let Some(server) = Server::start().await else { return };
+async fn host_keys_are_scanned_by_the_route_of_a_login() {
+    let Some(server) = TestSshd::start().await else { return };
     let remote = server.remote(server.script());
     let own = fs::read_to_string(server.path("host.pub")).unwrap();
-    let there = Target { host: "behind.invalid".to_owned(), port: 22, ..server.target() };
+    let there = LoginTarget { host: "behind.invalid".to_owned(), port: 22, ..server.target() };
     let straight = remote.host_keys(&there, Duration::from_secs(10)).await;
     assert!(matches!(straight, Err(SshError::Unreachable(_) | SshError::Timeout(_))), "{straight:?}");
 
     let way = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; cat <&3 & cat >&3'", server.port);
-    let behind = Target { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
+    let behind =
+        LoginTarget { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
     let begun = Instant::now();
     let keys = remote.host_keys(&behind, LONG).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(100), "it waited for a process that the proxy command left running");
     assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
-    assert_eq!((server.logins(), server.ran().as_str()), (0, ""), "no login succeeded");
+    assert_eq!((server.logins(), server.log_of_runs().as_str()), (0, ""), "no login succeeded");
     let left: Vec<_> = fs::read_dir(server.path("c")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 
-    let nowhere = Target { options: vec![("ProxyCommand".to_owned(), "false".to_owned())], ..there };
+    let nowhere = LoginTarget { options: vec![("ProxyCommand".to_owned(), "false".to_owned())], ..there };
     let answer = remote.host_keys(&nowhere, LONG).await;
     assert!(matches!(&answer, Err(SshError::Unreachable(why)) if why.contains("no host key received")), "{answer:?}");
 }

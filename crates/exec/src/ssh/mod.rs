@@ -11,28 +11,28 @@ mod remote;
 mod session;
 mod target;
 
+mod agent_binary;
 mod authorize;
 mod cluster_key;
 mod error;
-mod here;
 mod host_key;
-mod own;
-mod personal;
+mod local_executor;
+mod personal_login;
 mod probe;
 mod shell;
 
+pub use agent_binary::{keep_binary, own_binary};
 pub use authorize::{authorize, authorize_here};
 pub use channel::Canceller;
-pub use cluster_key::{ClusterKey, KeyError, offered_last};
+pub use cluster_key::{ClusterKey, KeyError, last_offered_keys};
 pub use error::SshError;
-pub use here::here;
 pub use host_key::{fingerprint, known_keys, scan_host_keys};
-pub use own::{keep_binary, own_binary};
+pub use local_executor::start_local;
 pub use probe::{Probe, probe};
 pub use remote::{Build, Launch, Remote, RemoteConfig, clean_control_dir};
 pub use session::Session;
-pub use shell::{Said, Shell};
-pub use target::Target;
+pub use shell::{Shell, ShellOutput};
+pub use target::LoginTarget;
 
 #[cfg(test)]
 mod live_tests;

@@ -63,7 +63,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     /// Probes a server that sends `text` and then waits.
-    async fn probe_one_that_says(text: &'static [u8], at_most: Duration) -> Probe {
+    async fn probe_server_with(text: &'static [u8], at_most: Duration) -> Probe {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = tokio::spawn(async move {
@@ -78,17 +78,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_known_by_its_banner() {
+    async fn a_server_is_recognised_by_its_banner() {
         let expected = Probe::Answers { banner: "SSH-2.0-OpenSSH_9.2p1".to_owned() };
-        assert_eq!(probe_one_that_says(b"SSH-2.0-OpenSSH_9.2p1\r\nmore", LONG).await, expected);
-        assert_eq!(probe_one_that_says(b"hello\r\nSSH-2.0-OpenSSH_9.2p1\r\n", LONG).await, expected);
+        assert_eq!(probe_server_with(b"SSH-2.0-OpenSSH_9.2p1\r\nmore", LONG).await, expected);
+        assert_eq!(probe_server_with(b"hello\r\nSSH-2.0-OpenSSH_9.2p1\r\n", LONG).await, expected);
     }
 
     #[tokio::test]
     async fn silence_and_other_servers_are_silent() {
-        assert_eq!(probe_one_that_says(b"", Duration::from_millis(100)).await, Probe::Silent);
-        assert_eq!(probe_one_that_says(b"220 ftp\r\n", Duration::from_millis(100)).await, Probe::Silent);
-        assert_eq!(probe_one_that_says(&[b'x'; READ_MAX], LONG).await, Probe::Silent);
+        assert_eq!(probe_server_with(b"", Duration::from_millis(100)).await, Probe::Silent);
+        assert_eq!(probe_server_with(b"220 ftp\r\n", Duration::from_millis(100)).await, Probe::Silent);
+        assert_eq!(probe_server_with(&[b'x'; READ_MAX], LONG).await, Probe::Silent);
     }
 
     #[tokio::test]

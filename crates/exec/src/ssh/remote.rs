@@ -1,13 +1,13 @@
 //! Logs in and starts the executor. If the node lacks this build, it is uploaded over the same
 //! login first. The file name of a build is its hash, so a running program is never overwritten.
 
-use super::channel::{Channel, Pace};
+use super::channel::{Channel, HeartbeatTiming};
 use super::error::{self, SshError};
 use super::host_key;
-use super::personal;
-use super::session::{Place, Session, Stderr, end_login, is_up};
+use super::personal_login;
+use super::session::{ExecutorLocation, Session, StderrTail, end_login, is_up};
 use super::shell::Shell;
-use super::target::{self, Target};
+use super::target::{self, LoginTarget};
 use crate::wire::{Hello, PROTO};
 use openssh::{ControlPersist, KnownHosts, SessionBuilder, Stdio};
 use remoor_model::Sha256;
@@ -42,7 +42,7 @@ pub struct Build {
 
 impl Build {
     /// Hashes the file in chunks, because it may be large and daemons do this at start.
-    pub fn of(arch: &str, path: &Path) -> std::io::Result<Self> {
+    pub fn from_file(arch: &str, path: &Path) -> std::io::Result<Self> {
         use sha2::Digest;
         let mut file = fs::File::open(path)?;
         let mut hasher = sha2::Sha256::new();
@@ -57,8 +57,8 @@ impl Build {
     }
 
     /// The running program, even if its file was replaced after the start.
-    pub fn own() -> std::io::Result<Self> {
-        Self::of(std::env::consts::ARCH, Path::new("/proc/self/exe"))
+    pub fn running() -> std::io::Result<Self> {
+        Self::from_file(std::env::consts::ARCH, Path::new("/proc/self/exe"))
     }
 }
 
@@ -117,7 +117,7 @@ impl Remote {
 
     /// Logs in once and starts the executor. Nothing is sent to a host whose key is not the
     /// recorded one.
-    pub async fn open(&self, target: &Target) -> Result<Session, SshError> {
+    pub async fn open(&self, target: &LoginTarget) -> Result<Session, SshError> {
         let login = Arc::new(self.log_in(target).await?);
         match self.start(&login, target).await {
             Ok(session) => Ok(session),
@@ -129,28 +129,28 @@ impl Remote {
     }
 
     /// Logs in for single commands on a machine that need not have an executor. Runs nothing yet.
-    pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
+    pub async fn shell(&self, target: &LoginTarget) -> Result<Shell, SshError> {
         Ok(Shell::new(Arc::new(self.log_in(target).await?), target.clone()))
     }
 
     /// The host keys that the node offers now, requested over the same route as a login. They are
     /// not trusted; see [`super::scan_host_keys`].
-    pub async fn host_keys(&self, target: &Target, at_most: Duration) -> Result<Vec<String>, SshError> {
-        if target.takes_another_way() {
+    pub async fn host_keys(&self, target: &LoginTarget, at_most: Duration) -> Result<Vec<String>, SshError> {
+        if target.uses_another_route() {
             return host_key::scan_by_login(target, &self.config.control_dir, at_most).await;
         }
         host_key::scan_host_keys(&target.host, target.port, at_most).await
     }
 
-    async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {
+    async fn log_in(&self, target: &LoginTarget) -> Result<openssh::Session, SshError> {
         let personal = self.config.launch == Launch::Personal;
         // The files are read only during the login and deleted at the end of this function.
         let (known_hosts, config) = if personal {
             target.check_personal()?;
-            (None, self.file(&target.personal_config()?)?)
+            (None, self.write_temp_file(&target.personal_config()?)?)
         } else {
             target.check()?;
-            (Some(self.file(&target.known_hosts()?)?), self.file(&target.config()?)?)
+            (Some(self.write_temp_file(&target.known_hosts()?)?), self.write_temp_file(&target.config()?)?)
         };
         let mut builder = SessionBuilder::default();
         if let Some(known_hosts) = &known_hosts {
@@ -177,23 +177,24 @@ impl Remote {
         let at_most = target.connect_timeout * 2 + Duration::from_secs(1);
         match timeout(at_most, builder.connect_mux(&target.host)).await {
             Ok(Ok(login)) => Ok(login),
-            Ok(Err(e)) => Err(error::of_login(&e, &target.host_keys)),
+            Ok(Err(e)) => Err(error::login_error(&e, &target.host_keys)),
             Err(_) => Err(SshError::Timeout("logging in")),
         }
     }
 
-    fn file(&self, text: &str) -> Result<NamedTempFile, SshError> {
+    fn write_temp_file(&self, text: &str) -> Result<NamedTempFile, SshError> {
         let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", self.config.control_dir.display()));
         let mut file = NamedTempFile::new_in(&self.config.control_dir).map_err(local)?;
         file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(local)?;
         Ok(file)
     }
 
-    async fn start(&self, login: &Arc<openssh::Session>, target: &Target) -> Result<Session, SshError> {
+    async fn start(&self, login: &Arc<openssh::Session>, target: &LoginTarget) -> Result<Session, SshError> {
         let build = match (&self.config.launch, self.config.builds.first()) {
             (Launch::Installed(path), _) => {
-                let session = self.run(self.executor(login, target, path)).await.map_err(NotStarted::into_error)?;
-                return same_protocol(session);
+                let session =
+                    self.run(self.executor_start(login, target, path)).await.map_err(StartFailure::into_error)?;
+                return require_protocol(session);
             }
             (Launch::Upload | Launch::Personal, None) => {
                 return Err(SshError::Local("this manager has no build for nodes".to_owned()));
@@ -210,71 +211,71 @@ impl Remote {
             return Ok(session);
         }
         self.upload(login, target, build).await?;
-        let session = self.run(self.build(login, target, build)).await.map_err(NotStarted::into_error)?;
+        let session = self.run(self.build_start(login, target, build)).await.map_err(StartFailure::into_error)?;
         if session.hello().exe_sha256 != build.sha256 {
             return Err(SshError::Protocol("the node runs another binary than the uploaded one".to_owned()));
         }
-        same_protocol(session)
+        require_protocol(session)
     }
 
     /// None: the node lacks this build or has a damaged one.
     async fn try_build(
         &self,
         login: &Arc<openssh::Session>,
-        target: &Target,
+        target: &LoginTarget,
         build: &Build,
     ) -> Result<Option<Session>, SshError> {
-        match self.run(self.build(login, target, build)).await {
-            Ok(session) if session.hello().exe_sha256 == build.sha256 => same_protocol(session).map(Some),
-            Ok(_) | Err(NotStarted::Missing(_)) => Ok(None),
-            Err(NotStarted::Failed(e)) => Err(e),
+        match self.run(self.build_start(login, target, build)).await {
+            Ok(session) if session.hello().exe_sha256 == build.sha256 => require_protocol(session).map(Some),
+            Ok(_) | Err(StartFailure::Missing(_)) => Ok(None),
+            Err(StartFailure::Failed(e)) => Err(e),
         }
     }
 
-    fn path_of(&self, target: &Target, build: &Build) -> String {
+    fn path_of(&self, target: &LoginTarget, build: &Build) -> String {
         format!("{}/remoor-{}", self.bin_of(target), build.sha256)
     }
 
     /// The directory of builds on this node.
-    fn bin_of(&self, target: &Target) -> String {
+    fn bin_of(&self, target: &LoginTarget) -> String {
         let dir = target.state_dir.as_ref().map(|dir| dir.display().to_string());
         format!("{}/bin", dir.as_ref().unwrap_or(&self.config.state_dir))
     }
 
     /// The command that starts this build from its directory.
-    fn build(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Starting {
+    fn build_start(&self, login: &Arc<openssh::Session>, target: &LoginTarget, build: &Build) -> ExecutorStart {
         if self.config.launch == Launch::Personal {
-            let command = personal::start(login, target, &self.config.state_dir, &build.sha256);
-            return Starting { command, login: Arc::clone(login) };
+            let command = personal_login::start(login, target, &self.config.state_dir, &build.sha256);
+            return ExecutorStart { command, login: Arc::clone(login) };
         }
-        self.executor(login, target, &self.path_of(target, build))
+        self.executor_start(login, target, &self.path_of(target, build))
     }
 
-    fn executor(&self, login: &Arc<openssh::Session>, target: &Target, program: &str) -> Starting {
+    fn executor_start(&self, login: &Arc<openssh::Session>, target: &LoginTarget, program: &str) -> ExecutorStart {
         let mut command = as_root(login, target, program);
         command.args(&self.config.arguments);
         if let Some(dir) = &target.state_dir {
             command.arg("--state-dir").arg(dir.display().to_string());
         }
-        Starting { command, login: Arc::clone(login) }
+        ExecutorStart { command, login: Arc::clone(login) }
     }
 
     /// Starts a program and waits for its greeting.
-    async fn run(&self, starting: Starting) -> Result<Session, NotStarted> {
-        let lost = |e: openssh::Error| NotStarted::Failed(SshError::Lost(error::chain(&e)));
-        let Starting { mut command, login } = starting;
+    async fn run(&self, starting: ExecutorStart) -> Result<Session, StartFailure> {
+        let lost = |e: openssh::Error| StartFailure::Failed(SshError::Lost(error::chain(&e)));
+        let ExecutorStart { mut command, login } = starting;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().await.map_err(lost)?;
         let (Some(output), Some(input), Some(stderr)) =
             (child.stdin().take(), child.stdout().take(), child.stderr().take())
         else {
-            return Err(NotStarted::Failed(SshError::Local("no pipes to ssh".to_owned())));
+            return Err(StartFailure::Failed(SshError::Local("no pipes to ssh".to_owned())));
         };
-        let mut stderr = Stderr::collect(stderr);
+        let mut stderr = StderrTail::collect(stderr);
         match timeout(HELLO_MAX, Channel::greet(input)).await {
             Ok(Ok((hello, input))) => {
-                let channel = Channel::start(input, output, Pace::default());
-                Ok(Session::new(hello, channel, Place::There { child: Some(child), login }, stderr))
+                let channel = Channel::start(input, output, HeartbeatTiming::default());
+                Ok(Session::new(hello, channel, ExecutorLocation::Remote { child: Some(child), login }, stderr))
             }
             Ok(Err(SshError::Lost(why))) => {
                 drop(output);
@@ -283,9 +284,9 @@ impl Remote {
                 Err(why_not_started(status.ok(), &login, &stderr, &why).await)
             }
             // A damaged file may start and print anything.
-            Ok(Err(SshError::Protocol(why))) => Err(NotStarted::Missing(why)),
-            Ok(Err(e)) => Err(NotStarted::Failed(e)),
-            Err(_) => Err(NotStarted::Failed(SshError::Timeout("waiting for the executor's greeting"))),
+            Ok(Err(SshError::Protocol(why))) => Err(StartFailure::Missing(why)),
+            Ok(Err(e)) => Err(StartFailure::Failed(e)),
+            Err(_) => Err(StartFailure::Failed(SshError::Timeout("waiting for the executor's greeting"))),
         }
     }
 
@@ -304,12 +305,12 @@ impl Remote {
         build.ok_or_else(|| SshError::Unsupported(error::clip(system)))
     }
 
-    async fn upload(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Result<(), SshError> {
+    async fn upload(&self, login: &Arc<openssh::Session>, target: &LoginTarget, build: &Build) -> Result<(), SshError> {
         let mut file = tokio::fs::File::open(&build.path)
             .await
             .map_err(|e| SshError::Local(format!("{}: {e}", build.path.display())))?;
         let mut command = if self.config.launch == Launch::Personal {
-            personal::upload(login, target, &self.config.state_dir, &build.sha256)
+            personal_login::upload(login, target, &self.config.state_dir, &build.sha256)
         } else {
             let mut command = as_root(login, target, "sh");
             command.args(["-c", UPLOAD, "sh", &self.bin_of(target), &build.sha256.to_string()]);
@@ -318,7 +319,7 @@ impl Remote {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let upload = async {
             let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
-            let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
+            let mut stderr = child.stderr().take().map(StderrTail::collect).unwrap_or_default();
             if let Some(mut stdin) = child.stdin().take() {
                 // If the script ended early, its exit code and stderr say why.
                 let _see_below = tokio::io::copy(&mut file, &mut stdin).await;
@@ -377,10 +378,10 @@ find "$dir" -name '.new.*' -mmin +60 -exec rm -f -- {} + 2>/dev/null || :
 ls -1t -- "$dir" | grep '^remoor-[0-9a-f]*$' | tail -n +3 | while read -r old; do rm -f -- "$dir/$old"; done
 "#;
 
-pub(super) type Command = openssh::OwningCommand<Arc<openssh::Session>>;
+pub(super) type RemoteCommand = openssh::OwningCommand<Arc<openssh::Session>>;
 
 /// Runs sudo without a prompt. `--` ensures that no argument is taken for an option of sudo.
-pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &str) -> Command {
+pub(super) fn as_root(login: &Arc<openssh::Session>, target: &LoginTarget, program: &str) -> RemoteCommand {
     let login = Arc::clone(login);
     if target.sudo {
         let mut command = login.arc_command("sudo");
@@ -392,28 +393,28 @@ pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &
 }
 
 /// A command that is about to start an executor over this login.
-struct Starting {
-    command: Command,
+struct ExecutorStart {
+    command: RemoteCommand,
     login: Arc<openssh::Session>,
 }
 
-enum NotStarted {
+enum StartFailure {
     /// No greeting: the file is missing, damaged, or for another architecture.
     Missing(String),
     Failed(SshError),
 }
 
-impl NotStarted {
+impl StartFailure {
     fn into_error(self) -> SshError {
         match self {
-            NotStarted::Missing(why) => SshError::Protocol(why),
-            NotStarted::Failed(e) => e,
+            StartFailure::Missing(why) => SshError::Protocol(why),
+            StartFailure::Failed(e) => e,
         }
     }
 }
 
 /// The error for the messages of sudo if it does not permit root without a password.
-pub(super) fn refused_by_sudo(stderr: &str) -> Option<SshError> {
+pub(super) fn sudo_refusal(stderr: &str) -> Option<SshError> {
     let texts = ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"];
     texts.iter().any(|text| stderr.contains(text)).then(|| SshError::Auth(stderr.to_owned()))
 }
@@ -421,30 +422,30 @@ pub(super) fn refused_by_sudo(stderr: &str) -> Option<SshError> {
 async fn why_not_started(
     status: Option<Result<std::process::ExitStatus, openssh::Error>>,
     login: &openssh::Session,
-    stderr: &Stderr,
+    stderr: &StderrTail,
     why: &str,
-) -> NotStarted {
-    if let Some(refused) = refused_by_sudo(&stderr.text()) {
-        return NotStarted::Failed(refused);
+) -> StartFailure {
+    if let Some(refused) = sudo_refusal(&stderr.text()) {
+        return StartFailure::Failed(refused);
     }
     match status {
-        Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
+        Some(Err(openssh::Error::Remote(_)) | Ok(_)) => StartFailure::Missing(stderr.explain(why)),
         // No status: killed by a signal, which also happens to a truncated file, or the connection
         // ended.
         Some(Err(_)) if is_up(login).await => {
-            NotStarted::Missing(stderr.explain("killed by a signal before the greeting"))
+            StartFailure::Missing(stderr.explain("killed by a signal before the greeting"))
         }
-        Some(Err(e)) => NotStarted::Failed(SshError::Lost(stderr.explain(&error::chain(&e)))),
-        None => NotStarted::Failed(SshError::Timeout("waiting for the executor's end")),
+        Some(Err(e)) => StartFailure::Failed(SshError::Lost(stderr.explain(&error::chain(&e)))),
+        None => StartFailure::Failed(SshError::Timeout("waiting for the executor's end")),
     }
 }
 
-fn same_protocol(session: Session) -> Result<Session, SshError> {
-    speaks_ours(session.hello()).map(|()| session)
+fn require_protocol(session: Session) -> Result<Session, SshError> {
+    check_protocol(session.hello()).map(|()| session)
 }
 
 /// Refuses an executor of another protocol before any order.
-pub(super) fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
+pub(super) fn check_protocol(hello: &Hello) -> Result<(), SshError> {
     let Hello { version, proto, .. } = hello;
     if *proto == PROTO {
         return Ok(());
@@ -458,10 +459,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_executor_of_another_version_is_taken_and_one_of_another_protocol_refused_by_both_names() {
+    fn only_executors_with_the_same_protocol_are_accepted() {
         let older = Hello { version: "0.0.9".into(), proto: PROTO, ..Hello::default() };
-        assert!(speaks_ours(&older).is_ok());
-        let error = speaks_ours(&Hello { proto: PROTO + 1, ..older }).expect_err("another protocol");
+        assert!(check_protocol(&older).is_ok());
+        let error = check_protocol(&Hello { proto: PROTO + 1, ..older }).expect_err("another protocol");
         let text = error.to_string();
         assert!(matches!(error, SshError::Protocol(_)), "{text}");
         assert!(text.contains("remoor 0.0.9 uses protocol 2, this manager uses 1"), "{text}");

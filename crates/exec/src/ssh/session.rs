@@ -1,8 +1,8 @@
 //! One session with its executor, over a login or on this machine.
 
-use super::channel::{Canceller, Channel, Events};
+use super::channel::{Canceller, Channel, EventSink};
 use super::error::{SshError, clip};
-use crate::wire::{Hello, Order, Reply};
+use crate::wire::{ExecutorOrder, Hello, Reply};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -24,22 +24,22 @@ pub struct Session {
     hello: Hello,
     // Dropped in the order of declaration: the streams close before the login does.
     channel: Channel,
-    place: Place,
-    stderr: Stderr,
+    place: ExecutorLocation,
+    stderr: StderrTail,
 }
 
 /// Where the executor runs.
-pub(super) enum Place {
+pub(super) enum ExecutorLocation {
     /// On a node. `child` is None after it was waited for.
-    There {
+    Remote {
         child: Option<openssh::Child<Arc<openssh::Session>>>,
         login: Arc<openssh::Session>,
     },
-    Here(tokio::process::Child),
+    Local(tokio::process::Child),
 }
 
 /// Which part of a session has ended.
-enum Over {
+enum SessionEnd {
     /// The executor, with its exit status.
     Executor(String),
     /// The connection to the host.
@@ -48,34 +48,34 @@ enum Over {
     Nothing,
 }
 
-impl Place {
+impl ExecutorLocation {
     /// Finds out which part ended, after the streams have ended. Takes at most a few seconds.
-    async fn over(&mut self) -> Over {
+    async fn find_ended(&mut self) -> SessionEnd {
         match self {
-            Place::There { child, login } => {
+            ExecutorLocation::Remote { child, login } => {
                 if !is_up(login).await {
-                    return Over::Connection;
+                    return SessionEnd::Connection;
                 }
-                let Some(child) = child.take() else { return Over::Nothing };
+                let Some(child) = child.take() else { return SessionEnd::Nothing };
                 match timeout(EXIT_MAX, child.wait()).await {
-                    Ok(Ok(status)) => Over::Executor(status.to_string()),
+                    Ok(Ok(status)) => SessionEnd::Executor(status.to_string()),
                     // Exit code 127; the library reports it as an error of this kind.
-                    Ok(Err(openssh::Error::Remote(e))) => Over::Executor(e.to_string()),
-                    Ok(Err(_)) if is_up(login).await => Over::Executor("killed by a signal".to_owned()),
-                    Ok(Err(_)) => Over::Connection,
-                    Err(_) => Over::Nothing,
+                    Ok(Err(openssh::Error::Remote(e))) => SessionEnd::Executor(e.to_string()),
+                    Ok(Err(_)) if is_up(login).await => SessionEnd::Executor("killed by a signal".to_owned()),
+                    Ok(Err(_)) => SessionEnd::Connection,
+                    Err(_) => SessionEnd::Nothing,
                 }
             }
-            Place::Here(child) => match timeout(EXIT_MAX, child.wait()).await {
-                Ok(Ok(status)) => Over::Executor(status.to_string()),
-                Ok(Err(_)) | Err(_) => Over::Nothing,
+            ExecutorLocation::Local(child) => match timeout(EXIT_MAX, child.wait()).await {
+                Ok(Ok(status)) => SessionEnd::Executor(status.to_string()),
+                Ok(Err(_)) | Err(_) => SessionEnd::Nothing,
             },
         }
     }
 }
 
 impl Session {
-    pub(super) fn new(hello: Hello, channel: Channel, place: Place, stderr: Stderr) -> Self {
+    pub(super) fn new(hello: Hello, channel: Channel, place: ExecutorLocation, stderr: StderrTail) -> Self {
         Self { hello, channel, place, stderr }
     }
 
@@ -95,48 +95,53 @@ impl Session {
     /// find out.
     pub async fn order(
         &mut self,
-        order: Order,
+        order: ExecutorOrder,
         on_event: &mut (dyn FnMut(Reply) + Send),
         at_most: Duration,
     ) -> Result<Reply, SshError> {
-        self.ask(&order, Events::Call(on_event), at_most).await
+        self.ask(&order, EventSink::Call(on_event), at_most).await
     }
 
     /// As [`Self::order`], with the events into a queue. If the queue is full, the run waits.
     pub async fn order_into(
         &mut self,
-        order: Order,
+        order: ExecutorOrder,
         events: &mpsc::Sender<Reply>,
         at_most: Duration,
     ) -> Result<Reply, SshError> {
-        self.ask(&order, Events::Queue(events), at_most).await
+        self.ask(&order, EventSink::Queue(events), at_most).await
     }
 
-    async fn ask(&mut self, order: &Order, events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
+    async fn ask(
+        &mut self,
+        order: &ExecutorOrder,
+        events: EventSink<'_>,
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
         match self.channel.order(order, events, at_most).await {
-            Err(SshError::Lost(why)) => Err(self.ended(&why).await),
+            Err(SshError::Lost(why)) => Err(self.explain_loss(&why).await),
             other => other,
         }
     }
 
     /// The error for a lost session: distinguishes the end of the executor from the end of the
     /// connection. Contains `why` if neither is known.
-    async fn ended(&mut self, why: &str) -> SshError {
+    async fn explain_loss(&mut self, why: &str) -> SshError {
         // Both streams end together, but the last text on stderr may arrive a moment later.
         self.stderr.wait_for_end().await;
-        match self.place.over().await {
-            Over::Executor(how) => SshError::Ended(self.stderr.explain(&how)),
-            Over::Connection => SshError::Lost(self.stderr.explain("the connection to the host ended")),
-            Over::Nothing => SshError::Lost(self.stderr.explain(why)),
+        match self.place.find_ended().await {
+            SessionEnd::Executor(how) => SshError::Ended(self.stderr.explain(&how)),
+            SessionEnd::Connection => SshError::Lost(self.stderr.explain("the connection to the host ended")),
+            SessionEnd::Nothing => SshError::Lost(self.stderr.explain(why)),
         }
     }
 
     /// Waits until the session is lost and returns the reason. For times without an order in which
     /// the fence must hold. If this future is dropped earlier, the session stays usable; after it
     /// has returned, it is not.
-    pub async fn lost(&mut self) -> SshError {
-        match self.channel.lost().await {
-            SshError::Lost(why) => self.ended(&why).await,
+    pub async fn wait_for_loss(&mut self) -> SshError {
+        match self.channel.wait_for_loss().await {
+            SshError::Lost(why) => self.explain_loss(&why).await,
             other => other,
         }
     }
@@ -147,13 +152,13 @@ impl Session {
         let Self { channel, place, .. } = self;
         drop(channel);
         match place {
-            Place::There { child, login } => {
+            ExecutorLocation::Remote { child, login } => {
                 if let Some(child) = child {
                     let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
                 }
                 end_login(login).await;
             }
-            Place::Here(mut child) => {
+            ExecutorLocation::Local(mut child) => {
                 let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
             }
         }
@@ -176,12 +181,12 @@ pub(super) async fn end_login(login: Arc<openssh::Session>) {
 
 /// The last part of a remote program's stderr, collected while it runs.
 #[derive(Default)]
-pub(super) struct Stderr {
+pub(super) struct StderrTail {
     kept: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Stderr {
+impl StderrTail {
     /// Reads until the stream ends.
     pub fn collect(mut stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let kept = Arc::new(Mutex::new(Vec::new()));

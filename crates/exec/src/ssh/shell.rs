@@ -2,9 +2,9 @@
 //! never use it.
 
 use super::error::{self, SshError};
-use super::remote::{Command, as_root};
-use super::session::{Stderr, end_login};
-use super::target::Target;
+use super::remote::{RemoteCommand, as_root};
+use super::session::{StderrTail, end_login};
+use super::target::LoginTarget;
 use openssh::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,48 +17,59 @@ const OUTPUT_MAX: u64 = 256 * 1024;
 /// Call [`Shell::close`], so that the login ends immediately.
 pub struct Shell {
     login: Arc<openssh::Session>,
-    target: Target,
+    target: LoginTarget,
 }
 
 /// Output of a command, and whether it exited with 0. `stderr` is only its last part, on one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ShellOutput {
     pub ok: bool,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Shell {
-    pub(super) fn new(login: Arc<openssh::Session>, target: Target) -> Self {
+    pub(super) fn new(login: Arc<openssh::Session>, target: LoginTarget) -> Self {
         Self { login, target }
     }
 
     /// Runs `script` by sh as root, with `args` as `$1` and so on, and `stdin` as its input. Pass
     /// secrets by `stdin`, because arguments are visible in the process list. After a timeout the
     /// command may still run.
-    pub async fn run(&self, script: &str, args: &[&str], stdin: &[u8], within: Duration) -> Result<Said, SshError> {
-        self.talk(as_root(&self.login, &self.target, "sh"), script, args, stdin, within).await
-    }
-
-    /// As [`Self::run`], but as the login user, without sudo and without input.
-    pub(super) async fn run_as_user(&self, script: &str, args: &[&str], within: Duration) -> Result<Said, SshError> {
-        self.talk(Arc::clone(&self.login).arc_command("sh"), script, args, b"", within).await
-    }
-
-    async fn talk(
+    pub async fn run(
         &self,
-        mut command: Command,
         script: &str,
         args: &[&str],
         stdin: &[u8],
         within: Duration,
-    ) -> Result<Said, SshError> {
+    ) -> Result<ShellOutput, SshError> {
+        self.run_command(as_root(&self.login, &self.target, "sh"), script, args, stdin, within).await
+    }
+
+    /// As [`Self::run`], but as the login user, without sudo and without input.
+    pub(super) async fn run_as_user(
+        &self,
+        script: &str,
+        args: &[&str],
+        within: Duration,
+    ) -> Result<ShellOutput, SshError> {
+        self.run_command(Arc::clone(&self.login).arc_command("sh"), script, args, b"", within).await
+    }
+
+    async fn run_command(
+        &self,
+        mut command: RemoteCommand,
+        script: &str,
+        args: &[&str],
+        stdin: &[u8],
+        within: Duration,
+    ) -> Result<ShellOutput, SshError> {
         command.args(["-c", script, "sh"]).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let talk = async {
             let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
             let (input, output) = (child.stdin().take(), child.stdout().take());
-            let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
+            let mut stderr = child.stderr().take().map(StderrTail::collect).unwrap_or_default();
             let feed = async {
                 if let Some(mut input) = input {
                     // If a command ends without reading, its output says why.
@@ -76,10 +87,10 @@ impl Shell {
             let status = child.wait().await;
             stderr.wait_for_end().await;
             match status {
-                Ok(status) => Ok(Said { ok: status.success(), stdout, stderr: stderr.text() }),
+                Ok(status) => Ok(ShellOutput { ok: status.success(), stdout, stderr: stderr.text() }),
                 // Code 127: sudo or a program of the script is missing.
                 Err(e @ openssh::Error::Remote(_)) => {
-                    Ok(Said { ok: false, stdout, stderr: stderr.explain(&error::chain(&e)) })
+                    Ok(ShellOutput { ok: false, stdout, stderr: stderr.explain(&error::chain(&e)) })
                 }
                 Err(e) => Err(SshError::Lost(stderr.explain(&error::chain(&e)))),
             }

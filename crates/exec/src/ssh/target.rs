@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// One node as the inventory describes it.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct LoginTarget {
     pub node: NodeName,
     /// Name or address; an IPv6 address without brackets.
     pub host: String,
@@ -38,10 +38,10 @@ pub struct Target {
     pub state_dir: Option<PathBuf>,
 }
 
-impl Target {
+impl LoginTarget {
     /// Whether ssh may use another route than host and port, by the operator's configuration, a
     /// jump host or a proxy command. Then a plain TCP connection proves nothing; only a login does.
-    pub fn takes_another_way(&self) -> bool {
+    pub fn uses_another_route(&self) -> bool {
         let ways = ["proxyjump", "proxycommand", "hostname"];
         self.user_config.is_some()
             || self.options.iter().any(|(name, _)| ways.iter().any(|w| name.eq_ignore_ascii_case(w)))
@@ -59,12 +59,12 @@ impl Target {
     /// may supply it.
     pub(super) fn check_personal(&self) -> Result<(), SshError> {
         let user = if self.user.is_empty() { "anybody".to_owned() } else { self.user.clone() };
-        Target { user, ..self.clone() }.check_names()
+        LoginTarget { user, ..self.clone() }.check_names()
     }
 
     pub(super) fn check_names(&self) -> Result<(), SshError> {
         check_host(&self.host)?;
-        if !is_word(&self.user) {
+        if !is_plain_name(&self.user) {
             return Err(SshError::Name(format!("user {:?}", self.user)));
         }
         for key in self.identity.iter().chain(&self.last_keys) {
@@ -80,7 +80,7 @@ impl Target {
     pub(super) fn known_hosts(&self) -> Result<String, SshError> {
         let mut text = String::new();
         for line in &self.host_keys {
-            let key = host_key::normal(line).ok_or_else(|| SshError::Name(format!("host key {line:?}")))?;
+            let key = host_key::normalize_key(line).ok_or_else(|| SshError::Name(format!("host key {line:?}")))?;
             // Writing to a String does not fail.
             let _infallible = writeln!(text, "{ALIAS} {key}");
         }
@@ -158,7 +158,7 @@ const FIXED: &str = "  VerifyHostKeyDNS no
 /// Accepts a host name or an address. Refuses anything that ssh could take for an option, a user or
 /// a port.
 pub(super) fn check_host(host: &str) -> Result<(), SshError> {
-    if host.parse::<IpAddr>().is_ok() || is_word(host) {
+    if host.parse::<IpAddr>().is_ok() || is_plain_name(host) {
         return Ok(());
     }
     Err(SshError::Name(format!("host {host:?}")))
@@ -174,7 +174,7 @@ pub(super) fn check_path(path: &Path) -> Result<(), SshError> {
 }
 
 /// `^[A-Za-z0-9_][A-Za-z0-9._-]*$`, at most 253 bytes. User names may begin with `_`.
-pub(super) fn is_word(text: &str) -> bool {
+pub(super) fn is_plain_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.len() <= 253
         && text.bytes().next().is_some_and(plain)
@@ -182,8 +182,8 @@ pub(super) fn is_word(text: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) fn sample(host: &str) -> Target {
-    Target {
+pub(super) fn sample(host: &str) -> LoginTarget {
+    LoginTarget {
         node: "w1".into(),
         host: host.to_owned(),
         port: 22,
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_names_are_refused() {
+    fn invalid_names_are_refused() {
         for good in ["web-1", "web-1.example.org", "10.0.0.1", "::1", "fe80::1", "1host"] {
             sample(good).check().unwrap();
         }
@@ -224,46 +224,46 @@ mod tests {
         ];
         for bad in odd {
             assert!(matches!(sample(bad).check(), Err(SshError::Name(_))), "{bad:?}");
-            let user = Target { user: bad.to_owned(), ..sample("web") };
+            let user = LoginTarget { user: bad.to_owned(), ..sample("web") };
             assert!(matches!(user.check(), Err(SshError::Name(_))), "{bad:?}");
         }
         for path in ["relative", "/a b", "/a\nProxyCommand id", "/%h", "~/x"] {
-            let target = Target { identity: Some(path.into()), ..sample("web") };
+            let target = LoginTarget { identity: Some(path.into()), ..sample("web") };
             assert!(matches!(target.check(), Err(SshError::Name(_))), "{path}");
-            let target = Target { last_keys: vec!["/k".into(), path.into()], ..sample("web") };
+            let target = LoginTarget { last_keys: vec!["/k".into(), path.into()], ..sample("web") };
             assert!(matches!(target.check(), Err(SshError::Name(_))), "{path}");
         }
     }
 
     #[test]
-    fn without_a_recorded_key_nobody_is_talked_to() {
-        let target = Target { host_keys: vec![], ..sample("web") };
+    fn a_target_without_a_recorded_key_is_refused() {
+        let target = LoginTarget { host_keys: vec![], ..sample("web") };
         assert!(matches!(target.check(), Err(SshError::Name(_))));
-        let odd = Target { host_keys: vec!["@cert-authority * x".to_owned()], ..sample("web") };
+        let odd = LoginTarget { host_keys: vec!["@cert-authority * x".to_owned()], ..sample("web") };
         assert!(odd.known_hosts().is_err());
         assert_eq!(sample("web").known_hosts().unwrap().lines().count(), 1);
     }
 
     #[test]
-    fn own_settings_come_before_the_users() {
-        let text = Target { user_config: Some("/root/.ssh/config".into()), ..sample("web") }.config().unwrap();
+    fn fixed_options_come_before_the_users() {
+        let text = LoginTarget { user_config: Some("/root/.ssh/config".into()), ..sample("web") }.config().unwrap();
         assert!(text.starts_with("Host web\n  HostKeyAlias"));
         assert!(text.ends_with("Match all\n  Include /root/.ssh/config\n"));
         assert!(!sample("web").config().unwrap().contains("Include"));
         let last_keys = vec!["/root/.ssh/id_rsa".into(), "/k".into()];
-        let target = Target { user_config: Some("/c".into()), last_keys, ..sample("web") };
+        let target = LoginTarget { user_config: Some("/c".into()), last_keys, ..sample("web") };
         let end = "Match all\n  Include /c\nHost web\n  IdentityFile /root/.ssh/id_rsa\n  IdentityFile /k\n";
         assert!(target.config().unwrap().ends_with(end), "the user's own come first");
-        let jump = Target { options: vec![("ProxyJump".to_owned(), "m1".to_owned())], ..sample("web") };
+        let jump = LoginTarget { options: vec![("ProxyJump".to_owned(), "m1".to_owned())], ..sample("web") };
         assert_eq!(jump.config().unwrap(), format!("Host web\n{TRUST}{FIXED}  ProxyJump m1\n"));
-        let personal = Target { user: String::new(), port: 0, host_keys: vec![], ..sample("web") };
+        let personal = LoginTarget { user: String::new(), port: 0, host_keys: vec![], ..sample("web") };
         personal.check_personal().unwrap();
         let text = personal.personal_config().unwrap();
         assert!(!text.contains("KnownHosts") && text.ends_with("Match all\n  Include /etc/ssh/ssh_config\n"), "{text}");
-        let own = Target { user_config: Some("/c".into()), ..personal }.personal_config().unwrap();
+        let own = LoginTarget { user_config: Some("/c".into()), ..personal }.personal_config().unwrap();
         assert!(own.ends_with("Match all\n  Include /c\n"), "{own}");
         for (name, value) in [("Proxy Jump", "x"), ("", "x"), ("ProxyJump", " "), ("ProxyJump", "a\nUser b")] {
-            let odd = Target { options: vec![(name.to_owned(), value.to_owned())], ..sample("web") };
+            let odd = LoginTarget { options: vec![(name.to_owned(), value.to_owned())], ..sample("web") };
             assert!(matches!(odd.config(), Err(SshError::Name(_))), "{name:?} {value:?}");
         }
     }

@@ -111,22 +111,22 @@ pub(super) mod blob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Order, Reply};
+    use crate::wire::{ExecutorOrder, Reply};
     use proptest::prelude::*;
 
     #[test]
-    fn a_frame_comes_back_and_the_stream_ends_between_frames() {
-        let mut bytes = encode(&Order::Heartbeat).unwrap();
-        bytes.extend(encode(&Order::Fetch { paths: vec!["/etc/hosts".into()] }).unwrap());
+    fn a_frame_is_decoded_and_the_stream_ends_between_frames() {
+        let mut bytes = encode(&ExecutorOrder::Heartbeat).unwrap();
+        bytes.extend(encode(&ExecutorOrder::Fetch { paths: vec!["/etc/hosts".into()] }).unwrap());
         let mut input = bytes.as_slice();
-        assert_eq!(decode::<Order>(&read(&mut input).unwrap().unwrap()).unwrap(), Order::Heartbeat);
-        let second: Order = decode(&read(&mut input).unwrap().unwrap()).unwrap();
-        assert_eq!(second, Order::Fetch { paths: vec!["/etc/hosts".into()] });
+        assert_eq!(decode::<ExecutorOrder>(&read(&mut input).unwrap().unwrap()).unwrap(), ExecutorOrder::Heartbeat);
+        let second: ExecutorOrder = decode(&read(&mut input).unwrap().unwrap()).unwrap();
+        assert_eq!(second, ExecutorOrder::Fetch { paths: vec!["/etc/hosts".into()] });
         assert!(read(&mut input).unwrap().is_none());
     }
 
     #[test]
-    fn bytes_travel_as_bytes() {
+    fn bytes_are_encoded_as_bytes() {
         let reply = Reply::Event { event: vec![0xff; 10_000] };
         let bytes = encode(&reply).unwrap();
         assert!(bytes.len() < 10_100, "{}", bytes.len());
@@ -148,15 +148,15 @@ mod tests {
         fn garbage_is_an_error_and_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut input = bytes.as_slice();
             while let Ok(Some(content)) = read(&mut input) {
-                let _order = decode::<Order>(&content);
+                let _order = decode::<ExecutorOrder>(&content);
             }
-            let _order = decode::<Order>(&bytes);
+            let _order = decode::<ExecutorOrder>(&bytes);
             let _reply = decode::<Reply>(&bytes);
         }
 
         #[test]
         fn a_damaged_frame_never_panics(at in 0usize..200, byte in any::<u8>()) {
-            let order = Order::Cleaned {
+            let order = ExecutorOrder::Cleaned {
                 fence: crate::wire::sample_fence(3),
                 units: vec!["nginx.service".into()],
                 files: vec!["/etc/nginx/".into()],
@@ -167,7 +167,7 @@ mod tests {
             let before = bytes[at];
             bytes[at] = byte;
             if let Ok(Some(content)) = read(&mut bytes.as_slice()) {
-                let read_back = decode::<Order>(&content);
+                let read_back = decode::<ExecutorOrder>(&content);
                 prop_assert!(byte != before || read_back.ok() == Some(order));
             }
         }

@@ -9,7 +9,8 @@ pub mod frame;
 
 use self::frame::blob;
 use remoor_model::{
-    AttemptId, Below, BranchQuestion, Exam, Fence, JobId, Manifest, NodeName, Outline, ServiceName, Sha256,
+    AttemptId, BranchContent, BranchQuestion, DigestSummary, Exam, Fence, JobId, NodeManifest, NodeName, ServiceName,
+    Sha256,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,17 +22,17 @@ pub const PROTO: u32 = 1;
 /// The phase of a re-setup that a run executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum RunPhase {
     Cleanup,
     Provision,
 }
 
-impl Phase {
+impl RunPhase {
     /// The name of the phase, for logs and messages.
     pub fn as_str(self) -> &'static str {
         match self {
-            Phase::Cleanup => "cleanup",
-            Phase::Provision => "provision",
+            RunPhase::Cleanup => "cleanup",
+            RunPhase::Provision => "provision",
         }
     }
 }
@@ -40,7 +41,7 @@ impl Phase {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOrder {
     pub fence: Fence,
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// A serialized plan; may hold secrets, so it is kept out of `Debug` and off the disk.
     #[serde(with = "blob")]
     pub plan: Vec<u8>,
@@ -81,12 +82,12 @@ pub struct PlayOrder {
 
 /// A message from manager to executor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum ExecutorOrder {
     /// Examine: digest and checks. Needs no fence, changes nothing. `known`: roots of services
     /// whose entries the manager has; then the reply is `Outlined`. An older executor ignores it
     /// and replies `Exam` with every entry.
     Examine {
-        manifest: Manifest,
+        manifest: NodeManifest,
         digest_key: [u8; 32],
         #[serde(default, skip_serializing_if = "Option::is_none")]
         known: Option<BTreeMap<ServiceName, Sha256>>,
@@ -127,29 +128,29 @@ pub enum Order {
     },
 }
 
-impl Order {
+impl ExecutorOrder {
     /// The name of the order, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
-            Order::Examine { .. } => "examine",
-            Order::Branches { .. } => "branches",
-            Order::Fence { .. } => "fence",
-            Order::Run(run) => run.phase.as_str(),
-            Order::Cleaned { .. } => "cleaned",
-            Order::Fetch { .. } => "fetch",
-            Order::Backups => "backups",
-            Order::Undo { .. } => "undo",
-            Order::Close { .. } => "close",
-            Order::Cancel { .. } => "cancel",
-            Order::Heartbeat => "heartbeat",
-            Order::Play(_) => "play",
-            Order::Go { .. } => "go",
+            ExecutorOrder::Examine { .. } => "examine",
+            ExecutorOrder::Branches { .. } => "branches",
+            ExecutorOrder::Fence { .. } => "fence",
+            ExecutorOrder::Run(run) => run.phase.as_str(),
+            ExecutorOrder::Cleaned { .. } => "cleaned",
+            ExecutorOrder::Fetch { .. } => "fetch",
+            ExecutorOrder::Backups => "backups",
+            ExecutorOrder::Undo { .. } => "undo",
+            ExecutorOrder::Close { .. } => "close",
+            ExecutorOrder::Cancel { .. } => "cancel",
+            ExecutorOrder::Heartbeat => "heartbeat",
+            ExecutorOrder::Play(_) => "play",
+            ExecutorOrder::Go { .. } => "go",
         }
     }
 }
 
 /// Only the name, because orders carry keys and plans.
-impl fmt::Debug for Order {
+impl fmt::Debug for ExecutorOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Order({})", self.kind())
     }
@@ -212,11 +213,11 @@ pub enum Reply {
     /// An examination whose digest is empty; `services` holds its outline.
     Outlined {
         exam: Exam,
-        services: BTreeMap<ServiceName, Outline>,
+        services: BTreeMap<ServiceName, DigestSummary>,
     },
     /// One answer for each question, in order.
     Branches {
-        below: Vec<Below>,
+        below: Vec<BranchContent>,
     },
     /// This attempt holds the node. `ended` describes the older run that was killed for it.
     Fenced {

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn replaces_content_and_mode_and_leaves_nothing_beside_it() {
+    fn replaces_content_and_mode_and_leaves_no_temporary_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         atomic_write(&path, b"one", 0o644).unwrap();

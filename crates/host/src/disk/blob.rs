@@ -26,7 +26,7 @@ impl BlobStore {
     /// Stores `bytes` and returns their hash; on the disk when this returns. Storing existing bytes
     /// only renews their age; a damaged copy is replaced.
     pub fn put(&self, bytes: &[u8]) -> Result<Sha256, DiskError> {
-        let hash = Sha256::of(bytes);
+        let hash = Sha256::digest(bytes);
         let path = self.path(&hash);
         if std::fs::read(&path).is_ok_and(|present| present == bytes) {
             // Renew the age, so that `keep` spares it. If that fails, the blob may have to be
@@ -53,9 +53,9 @@ impl BlobStore {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(DiskError::io("reading", &path)(e)),
         };
-        let found = Sha256::of(&bytes);
+        let found = Sha256::digest(&bytes);
         if found != *hash {
-            return Err(DiskError::Corrupt { path, why: format!("its content hashes to {}", found.short()) });
+            return Err(DiskError::Corrupt { path, why: format!("its content hashes to {}", found.short_hex()) });
         }
         Ok(Some(bytes))
     }
@@ -111,7 +111,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     #[test]
-    fn what_was_put_is_found_and_kept_while_it_is_named_or_young() {
+    fn stored_blobs_are_kept_while_named_or_young() {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::new(dir.path()).unwrap();
         let mut hashes: Vec<_> = (0..20u8).map(|i| store.put(&[i; 100]).unwrap()).collect();

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_same_id_twice_and_refuses_what_is_none() {
+    fn reads_the_same_id_twice_and_rejects_an_invalid_one() {
         assert_eq!(boot_id().unwrap(), boot_id().unwrap());
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(matches!(read(file.path()), Err(DiskError::Corrupt { .. })));

@@ -12,41 +12,41 @@ const NAMES_MAX: usize = 16;
 
 /// Content of a file that may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found<T> {
+pub enum StoredFile<T> {
     Missing,
     Whole(T),
     /// It could not be parsed and was renamed to this path.
     Damaged(PathBuf),
 }
 
-impl<T: Default> Found<T> {
+impl<T: Default> StoredFile<T> {
     /// The content, or the default if there is none.
     pub fn or_default(self) -> T {
         match self {
-            Found::Whole(value) => value,
-            Found::Missing | Found::Damaged(_) => T::default(),
+            StoredFile::Whole(value) => value,
+            StoredFile::Missing | StoredFile::Damaged(_) => T::default(),
         }
     }
 }
 
 /// Reads a JSON file. A file that is not valid JSON, or a directory, is renamed and logged as an
 /// error. Err: the file could not be read now, or could not be renamed; it is unchanged.
-pub fn read_or_set_aside<T: DeserializeOwned>(path: &Path) -> Result<Found<T>, DiskError> {
+pub fn read_or_rename_damaged<T: DeserializeOwned>(path: &Path) -> Result<StoredFile<T>, DiskError> {
     let why = match std::fs::read(path) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(value) => return Ok(Found::Whole(value)),
+            Ok(value) => return Ok(StoredFile::Whole(value)),
             Err(error) => error.to_string(),
         },
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Missing),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(StoredFile::Missing),
         Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => e.to_string(),
         // No permission, no file descriptor, or a failing disk: the content itself may be intact.
         Err(e) => return Err(DiskError::io("reading", path)(e)),
     };
-    set_aside(path, &why).map(Found::Damaged)
+    rename_damaged(path, &why).map(StoredFile::Damaged)
 }
 
 /// Renames `path` to `NAME.damaged`, replacing an earlier one, and logs it.
-pub fn set_aside(path: &Path, why: &str) -> Result<PathBuf, DiskError> {
+pub fn rename_damaged(path: &Path, why: &str) -> Result<PathBuf, DiskError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(SUFFIX);
     let aside = path.with_file_name(name);
@@ -57,7 +57,7 @@ pub fn set_aside(path: &Path, why: &str) -> Result<PathBuf, DiskError> {
 }
 
 /// Names of the damaged files in `dir`, sorted.
-pub fn damaged(dir: &Path) -> Vec<String> {
+pub fn damaged_files(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let names = entries.filter_map(|e| e.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
@@ -71,32 +71,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_read_is_kept_aside_and_named() {
+    fn a_damaged_file_is_renamed_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
-        assert_eq!(read_or_set_aside::<u32>(&path).unwrap(), Found::Missing);
+        assert_eq!(read_or_rename_damaged::<u32>(&path).unwrap(), StoredFile::Missing);
         std::fs::write(&path, "7").unwrap();
-        assert_eq!(read_or_set_aside::<u32>(&path).unwrap(), Found::Whole(7));
-        assert!(damaged(dir.path()).is_empty());
+        assert_eq!(read_or_rename_damaged::<u32>(&path).unwrap(), StoredFile::Whole(7));
+        assert!(damaged_files(dir.path()).is_empty());
         for bad in ["{ half", ""] {
             std::fs::write(&path, bad).unwrap();
             let aside = dir.path().join("a.json.damaged");
-            assert_eq!(read_or_set_aside::<u32>(&path).unwrap(), Found::Damaged(aside.clone()));
+            assert_eq!(read_or_rename_damaged::<u32>(&path).unwrap(), StoredFile::Damaged(aside.clone()));
             assert_eq!((std::fs::read_to_string(&aside).unwrap().as_str(), path.exists()), (bad, false));
         }
-        assert_eq!(damaged(dir.path()), ["a.json.damaged"]);
+        assert_eq!(damaged_files(dir.path()), ["a.json.damaged"]);
         std::fs::create_dir(dir.path().join("b.json")).unwrap();
-        assert!(matches!(read_or_set_aside::<u32>(&dir.path().join("b.json")).unwrap(), Found::Damaged(_)));
+        assert!(matches!(read_or_rename_damaged::<u32>(&dir.path().join("b.json")).unwrap(), StoredFile::Damaged(_)));
     }
 
     #[test]
-    fn a_file_that_can_not_be_read_now_stays_where_it_is() {
+    fn a_temporarily_unreadable_file_is_not_renamed() {
         let dir = tempfile::tempdir().unwrap();
         // Opening a link to itself fails for every user (ELOOP); EACCES would not fail for root.
         let path = dir.path().join("a.json");
         std::os::unix::fs::symlink(&path, &path).unwrap();
-        let error = read_or_set_aside::<u32>(&path).unwrap_err();
+        let error = read_or_rename_damaged::<u32>(&path).unwrap_err();
         assert!(matches!(error, DiskError::Io { .. }), "{error}");
-        assert!(path.is_symlink() && damaged(dir.path()).is_empty());
+        assert!(path.is_symlink() && damaged_files(dir.path()).is_empty());
     }
 }

@@ -30,7 +30,7 @@ pub const CLOSED: &str = "closed.json";
 pub const LEFT: &str = "left";
 /// Files that remoor's daemon or executor writes into a data directory and whose names no other
 /// program uses.
-const OURS: [&str; 9] = [
+const REMOOR_FILES: [&str; 9] = [
     IDENTITY,
     "unfinished",
     "node.key",
@@ -48,8 +48,8 @@ const STICKY: u32 = 0o1000;
 /// An identity has a few hundred bytes; a larger file is not one.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum time for which an examination holds the agent's lock.
-const LOOK_MAX: Duration = Duration::from_secs(2);
-const LOOK_POLL: Duration = Duration::from_millis(20);
+const PROBE_MAX: Duration = Duration::from_secs(2);
+const PROBE_POLL: Duration = Duration::from_millis(20);
 
 /// Identity of this node, as the cluster granted it. An empty directory has none and joins as a new
 /// member.
@@ -131,7 +131,7 @@ impl DataDir {
         let begun = std::time::Instant::now();
         loop {
             match lock(&path) {
-                Err(DiskError::Held { .. }) if begun.elapsed() < LOOK_MAX => std::thread::sleep(LOOK_POLL),
+                Err(DiskError::Held { .. }) if begun.elapsed() < PROBE_MAX => std::thread::sleep(PROBE_POLL),
                 other => return other.map(|file| AgentLock { _file: file }),
             }
         }
@@ -144,11 +144,11 @@ impl DataDir {
 
     /// Reads `identity.json`. None in a directory that has not joined yet.
     pub fn identity(&self) -> Result<Option<Identity>, DiskError> {
-        Self::peek(&self.path)
+        Self::read_identity_unlocked(&self.path)
     }
 
     /// As `identity`, without the lock: the holder of the lock may replace the file at any time.
-    pub fn peek(dir: &Path) -> Result<Option<Identity>, DiskError> {
+    pub fn read_identity_unlocked(dir: &Path) -> Result<Option<Identity>, DiskError> {
         let path = identity_path(dir);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -216,7 +216,7 @@ fn keep_private(dir: &Path) -> Result<(), DiskError> {
 
 /// Whether remoor has used the directory, or it is empty.
 fn is_ours(dir: &Path) -> Result<bool, DiskError> {
-    if OURS.iter().any(|name| dir.join(name).is_file()) {
+    if REMOOR_FILES.iter().any(|name| dir.join(name).is_file()) {
         return Ok(true);
     }
     let mut entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_opener_is_refused_and_told_who_holds_it_until_the_first_is_gone() {
+    fn a_second_opener_is_refused_with_the_pid_of_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let first = DataDir::open(dir.path()).unwrap();
         let error = DataDir::open(dir.path()).unwrap_err();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_ours_that_others_may_enter_is_shut_to_them() {
+    fn a_remoor_directory_open_to_others_becomes_private() {
         let dir = tempfile::tempdir().unwrap();
         let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
         let set = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_others_is_refused_and_left_as_it_was() {
+    fn a_foreign_directory_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
         let set = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
@@ -323,12 +323,12 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_lock_waits_out_a_look_and_is_held_once() {
+    fn the_agents_lock_waits_for_a_probe_and_is_held_once() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(dir.path()).unwrap();
         let look = lock(&dir.path().join("agent.lock")).unwrap();
         let looker = std::thread::spawn(move || {
-            std::thread::sleep(LOOK_POLL * 3);
+            std::thread::sleep(PROBE_POLL * 3);
             drop(look);
         });
         let held = data.agent_lock().unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_newer_identity_is_refused_by_name_and_left_alone() {
+    fn a_damaged_or_newer_identity_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(dir.path()).unwrap();
         data.store_identity(&identity()).unwrap();

@@ -23,7 +23,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    pub(super) fn of(meta: &Metadata) -> Self {
+    pub(super) fn from_metadata(meta: &Metadata) -> Self {
         Self {
             dev: meta.dev(),
             ino: meta.ino(),
@@ -40,7 +40,7 @@ impl Stamp {
 
 /// How the content of a file is hashed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Way {
+pub(super) struct HashMethod {
     /// Hashed with the key (HMAC).
     pub secret: bool,
     /// Id of the patterns whose lines are ignored; 0: all lines count.
@@ -51,7 +51,7 @@ pub(super) struct Way {
 #[derive(Debug, Default)]
 pub struct Cache {
     key: [u8; 32],
-    hashes: HashMap<(Stamp, Way), (Sha256, u64)>,
+    hashes: HashMap<(Stamp, HashMethod), (Sha256, u64)>,
     pass: u64,
     reads: u64,
     trust_at_once: bool,
@@ -82,14 +82,14 @@ impl Cache {
         self.hashes.retain(|_, (_, pass)| *pass == self.pass);
     }
 
-    pub(super) fn get(&mut self, stamp: &Stamp, way: Way) -> Option<Sha256> {
+    pub(super) fn get(&mut self, stamp: &Stamp, way: HashMethod) -> Option<Sha256> {
         let (sha256, pass) = self.hashes.get_mut(&(*stamp, way))?;
         *pass = self.pass;
         Some(*sha256)
     }
 
     /// Stores a hash. `read_at` is the time before the first byte was read.
-    pub(super) fn put(&mut self, stamp: Stamp, way: Way, sha256: Sha256, read_at: SystemTime) {
+    pub(super) fn put(&mut self, stamp: Stamp, way: HashMethod, sha256: Sha256, read_at: SystemTime) {
         self.reads += 1;
         if self.trust_at_once || read_at.duration_since(stamp.changed_at()).is_ok_and(|age| age > SETTLE) {
             self.hashes.insert((stamp, way), (sha256, self.pass));
@@ -98,7 +98,7 @@ impl Cache {
 
     /// For tests that cannot wait until a file counts as settled.
     #[cfg(test)]
-    pub(super) fn trusting() -> Self {
+    pub(super) fn without_settle_time() -> Self {
         Self { trust_at_once: true, ..Self::default() }
     }
 }
@@ -107,31 +107,35 @@ impl Cache {
 mod tests {
     use super::*;
 
-    const PLAIN: Way = Way { secret: false, normalize: 0 };
-    const SECRET: Way = Way { secret: true, normalize: 0 };
+    const PLAIN: HashMethod = HashMethod { secret: false, normalize: 0 };
+    const SECRET: HashMethod = HashMethod { secret: true, normalize: 0 };
 
     #[test]
-    fn a_file_changed_just_now_is_read_again() {
+    fn a_recently_changed_file_is_read_again() {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: (100, 0), ctime: (100, 0) };
         let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);
         let mut cache = Cache::default();
-        cache.put(stamp, PLAIN, Sha256::of(b"x"), at(100));
+        cache.put(stamp, PLAIN, Sha256::digest(b"x"), at(100));
         assert_eq!(cache.get(&stamp, PLAIN), None, "same second");
-        cache.put(stamp, PLAIN, Sha256::of(b"x"), at(99));
+        cache.put(stamp, PLAIN, Sha256::digest(b"x"), at(99));
         assert_eq!(cache.get(&stamp, PLAIN), None, "clock set back");
-        cache.put(stamp, PLAIN, Sha256::of(b"x"), at(102));
-        assert_eq!(cache.get(&stamp, PLAIN), Some(Sha256::of(b"x")));
+        cache.put(stamp, PLAIN, Sha256::digest(b"x"), at(102));
+        assert_eq!(cache.get(&stamp, PLAIN), Some(Sha256::digest(b"x")));
         assert_eq!(cache.get(&stamp, SECRET), None, "the HMAC is another hash");
-        assert_eq!(cache.get(&stamp, Way { normalize: 1, ..PLAIN }), None, "lines left out make another one too");
+        assert_eq!(
+            cache.get(&stamp, HashMethod { normalize: 1, ..PLAIN }),
+            None,
+            "lines left out make another one too"
+        );
     }
 
     #[test]
     fn another_key_forgets_secret_files_only() {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: (100, 0), ctime: (100, 0) };
-        let mut cache = Cache::trusting();
+        let mut cache = Cache::without_settle_time();
         cache.begin(&[1; 32]);
         for way in [PLAIN, SECRET] {
-            cache.put(stamp, way, Sha256::of(b"x"), UNIX_EPOCH);
+            cache.put(stamp, way, Sha256::digest(b"x"), UNIX_EPOCH);
         }
         cache.begin(&[2; 32]);
         assert!(cache.get(&stamp, PLAIN).is_some());

@@ -2,9 +2,9 @@
 //! counts.
 
 use super::MAX_FILE;
-use super::cache::{Stamp, Way};
-use super::read::{How, is_absent};
-use super::seen::Seen;
+use super::cache::{HashMethod, Stamp};
+use super::path_metadata::PathMetadata;
+use super::read::{ReadOptions, is_absent};
 use hmac::{Hmac, KeyInit, Mac};
 use remoor_model::Sha256;
 use rustix::fs::OFlags;
@@ -19,16 +19,16 @@ use std::time::SystemTime;
 const BUFFER: usize = 64 << 10;
 
 /// Result of one attempt to read.
-pub(super) enum Try<T> {
+pub(super) enum ReadAttempt<T> {
     Done(T),
     /// The file changed during the read.
-    Moved,
+    Changed,
 }
 
 /// Content that was read and hashed.
-pub(super) struct Fresh {
+pub(super) struct FreshContent {
     pub stamp: Stamp,
-    pub way: Way,
+    pub way: HashMethod,
     pub sha256: Sha256,
     /// The time before the first byte was read.
     pub read_at: SystemTime,
@@ -36,23 +36,23 @@ pub(super) struct Fresh {
 
 /// Buffers of one reading thread.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(super) struct ContentReader {
     buffer: Vec<u8>,
     /// The whole content; only used if some lines do not count.
     whole: Vec<u8>,
 }
 
-impl Reader {
+impl ContentReader {
     /// Reads and hashes one file. `before_check` runs between the last byte and the check that the
     /// file is unchanged.
-    pub(super) fn content(
+    pub(super) fn read_content(
         &mut self,
         path: &Path,
-        seen: &Seen,
-        how: &How,
+        seen: &PathMetadata,
+        how: &ReadOptions,
         secret: bool,
         before_check: impl FnOnce(),
-    ) -> Result<Try<Fresh>, String> {
+    ) -> Result<ReadAttempt<FreshContent>, String> {
         let too_large = || format!("larger than {} MiB", MAX_FILE >> 20);
         let stamp = seen.stamp;
         if stamp.size > MAX_FILE {
@@ -63,14 +63,16 @@ impl Reader {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
             Ok(file) => file,
-            Err(e) if is_absent(&e) || e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(Try::Moved),
+            Err(e) if is_absent(&e) || e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                return Ok(ReadAttempt::Changed);
+            }
             Err(e) => return Err(e.to_string()),
         };
         let same = |file: &File| {
-            file.metadata().map(|now| now.is_file() && Stamp::of(&now) == stamp).map_err(|e| e.to_string())
+            file.metadata().map(|now| now.is_file() && Stamp::from_metadata(&now) == stamp).map_err(|e| e.to_string())
         };
         if !same(&file)? {
-            return Ok(Try::Moved);
+            return Ok(ReadAttempt::Changed);
         }
         let mut hasher = Hasher::new(how.key.filter(|_| secret).as_ref());
         self.buffer.resize(BUFFER, 0);
@@ -97,24 +99,24 @@ impl Reader {
         }
         before_check();
         if !same(&file)? {
-            return Ok(Try::Moved);
+            return Ok(ReadAttempt::Changed);
         }
         if let Some(normalize) = &how.normalize {
-            normalize.kept(&self.whole).for_each(|part| hasher.update(part));
+            normalize.significant_lines(&self.whole).for_each(|part| hasher.update(part));
             self.whole.clear();
             self.whole.shrink_to(BUFFER);
         }
-        Ok(Try::Done(Fresh { stamp, way: how.way(secret), sha256: hasher.finish(), read_at }))
+        Ok(ReadAttempt::Done(FreshContent { stamp, way: how.hash_method(secret), sha256: hasher.finish(), read_at }))
     }
 }
 
-pub(super) fn target(path: &Path) -> Result<Try<String>, String> {
+pub(super) fn read_target(path: &Path) -> Result<ReadAttempt<String>, String> {
     match fs::read_link(path) {
         Ok(target) => match target.into_os_string().into_string() {
-            Ok(target) => Ok(Try::Done(target)),
+            Ok(target) => Ok(ReadAttempt::Done(target)),
             Err(_) => Err("the target is not UTF-8".to_owned()),
         },
-        Err(e) if is_absent(&e) || e.kind() == io::ErrorKind::InvalidInput => Ok(Try::Moved),
+        Err(e) if is_absent(&e) || e.kind() == io::ErrorKind::InvalidInput => Ok(ReadAttempt::Changed),
         Err(e) => Err(e.to_string()),
     }
 }
@@ -149,34 +151,34 @@ impl Hasher {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read::Secret;
+    use super::super::read::SecretRule;
     use super::*;
     use globset::GlobSet;
 
     #[test]
-    fn a_write_behind_the_readers_back_is_noticed() {
+    fn a_write_during_the_read_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "one").unwrap();
-        let seen = Seen::of(&fs::symlink_metadata(&path).unwrap());
+        let seen = PathMetadata::from_metadata(&fs::symlink_metadata(&path).unwrap());
         for write in ["longer", "two", ""] {
             let write = || fs::write(&path, write).unwrap();
-            let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
-            let outcome = Reader::default().content(&path, &seen, &how, false, write).unwrap();
-            assert!(matches!(outcome, Try::Moved));
+            let how = ReadOptions { secret: SecretRule::Globs(GlobSet::empty()), key: None, normalize: None };
+            let outcome = ContentReader::default().read_content(&path, &seen, &how, false, write).unwrap();
+            assert!(matches!(outcome, ReadAttempt::Changed));
         }
     }
 
     #[test]
-    fn a_file_of_the_kernel_is_read_to_its_end() {
+    fn a_proc_file_is_read_to_its_end() {
         let path = Path::new("/proc/kallsyms");
-        let seen = Seen::of(&fs::symlink_metadata(path).unwrap());
-        let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
+        let seen = PathMetadata::from_metadata(&fs::symlink_metadata(path).unwrap());
+        let how = ReadOptions { secret: SecretRule::Globs(GlobSet::empty()), key: None, normalize: None };
         let whole = fs::read(path).unwrap();
         assert!(whole.len() > 1 << 16, "one read call does not return all of it");
-        match Reader::default().content(path, &seen, &how, false, || ()) {
-            Ok(Try::Done(fresh)) => assert_eq!(fresh.sha256, Sha256::of(&whole)),
-            Ok(Try::Moved) => {}
+        match ContentReader::default().read_content(path, &seen, &how, false, || ()) {
+            Ok(ReadAttempt::Done(fresh)) => assert_eq!(fresh.sha256, Sha256::digest(&whole)),
+            Ok(ReadAttempt::Changed) => {}
             Err(why) => panic!("{why}"),
         }
     }

@@ -14,7 +14,7 @@ const STACK: usize = 128 << 10;
 /// Runs `question` about `place` in its own thread. Only one thread per place runs at a time, so
 /// that threads do not accumulate from pass to pass. Err: no answer within `timeout`, or no thread
 /// could be started.
-pub fn within<T: Send + 'static>(
+pub fn run_with_deadline<T: Send + 'static>(
     timeout: Duration,
     place: &str,
     question: impl FnOnce(&str) -> T + Send + 'static,
@@ -30,7 +30,7 @@ pub fn within<T: Send + 'static>(
     }
     drop(waiting);
     let (tx, rx) = mpsc::channel();
-    let asked = Asked(place.to_owned());
+    let asked = PendingQuestion(place.to_owned());
     let thread = thread::Builder::new().name("question".to_owned()).stack_size(STACK);
     let spawned = thread.spawn(move || {
         let answer = question(&asked.0);
@@ -43,9 +43,9 @@ pub fn within<T: Send + 'static>(
 }
 
 /// Marks a place as waiting until it is dropped.
-struct Asked(String);
+struct PendingQuestion(String);
 
-impl Drop for Asked {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
         WAITING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
         ANSWERED.notify_all();
@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filesystem_that_does_not_answer_is_asked_once_and_holds_up_nobody() {
+    fn a_silent_filesystem_has_one_thread_and_does_not_block_callers() {
         let (release, held) = mpsc::channel::<()>();
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
         let silent = Err("the filesystem does not answer within 20 ms".to_owned());
-        assert_eq!(within(short, "/dead", move |_| held.recv().unwrap_or_default()), silent);
-        assert_eq!(within(short, "/dead", |_| panic!("a second thread waits for it")), silent);
-        assert_eq!(within(long, "/alive", |_| 7), Ok(7));
+        assert_eq!(run_with_deadline(short, "/dead", move |_| held.recv().unwrap_or_default()), silent);
+        assert_eq!(run_with_deadline(short, "/dead", |_| panic!("a second thread waits for it")), silent);
+        assert_eq!(run_with_deadline(long, "/alive", |_| 7), Ok(7));
         release.send(()).unwrap();
-        assert_eq!(within(long, "/dead", |_| 8), Ok(8), "it answers again");
+        assert_eq!(run_with_deadline(long, "/dead", |_| 8), Ok(8), "it answers again");
     }
 }

@@ -1,9 +1,9 @@
 //! Expands the declared paths, globs and managed directories of a service to the list of paths to
 //! read.
 
+use super::display_path::display_path;
 use super::mounts::Servers;
-use super::seen::Seen;
-use super::shown::shown;
+use super::path_metadata::PathMetadata;
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use remoor_model::ServiceManifest;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -38,17 +38,17 @@ const MAX_DEPTH: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct Expansion {
     /// Each path once, sorted.
-    pub paths: Vec<(PathBuf, Found)>,
+    pub paths: Vec<(PathBuf, FoundPath)>,
     pub unreadable: BTreeMap<String, String>,
 }
 
 /// How a path was found.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct FoundPath {
     /// Declared by its own path, so its absence is an entry too.
     pub declared: bool,
     /// Metadata from the walk. None: the path does not exist or could not be read.
-    pub seen: Option<Seen>,
+    pub seen: Option<PathMetadata>,
 }
 
 /// Expands everything that a service declares.
@@ -57,16 +57,16 @@ pub(super) fn expand(service: &ServiceManifest, servers: &Servers) -> Expansion 
     let exclude = matcher(&service.exclude, &mut out.unreadable);
     let mut walk = Walk { exclude: &exclude, servers, looked_at: 0, out };
     for pattern in &service.files {
-        walk.declared(pattern);
+        walk.add_pattern(pattern);
     }
     walk.end()
 }
 
 /// Expands `paths` literally (no globs), each with everything below it.
-pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> Expansion {
+pub(super) fn expand_paths(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> Expansion {
     let mut walk = Walk { exclude, servers, looked_at: 0, out: Expansion::default() };
     for path in paths {
-        walk.literal(path, true);
+        walk.add_path(path, true);
     }
     walk.end()
 }
@@ -75,10 +75,10 @@ pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> 
 /// parts. A glob that ends in `/` names a directory and also matches everything below it. An
 /// invalid glob is put into `faults`.
 pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
-    compiled(globs, |text| text.ends_with('/'), faults)
+    compile_globs(globs, |text| text.ends_with('/'), faults)
 }
 
-fn compiled(globs: &[String], reaches_below: fn(&str) -> bool, faults: &mut BTreeMap<String, String>) -> GlobSet {
+fn compile_globs(globs: &[String], reaches_below: fn(&str) -> bool, faults: &mut BTreeMap<String, String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for text in globs {
         let trimmed = text.trim_end_matches('/');
@@ -99,8 +99,8 @@ fn compiled(globs: &[String], reaches_below: fn(&str) -> bool, faults: &mut BTre
 
 /// One matcher for secret paths. Each glob also matches everything below it, independent of a final
 /// `/`.
-pub fn secrets(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
-    compiled(globs, |_| true, faults)
+pub fn secret_matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
+    compile_globs(globs, |_| true, faults)
 }
 
 fn glob(text: &str) -> Result<Glob, String> {
@@ -121,7 +121,7 @@ fn is_mount(path: &Path) -> bool {
 }
 
 /// The directory at which a glob starts: its leading parts without wildcards.
-pub(super) fn base(pattern: &str) -> PathBuf {
+pub(super) fn glob_base(pattern: &str) -> PathBuf {
     Path::new(pattern).components().take_while(|part| !is_glob(&part.as_os_str().to_string_lossy())).collect()
 }
 
@@ -142,9 +142,9 @@ impl Walk<'_> {
         self.out
     }
 
-    fn declared(&mut self, pattern: &str) {
+    fn add_pattern(&mut self, pattern: &str) {
         if !pattern.starts_with('/') {
-            self.unreadable(Path::new(pattern), "the path is not absolute");
+            self.add_unreadable(Path::new(pattern), "the path is not absolute");
             return;
         }
         let managed = pattern.ends_with('/');
@@ -153,64 +153,69 @@ impl Walk<'_> {
         if is_glob(trimmed) {
             match glob(trimmed) {
                 Ok(glob) => {
-                    let start = base(trimmed);
+                    let start = glob_base(trimmed);
                     let unbounded = trimmed.contains("**") || trimmed.contains('{');
                     let parts = path.components().count() - start.components().count();
                     let depth = if unbounded { MAX_DEPTH } else { parts };
                     if let Err(why) = self.servers.resolve(&start) {
-                        self.unreadable(path, &why);
+                        self.add_unreadable(path, &why);
                     } else if let Ok(meta) = fs::metadata(&start) {
-                        self.matching(&start, meta.dev(), depth, &glob.compile_matcher(), managed);
+                        self.add_matching(&start, meta.dev(), depth, &glob.compile_matcher(), managed);
                     }
                 }
-                Err(why) => self.unreadable(path, &why),
+                Err(why) => self.add_unreadable(path, &why),
             }
         } else {
-            self.literal(path, managed);
+            self.add_path(path, managed);
         }
     }
 
     /// Adds one path, and everything below it if it is `managed` and a directory.
-    fn literal(&mut self, path: &Path, managed: bool) {
+    fn add_path(&mut self, path: &Path, managed: bool) {
         if self.exclude.is_match(path) {
             return;
         }
         if let Err(why) = self.servers.answer(path) {
-            return self.unreadable(path, &why);
+            return self.add_unreadable(path, &why);
         }
         let meta = fs::symlink_metadata(path).ok();
-        self.out.paths.push((path.to_owned(), Found { declared: true, seen: meta.as_ref().map(Seen::of) }));
+        self.out.paths.push((
+            path.to_owned(),
+            FoundPath { declared: true, seen: meta.as_ref().map(PathMetadata::from_metadata) },
+        ));
         if let Some(meta) = meta.filter(|meta| managed && meta.is_dir()) {
-            self.below(path, meta.dev(), MAX_DEPTH);
+            self.add_below(path, meta.dev(), MAX_DEPTH);
         }
     }
 
     /// Adds a path that the walk found.
-    fn found(&mut self, path: &Path, meta: &fs::Metadata) {
-        self.out.paths.push((path.to_owned(), Found { declared: false, seen: Some(Seen::of(meta)) }));
+    fn add_found(&mut self, path: &Path, meta: &fs::Metadata) {
+        self.out
+            .paths
+            .push((path.to_owned(), FoundPath { declared: false, seen: Some(PathMetadata::from_metadata(meta)) }));
     }
 
     /// Adds everything below the managed directory `dir`.
-    fn below(&mut self, dir: &Path, device: u64, depth: usize) {
+    fn add_below(&mut self, dir: &Path, device: u64, depth: usize) {
         for (path, meta) in self.list(dir) {
-            self.found(&path, &meta);
-            self.descend(&path, &meta, device, depth, |walk, depth| walk.below(&path, device, depth));
+            self.add_found(&path, &meta);
+            self.descend(&path, &meta, device, depth, |walk, depth| walk.add_below(&path, device, depth));
         }
     }
 
     /// Adds everything below `dir` that matches `glob`: files, or managed directories.
-    fn matching(&mut self, dir: &Path, device: u64, depth: usize, glob: &globset::GlobMatcher, managed: bool) {
+    fn add_matching(&mut self, dir: &Path, device: u64, depth: usize, glob: &globset::GlobMatcher, managed: bool) {
         for (path, meta) in self.list(dir) {
             if glob.is_match(&path) && meta.is_dir() == managed {
-                self.found(&path, &meta);
+                self.add_found(&path, &meta);
                 if managed {
-                    self.descend(&path, &meta, device, MAX_DEPTH, |walk, depth| walk.below(&path, device, depth));
+                    self.descend(&path, &meta, device, MAX_DEPTH, |walk, depth| walk.add_below(&path, device, depth));
                     continue;
                 }
             }
             if depth > 1 {
                 self.descend(&path, &meta, device, depth, |walk, depth| {
-                    walk.matching(&path, device, depth, glob, managed)
+                    walk.add_matching(&path, device, depth, glob, managed)
                 });
             }
         }
@@ -229,7 +234,7 @@ impl Walk<'_> {
             return;
         }
         match depth {
-            0 => self.unreadable(path, "too deep"),
+            0 => self.add_unreadable(path, "too deep"),
             _ => go(self, depth - 1),
         }
     }
@@ -239,7 +244,7 @@ impl Walk<'_> {
         let real = match self.servers.resolve(dir) {
             Ok(real) => real,
             Err(why) => {
-                self.unreadable(dir, &why);
+                self.add_unreadable(dir, &why);
                 return Vec::new();
             }
         };
@@ -247,7 +252,7 @@ impl Walk<'_> {
             Ok(entries) => entries,
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Vec::new(),
             Err(e) => {
-                self.unreadable(dir, &e.to_string());
+                self.add_unreadable(dir, &e.to_string());
                 return Vec::new();
             }
         };
@@ -256,13 +261,13 @@ impl Walk<'_> {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
-                    self.unreadable(dir, &e.to_string());
+                    self.add_unreadable(dir, &e.to_string());
                     break;
                 }
             };
             self.looked_at += 1;
             if self.looked_at > MAX_PATHS {
-                self.unreadable(dir, &format!("more than {MAX_PATHS} paths"));
+                self.add_unreadable(dir, &format!("more than {MAX_PATHS} paths"));
                 break;
             }
             let path = entry.path();
@@ -271,17 +276,17 @@ impl Walk<'_> {
                 continue;
             }
             if path.to_str().is_none() {
-                self.unreadable(&path, "the name is not UTF-8");
+                self.add_unreadable(&path, "the name is not UTF-8");
                 continue;
             }
             if let Some(Err(why)) = real.as_ref().map(|real| self.servers.answer_in(real, &entry.file_name())) {
-                self.unreadable(&path, &why);
+                self.add_unreadable(&path, &why);
                 continue;
             }
             match entry.metadata() {
                 Ok(meta) => out.push((path, meta)),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => self.unreadable(&path, &e.to_string()),
+                Err(e) => self.add_unreadable(&path, &e.to_string()),
             }
         }
         // Sorted as bytes: all paths share the directory, so only the names differ.
@@ -289,8 +294,8 @@ impl Walk<'_> {
         out
     }
 
-    fn unreadable(&mut self, path: &Path, why: &str) {
-        self.out.unreadable.insert(shown(path), why.to_owned());
+    fn add_unreadable(&mut self, path: &Path, why: &str) {
+        self.out.unreadable.insert(display_path(path), why.to_owned());
     }
 }
 
@@ -317,19 +322,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_so_with_all_that_is_below_it() {
+    fn secret_globs_cover_everything_below_them() {
         let mut faults = BTreeMap::new();
-        let set = secrets(&["/etc/keys".into(), "/srv/*/".into(), "*.pem".into()], &mut faults);
+        let set = secret_matcher(&["/etc/keys".into(), "/srv/*/".into(), "*.pem".into()], &mut faults);
         for path in ["/etc/keys", "/etc/keys/a/b", "/srv/x/y", "/x/a.pem", "/x/a.pem/b"] {
             assert!(set.is_match(path), "{path}");
         }
         assert!(!set.is_match("/etc/keys2/a") && !set.is_match("/srv") && faults.is_empty());
-        secrets(&["[".into()], &mut faults);
+        secret_matcher(&["[".into()], &mut faults);
         assert_eq!(faults.len(), 1);
     }
 
     #[test]
-    fn what_lies_on_a_server_that_is_away_is_unreadable_and_the_rest_is_there() {
+    fn files_on_a_silent_server_are_unreadable_and_the_rest_is_listed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let path = |tail: &str| root.join(tail).display().to_string();
@@ -348,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_known_whatever_its_device() {
+    fn a_mount_is_recognised_on_every_device() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/proc", dir.path().join("proc")).unwrap();
         let found = [Path::new("/proc"), Path::new("/proc/self"), dir.path(), &dir.path().join("proc")].map(is_mount);
@@ -357,8 +362,8 @@ mod tests {
 
     #[test]
     fn a_glob_starts_at_its_fixed_part() {
-        assert_eq!(base("/etc/nginx/*.conf"), Path::new("/etc/nginx"));
-        assert_eq!(base("/etc/{a,b}/c"), Path::new("/etc"));
-        assert_eq!(base("/*"), Path::new("/"));
+        assert_eq!(glob_base("/etc/nginx/*.conf"), Path::new("/etc/nginx"));
+        assert_eq!(glob_base("/etc/{a,b}/c"), Path::new("/etc"));
+        assert_eq!(glob_base("/*"), Path::new("/"));
     }
 }

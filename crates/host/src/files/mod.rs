@@ -12,27 +12,27 @@
 mod cache;
 mod content;
 mod deadline;
+mod display_path;
 mod environment;
 mod expand;
 mod mounts;
 mod names;
-mod pages;
+mod path_metadata;
 mod read;
-mod seen;
-mod shown;
+mod trim_memory;
 mod watch;
 
 pub use cache::Cache;
-pub use deadline::within;
+pub use deadline::run_with_deadline;
 pub use environment::environment;
-pub use expand::secrets;
+pub use expand::secret_matcher;
 pub use mounts::{Mount, Servers, mounts};
 pub use names::{Account, Names};
-pub use pages::{Loaded, let_go, let_go_above};
-pub use watch::{Event, WatchError, Watcher, directories, watch};
+pub use trim_memory::{LoadedFiles, let_go, trim_memory_above};
+pub use watch::{FileEvent, WatchError, Watcher, directories, watch};
 
-use read::{How, Secret};
-use remoor_model::{Manifest, NodeDigest, NormalizeError, Normalizer, ServiceDigest, ServiceManifest};
+use read::{ReadOptions, SecretRule};
+use remoor_model::{NodeDigest, NodeManifest, NormalizeError, Normalizer, ServiceDigest, ServiceManifest};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -45,13 +45,18 @@ pub const MAX_FILE: u64 = 16 << 20;
 /// Blocks while it reads. Files that `cache` knows to be unchanged are not read; an empty cache
 /// makes a full pass. Paths that cannot be read are listed per service in `unreadable`, never
 /// omitted silently.
-pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
-    digest_beside(manifest, key, cache, &Servers::now())
+pub fn digest(manifest: &NodeManifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
+    digest_with_servers(manifest, key, cache, &Servers::now())
 }
 
 /// As [`digest`], for a caller that also uses `servers` elsewhere, so that it waits only once for
 /// each silent server.
-pub fn digest_beside(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache, servers: &Servers) -> NodeDigest {
+pub fn digest_with_servers(
+    manifest: &NodeManifest,
+    key: &[u8; 32],
+    cache: &mut Cache,
+    servers: &Servers,
+) -> NodeDigest {
     let names = Names::load();
     cache.begin(key);
     let mut services = BTreeMap::new();
@@ -70,7 +75,7 @@ fn service_digest(
     cache: &mut Cache,
 ) -> ServiceDigest {
     let mut faults = BTreeMap::new();
-    let secret = Secret::Globs(expand::secrets(&service.secret, &mut faults));
+    let secret = SecretRule::Globs(expand::secret_matcher(&service.secret, &mut faults));
     let normalize = Normalizer::new(&service.normalize).unwrap_or_else(|error| {
         faults.insert("normalize".to_owned(), error.to_string());
         None
@@ -80,14 +85,14 @@ fn service_digest(
     if let Some((what, why)) = faults.into_iter().next() {
         return ServiceDigest::new(Vec::new(), BTreeMap::from([("/".to_owned(), format!("{what}: {why}"))]));
     }
-    let how = How { secret, key: Some(*key), normalize };
+    let how = ReadOptions { secret, key: Some(*key), normalize };
     let (entries, unreadable) = read::entries(expand::expand(service, servers), &how, names, cache);
     ServiceDigest::new(entries, unreadable)
 }
 
 /// Input of [`tree`], without a manifest.
 #[derive(Debug, Clone, Default)]
-pub struct Tree {
+pub struct TreeRequest {
     /// Absolute paths without globs, each with everything below it if it is a directory.
     pub paths: Vec<PathBuf>,
     /// Globs, as in a service.
@@ -112,7 +117,7 @@ pub enum TreeError {
 
 /// The digest of some paths of this machine. Blocks while it reads every file. Paths that cannot be
 /// read are listed, never omitted silently.
-pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
+pub fn tree_digest(tree: &TreeRequest) -> Result<ServiceDigest, TreeError> {
     let mut faults = BTreeMap::new();
     let exclude = expand::matcher(&tree.exclude, &mut faults);
     if let Some((glob, why)) = faults.into_iter().next() {
@@ -122,10 +127,10 @@ pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
         return Err(TreeError::Excluded(path.clone()));
     }
     let normalize = Normalizer::new(&tree.normalize).map_err(TreeError::Normalize)?;
-    let how = How { secret: Secret::OwnerOnly, key: tree.key, normalize };
+    let how = ReadOptions { secret: SecretRule::OwnerOnly, key: tree.key, normalize };
     let mut cache = Cache::default();
     let (entries, unreadable) =
-        read::entries(expand::below(&tree.paths, &exclude, &Servers::now()), &how, &Names::load(), &mut cache);
+        read::entries(expand::expand_paths(&tree.paths, &exclude, &Servers::now()), &how, &Names::load(), &mut cache);
     Ok(ServiceDigest::new(entries, unreadable))
 }
 

@@ -6,7 +6,7 @@
 //! A filesystem that is mounted on first use (autofs, `.automount`) is not in the table before, so
 //! it is not queried either.
 
-use super::deadline::within;
+use super::deadline::run_with_deadline;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Filesystems whose server may be unreachable.
-const OF_SERVERS: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "glusterfs", "lustre"];
+const NETWORK_FILESYSTEMS: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "glusterfs", "lustre"];
 /// Maximum wait for a server.
 const ANSWER: Duration = Duration::from_secs(1);
 /// As many symbolic links as the kernel follows.
@@ -35,7 +35,7 @@ impl Mount {
     fn is_of_server(&self) -> bool {
         let of = self.filesystem.as_str();
         // Not `fusectl`, which belongs to the kernel and is mounted everywhere.
-        OF_SERVERS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
+        NETWORK_FILESYSTEMS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
     }
 }
 
@@ -108,21 +108,21 @@ pub struct Servers {
     /// Mounts of servers, and all mounts below them. Empty: nothing depends on a server.
     mounts: Vec<Mount>,
     /// Answers by mount point.
-    answered: Mutex<BTreeMap<String, Arc<Answer>>>,
+    answered: Mutex<BTreeMap<String, Arc<ServerAnswer>>>,
 }
 
 /// Empty until the server was queried.
-type Answer = OnceLock<Result<(), String>>;
+type ServerAnswer = OnceLock<Result<(), String>>;
 
 impl Servers {
     /// Reads the current mounts; queries no server yet. If the mount table cannot be read, all
     /// paths count as local.
     pub fn now() -> Self {
-        Self::of(mounts().unwrap_or_default())
+        Self::from_mounts(mounts().unwrap_or_default())
     }
 
     /// Made from a mount table that was read a moment ago.
-    pub fn of(mounts: Vec<Mount>) -> Self {
+    pub fn from_mounts(mounts: Vec<Mount>) -> Self {
         let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
         let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
         Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
@@ -180,7 +180,7 @@ impl Servers {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = answered.entry(point.to_owned()).or_default().clone();
         drop(answered);
-        answer.get_or_init(|| within(timeout, point, question)).clone()
+        answer.get_or_init(|| run_with_deadline(timeout, point, question)).clone()
     }
 
     /// The mount that contains a path without links, if it belongs to a server.
@@ -201,7 +201,7 @@ impl Servers {
     /// Acts as if `dirs` were mounts of servers that do not answer.
     pub(super) fn dead(dirs: &[&Path]) -> Self {
         let line = |dir: &&Path| format!("1 1 0:1 / {} rw - nfs4 srv:/ rw\n", dir.display());
-        let servers = Self::of(parse(&dirs.iter().map(line).collect::<String>()));
+        let servers = Self::from_mounts(parse(&dirs.iter().map(line).collect::<String>()));
         let silent = |dir: &&Path| (dir.display().to_string(), Arc::new(Err("no answer".to_owned()).into()));
         let silent = dirs.iter().map(silent);
         Self { answered: Mutex::new(silent.collect()), ..servers }
@@ -215,7 +215,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn the_table_of_the_kernel() {
+    fn the_mount_table_is_parsed() {
         let text = "36 35 98:0 / /mnt/a\\040b\\134c rw,noatime,rw master:1 - ext4 /dev/x\\040y rw,errors=continue\n\
             37 35 0:5 / /m ro shared:2 master:1 - nfs4 srv:/x rw,context=\"a,b\"\n\
             garbage - x\n\n";
@@ -230,20 +230,21 @@ mod tests {
     fn a_path_lies_on_the_innermost_mount() {
         let line = |point: &str, filesystem: &str| format!("1 1 0:1 / {point} rw - {filesystem} src rw\n");
         let all = [("/", "ext4"), ("/srv", "nfs4"), ("/srv/local", "xfs"), ("/m", "tmpfs"), ("/m", "fuse.sshfs")];
-        let servers = Servers::of(parse(&all.map(|(point, filesystem)| line(point, filesystem)).concat()));
+        let servers = Servers::from_mounts(parse(&all.map(|(point, filesystem)| line(point, filesystem)).concat()));
         let on = |path: &str| servers.on_server(Path::new(path)).map(|mount| mount.point.clone());
         assert_eq!((on("/srv"), on("/srv/x/y")), (Some("/srv".to_owned()), Some("/srv".to_owned())));
         assert_eq!(["/", "/srvx", "/srv/local", "/srv/local/x", "/etc/passwd"].map(on), [const { None::<String> }; 5]);
         assert_eq!(on("/m/x").as_deref(), Some("/m"));
         // Mounts that exist on every machine need no query.
         let local = [("/", "ext4"), ("/sys/fs/fuse/connections", "fusectl"), ("/proc/sys/fs/binfmt_misc", "autofs")];
-        assert!(Servers::of(parse(&local.map(|(point, of)| line(point, of)).concat())).mounts.is_empty());
-        let servers = Servers::of(parse(&[local[0], local[1], ("/f", "fuse")].map(|(p, of)| line(p, of)).concat()));
+        assert!(Servers::from_mounts(parse(&local.map(|(point, of)| line(point, of)).concat())).mounts.is_empty());
+        let servers =
+            Servers::from_mounts(parse(&[local[0], local[1], ("/f", "fuse")].map(|(p, of)| line(p, of)).concat()));
         assert_eq!(servers.mounts.iter().map(|mount| mount.point.as_str()).collect::<Vec<_>>(), ["/f"]);
     }
 
     #[test]
-    fn whatever_leads_to_a_server_that_is_away_is_left_alone() {
+    fn paths_that_lead_to_a_silent_server_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let path = |tail: &str| root.join(tail);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_asked_holds_up_nobody_who_asks_another() {
+    fn a_query_to_one_server_does_not_block_queries_to_others() {
         const LONG: Duration = Duration::from_secs(120);
         let servers = Servers::default();
         let ((began, begins), (release, held)) = (mpsc::channel(), mpsc::channel::<()>());

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_become_names_and_unknown_ones_numbers() {
+    fn ids_are_shown_as_names_and_unknown_ones_as_numbers() {
         let names = Names::parse(
             "root:x:0:0:root:/root:/bin/sh\nbroken line\nadm2:x:0:5::/:/x\n",
             "root:x:0:\nwheel:x:5:root,adm2\n",

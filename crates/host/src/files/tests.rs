@@ -1,7 +1,7 @@
 //! Tests the digest against a real directory.
 
 use super::*;
-use remoor_model::{Change, Difference, FileKind, differences};
+use remoor_model::{Difference, DigestChange, FileKind, differences};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -11,16 +11,16 @@ use std::time::{Duration, SystemTime};
 
 const KEY: [u8; 32] = [1; 32];
 
-struct Place {
+struct TestFiles {
     dir: tempfile::TempDir,
-    manifest: Manifest,
+    manifest: NodeManifest,
 }
 
-impl Place {
+impl TestFiles {
     /// Declares `files`, relative to a new directory.
     fn new(files: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut place = Self { dir, manifest: Manifest::default() };
+        let mut place = Self { dir, manifest: NodeManifest::default() };
         let files = files.iter().map(|f| format!("{}/{f}", place.dir.path().display())).collect();
         place.manifest.services = vec![ServiceManifest { name: "s".into(), files, ..Default::default() }];
         place
@@ -50,9 +50,9 @@ impl Place {
 
 fn changes(before: &NodeDigest, after: &NodeDigest) -> Vec<String> {
     let name = |d: &Difference| match &d.what {
-        Change::Missing => "missing".to_owned(),
-        Change::Extra => "extra".to_owned(),
-        Change::Changed { attribute, .. } => attribute.clone(),
+        DigestChange::Missing => "missing".to_owned(),
+        DigestChange::Extra => "extra".to_owned(),
+        DigestChange::Changed { attribute, .. } => attribute.clone(),
     };
     differences(before, after).iter().map(name).collect()
 }
@@ -63,7 +63,7 @@ fn mkfifo(path: &Path) {
 
 #[test]
 fn each_attribute_counts_and_times_do_not() {
-    let place = Place::new(&["f", "l", "gone"]);
+    let place = TestFiles::new(&["f", "l", "gone"]);
     place.write("f", "one");
     symlink("f", place.path("l")).unwrap();
     let mut last = place.digest();
@@ -105,7 +105,7 @@ fn each_attribute_counts_and_times_do_not() {
 
 #[test]
 fn a_managed_directory_holds_everything_below_it() {
-    let mut place = Place::new(&["conf/"]);
+    let mut place = TestFiles::new(&["conf/"]);
     place.write("conf/a", "");
     place.write("conf/sub/deep/b", "");
     place.write("conf/old.dpkg-old", "");
@@ -121,7 +121,7 @@ fn a_managed_directory_holds_everything_below_it() {
 
 #[test]
 fn a_plain_directory_is_itself_only_and_a_glob_names_files() {
-    let place = Place::new(&["dir", "*.conf", "x/**/*.d", "sites-*/", "none/*.conf"]);
+    let place = TestFiles::new(&["dir", "*.conf", "x/**/*.d", "sites-*/", "none/*.conf"]);
     for file in ["dir/a", "b.conf", "c.conf/inner", "x/y/z/f.d", "x/g.d", "sites-on/s/t", "other"] {
         place.write(file, "");
     }
@@ -129,8 +129,8 @@ fn a_plain_directory_is_itself_only_and_a_glob_names_files() {
 }
 
 #[test]
-fn what_is_declared_and_missing_is_absent_and_a_leftover_may_be_declared() {
-    let place = Place::new(&["f", "d/", "h/*.x", "a.dpkg-old", "file/below"]);
+fn a_declared_missing_path_is_absent_and_a_leftover_may_be_declared() {
+    let place = TestFiles::new(&["f", "d/", "h/*.x", "a.dpkg-old", "file/below"]);
     place.write("a.dpkg-old", "");
     place.write("file", "");
     let digest = place.digest();
@@ -140,8 +140,8 @@ fn what_is_declared_and_missing_is_absent_and_a_leftover_may_be_declared() {
 }
 
 #[test]
-fn links_and_pipes_are_looked_at_and_not_followed() {
-    let place = Place::new(&["d/"]);
+fn links_and_pipes_are_listed_and_not_followed() {
+    let place = TestFiles::new(&["d/"]);
     place.write("d/a", "");
     symlink("..", place.path("d/loop")).unwrap();
     symlink("/etc", place.path("d/etc")).unwrap();
@@ -155,8 +155,8 @@ fn links_and_pipes_are_looked_at_and_not_followed() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
-    let mut place = Place::new(&["big", "d/", "loop/x", "ok"]);
+fn unreadable_paths_are_reported() {
+    let mut place = TestFiles::new(&["big", "d/", "loop/x", "ok"]);
     let big = File::create(place.path("big")).unwrap();
     big.set_len(MAX_FILE + 1).unwrap();
     place.write("ok", "");
@@ -177,8 +177,8 @@ fn what_cannot_be_read_is_said() {
 
 /// Two names once had the same text, so one of them was not reported.
 #[test]
-fn each_name_that_is_no_utf8_is_told_of_and_none_is_taken_for_another() {
-    let place = Place::new(&["d/"]);
+fn each_name_that_is_not_utf8_is_reported_separately() {
+    let place = TestFiles::new(&["d/"]);
     place.write("d/\\xff", "a name of plain letters");
     for name in [&b"\xff"[..], b"\xfe", b"a\xffb", b"\xef\xbf\xbd\xff"] {
         fs::write(place.path("d").join(OsStr::from_bytes(name)), "").unwrap();
@@ -189,7 +189,7 @@ fn each_name_that_is_no_utf8_is_told_of_and_none_is_taken_for_another() {
     let digest = place.digest();
     let service = &digest.services["s"];
     assert_eq!(place.names(), ["/d", "/d/\\xff"]);
-    let reported: Vec<String> = service.unclear().collect();
+    let reported: Vec<String> = service.describe_unreadable().collect();
     assert_eq!(reported.len(), 5, "{reported:?}");
     let dir = place.path("d").display().to_string();
     for name in [r"\xff", r"\xfe", r"a\xffb", r"\xef\xbf\xbd\xff", r"folder\xff"] {
@@ -203,14 +203,14 @@ fn each_name_that_is_no_utf8_is_told_of_and_none_is_taken_for_another() {
 }
 
 #[test]
-fn a_file_that_vanishes_between_walk_and_read_is_as_if_it_had_never_been() {
-    let place = Place::new(&["d/", "e"]);
+fn a_file_that_vanishes_between_walk_and_read_is_omitted() {
+    let place = TestFiles::new(&["d/", "e"]);
     place.write("d/a", "");
     place.write("e", "");
     let expansion = expand::expand(&place.manifest.services[0], &Servers::default());
     fs::remove_file(place.path("d/a")).unwrap();
     fs::remove_file(place.path("e")).unwrap();
-    let how = How { secret: Secret::OwnerOnly, key: None, normalize: None };
+    let how = ReadOptions { secret: SecretRule::OwnerOnly, key: None, normalize: None };
     let (entries, unreadable) = read::entries(expansion, &how, &Names::default(), &mut Cache::default());
     let kinds: Vec<FileKind> = entries.iter().map(|e| e.kind).collect();
     assert_eq!((kinds, unreadable.len()), (vec![FileKind::Dir, FileKind::Absent], 0), "what is declared is absent");
@@ -218,8 +218,8 @@ fn a_file_that_vanishes_between_walk_and_read_is_as_if_it_had_never_been() {
 
 /// The manager hashes rendered files by the same rule.
 #[test]
-fn lines_that_do_not_count_do_not_count() {
-    let mut place = Place::new(&["d/"]);
+fn normalized_lines_do_not_count() {
+    let mut place = TestFiles::new(&["d/"]);
     place.service().secret = vec!["*.key".into()];
     let write = |stamp: &str, rest: &str| {
         for name in ["d/a.conf", "d/a.key"] {
@@ -228,7 +228,7 @@ fn lines_that_do_not_count_do_not_count() {
     };
     write("Monday", "80");
     let raw = place.digest();
-    let mut cache = Cache::trusting();
+    let mut cache = Cache::without_settle_time();
     let mut manifest = place.manifest.clone();
     manifest.services[0].normalize = vec!["^# generated".into()];
     let by = |cache: &mut Cache| digest(&manifest, &KEY, cache);
@@ -238,7 +238,7 @@ fn lines_that_do_not_count_do_not_count() {
     let rule = Normalizer::new(&manifest.services[0].normalize).unwrap().unwrap();
     let plain = first.services["s"].entries.iter().find(|e| e.path.ends_with("a.conf")).unwrap();
     assert_eq!(plain.sha256, Some(rule.sha256(b"# generated by hand\nlisten 80\n")));
-    assert_eq!(plain.sha256, Some(remoor_model::Sha256::of(b"listen 80\n")));
+    assert_eq!(plain.sha256, Some(remoor_model::Sha256::digest(b"listen 80\n")));
     write("Tuesday, at length", "80");
     assert_eq!(changes(&first, &by(&mut cache)), [""; 0]);
     write("Tuesday", "81");
@@ -246,8 +246,8 @@ fn lines_that_do_not_count_do_not_count() {
 }
 
 #[test]
-fn a_rule_that_can_not_be_used_makes_the_service_unknown() {
-    let place = Place::new(&["d/", "gone"]);
+fn an_invalid_rule_makes_the_service_unknown() {
+    let place = TestFiles::new(&["d/", "gone"]);
     place.write("d/a", "");
     let before = place.digest();
     for (normalize, secret) in [(vec!["(".to_owned()], vec![]), (vec![], vec!["[".to_owned()])] {
@@ -255,13 +255,13 @@ fn a_rule_that_can_not_be_used_makes_the_service_unknown() {
         (manifest.services[0].normalize, manifest.services[0].secret) = (normalize, secret);
         let digest = digest(&manifest, &KEY, &mut Cache::default());
         assert_eq!(changes(&before, &digest), [""; 0], "unknown, not missing");
-        assert_eq!(digest.services["s"].unclear().count(), 1);
+        assert_eq!(digest.services["s"].describe_unreadable().count(), 1);
     }
 }
 
 #[test]
-fn a_tree_is_what_is_below_its_paths_and_keeps_what_only_owners_read() {
-    let place = Place::new(&[]);
+fn a_tree_covers_everything_below_its_paths_and_hides_private_content() {
+    let place = TestFiles::new(&[]);
     place.write("d[1]/a", "hunter2");
     place.write("d[1]/b", "public");
     place.write("d[1]/skip.log", "");
@@ -270,19 +270,19 @@ fn a_tree_is_what_is_below_its_paths_and_keeps_what_only_owners_read() {
     fs::set_permissions(place.path("d[1]/b"), Permissions::from_mode(0o640)).unwrap();
     let of = |key| {
         let (paths, exclude) = (vec![place.path("d[1]"), place.path("none")], vec!["*.log".to_owned()]);
-        tree(&Tree { paths, exclude, key, ..Tree::default() }).unwrap()
+        tree_digest(&TreeRequest { paths, exclude, key, ..TreeRequest::default() }).unwrap()
     };
     let (none, one, two) = (of(None), of(Some([1; 32])), of(Some([2; 32])));
     let kinds: Vec<FileKind> = none.entries.iter().map(|e| e.kind).collect();
     assert_eq!(kinds, [FileKind::Dir, FileKind::File, FileKind::File, FileKind::Absent]);
-    let plain = remoor_model::Sha256::of(b"hunter2");
+    let plain = remoor_model::Sha256::digest(b"hunter2");
     let hashes = [&none, &one, &two].map(|t| t.entries[1].sha256);
     assert!(hashes[0].is_none() && hashes[1] != hashes[2] && !hashes.contains(&Some(plain)));
     assert!(none.entries[1].secret && !none.entries[2].secret);
-    assert_eq!(none.entries[2].sha256, Some(remoor_model::Sha256::of(b"public")));
+    assert_eq!(none.entries[2].sha256, Some(remoor_model::Sha256::digest(b"public")));
     let wrong = |exclude: &str, normalize: &str| {
         let (exclude, normalize) = (vec![exclude.to_owned()], vec![normalize.to_owned()]);
-        tree(&Tree { exclude, normalize, ..Tree::default() }).unwrap_err().to_string()
+        tree_digest(&TreeRequest { exclude, normalize, ..TreeRequest::default() }).unwrap_err().to_string()
     };
     assert!(wrong("[", "x").starts_with("`[` is not a valid glob"));
     assert!(wrong("x", ".*").ends_with("drops every line"));
@@ -290,10 +290,10 @@ fn a_tree_is_what_is_below_its_paths_and_keeps_what_only_owners_read() {
 
 #[test]
 fn an_unchanged_file_is_not_read_again_and_a_changed_one_is() {
-    let place = Place::new(&["d/"]);
+    let place = TestFiles::new(&["d/"]);
     place.write("d/a", "one");
     place.write("d/b", "two");
-    let mut cache = Cache::trusting();
+    let mut cache = Cache::without_settle_time();
     let first = digest(&place.manifest, &KEY, &mut cache);
     assert_eq!(cache.reads(), 2);
     assert_eq!(digest(&place.manifest, &KEY, &mut cache), first);
@@ -321,7 +321,7 @@ fn an_unchanged_file_is_not_read_again_and_a_changed_one_is() {
 
 #[test]
 fn secrets_are_hashed_with_the_key() {
-    let mut place = Place::new(&["d/"]);
+    let mut place = TestFiles::new(&["d/"]);
     place.write("d/site.key", "hunter2");
     place.write("d/site.crt", "public");
     place.service().secret = vec!["*.key".into()];
@@ -331,5 +331,5 @@ fn secrets_are_hashed_with_the_key() {
     assert_eq!(found.len(), 1);
     assert!(found[0].to_string().ends_with("site.key content differs"), "{}", found[0]);
     let entry = one.services["s"].entries.iter().find(|e| e.secret).unwrap();
-    assert_ne!(entry.sha256, Some(remoor_model::Sha256::of(b"hunter2")));
+    assert_ne!(entry.sha256, Some(remoor_model::Sha256::digest(b"hunter2")));
 }

@@ -5,9 +5,9 @@
 //! lost, so they are only a hint. Only changes are requested, because services and the digest
 //! itself read these files all the time.
 
-use super::expand::{base, is_glob};
+use super::expand::{glob_base, is_glob};
 use super::mounts::Servers;
-use remoor_model::Manifest;
+use remoor_model::NodeManifest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ const STACK: usize = 256 << 10;
 
 /// A hint from the watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum FileEvent {
     /// Something happened to this path, or in this directory.
     Changed(PathBuf),
     /// Events were lost; examine everything.
@@ -55,38 +55,38 @@ pub enum WatchError {
 /// Watches until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    shared: Arc<Shared>,
+    shared: Arc<WatchShared>,
     /// Closed when the watcher is dropped; this ends the thread.
     _end: PipeWriter,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WatchShared {
     queue: OwnedFd,
     /// Locked while a watch is added, so that no event is read before its path is known.
-    watched: Mutex<Watched>,
+    watched: Mutex<WatchTable>,
 }
 
 /// One watch may stand for several paths, because the kernel identifies directories by inode and
 /// not by name.
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchTable {
     watches: BTreeMap<PathBuf, i32>,
     paths: BTreeMap<i32, BTreeSet<PathBuf>>,
 }
 
 /// Starts to watch `dirs`, each without its subdirectories. `send` is called from another thread
 /// for each event and must not block. For directories that cannot be watched, see `Watcher::set`.
-pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> Result<Watcher, WatchError> {
+pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(FileEvent) + Send + 'static) -> Result<Watcher, WatchError> {
     let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
     let queue = queue.map_err(|e| WatchError::Start(e.into()))?;
     let (ended, end) = io::pipe().map_err(WatchError::Start)?;
-    let shared = Arc::new(Shared { queue, watched: Mutex::default() });
+    let shared = Arc::new(WatchShared { queue, watched: Mutex::default() });
     let reader = shared.clone();
     let thread = std::thread::Builder::new().name("inotify".to_owned()).stack_size(STACK);
     let spawned = thread.spawn(move || {
-        if reader.read(&ended, &send).is_err() {
-            send(Event::Rescan); // the thread ends here; the periodic pass continues
+        if reader.read_events(&ended, &send).is_err() {
+            send(FileEvent::Rescan); // the thread ends here; the periodic pass continues
         }
     });
     spawned.map_err(WatchError::Start)?;
@@ -101,7 +101,7 @@ impl Watcher {
     /// and made again needs a new watch.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
-        let mut watched = self.shared.watched();
+        let mut watched = self.shared.lock_table();
         let gone: Vec<PathBuf> = watched.watches.keys().filter(|dir| !dirs.contains(*dir)).cloned().collect();
         for dir in gone {
             if let Some(watch) = watched.forget(&dir) {
@@ -133,7 +133,7 @@ impl Watcher {
     }
 }
 
-impl Watched {
+impl WatchTable {
     /// Returns the watch that no path needs any more.
     fn remember(&mut self, dir: PathBuf, watch: i32) -> Option<i32> {
         let unused = if self.watches.get(&dir) == Some(&watch) { None } else { self.forget(&dir) };
@@ -155,20 +155,20 @@ impl Watched {
     }
 
     /// Removes a watch that the kernel has dropped.
-    fn dropped(&mut self, watch: i32) {
+    fn remove_dropped(&mut self, watch: i32) {
         for dir in self.paths.remove(&watch).unwrap_or_default() {
             self.watches.remove(&dir);
         }
     }
 }
 
-impl Shared {
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+impl WatchShared {
+    fn lock_table(&self) -> MutexGuard<'_, WatchTable> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports events until `ended` is closed.
-    fn read(&self, ended: &PipeReader, send: &impl Fn(Event)) -> io::Result<()> {
+    fn read_events(&self, ended: &PipeReader, send: &impl Fn(FileEvent)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         loop {
             let mut wanted = [PollFd::new(&self.queue, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
@@ -182,7 +182,7 @@ impl Shared {
             let mut events = inotify::Reader::new(&self.queue, &mut buffer);
             loop {
                 match events.next() {
-                    Ok(event) => self.tell(&event, send),
+                    Ok(event) => self.report(&event, send),
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
@@ -191,31 +191,31 @@ impl Shared {
         }
     }
 
-    fn tell(&self, event: &inotify::Event<'_>, send: &impl Fn(Event)) {
+    fn report(&self, event: &inotify::Event<'_>, send: &impl Fn(FileEvent)) {
         if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-            return send(Event::Rescan);
+            return send(FileEvent::Rescan);
         }
         let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
         let changed: Vec<PathBuf> = {
-            let mut watched = self.watched();
+            let mut watched = self.lock_table();
             if event.events().contains(ReadFlags::IGNORED) {
-                return watched.dropped(event.wd());
+                return watched.remove_dropped(event.wd());
             }
             let dirs = watched.paths.get(&event.wd()).into_iter().flatten();
             dirs.map(|dir| name.map_or_else(|| dir.clone(), |name| dir.join(name))).collect()
         };
-        changed.into_iter().for_each(|path| send(Event::Changed(path)));
+        changed.into_iter().for_each(|path| send(FileEvent::Changed(path)));
     }
 }
 
 /// The directories to watch for `manifest`: the nearest existing directory above each declared
 /// path, and all directories within managed directories and below globs. Directories on a silent
 /// server are omitted.
-pub fn directories(manifest: &Manifest, servers: &Servers) -> BTreeSet<PathBuf> {
+pub fn directories(manifest: &NodeManifest, servers: &Servers) -> BTreeSet<PathBuf> {
     let mut out = BTreeSet::new();
     for pattern in manifest.services.iter().flat_map(|service| &service.files) {
         let trimmed = pattern.trim_end_matches('/');
-        let start = if is_glob(trimmed) { base(trimmed) } else { PathBuf::from(trimmed) };
+        let start = if is_glob(trimmed) { glob_base(trimmed) } else { PathBuf::from(trimmed) };
         if servers.answer(&start).is_err() {
             continue;
         }
@@ -227,7 +227,7 @@ pub fn directories(manifest: &Manifest, servers: &Servers) -> BTreeSet<PathBuf> 
             let levels =
                 if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
             if let Ok(meta) = fs::symlink_metadata(&start) {
-                below(&start, &meta, meta.dev(), levels, servers, &mut out);
+                add_dirs_below(&start, &meta, meta.dev(), levels, servers, &mut out);
             }
         }
     }
@@ -238,7 +238,14 @@ fn nearest(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find(|dir| dir.is_dir()).map(Path::to_owned)
 }
 
-fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, servers: &Servers, out: &mut BTreeSet<PathBuf>) {
+fn add_dirs_below(
+    dir: &Path,
+    meta: &fs::Metadata,
+    device: u64,
+    levels: usize,
+    servers: &Servers,
+    out: &mut BTreeSet<PathBuf>,
+) {
     if !meta.is_dir() || meta.dev() != device || levels == 0 || out.len() >= MAX_WATCHES {
         return;
     }
@@ -251,7 +258,7 @@ fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, servers: &
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
             && let Ok(meta) = entry.metadata()
         {
-            below(&entry.path(), &meta, device, levels - 1, servers, out);
+            add_dirs_below(&entry.path(), &meta, device, levels - 1, servers, out);
         }
     }
 }
@@ -265,8 +272,8 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(120);
 
-    fn manifest(files: Vec<String>) -> Manifest {
-        Manifest { services: vec![ServiceManifest { files, ..Default::default() }], ..Default::default() }
+    fn manifest(files: Vec<String>) -> NodeManifest {
+        NodeManifest { services: vec![ServiceManifest { files, ..Default::default() }], ..Default::default() }
     }
 
     #[test]
@@ -280,11 +287,11 @@ mod tests {
         let other = dir.path().join("g");
         fs::write(&other, "y").unwrap();
         let first = rx.recv_timeout(LONG).unwrap();
-        assert_eq!(first, Event::Changed(other), "the read of f came before and is no event");
+        assert_eq!(first, FileEvent::Changed(other), "the read of f came before and is no event");
     }
 
     #[test]
-    fn a_directory_made_again_is_watched_again() {
+    fn a_recreated_directory_is_watched_again() {
         let dir = tempfile::tempdir().unwrap();
         let sub = dir.path().join("sub");
         fs::create_dir(&sub).unwrap();
@@ -295,12 +302,12 @@ mod tests {
         fs::create_dir(&sub).unwrap();
         assert!(watcher.set([sub.clone()].into()).is_empty());
         fs::write(sub.join("f"), "x").unwrap();
-        let wanted = Event::Changed(sub.join("f"));
+        let wanted = FileEvent::Changed(sub.join("f"));
         while rx.recv_timeout(LONG).unwrap() != wanted {}
     }
 
     #[test]
-    fn the_kernel_is_not_asked_for_opens_and_reads() {
+    fn opens_and_reads_are_not_watched() {
         use std::os::fd::AsRawFd;
         let dir = tempfile::tempdir().unwrap();
         let watcher = watch([dir.path().to_owned()].into(), drop).unwrap();
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_two_names_is_told_by_both() {
+    fn a_directory_with_two_names_is_reported_by_both() {
         let dir = tempfile::tempdir().unwrap();
         let (sub, other) = (dir.path().join("sub"), dir.path().join("other"));
         fs::create_dir(&sub).unwrap();
@@ -322,10 +329,10 @@ mod tests {
         let mut watcher = watch([sub.clone(), other.clone()].into(), move |event| drop(tx.send(event))).unwrap();
         fs::write(sub.join("f"), "").unwrap();
         let two = [rx.recv_timeout(LONG).unwrap(), rx.recv_timeout(LONG).unwrap()];
-        assert_eq!(two, [Event::Changed(other.join("f")), Event::Changed(sub.join("f"))]);
+        assert_eq!(two, [FileEvent::Changed(other.join("f")), FileEvent::Changed(sub.join("f"))]);
         assert!(watcher.set([other.clone()].into()).is_empty());
         fs::write(sub.join("g"), "").unwrap();
-        assert_eq!(rx.recv_timeout(LONG).unwrap(), Event::Changed(other.join("g")), "by the one that is left");
+        assert_eq!(rx.recv_timeout(LONG).unwrap(), FileEvent::Changed(other.join("g")), "by the one that is left");
     }
 
     #[test]
@@ -338,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_events_are_told() {
+    fn lost_events_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let (tx, rx) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
@@ -354,7 +361,7 @@ mod tests {
             fs::write(dir.path().join((at % 2).to_string()), "x").unwrap();
         }
         drop(go);
-        while rx.recv_timeout(LONG).unwrap() != Event::Rescan {}
+        while rx.recv_timeout(LONG).unwrap() != FileEvent::Rescan {}
     }
 
     #[test]

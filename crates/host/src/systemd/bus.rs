@@ -1,8 +1,8 @@
 //! One connection to systemd's private socket, or to systemd over the bus daemon. Calls block, but
 //! never longer than the deadline.
 
-use super::Sockets;
-use super::wire::{self, Arg, Call, Garbled, Message, Value};
+use super::SystemdSockets;
+use super::wire::{self, BusMessage, CallArg, InvalidMessage, MethodCall, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
@@ -22,7 +22,7 @@ const LINE_MAX: usize = 4096;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum BusError {
     /// No process listens there, or the login was refused. Nothing was done.
     #[error("systemd does not answer here")]
     Absent,
@@ -36,14 +36,14 @@ pub enum Fault {
     #[error("the connection to systemd was lost")]
     Lost(#[source] std::io::Error),
     #[error("systemd sent an invalid message: {0}")]
-    Garbled(#[from] Garbled),
+    Garbled(#[from] InvalidMessage),
     /// Nothing was done. `name` is the D-Bus error name.
     #[error("{message}")]
     Refused { name: String, message: String },
 }
 
 /// Time limits and stop callback of a connection.
-pub struct Patience<'a> {
+pub struct BusDeadline<'a> {
     /// Deadline for the whole work. None: no limit.
     pub until: Option<Instant>,
     /// Maximum time for each answer.
@@ -52,24 +52,24 @@ pub struct Patience<'a> {
     pub stop: Box<dyn Fn() -> bool + 'a>,
 }
 
-impl Patience<'_> {
+impl BusDeadline<'_> {
     /// Waits until the socket is ready. `until` is an additional deadline.
-    fn wait(&self, socket: &OwnedFd, flags: PollFlags, until: Option<Instant>) -> Result<(), Fault> {
+    fn wait(&self, socket: &OwnedFd, flags: PollFlags, until: Option<Instant>) -> Result<(), BusError> {
         loop {
             if (self.stop)() {
-                return Err(Fault::Cancelled);
+                return Err(BusError::Cancelled);
             }
             let now = Instant::now();
             let end = self.until.into_iter().chain(until).min();
             let left = end.map_or(TICK, |end| end.saturating_duration_since(now));
             if left.is_zero() {
-                return Err(Fault::TimedOut);
+                return Err(BusError::TimedOut);
             }
-            let pause = Timespec::try_from(left.min(TICK)).map_err(|_| Fault::TimedOut)?;
+            let pause = Timespec::try_from(left.min(TICK)).map_err(|_| BusError::TimedOut)?;
             match poll(&mut [PollFd::new(socket, flags)], Some(&pause)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
-                Err(e) => return Err(Fault::Lost(e.into())),
+                Err(e) => return Err(BusError::Lost(e.into())),
             }
         }
     }
@@ -78,11 +78,11 @@ impl Patience<'_> {
 /// One authenticated D-Bus connection. Calls are made one at a time.
 pub struct Bus<'a> {
     socket: OwnedFd,
-    patience: Patience<'a>,
+    patience: BusDeadline<'a>,
     serial: u32,
     input: Vec<u8>,
     /// Path and result of ended jobs.
-    ended: VecDeque<(String, String)>,
+    ended_jobs: VecDeque<(String, String)>,
     by_daemon: bool,
     /// After an error of the connection its answers can no longer be assigned to calls.
     broken: bool,
@@ -90,18 +90,18 @@ pub struct Bus<'a> {
 
 impl<'a> Bus<'a> {
     /// Connects to systemd's private socket, else to the bus daemon.
-    pub fn open(sockets: &Sockets, patience: Patience<'a>) -> Result<Self, Fault> {
+    pub fn open(sockets: &SystemdSockets, patience: BusDeadline<'a>) -> Result<Self, BusError> {
         let socket = match (dial(&sockets.private, &patience)?, &sockets.bus) {
             (Some(socket), _) => (socket, false),
-            (None, Some(path)) => (dial(path, &patience)?.ok_or(Fault::Absent)?, true),
-            (None, None) => return Err(Fault::Absent),
+            (None, Some(path)) => (dial(path, &patience)?.ok_or(BusError::Absent)?, true),
+            (None, None) => return Err(BusError::Absent),
         };
         let (socket, by_daemon) = socket;
         let (input, ended) = (Vec::new(), VecDeque::new());
-        let mut bus = Self { socket, patience, serial: 0, input, ended, by_daemon, broken: false };
-        bus.log_in()?;
+        let mut bus = Self { socket, patience, serial: 0, input, ended_jobs: ended, by_daemon, broken: false };
+        bus.authenticate()?;
         if by_daemon {
-            bus.daemon("Hello", vec![])?;
+            bus.call_daemon("Hello", vec![])?;
         }
         Ok(bus)
     }
@@ -112,15 +112,15 @@ impl<'a> Bus<'a> {
     }
 
     /// Calls the bus daemon itself.
-    pub fn daemon(&mut self, member: &str, args: Vec<Arg>) -> Result<Vec<Value>, Fault> {
+    pub fn call_daemon(&mut self, member: &str, args: Vec<CallArg>) -> Result<Vec<Value>, BusError> {
         let (destination, path) = ("org.freedesktop.DBus", "/org/freedesktop/DBus");
-        self.call(&Call { destination, path, interface: destination, member, args })
+        self.call(&MethodCall { destination, path, interface: destination, member, args })
     }
 
     /// Sends a call and waits for its answer.
-    pub fn call(&mut self, call: &Call) -> Result<Vec<Value>, Fault> {
+    pub fn call(&mut self, call: &MethodCall) -> Result<Vec<Value>, BusError> {
         if self.broken {
-            return Err(Fault::Lost(std::io::ErrorKind::NotConnected.into()));
+            return Err(BusError::Lost(std::io::ErrorKind::NotConnected.into()));
         }
         let until = Some(Instant::now() + self.patience.answer);
         let answer = self.exchange(call, until);
@@ -130,31 +130,31 @@ impl<'a> Bus<'a> {
             return Ok(answer.body);
         }
         let message = answer.body.first().and_then(Value::text).unwrap_or(&answer.name).to_owned();
-        Err(Fault::Refused { name: answer.name, message })
+        Err(BusError::Refused { name: answer.name, message })
     }
 
-    fn exchange(&mut self, call: &Call, until: Option<Instant>) -> Result<Message, Fault> {
+    fn exchange(&mut self, call: &MethodCall, until: Option<Instant>) -> Result<BusMessage, BusError> {
         self.serial += 1;
         let serial = self.serial;
-        self.write(&wire::call(serial, call), until)?;
+        self.write(&wire::encode_call(serial, call), until)?;
         loop {
             let message = self.next(until)?;
             if message.answers == Some(serial) && matches!(message.kind, wire::REPLY | wire::ERROR) {
                 return Ok(message);
             }
-            self.note(message);
+            self.record_job_end(message);
         }
     }
 
     /// Waits for the end of a job and returns its result. The time is limited only by systemd and
     /// by the deadline for the whole work.
-    pub fn job_end(&mut self, job: &str) -> Result<String, Fault> {
+    pub fn wait_for_job(&mut self, job: &str) -> Result<String, BusError> {
         loop {
-            if let Some(at) = self.ended.iter().position(|(path, _)| path == job) {
-                return Ok(self.ended.remove(at).map(|(_, result)| result).unwrap_or_default());
+            if let Some(at) = self.ended_jobs.iter().position(|(path, _)| path == job) {
+                return Ok(self.ended_jobs.remove(at).map(|(_, result)| result).unwrap_or_default());
             }
             match self.next(None) {
-                Ok(message) => self.note(message),
+                Ok(message) => self.record_job_end(message),
                 Err(fault) => {
                     self.broken = true;
                     return Err(fault);
@@ -165,14 +165,14 @@ impl<'a> Bus<'a> {
 
     /// Stores the results of jobs from signals (number, path, unit, result); ignores all other
     /// signals.
-    fn note(&mut self, message: Message) {
+    fn record_job_end(&mut self, message: BusMessage) {
         if message.kind != wire::SIGNAL || message.member != "JobRemoved" {
             return;
         }
         if let [_, Value::Text(path), _, Value::Text(result)] = &message.body[..] {
-            self.ended.push_back((path.clone(), result.clone()));
-            if self.ended.len() > ENDED_MAX {
-                self.ended.pop_front();
+            self.ended_jobs.push_back((path.clone(), result.clone()));
+            if self.ended_jobs.len() > ENDED_MAX {
+                self.ended_jobs.pop_front();
             }
         }
     }
@@ -180,7 +180,7 @@ impl<'a> Bus<'a> {
     /// Authenticates by the user id that the kernel reports to the peer. Sends everything in one
     /// write and no call before the answer, because systemd does not process bytes that arrive
     /// together with the end of the authentication until more bytes arrive.
-    fn log_in(&mut self) -> Result<(), Fault> {
+    fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = hex::encode(rustix::process::geteuid().as_raw().to_string());
         let until = Some(Instant::now() + self.patience.answer);
         self.write(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes(), until)?;
@@ -189,17 +189,17 @@ impl<'a> Bus<'a> {
                 break self.input.drain(..end + 2).collect::<Vec<u8>>();
             }
             if self.input.len() > LINE_MAX {
-                return Err(Fault::Absent);
+                return Err(BusError::Absent);
             }
             self.read(until)?;
         };
-        if line.starts_with(b"OK ") { Ok(()) } else { Err(Fault::Absent) }
+        if line.starts_with(b"OK ") { Ok(()) } else { Err(BusError::Absent) }
     }
 
-    fn next(&mut self, until: Option<Instant>) -> Result<Message, Fault> {
+    fn next(&mut self, until: Option<Instant>) -> Result<BusMessage, BusError> {
         loop {
             if let Some(fixed) = self.input.first_chunk() {
-                let size = wire::size(fixed)?;
+                let size = wire::message_size(fixed)?;
                 if self.input.len() >= size {
                     let message = wire::message(&self.input[..size]);
                     self.input.drain(..size);
@@ -210,29 +210,29 @@ impl<'a> Bus<'a> {
         }
     }
 
-    fn read(&mut self, until: Option<Instant>) -> Result<(), Fault> {
+    fn read(&mut self, until: Option<Instant>) -> Result<(), BusError> {
         let mut buffer = [0; 16 << 10];
         loop {
             match rustix::io::read(&self.socket, &mut buffer) {
-                Ok(0) => return Err(Fault::Lost(std::io::ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(BusError::Lost(std::io::ErrorKind::UnexpectedEof.into())),
                 Ok(n) => {
                     self.input.extend(&buffer[..n]);
                     return Ok(());
                 }
                 Err(Errno::AGAIN) => self.patience.wait(&self.socket, PollFlags::IN, until)?,
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(Fault::Lost(e.into())),
+                Err(e) => return Err(BusError::Lost(e.into())),
             }
         }
     }
 
-    fn write(&mut self, mut bytes: &[u8], until: Option<Instant>) -> Result<(), Fault> {
+    fn write(&mut self, mut bytes: &[u8], until: Option<Instant>) -> Result<(), BusError> {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(n) => bytes = &bytes[n..],
                 Err(Errno::AGAIN) => self.patience.wait(&self.socket, PollFlags::OUT, until)?,
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(Fault::Lost(e.into())),
+                Err(e) => return Err(BusError::Lost(e.into())),
             }
         }
         Ok(())
@@ -240,23 +240,23 @@ impl<'a> Bus<'a> {
 }
 
 /// None: no process listens there, or connecting is not permitted.
-fn dial(path: &Path, patience: &Patience) -> Result<Option<OwnedFd>, Fault> {
+fn dial(path: &Path, patience: &BusDeadline) -> Result<Option<OwnedFd>, BusError> {
     let Ok(address) = SocketAddrUnix::new(path) else { return Ok(None) };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let until = Instant::now() + patience.answer;
     loop {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(|e| Fault::Lost(e.into()))?;
+        let socket = socket.map_err(|e| BusError::Lost(e.into()))?;
         match connect(&socket, &address) {
             Ok(()) => return Ok(Some(socket)),
             // The queue of waiting connections is full.
             Err(Errno::AGAIN | Errno::INTR) => {
                 let end = patience.until.map_or(until, |own| own.min(until));
                 if (patience.stop)() {
-                    return Err(Fault::Cancelled);
+                    return Err(BusError::Cancelled);
                 }
                 if Instant::now() >= end {
-                    return Err(Fault::TimedOut);
+                    return Err(BusError::TimedOut);
                 }
                 std::thread::sleep(BUSY);
             }

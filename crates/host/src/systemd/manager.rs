@@ -1,8 +1,8 @@
 //! Requests to systemd. Unit names are full names.
 
-use super::bus::{Bus, Fault, Patience};
-use super::wire::{Arg, Call, Value};
-use super::{Sockets, shown};
+use super::bus::{Bus, BusDeadline, BusError};
+use super::wire::{CallArg, MethodCall, Value};
+use super::{SystemdSockets, property_text};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Job {
 
 /// A change of a unit's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnitFiles {
+pub enum UnitFileChange {
     /// `force`: replace conflicting links.
     Enable {
         force: bool,
@@ -44,54 +44,54 @@ pub enum UnitFiles {
 }
 
 /// A connection for one piece of work.
-pub struct Manager<'a> {
+pub struct SystemdManager<'a> {
     bus: Bus<'a>,
     /// Whether job signals were subscribed.
-    listens: bool,
+    subscribed: bool,
 }
 
-impl<'a> Manager<'a> {
+impl<'a> SystemdManager<'a> {
     /// Maximum time for an answer. systemd answers no call while it reloads all units, which takes
     /// long on a large host.
     pub const ANSWER_MAX: Duration = Duration::from_secs(90);
 
     /// Connects to systemd. `Absent`: systemd is not reachable; nothing was done.
-    pub fn open(sockets: &Sockets, patience: Patience<'a>) -> Result<Self, Fault> {
-        Ok(Self { bus: Bus::open(sockets, patience)?, listens: false })
+    pub fn open(sockets: &SystemdSockets, patience: BusDeadline<'a>) -> Result<Self, BusError> {
+        Ok(Self { bus: Bus::open(sockets, patience)?, subscribed: false })
     }
 
     /// Properties of a unit that have a plain text, as `systemctl show` prints them. A unit that
     /// does not exist has the `LoadState` `not-found`.
-    pub fn show(&mut self, unit: &str) -> Result<BTreeMap<String, String>, Fault> {
+    pub fn show(&mut self, unit: &str) -> Result<BTreeMap<String, String>, BusError> {
         let path = unit_path(unit);
         let (destination, interface) = (SYSTEMD, PROPERTIES);
-        let args = vec![Arg::Text("")];
-        let body = self.bus.call(&Call { destination, path: &path, interface, member: "GetAll", args })?;
+        let args = vec![CallArg::Text("")];
+        let body = self.bus.call(&MethodCall { destination, path: &path, interface, member: "GetAll", args })?;
         let properties = body.first().map(Value::items).unwrap_or_default().iter();
         let shown = properties.filter_map(|pair| match pair.items() {
-            [Value::Text(name), value] => Some((name.clone(), shown::text(name, value)?)),
+            [Value::Text(name), value] => Some((name.clone(), property_text::text(name, value)?)),
             _ => None,
         });
         Ok(shown.filter(|(_, text)| !text.is_empty()).collect())
     }
 
     /// The state of the whole system, for instance `running` or `degraded`.
-    pub fn system_state(&mut self) -> Result<String, Fault> {
+    pub fn system_state(&mut self) -> Result<String, BusError> {
         let (destination, path, interface) = (SYSTEMD, MANAGER_PATH, PROPERTIES);
-        let args = vec![Arg::Text(MANAGER), Arg::Text("SystemState")];
-        let body = self.bus.call(&Call { destination, path, interface, member: "Get", args })?;
+        let args = vec![CallArg::Text(MANAGER), CallArg::Text("SystemState")];
+        let body = self.bus.call(&MethodCall { destination, path, interface, member: "Get", args })?;
         Ok(body.first().and_then(Value::text).unwrap_or_default().to_owned())
     }
 
     /// Every loaded unit: name, load state, active state, sub-state.
-    pub fn units(&mut self) -> Result<Vec<[String; 4]>, Fault> {
+    pub fn units(&mut self) -> Result<Vec<[String; 4]>, BusError> {
         let body = self.call("ListUnits", vec![])?;
         let units = body.first().map(Value::items).unwrap_or_default().iter();
         Ok(units.filter_map(|unit| texts(unit.items(), [0, 2, 3, 4])).collect())
     }
 
     /// Every unit file: path, state.
-    pub fn unit_files(&mut self) -> Result<Vec<[String; 2]>, Fault> {
+    pub fn unit_files(&mut self) -> Result<Vec<[String; 2]>, BusError> {
         let body = self.call("ListUnitFiles", vec![])?;
         let files = body.first().map(Value::items).unwrap_or_default().iter();
         Ok(files.filter_map(|file| texts(file.items(), [0, 1])).collect())
@@ -99,48 +99,48 @@ impl<'a> Manager<'a> {
 
     /// Starts a job. With `wait` returns its result after it has ended; `done` means success.
     /// Otherwise returns None.
-    pub fn run(&mut self, job: Job, unit: &str, wait: bool) -> Result<Option<String>, Fault> {
-        if wait && !self.listens {
-            self.listen()?;
+    pub fn run(&mut self, job: Job, unit: &str, wait: bool) -> Result<Option<String>, BusError> {
+        if wait && !self.subscribed {
+            self.subscribe()?;
         }
-        let body = self.call(job.method(), vec![Arg::Text(unit), Arg::Text("replace")])?;
+        let body = self.call(job.method(), vec![CallArg::Text(unit), CallArg::Text("replace")])?;
         let path = body.first().and_then(Value::text).unwrap_or_default().to_owned();
-        if wait { self.bus.job_end(&path).map(Some) } else { Ok(None) }
+        if wait { self.bus.wait_for_job(&path).map(Some) } else { Ok(None) }
     }
 
     /// Subscribes before the job starts, so that its end is not missed.
-    fn listen(&mut self) -> Result<(), Fault> {
+    fn subscribe(&mut self) -> Result<(), BusError> {
         if self.bus.by_daemon() {
             let rule = format!("type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='JobRemoved'");
-            self.bus.daemon("AddMatch", vec![Arg::Text(&rule)])?;
+            self.bus.call_daemon("AddMatch", vec![CallArg::Text(&rule)])?;
         }
         self.call("Subscribe", vec![])?;
-        self.listens = true;
+        self.subscribed = true;
         Ok(())
     }
 
     /// Changes the links of a unit's file and reloads systemd, as `systemctl` does.
-    pub fn set_unit_files(&mut self, what: UnitFiles, unit: &str) -> Result<(), Fault> {
-        let units = Arg::List(vec![unit]);
+    pub fn set_unit_files(&mut self, what: UnitFileChange, unit: &str) -> Result<(), BusError> {
+        let units = CallArg::List(vec![unit]);
         // Permanently, not only until the next boot.
-        let runtime = Arg::Bool(false);
+        let runtime = CallArg::Bool(false);
         let (member, args) = match what {
-            UnitFiles::Enable { force } => ("EnableUnitFiles", vec![units, runtime, Arg::Bool(force)]),
-            UnitFiles::Disable => ("DisableUnitFiles", vec![units, runtime]),
-            UnitFiles::Mask => ("MaskUnitFiles", vec![units, runtime, Arg::Bool(false)]),
-            UnitFiles::Unmask => ("UnmaskUnitFiles", vec![units, runtime]),
+            UnitFileChange::Enable { force } => ("EnableUnitFiles", vec![units, runtime, CallArg::Bool(force)]),
+            UnitFileChange::Disable => ("DisableUnitFiles", vec![units, runtime]),
+            UnitFileChange::Mask => ("MaskUnitFiles", vec![units, runtime, CallArg::Bool(false)]),
+            UnitFileChange::Unmask => ("UnmaskUnitFiles", vec![units, runtime]),
         };
         self.call(member, args)?;
         self.reload()
     }
 
     /// Reloads all units.
-    pub fn reload(&mut self) -> Result<(), Fault> {
+    pub fn reload(&mut self) -> Result<(), BusError> {
         self.call("Reload", vec![]).map(drop)
     }
 
-    fn call(&mut self, member: &str, args: Vec<Arg>) -> Result<Vec<Value>, Fault> {
-        self.bus.call(&Call { destination: SYSTEMD, path: MANAGER_PATH, interface: MANAGER, member, args })
+    fn call(&mut self, member: &str, args: Vec<CallArg>) -> Result<Vec<Value>, BusError> {
+        self.bus.call(&MethodCall { destination: SYSTEMD, path: MANAGER_PATH, interface: MANAGER, member, args })
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_objects_of_units() {
+    fn unit_names_are_escaped_in_object_paths() {
         assert_eq!(unit_path("getty@tty1.service"), "/org/freedesktop/systemd1/unit/getty_40tty1_2eservice");
         assert_eq!(unit_path("3.mount"), "/org/freedesktop/systemd1/unit/_33_2emount");
     }

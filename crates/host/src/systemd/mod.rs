@@ -15,15 +15,15 @@
 
 mod bus;
 mod manager;
-mod shown;
+mod property_text;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use bus::{Fault, Patience};
-pub use manager::{Job, Manager, UnitFiles};
+pub use bus::{BusDeadline, BusError};
+pub use manager::{Job, SystemdManager, UnitFileChange};
 
 use std::path::{Path, PathBuf};
 
@@ -49,24 +49,24 @@ pub fn unit_name(name: &str) -> String {
 
 /// Socket paths of systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sockets {
+pub struct SystemdSockets {
     /// systemd's private socket, for root only. It needs no bus daemon.
     private: PathBuf,
     /// The socket of the bus daemon, for all users.
     bus: Option<PathBuf>,
 }
 
-impl Default for Sockets {
+impl Default for SystemdSockets {
     /// The paths of the system.
     fn default() -> Self {
         Self { private: "/run/systemd/private".into(), bus: Some("/run/dbus/system_bus_socket".into()) }
     }
 }
 
-impl Sockets {
+impl SystemdSockets {
     /// systemd's private socket below this runtime directory (`/run` or that of a user), without a
     /// bus.
-    pub fn below(runtime: &Path) -> Self {
+    pub fn in_runtime_dir(runtime: &Path) -> Self {
         Self { private: runtime.join("systemd/private"), bus: None }
     }
 }

@@ -1,7 +1,7 @@
 //! A stand-in for systemd on a socket of its own, for the tests of this crate and of other crates.
 
 use super::wire::peer::bytes;
-use super::wire::{self, Message, Value};
+use super::wire::{self, BusMessage, Value};
 use super::*;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,8 +11,11 @@ use std::thread;
 /// Listens as the systemd of the runtime directory `runtime`. `answers` is called with member,
 /// arguments (also lists) as texts, and the serial number to answer to; it returns the bytes to
 /// send.
-pub fn stand_in(runtime: &Path, answers: impl Fn(&str, &[String], u32) -> Vec<u8> + Send + Sync + 'static) -> Sockets {
-    let sockets = Sockets::below(runtime);
+pub fn stand_in(
+    runtime: &Path,
+    answers: impl Fn(&str, &[String], u32) -> Vec<u8> + Send + Sync + 'static,
+) -> SystemdSockets {
+    let sockets = SystemdSockets::in_runtime_dir(runtime);
     std::fs::create_dir_all(runtime.join("systemd")).unwrap();
     let listener = UnixListener::bind(&sockets.private).unwrap();
     let answers = Arc::new(answers);
@@ -39,12 +42,12 @@ fn serve(mut stream: UnixStream, answers: &Answers) -> std::io::Result<()> {
         }
     }
     loop {
-        let mut fixed = [0; wire::FIXED];
+        let mut fixed = [0; wire::HEADER_BYTES];
         stream.read_exact(&mut fixed)?;
         let mut whole = fixed.to_vec();
-        whole.resize(wire::size(&fixed).unwrap(), 0);
-        stream.read_exact(&mut whole[wire::FIXED..])?;
-        let Message { member, body, path, serial, .. } = wire::message(&whole).unwrap();
+        whole.resize(wire::message_size(&fixed).unwrap(), 0);
+        stream.read_exact(&mut whole[wire::HEADER_BYTES..])?;
+        let BusMessage { member, body, path, serial, .. } = wire::message(&whole).unwrap();
         let args = body.iter().flat_map(|value| match value {
             Value::Array(items) => items.iter().filter_map(Value::text).map(str::to_owned).collect(),
             Value::Bool(on) => vec![on.to_string()],

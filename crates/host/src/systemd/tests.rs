@@ -7,9 +7,9 @@ use super::*;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-fn patience(until: Option<Duration>) -> Patience<'static> {
+fn deadline(until: Option<Duration>) -> BusDeadline<'static> {
     let until = until.map(|d| Instant::now() + d);
-    Patience { until, answer: Duration::from_secs(20), stop: Box::new(|| false) }
+    BusDeadline { until, answer: Duration::from_secs(20), stop: Box::new(|| false) }
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_unit_is_shown_and_started() {
             _ => empty(serial),
         }
     });
-    let mut manager = Manager::open(&sockets, patience(None)).unwrap();
+    let mut manager = SystemdManager::open(&sockets, deadline(None)).unwrap();
     let shown = manager.show("a.service").unwrap();
     assert_eq!(shown.into_iter().collect::<Vec<_>>(), [("LoadState".to_owned(), "loaded".to_owned())]);
     assert_eq!(manager.run(Job::Start, "a.service", true).unwrap().as_deref(), Some("done"));
@@ -38,7 +38,7 @@ fn a_unit_is_shown_and_started() {
     assert_eq!(manager.run(Job::Stop, "a.service", false).unwrap(), None);
     let refused = manager.run(Job::Reload, "a.service", true).unwrap_err();
     assert_eq!(refused.to_string(), "Unit a.service not loaded.");
-    manager.set_unit_files(UnitFiles::Enable { force: true }, "a.service").unwrap();
+    manager.set_unit_files(UnitFileChange::Enable { force: true }, "a.service").unwrap();
     assert_eq!(
         *log.lock().unwrap(),
         [
@@ -55,16 +55,16 @@ fn a_unit_is_shown_and_started() {
 }
 
 #[test]
-fn nobody_who_listens_is_absent() {
+fn a_missing_listener_is_absent() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |sockets: &Sockets| Manager::open(sockets, patience(None)).err();
-    assert!(matches!(open(&Sockets::below(dir.path())), Some(Fault::Absent)));
-    let sockets = Sockets { private: dir.path().join("none"), bus: Some(dir.path().join("none")) };
-    assert!(matches!(open(&sockets), Some(Fault::Absent)));
+    let open = |sockets: &SystemdSockets| SystemdManager::open(sockets, deadline(None)).err();
+    assert!(matches!(open(&SystemdSockets::in_runtime_dir(dir.path())), Some(BusError::Absent)));
+    let sockets = SystemdSockets { private: dir.path().join("none"), bus: Some(dir.path().join("none")) };
+    assert!(matches!(open(&sockets), Some(BusError::Absent)));
 }
 
 #[test]
-fn the_bus_daemon_is_greeted_and_told_what_to_send() {
+fn the_bus_daemon_is_greeted_and_job_signals_are_subscribed() {
     let dir = tempfile::tempdir().unwrap();
     let log = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&log);
@@ -72,14 +72,14 @@ fn the_bus_daemon_is_greeted_and_told_what_to_send() {
         seen.lock().unwrap().push(member.to_owned());
         if member == "StartUnit" { job(serial, "/job/1", "done", false) } else { empty(serial) }
     });
-    let sockets = Sockets { private: dir.path().join("none"), bus: Some(listening.private) };
-    let mut manager = Manager::open(&sockets, patience(None)).unwrap();
+    let sockets = SystemdSockets { private: dir.path().join("none"), bus: Some(listening.private) };
+    let mut manager = SystemdManager::open(&sockets, deadline(None)).unwrap();
     assert_eq!(manager.run(Job::Start, "a.service", true).unwrap().as_deref(), Some("done"));
     assert_eq!(*log.lock().unwrap(), ["Hello", "AddMatch", "Subscribe", "StartUnit"]);
 }
 
 #[test]
-fn what_does_not_answer_is_not_waited_for_without_end() {
+fn a_silent_peer_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let sockets = stand_in(dir.path(), |member, _, serial| match member {
         "Subscribe" => empty(serial),
@@ -87,16 +87,16 @@ fn what_does_not_answer_is_not_waited_for_without_end() {
         "StopUnit" => b"HTTP/1.1 400 Bad Request".to_vec(),
         _ => Vec::new(),
     });
-    let open = |until| Manager::open(&sockets, patience(until)).unwrap();
+    let open = |until| SystemdManager::open(&sockets, deadline(until)).unwrap();
     let mut manager = open(Some(Duration::from_millis(100)));
-    assert!(matches!(manager.show("a.service"), Err(Fault::TimedOut)));
-    assert!(matches!(manager.show("a.service"), Err(Fault::Lost(_))));
+    assert!(matches!(manager.show("a.service"), Err(BusError::TimedOut)));
+    assert!(matches!(manager.show("a.service"), Err(BusError::Lost(_))));
     let mut manager = open(Some(Duration::from_millis(300)));
-    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(Fault::TimedOut)));
-    assert!(matches!(open(None).run(Job::Stop, "a.service", true), Err(Fault::Garbled(_))));
+    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(BusError::TimedOut)));
+    assert!(matches!(open(None).run(Job::Stop, "a.service", true), Err(BusError::Garbled(_))));
     let asked = std::cell::Cell::new(0);
     let stop = Box::new(|| asked.replace(asked.get() + 1) > 2);
-    let patience = Patience { stop, ..patience(None) };
-    let mut manager = Manager::open(&sockets, patience).unwrap();
-    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(Fault::Cancelled)));
+    let patience = BusDeadline { stop, ..deadline(None) };
+    let mut manager = SystemdManager::open(&sockets, patience).unwrap();
+    assert!(matches!(manager.run(Job::Start, "a.service", true), Err(BusError::Cancelled)));
 }

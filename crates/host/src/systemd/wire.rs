@@ -5,7 +5,7 @@
 /// megabytes.
 pub const MESSAGE_MAX: usize = 32 << 20;
 /// Number of leading bytes from which the size of a message can be computed.
-pub const FIXED: usize = 16;
+pub const HEADER_BYTES: usize = 16;
 /// Maximum nesting of values; the specification allows 32 arrays and 32 structures.
 const DEPTH_MAX: usize = 64;
 
@@ -53,7 +53,7 @@ impl Value {
 
 /// An argument of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Arg<'a> {
+pub enum CallArg<'a> {
     Text(&'a str),
     Bool(bool),
     List(Vec<&'a str>),
@@ -61,17 +61,17 @@ pub enum Arg<'a> {
 
 /// A method call on an object.
 #[derive(Debug, Clone)]
-pub struct Call<'a> {
+pub struct MethodCall<'a> {
     pub destination: &'a str,
     pub path: &'a str,
     pub interface: &'a str,
     pub member: &'a str,
-    pub args: Vec<Arg<'a>>,
+    pub args: Vec<CallArg<'a>>,
 }
 
 /// A decoded message. Fields that the message lacks are empty.
 #[derive(Debug, Default, PartialEq)]
-pub struct Message {
+pub struct BusMessage {
     pub kind: u8,
     pub serial: u32,
     pub path: String,
@@ -86,32 +86,32 @@ pub struct Message {
 /// The bytes are not a D-Bus message. The connection cannot be used any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not D-Bus: {0}")]
-pub struct Garbled(&'static str);
+pub struct InvalidMessage(&'static str);
 
 /// Encodes a call, little endian.
-pub fn call(serial: u32, call: &Call) -> Vec<u8> {
-    let mut body = Writer::default();
+pub fn encode_call(serial: u32, call: &MethodCall) -> Vec<u8> {
+    let mut body = MessageWriter::default();
     let mut signature = String::new();
     for arg in &call.args {
         match arg {
-            Arg::Text(text) => {
+            CallArg::Text(text) => {
                 signature.push('s');
                 body.text(text);
             }
-            Arg::Bool(on) => {
+            CallArg::Bool(on) => {
                 signature.push('b');
-                body.word(u32::from(*on));
+                body.put_u32(u32::from(*on));
             }
-            Arg::List(items) => {
+            CallArg::List(items) => {
                 signature.push_str("as");
                 body.array(4, |out| items.iter().for_each(|item| out.text(item)));
             }
         }
     }
-    let mut out = Writer::default();
+    let mut out = MessageWriter::default();
     out.0.extend([b'l', CALL, 0, 1]);
-    out.word(length(body.0.len()));
-    out.word(serial);
+    out.put_u32(length(body.0.len()));
+    out.put_u32(serial);
     out.array(8, |out| {
         for (code, kind, text) in [
             (1, b'o', call.path),
@@ -138,18 +138,18 @@ fn length(bytes: usize) -> u32 {
 }
 
 #[derive(Default)]
-struct Writer(Vec<u8>);
+struct MessageWriter(Vec<u8>);
 
-impl Writer {
+impl MessageWriter {
     fn pad(&mut self, to: usize) {
         self.0.resize(self.0.len().next_multiple_of(to), 0);
     }
-    fn word(&mut self, word: u32) {
+    fn put_u32(&mut self, word: u32) {
         self.pad(4);
         self.0.extend(word.to_le_bytes());
     }
     fn text(&mut self, text: &str) {
-        self.word(length(text.len()));
+        self.put_u32(length(text.len()));
         self.0.extend(text.as_bytes());
         self.0.push(0);
     }
@@ -160,7 +160,7 @@ impl Writer {
     }
     /// The length does not include the padding before the first item.
     fn array(&mut self, align: usize, items: impl FnOnce(&mut Self)) {
-        self.word(0);
+        self.put_u32(0);
         let at = self.0.len() - 4;
         self.pad(align);
         let start = self.0.len();
@@ -171,21 +171,21 @@ impl Writer {
 }
 
 /// The size of the message that begins with these bytes.
-pub fn size(fixed: &[u8; FIXED]) -> Result<usize, Garbled> {
-    let mut reader = Reader::new(fixed)?;
+pub fn message_size(fixed: &[u8; HEADER_BYTES]) -> Result<usize, InvalidMessage> {
+    let mut reader = MessageReader::new(fixed)?;
     reader.at = 4;
-    let (body, _serial, fields) = (reader.word()?, reader.word()?, reader.word()?);
-    let whole = (FIXED as u64 + u64::from(fields)).next_multiple_of(8) + u64::from(body);
-    usize::try_from(whole).ok().filter(|n| *n <= MESSAGE_MAX).ok_or(Garbled("a message is too long"))
+    let (body, _serial, fields) = (reader.read_u32()?, reader.read_u32()?, reader.read_u32()?);
+    let whole = (HEADER_BYTES as u64 + u64::from(fields)).next_multiple_of(8) + u64::from(body);
+    usize::try_from(whole).ok().filter(|n| *n <= MESSAGE_MAX).ok_or(InvalidMessage("a message is too long"))
 }
 
 /// Decodes a whole message.
-pub fn message(bytes: &[u8]) -> Result<Message, Garbled> {
-    let mut reader = Reader::new(bytes)?;
+pub fn message(bytes: &[u8]) -> Result<BusMessage, InvalidMessage> {
+    let mut reader = MessageReader::new(bytes)?;
     reader.at = 1;
-    let mut out = Message { kind: reader.byte()?, ..Message::default() };
+    let mut out = BusMessage { kind: reader.byte()?, ..BusMessage::default() };
     reader.at = 8;
-    out.serial = reader.word()?;
+    out.serial = reader.read_u32()?;
     let mut signature = String::new();
     let fields = reader.value(b"a(yv)", 0)?.0;
     for field in fields.items() {
@@ -212,40 +212,40 @@ pub fn message(bytes: &[u8]) -> Result<Message, Garbled> {
     Ok(out)
 }
 
-struct Reader<'a> {
+struct MessageReader<'a> {
     bytes: &'a [u8],
     at: usize,
     big: bool,
 }
 
-type Read<'s> = Result<(Value, &'s [u8]), Garbled>;
+type Read<'s> = Result<(Value, &'s [u8]), InvalidMessage>;
 
-const SHORT: Garbled = Garbled("a message ends too early");
-const SIGNATURE: Garbled = Garbled("a signature is invalid");
+const SHORT: InvalidMessage = InvalidMessage("a message ends too early");
+const SIGNATURE: InvalidMessage = InvalidMessage("a signature is invalid");
 
-impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8]) -> Result<Self, Garbled> {
+impl<'a> MessageReader<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self, InvalidMessage> {
         match bytes.first() {
             Some(b'l') => Ok(Self { bytes, at: 0, big: false }),
             Some(b'B') => Ok(Self { bytes, at: 0, big: true }),
-            _ => Err(Garbled("a message begins with an unknown byte order")),
+            _ => Err(InvalidMessage("a message begins with an unknown byte order")),
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], InvalidMessage> {
         let end = self.at.checked_add(count).ok_or(SHORT)?;
         let taken = self.bytes.get(self.at..end).ok_or(SHORT)?;
         self.at = end;
         Ok(taken)
     }
-    fn pad(&mut self, to: usize) -> Result<(), Garbled> {
+    fn pad(&mut self, to: usize) -> Result<(), InvalidMessage> {
         self.take(self.at.next_multiple_of(to) - self.at).map(drop)
     }
-    fn byte(&mut self) -> Result<u8, Garbled> {
+    fn byte(&mut self) -> Result<u8, InvalidMessage> {
         Ok(self.take(1)?[0])
     }
     /// A number of `N` bytes in little-endian order.
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], InvalidMessage> {
         self.pad(N)?;
         let mut out = [0; N];
         out.copy_from_slice(self.take(N)?);
@@ -254,34 +254,34 @@ impl<'a> Reader<'a> {
         }
         Ok(out)
     }
-    fn word(&mut self) -> Result<u32, Garbled> {
+    fn read_u32(&mut self) -> Result<u32, InvalidMessage> {
         Ok(u32::from_le_bytes(self.number()?))
     }
     /// A text of `count` bytes and the terminating zero.
-    fn text(&mut self, count: usize) -> Result<String, Garbled> {
+    fn text(&mut self, count: usize) -> Result<String, InvalidMessage> {
         let text = String::from_utf8_lossy(self.take(count)?).into_owned();
-        if self.byte()? == 0 { Ok(text) } else { Err(Garbled("a text has no terminating zero")) }
+        if self.byte()? == 0 { Ok(text) } else { Err(InvalidMessage("a text has no terminating zero")) }
     }
 
     /// Reads a value of the first type of `signature`; also returns the rest of the signature. A
     /// variant yields its content.
     fn value<'s>(&mut self, signature: &'s [u8], depth: usize) -> Read<'s> {
         if depth > DEPTH_MAX {
-            return Err(Garbled("values are nested too deeply"));
+            return Err(InvalidMessage("values are nested too deeply"));
         }
         let (kind, rest) = signature.split_first().ok_or(SIGNATURE)?;
         let value = match kind {
             b'y' => Value::Byte(self.byte()?),
-            b'b' => Value::Bool(self.word()? != 0),
+            b'b' => Value::Bool(self.read_u32()? != 0),
             b'n' => Value::Int(i16::from_le_bytes(self.number()?).into()),
             b'q' => Value::Uint(u16::from_le_bytes(self.number()?).into()),
             b'i' => Value::Int(i32::from_le_bytes(self.number()?).into()),
-            b'u' | b'h' => Value::Uint(self.word()?),
+            b'u' | b'h' => Value::Uint(self.read_u32()?),
             b'x' => Value::Int(i64::from_le_bytes(self.number()?)),
             b't' => Value::Long(u64::from_le_bytes(self.number()?)),
             b'd' => Value::Double(f64::from_le_bytes(self.number()?)),
             b's' | b'o' => {
-                let count = self.word()?;
+                let count = self.read_u32()?;
                 Value::Text(self.text(count as usize)?)
             }
             b'g' => {
@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
     /// Reads an array. `item` is the signature after the `a`.
     fn array<'s>(&mut self, item: &'s [u8], depth: usize) -> Read<'s> {
         let rest = item.get(one_type(item, depth)?..).ok_or(SIGNATURE)?;
-        let count = self.word()? as usize;
+        let count = self.read_u32()? as usize;
         self.pad(match item.first() {
             Some(b'x' | b't' | b'd' | b'(' | b'{') => 8,
             _ => 1,
@@ -337,7 +337,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The length of the first type of a signature.
-fn one_type(signature: &[u8], depth: usize) -> Result<usize, Garbled> {
+fn one_type(signature: &[u8], depth: usize) -> Result<usize, InvalidMessage> {
     if depth > DEPTH_MAX {
         return Err(SIGNATURE);
     }
@@ -363,20 +363,20 @@ pub mod peer {
 
     /// `kind` is REPLY or ERROR to `answers`, or SIGNAL; fields are (code, type, text).
     pub fn bytes(kind: u8, answers: u32, fields: &[(u8, u8, &str)], signature: &str, body: &[Value]) -> Vec<u8> {
-        let mut inner = Writer::default();
+        let mut inner = MessageWriter::default();
         let mut rest = signature.as_bytes();
         for value in body {
-            rest = put(&mut inner, rest, value);
+            rest = put_value(&mut inner, rest, value);
         }
-        let mut out = Writer::default();
+        let mut out = MessageWriter::default();
         out.0.extend([b'l', kind, 0, 1]);
-        out.word(length(inner.0.len()));
-        out.word(1);
+        out.put_u32(length(inner.0.len()));
+        out.put_u32(1);
         out.array(8, |out| {
             if kind != SIGNAL {
                 out.pad(8);
                 out.0.extend([5, 1, b'u', 0]);
-                out.word(answers);
+                out.put_u32(answers);
             }
             for (code, kind, text) in fields.iter().copied().chain([(8, b'g', signature)]) {
                 out.pad(8);
@@ -389,12 +389,12 @@ pub mod peer {
         out.0
     }
 
-    fn put<'s>(out: &mut Writer, signature: &'s [u8], value: &Value) -> &'s [u8] {
+    fn put_value<'s>(out: &mut MessageWriter, signature: &'s [u8], value: &Value) -> &'s [u8] {
         match (signature[0], value) {
             (b'y', Value::Byte(b)) => out.0.push(*b),
-            (b'b', Value::Bool(on)) => out.word(u32::from(*on)),
-            (b'i', Value::Int(n)) => out.word(*n as i32 as u32),
-            (b'u', Value::Uint(n)) => out.word(*n),
+            (b'b', Value::Bool(on)) => out.put_u32(u32::from(*on)),
+            (b'i', Value::Int(n)) => out.put_u32(*n as i32 as u32),
+            (b'u', Value::Uint(n)) => out.put_u32(*n),
             (b't', Value::Long(n)) => {
                 out.pad(8);
                 out.0.extend(n.to_le_bytes());
@@ -410,14 +410,14 @@ pub mod peer {
                     _ => "s",
                 };
                 out.signature(kind);
-                put(out, kind.as_bytes(), value);
+                put_value(out, kind.as_bytes(), value);
             }
             (b'a', Value::Array(items)) => {
                 let item = &signature[1..];
                 let align = if matches!(item[0], b'(' | b'{' | b't') { 8 } else { 1 };
                 out.array(align, |out| {
                     for value in items {
-                        put(out, item, value);
+                        put_value(out, item, value);
                     }
                 });
                 return &item[one_type(item, 0).unwrap()..];
@@ -426,7 +426,7 @@ pub mod peer {
                 out.pad(8);
                 let mut rest = &signature[1..];
                 for value in items {
-                    rest = put(out, rest, value);
+                    rest = put_value(out, rest, value);
                 }
                 return &rest[1..];
             }
@@ -446,22 +446,23 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_laid_out_as_the_specification_says() {
-        let hello = Call { destination: "d", path: "/", interface: "i", member: "M", args: vec![Arg::Text("x")] };
-        let bytes = call(7, &hello);
+    fn a_call_is_encoded_as_specified() {
+        let hello =
+            MethodCall { destination: "d", path: "/", interface: "i", member: "M", args: vec![CallArg::Text("x")] };
+        let bytes = encode_call(7, &hello);
         assert_eq!(&bytes[..16], b"l\x01\x00\x01\x06\x00\x00\x00\x07\x00\x00\x00\x47\x00\x00\x00");
-        assert_eq!(size(bytes[..16].try_into().unwrap()), Ok(bytes.len()));
+        assert_eq!(message_size(bytes[..16].try_into().unwrap()), Ok(bytes.len()));
         let read = message(&bytes).unwrap();
         assert_eq!((read.kind, read.serial, read.path.as_str(), read.member.as_str()), (CALL, 7, "/", "M"));
         assert_eq!(read.body, [text("x")]);
-        let args = vec![Arg::List(vec!["a.service", "b"]), Arg::Bool(false), Arg::Bool(true)];
-        let read = message(&call(8, &Call { args, ..hello })).unwrap();
+        let args = vec![CallArg::List(vec!["a.service", "b"]), CallArg::Bool(false), CallArg::Bool(true)];
+        let read = message(&encode_call(8, &MethodCall { args, ..hello })).unwrap();
         let list = Value::Array(vec![text("a.service"), text("b")]);
         assert_eq!(read.body, [list, Value::Bool(false), Value::Bool(true)]);
     }
 
     #[test]
-    fn values_within_values_are_read() {
+    fn nested_values_are_decoded() {
         let pair = |key: &str, value| Value::Struct(vec![text(key), value]);
         let properties = Value::Array(vec![
             pair("Id", text("a.service")),
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn invalid_messages_are_errors() {
         let reply = peer::bytes(REPLY, 3, &[], "a(yi)s", &[Value::Array(vec![]), text("")]);
         assert!(message(&reply).is_ok());
         for signature in ["a()", "a(yi", "z", "(", ")", "aaaaaa", "(y}}"] {
@@ -485,13 +486,16 @@ mod tests {
             broken[at..at + signature.len()].copy_from_slice(signature.as_bytes());
             assert!(message(&broken).is_err(), "{signature}");
         }
-        assert_eq!(size(b"l\x02\x00\x01\xff\xff\xff\xff\x01\0\0\0\x08\0\0\0"), Err(Garbled("a message is too long")));
-        assert!(size(b"HTTP/1.1 400 Bad").is_err());
+        assert_eq!(
+            message_size(b"l\x02\x00\x01\xff\xff\xff\xff\x01\0\0\0\x08\0\0\0"),
+            Err(InvalidMessage("a message is too long"))
+        );
+        assert!(message_size(b"HTTP/1.1 400 Bad").is_err());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_do_harm(bytes: Vec<u8>, signature in "[ybnqiuxtdsogva(){}]{0,40}") {
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, signature in "[ybnqiuxtdsogva(){}]{0,40}") {
             let mut reply = peer::bytes(REPLY, 3, &[], "s", &[text("")]);
             let _whatever = message(&bytes);
             reply.extend(&bytes);
@@ -499,7 +503,7 @@ mod tests {
             let mut rest = signature.as_bytes();
             let mut framed = vec![b'l'];
             framed.extend(&bytes);
-            let mut reader = Reader { bytes: &framed, at: 1, big: false };
+            let mut reader = MessageReader { bytes: &framed, at: 1, big: false };
             while !rest.is_empty() {
                 match reader.value(rest, 0) {
                     Ok((_, after)) => rest = after,

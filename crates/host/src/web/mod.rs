@@ -3,7 +3,7 @@
 
 mod redirect;
 
-pub use redirect::{Hop, REQUESTS_MAX, basic, resolve, same_server};
+pub use redirect::{REQUESTS_MAX, RedirectRequest, basic_authorization, resolve_location, same_server};
 
 use std::sync::Arc;
 use ureq::tls::{Certificate, PemItem, parse_pem};

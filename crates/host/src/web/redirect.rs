@@ -10,7 +10,7 @@ const SENSITIVE: [&str; 5] = ["authorization", "www-authenticate", "cookie", "co
 
 /// A request to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hop {
+pub struct RedirectRequest {
     pub method: String,
     /// The unmodified URL, including user and password if any.
     pub url: String,
@@ -22,18 +22,18 @@ pub struct Hop {
     pub body: bool,
 }
 
-impl Hop {
+impl RedirectRequest {
     /// The request after an answer with `status` and `location`. None: the answer is final. Err:
     /// the target, which is not HTTP.
-    pub fn next(&self, first: &str, status: u16, location: Option<&str>) -> Result<Option<Hop>, String> {
+    pub fn next(&self, first: &str, status: u16, location: Option<&str>) -> Result<Option<RedirectRequest>, String> {
         let keeps = match status {
             301..=303 => false,
             307 | 308 => true,
             _ => return Ok(None),
         };
         let Some(location) = location.filter(|location| !location.is_empty()) else { return Ok(None) };
-        let url = resolve(&self.url, location).ok_or_else(|| location.to_owned())?;
-        let mut next = Hop { url, ..self.clone() };
+        let url = resolve_location(&self.url, location).ok_or_else(|| location.to_owned())?;
+        let mut next = RedirectRequest { url, ..self.clone() };
         if !keeps {
             next.body = false;
             if !["GET", "HEAD"].contains(&self.method.as_str()) {
@@ -58,7 +58,7 @@ impl Hop {
     pub fn target(&self) -> String {
         let (scheme, authority, rest) = split(&self.url);
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        format!("{scheme}://{host}{}", escaped(rest.split('#').next().unwrap_or_default()))
+        format!("{scheme}://{host}{}", percent_encode(rest.split('#').next().unwrap_or_default()))
     }
 
     /// The `Authorization` among the headers.
@@ -74,12 +74,12 @@ impl Hop {
         }
         let (pair, _) = split(&self.url).1.rsplit_once('@')?;
         let (user, password) = pair.split_once(':').unwrap_or((pair, ""));
-        Some(basic(&decoded(user), &decoded(password)))
+        Some(basic_authorization(&percent_decode(user), &percent_decode(password)))
     }
 }
 
 /// `Authorization` for a user and password.
-pub fn basic(user: &[u8], password: &[u8]) -> String {
+pub fn basic_authorization(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode([user, b":", password].concat()))
 }
 
@@ -122,7 +122,7 @@ fn scheme(location: &str) -> Option<&str> {
 }
 
 /// Resolves `location` relative to `base`. None: it is not HTTP.
-pub fn resolve(base: &str, location: &str) -> Option<String> {
+pub fn resolve_location(base: &str, location: &str) -> Option<String> {
     let (of_base, authority, rest) = split(base);
     if let Some(scheme) = scheme(location) {
         let http = ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str());
@@ -166,7 +166,7 @@ fn without_dots(path: &str) -> String {
 }
 
 /// Percent-encodes characters that are not allowed in a request.
-fn escaped(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_graphic() && !br#""<>\^`{|}"#.contains(&byte) {
@@ -180,7 +180,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Decodes percent escapes; an invalid escape stays unchanged.
-fn decoded(text: &str) -> Vec<u8> {
+fn percent_decode(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -203,13 +203,19 @@ fn decoded(text: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn hop(url: &str) -> Hop {
+    fn hop(url: &str) -> RedirectRequest {
         let headers = ["Authorization", "cookie", "X-Mine"].map(|name| (name.to_owned(), "v".to_owned()));
-        Hop { method: "POST".into(), url: url.into(), headers: headers.into(), host: Some("own".into()), body: true }
+        RedirectRequest {
+            method: "POST".into(),
+            url: url.into(),
+            headers: headers.into(),
+            host: Some("own".into()),
+            body: true,
+        }
     }
 
     #[test]
-    fn where_a_redirection_leads() {
+    fn redirect_targets_are_resolved() {
         let base = "http://me:p@h:80/a/b/c?q";
         for (location, url) in [
             ("https://x/y", Some("https://x/y")),
@@ -228,9 +234,9 @@ mod tests {
             ("http:/x", None),
             ("1a:b", None),
         ] {
-            assert_eq!(resolve(base, location).as_deref(), url, "{location}");
+            assert_eq!(resolve_location(base, location).as_deref(), url, "{location}");
         }
-        assert_eq!(resolve("http://h", "y").as_deref(), Some("http://h/y"));
+        assert_eq!(resolve_location("http://h", "y").as_deref(), Some("http://h/y"));
         assert_eq!(hop("http://me:p@h/po st/é?a b#c d").target(), "http://h/po%20st/%C3%A9?a%20b");
     }
 
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_along() {
+    fn sensitive_headers_are_sent_only_to_the_same_host() {
         let next = |from: &str, status, to: &str| hop(from).next(from, status, Some(to)).unwrap();
         for (status, method, body) in
             [(301, "GET", false), (302, "GET", false), (303, "GET", false), (307, "POST", true), (308, "POST", true)]
@@ -254,7 +260,7 @@ mod tests {
             let next = next("http://h/", status, "/x").unwrap();
             assert_eq!((next.method.as_str(), next.body), (method, body), "{status}");
         }
-        let head = Hop { method: "HEAD".into(), ..hop("http://h/") };
+        let head = RedirectRequest { method: "HEAD".into(), ..hop("http://h/") };
         assert_eq!(head.next("http://h/", 302, Some("/x")).unwrap().unwrap().method, "HEAD");
         for (from, to, headers, host) in [
             ("http://h/", "/x", 3, true),
@@ -282,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_decoded() {
-        let asks = |url: &str| Hop { headers: Vec::new(), ..hop(url) }.authorization();
-        assert_eq!(asks("http://me:p%40ss%@h/"), Some(basic(b"me", b"p@ss%")));
-        assert_eq!(asks("http://me@h/"), Some(basic(b"me", b"")));
+    fn credentials_of_the_url_are_decoded() {
+        let asks = |url: &str| RedirectRequest { headers: Vec::new(), ..hop(url) }.authorization();
+        assert_eq!(asks("http://me:p%40ss%@h/"), Some(basic_authorization(b"me", b"p@ss%")));
+        assert_eq!(asks("http://me@h/"), Some(basic_authorization(b"me", b"")));
         assert_eq!((asks("http://h/@"), hop("http://me:p@h/").authorization()), (None, None));
     }
 }

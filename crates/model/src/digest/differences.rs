@@ -12,13 +12,13 @@ use std::fmt;
 pub struct Difference {
     pub service: ServiceName,
     pub path: String,
-    pub what: Change,
+    pub what: DigestChange,
 }
 
 /// The kind of a difference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum DigestChange {
     /// Expected, but not found.
     Missing,
     /// Found, but not expected.
@@ -35,10 +35,12 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} ", self.service, self.path)?;
         match &self.what {
-            Change::Missing => f.write_str("missing"),
-            Change::Extra => f.write_str("extra"),
-            Change::Changed { expected, .. } if expected == SECRET => f.write_str("content differs"),
-            Change::Changed { attribute, expected, found } => write!(f, "{attribute} expected {expected} got {found}"),
+            DigestChange::Missing => f.write_str("missing"),
+            DigestChange::Extra => f.write_str("extra"),
+            DigestChange::Changed { expected, .. } if expected == SECRET => f.write_str("content differs"),
+            DigestChange::Changed { attribute, expected, found } => {
+                write!(f, "{attribute} expected {expected} got {found}")
+            }
         }
     }
 }
@@ -52,9 +54,9 @@ pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference>
     let mut out = Vec::new();
     for service in names {
         let there = found.services.get(service).unwrap_or(&none);
-        let unread = Unread::of(there);
-        let wanted = by_path(expected.services.get(service).unwrap_or(&none));
-        let seen = by_path(there);
+        let unread = UnreadablePaths::from_digest(there);
+        let wanted = entries_by_path(expected.services.get(service).unwrap_or(&none));
+        let seen = entries_by_path(there);
         let paths: BTreeSet<&str> = wanted.keys().chain(seen.keys()).copied().collect();
         for path in paths {
             // A path with an entry was read, even if other paths around it could not be.
@@ -67,23 +69,23 @@ pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference>
     out
 }
 
-fn by_path(service: &ServiceDigest) -> BTreeMap<&str, &FileEntry> {
+fn entries_by_path(service: &ServiceDigest) -> BTreeMap<&str, &FileEntry> {
     service.entries.iter().map(|entry| (entry.path.as_str(), entry)).collect()
 }
 
 /// The unreadable paths of a service: only the outermost ones, sorted so that everything below a
 /// path follows it directly. A node may report any number of paths of any depth; with this order, a
 /// lookup needs one binary search and one comparison.
-struct Unread<'a> {
+struct UnreadablePaths<'a> {
     paths: Vec<&'a str>,
     /// Some unreadable paths are not listed, so any path may be one of them.
     more: bool,
 }
 
-impl<'a> Unread<'a> {
-    fn of(service: &'a ServiceDigest) -> Self {
+impl<'a> UnreadablePaths<'a> {
+    fn from_digest(service: &'a ServiceDigest) -> Self {
         let mut all: Vec<&str> = service.unreadable.keys().map(|path| path.trim_end_matches('/')).collect();
-        all.sort_unstable_by(|a, b| by_parts(a, b));
+        all.sort_unstable_by(|a, b| cmp_path_components(a, b));
         let mut paths: Vec<&str> = Vec::new();
         for path in all {
             if !paths.last().is_some_and(|outer| is_at_or_below(path, outer)) {
@@ -95,7 +97,7 @@ impl<'a> Unread<'a> {
 
     /// The path itself or a directory above it could not be read.
     fn covers(&self, path: &str) -> bool {
-        let after = self.paths.partition_point(|bad| by_parts(bad, path).is_le());
+        let after = self.paths.partition_point(|bad| cmp_path_components(bad, path).is_le());
         self.more || after > 0 && is_at_or_below(path, self.paths[after - 1])
     }
 }
@@ -105,24 +107,24 @@ fn is_at_or_below(path: &str, dir: &str) -> bool {
 }
 
 /// Compares as text, but `/` sorts before all other characters: `/d`, `/d/a`, `/d-x`.
-fn by_parts(a: &str, b: &str) -> Ordering {
+fn cmp_path_components(a: &str, b: &str) -> Ordering {
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
     a.bytes().map(rank).cmp(b.bytes().map(rank))
 }
 
-fn compare(expected: Option<&FileEntry>, found: Option<&FileEntry>, add: &mut impl FnMut(Change)) {
+fn compare(expected: Option<&FileEntry>, found: Option<&FileEntry>, add: &mut impl FnMut(DigestChange)) {
     let mut changed = |attribute: &str, expected: String, found: String| {
-        add(Change::Changed { attribute: attribute.to_owned(), expected, found });
+        add(DigestChange::Changed { attribute: attribute.to_owned(), expected, found });
     };
     match (expected, found) {
         (None, None) => {}
         (Some(e), None) if e.kind == FileKind::Absent => changed("kind", e.kind.to_string(), "undeclared".to_owned()),
         (None, Some(f)) if f.kind == FileKind::Absent => changed("kind", "undeclared".to_owned(), f.kind.to_string()),
-        (Some(_), None) => add(Change::Missing),
-        (None, Some(_)) => add(Change::Extra),
+        (Some(_), None) => add(DigestChange::Missing),
+        (None, Some(_)) => add(DigestChange::Extra),
         (Some(e), Some(f)) if e.kind != f.kind => match (e.kind, f.kind) {
-            (_, FileKind::Absent) => add(Change::Missing),
-            (FileKind::Absent, _) => add(Change::Extra),
+            (_, FileKind::Absent) => add(DigestChange::Missing),
+            (FileKind::Absent, _) => add(DigestChange::Extra),
             _ => changed("kind", e.kind.to_string(), f.kind.to_string()),
         },
         (Some(e), Some(f)) => {
@@ -130,7 +132,7 @@ fn compare(expected: Option<&FileEntry>, found: Option<&FileEntry>, add: &mut im
                 let secret = e.secret || f.secret;
                 let show = |sha256: Option<Sha256>| match sha256 {
                     _ if secret => SECRET.to_owned(),
-                    Some(sha256) => format!("{}..", sha256.short()),
+                    Some(sha256) => format!("{}..", sha256.short_hex()),
                     None => "none".to_owned(),
                 };
                 changed("sha256", show(e.sha256), show(f.sha256));

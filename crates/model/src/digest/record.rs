@@ -1,7 +1,7 @@
 //! The record of a node after a provisioning, an adoption or a part of either.
 
 use super::{NodeDigest, ServiceDigest};
-use crate::{Known, ServiceName, Sha256};
+use crate::{ClusterContext, ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Record {
     /// Addresses and roles with which the last provisioning was rendered. The comparison uses these
     /// and not the current ones. None: not recorded.
     #[serde(default)]
-    pub known: Option<Known>,
+    pub known: Option<ClusterContext>,
 }
 
 impl Record {
@@ -37,23 +37,31 @@ impl Record {
         let Some(before) = before.filter(|_| !services.is_empty()) else { return self };
         let (known, mut facts) = (before.known.clone(), before.facts.clone());
         facts.extend(self.facts.clone());
-        Record { facts, known, ..self.keeping(|name| !services.contains(name), before, before.rendered.as_ref()) }
+        Record {
+            facts,
+            known,
+            ..self.with_services_from(|name| !services.contains(name), before, before.rendered.as_ref())
+        }
     }
 
     /// The record after a job about all services. Services that are monitored only are taken from
     /// `before` if it contains them. No job provisioned their current state, so only an adoption
     /// may accept it.
-    pub fn but_watched(self, watched: impl Fn(&ServiceName) -> bool, before: Option<&Record>) -> Record {
+    pub fn except_monitored(self, watched: impl Fn(&ServiceName) -> bool, before: Option<&Record>) -> Record {
         let Some(before) = before else { return self };
         let both = |name: &ServiceName| self.services.contains_key(name) && before.services.contains_key(name);
         let kept: BTreeSet<ServiceName> =
             self.services.keys().filter(|name| watched(name) && both(name)).cloned().collect();
-        self.keeping(|name| kept.contains(name), before, Some(before.rendered.as_ref().unwrap_or(&BTreeSet::new())))
+        self.with_services_from(
+            |name| kept.contains(name),
+            before,
+            Some(before.rendered.as_ref().unwrap_or(&BTreeSet::new())),
+        )
     }
 
     /// Takes the selected services from `before`, with their paths of `rendered`, and all others
     /// from `self`.
-    fn keeping(
+    fn with_services_from(
         self,
         such: impl Fn(&ServiceName) -> bool,
         before: &Record,

@@ -10,7 +10,7 @@ pub fn entry(path: &str) -> FileEntry {
         mode: 0o644,
         owner: "root".to_owned(),
         group: "root".to_owned(),
-        sha256: Some(Sha256::of(b"x")),
+        sha256: Some(Sha256::digest(b"x")),
         target: None,
         secret: false,
     }
@@ -43,7 +43,7 @@ fn arbitrary_entry() -> impl Strategy<Value = FileEntry> {
             mode,
             owner,
             group,
-            sha256: (sha256 > 0).then(|| Sha256::of(&[sha256])),
+            sha256: (sha256 > 0).then(|| Sha256::digest(&[sha256])),
             target: (target > 0).then(|| target.to_string()),
             secret: false,
         },
@@ -70,7 +70,7 @@ fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
             2 => altered[victim].mode += 1,
             3 => altered[victim].owner.push('x'),
             4 => altered[victim].group.push('x'),
-            5 => altered[victim].sha256 = Some(Sha256::of(b"other")),
+            5 => altered[victim].sha256 = Some(Sha256::digest(b"other")),
             6 => altered[victim].target = Some("other".to_owned()),
             _ => drop(altered.remove(victim)),
         }
@@ -80,7 +80,7 @@ fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
 
 #[test]
 fn a_partial_record_keeps_the_other_services() {
-    let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::of(text.as_bytes())), ..entry(path) };
+    let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::digest(text.as_bytes())), ..entry(path) };
     let record = |a: &str, b: &str, facts: serde_json::Value, rendered: &[&str]| {
         let digest = node(vec![("a", vec![at("/a", a)]), ("b", vec![at("/b", b)])]);
         Record {
@@ -109,7 +109,7 @@ fn a_partial_record_keeps_the_other_services() {
 
 #[test]
 fn a_full_job_does_not_accept_the_state_of_monitored_services() {
-    let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::of(text.as_bytes())), ..entry(path) };
+    let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::digest(text.as_bytes())), ..entry(path) };
     let record = |services: &[(&'static str, &str)], rendered: Option<&[&str]>| {
         let digest = node(services.iter().map(|(name, text)| (*name, vec![at(&format!("/{name}"), text)])).collect());
         let rendered = rendered.map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
@@ -118,12 +118,12 @@ fn a_full_job_does_not_accept_the_state_of_monitored_services() {
     let watched = |name: &ServiceName| ["clock", "new"].contains(&name.as_str());
     let before = record(&[("app", "1"), ("clock", "1"), ("gone", "1")], None);
     let found = record(&[("app", "2"), ("clock", "edited"), ("new", "1")], Some(&["/app", "/clock"]));
-    let kept = found.clone().but_watched(watched, Some(&before));
+    let kept = found.clone().except_monitored(watched, Some(&before));
     assert_eq!(kept, record(&[("app", "2"), ("clock", "1"), ("new", "1")], Some(&["/app"])), "the root too");
     let left: Vec<String> = differences(&kept.digest(), &found.digest()).into_iter().map(|d| d.path).collect();
     assert_eq!(left, ["/clock"]);
-    assert_eq!(found.clone().but_watched(watched, None), found, "nothing was recorded before");
-    assert_eq!(found.clone().but_watched(|_| false, Some(&before)), found, "all is provisioned");
+    assert_eq!(found.clone().except_monitored(watched, None), found, "nothing was recorded before");
+    assert_eq!(found.clone().except_monitored(|_| false, Some(&before)), found, "all is provisioned");
 }
 
 proptest! {
@@ -137,7 +137,7 @@ proptest! {
     fn order_does_not_count(count in 0usize..60, seed in any::<u64>()) {
         let mut entries: Vec<FileEntry> = (0..count).map(|i| entry(&format!("/f/{i}"))).collect();
         let root = ServiceDigest::root_of(&entries);
-        entries.sort_by_key(|entry| Sha256::of(format!("{seed}{}", entry.path).as_bytes()));
+        entries.sort_by_key(|entry| Sha256::digest(format!("{seed}{}", entry.path).as_bytes()));
         prop_assert_eq!(root, ServiceDigest::root_of(&entries));
     }
 
@@ -164,10 +164,10 @@ fn the_roots_are_fixed() {
 fn differences_read_like_sentences() {
     let expected = node(vec![("etcd", vec![entry("/a"), entry("/b"), entry("/c"), entry("/d")])]);
     let mut other = [entry("/a"), entry("/b"), entry("/c"), entry("/e")];
-    other[0].sha256 = Some(Sha256::of(b"y"));
+    other[0].sha256 = Some(Sha256::digest(b"y"));
     other[1].mode = 0o4600;
     other[1].secret = true;
-    other[1].sha256 = Some(Sha256::of(b"z"));
+    other[1].sha256 = Some(Sha256::digest(b"z"));
     other[2].kind = FileKind::Fifo;
     let found = node(vec![("etcd", other.to_vec())]);
     let text: Vec<String> = differences(&expected, &found).iter().map(Difference::to_string).collect();
@@ -185,7 +185,7 @@ fn paths_of(expected: &NodeDigest, found: &NodeDigest) -> Vec<String> {
     differences(expected, found).into_iter().map(|d| d.path).collect()
 }
 
-fn unread(paths: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
+fn unreadable_map(paths: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
     paths.into_iter().map(|path| (path, "permission denied".to_owned())).collect()
 }
 
@@ -195,7 +195,7 @@ fn only_paths_that_were_read_can_differ() {
     let expected = node(vec![("s", all.map(entry).to_vec())]);
     let mut found = node(vec![("s", vec![])]);
     let mut left = |bad: &[&str], read: Vec<FileEntry>| {
-        let service = ServiceDigest::new(read, unread(bad.iter().map(|path| (*path).to_owned())));
+        let service = ServiceDigest::new(read, unreadable_map(bad.iter().map(|path| (*path).to_owned())));
         found.services.insert("s".into(), service);
         paths_of(&expected, &found)
     };
@@ -215,18 +215,21 @@ fn many_unreadable_paths_are_compared_quickly_with_many_entries() {
     let expected = node(vec![("s", (0..COUNT).map(|i| entry(&format!("/d/{i}/f"))).collect())]);
     let mut found = node(vec![("s", vec![])]);
     let service = found.services.get_mut("s").unwrap();
-    service.unreadable = unread((1..COUNT).map(|i| format!("/d/{i}")));
+    service.unreadable = unreadable_map((1..COUNT).map(|i| format!("/d/{i}")));
     assert_eq!(paths_of(&expected, &found), ["/d/0/f"]);
 }
 
 #[test]
 fn unreadable_paths_are_limited_and_omitted_ones_are_not_reported_missing() {
-    let lines = |count: usize| unread((0..count).map(|i| format!("/d/{i:04}")));
+    let lines = |count: usize| unreadable_map((0..count).map(|i| format!("/d/{i:04}")));
     let whole = ServiceDigest::new(vec![], lines(UNREADABLE_MAX));
-    assert_eq!((whole.unreadable.len(), whole.unreadable_more, whole.unclear().count()), (UNREADABLE_MAX, 0, 200));
+    assert_eq!(
+        (whole.unreadable.len(), whole.unreadable_more, whole.describe_unreadable().count()),
+        (UNREADABLE_MAX, 0, 200)
+    );
     let cut = ServiceDigest::new(vec![FileEntry { mode: 0o600, ..entry("/b") }], lines(UNREADABLE_MAX + 41));
     assert_eq!((cut.unreadable.len(), cut.unreadable_more), (UNREADABLE_MAX, 41));
-    assert_eq!(cut.unclear().last().as_deref(), Some("41 more can't be read"));
+    assert_eq!(cut.describe_unreadable().last().as_deref(), Some("41 more can't be read"));
     assert!(cut.unreadable.contains_key("/d/0199") && !cut.unreadable.contains_key("/d/0200"), "the first ones");
     let expected = node(vec![("s", vec![entry("/a"), entry("/b"), entry("/d/0220")])]);
     let mut found = node(vec![]);

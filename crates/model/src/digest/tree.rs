@@ -61,7 +61,7 @@ impl FileEntry {
 impl ServiceDigest {
     /// Root of the tree over `entries`, independent of their order. Without entries: all zero.
     pub fn root_of(entries: &[FileEntry]) -> Sha256 {
-        let mut leaves: Vec<Leaf> = entries.iter().map(Leaf::of).collect();
+        let mut leaves: Vec<Leaf> = entries.iter().map(Leaf::from_entry).collect();
         leaves.sort_unstable();
         subtree(&leaves, 0)
     }
@@ -76,7 +76,7 @@ impl NodeDigest {
             push_text(&mut bytes, name.as_str());
             bytes.extend_from_slice(&service.root.0);
         }
-        tagged(NODE, &bytes)
+        hash_tagged(NODE, &bytes)
     }
 }
 
@@ -89,8 +89,8 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    pub(super) fn of(entry: &FileEntry) -> Self {
-        Self { key: Sha256::of(entry.path.as_bytes()), hash: tagged(LEAF, &entry.canonical()) }
+    pub(super) fn from_entry(entry: &FileEntry) -> Self {
+        Self { key: Sha256::digest(entry.path.as_bytes()), hash: hash_tagged(LEAF, &entry.canonical()) }
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn subtree(leaves: &[Leaf], digit: usize) -> Sha256 {
     let mut bytes = Vec::with_capacity(BUCKET_SIZE * 32);
     if leaves.len() <= BUCKET_SIZE || digit == KEY_DIGITS {
         leaves.iter().for_each(|leaf| bytes.extend_from_slice(&leaf.hash.0));
-        return tagged(BUCKET, &bytes);
+        return hash_tagged(BUCKET, &bytes);
     }
     let mut rest = leaves;
     for child in 0..16 {
@@ -111,7 +111,7 @@ pub(super) fn subtree(leaves: &[Leaf], digit: usize) -> Sha256 {
         bytes.extend_from_slice(&subtree(mine, digit + 1).0);
         rest = others;
     }
-    tagged(INNER, &bytes)
+    hash_tagged(INNER, &bytes)
 }
 
 pub(super) fn hex_digit(key: &Sha256, digit: usize) -> u8 {
@@ -119,11 +119,11 @@ pub(super) fn hex_digit(key: &Sha256, digit: usize) -> u8 {
     if digit.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
 }
 
-fn tagged(tag: u8, bytes: &[u8]) -> Sha256 {
+fn hash_tagged(tag: u8, bytes: &[u8]) -> Sha256 {
     let mut all = Vec::with_capacity(bytes.len() + 1);
     all.push(tag);
     all.extend_from_slice(bytes);
-    Sha256::of(&all)
+    Sha256::digest(&all)
 }
 
 fn push_text(out: &mut Vec<u8>, text: &str) {

@@ -4,7 +4,9 @@
 //! The result is the complete digest, and its roots equal those that the node reported. Wrong
 //! answers end the walk with an error; they never lead to a digest that the node does not have.
 
-use super::outline::{Below, BranchQuestion, Outline, QUESTIONS_MAX, Tree, digits, is_empty, parse_branches};
+use super::digest_summary::{
+    BranchContent, BranchQuestion, DigestSummary, DigestTree, QUESTIONS_MAX, is_empty, parse_branches, parse_hex_digits,
+};
 use super::{FileEntry, NodeDigest, ServiceDigest};
 use crate::{ServiceName, Sha256};
 use std::collections::BTreeMap;
@@ -15,26 +17,26 @@ const DEPTH_MAX: usize = 8;
 /// A walk through the services that differ. It owns its data, so that it can run on a thread where
 /// hashing blocks nothing else.
 #[derive(Debug)]
-pub struct Walk {
+pub struct DigestWalk {
     /// Services that are known or completed.
     found: BTreeMap<ServiceName, ServiceDigest>,
-    walked: BTreeMap<ServiceName, Walked>,
+    walked: BTreeMap<ServiceName, WalkedService>,
     asked: Vec<BranchQuestion>,
 }
 
 /// A service whose digest differs.
 #[derive(Debug)]
-struct Walked {
+struct WalkedService {
     /// The known entries.
-    tree: Tree,
+    tree: DigestTree,
     /// The current entries by path.
     entries: BTreeMap<String, FileEntry>,
-    outline: Outline,
+    outline: DigestSummary,
 }
 
 /// The next step of a walk.
 #[derive(Debug)]
-pub enum Next {
+pub enum WalkStep {
     /// Request these branches; pass the answers, in order, to [`Walk::answers`].
     Ask(Vec<BranchQuestion>),
     Found(Box<NodeDigest>),
@@ -43,28 +45,31 @@ pub enum Next {
 /// The answers are inconsistent. The caller must request the complete digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: the node's answers about its digest are inconsistent")]
-pub struct Astray(pub ServiceName);
+pub struct InconsistentAnswers(pub ServiceName);
 
-impl Walk {
+impl DigestWalk {
     /// Begins with the summaries that the node sent at once. `known` is the digest whose roots were
     /// sent to the node.
-    pub fn begin(known: NodeDigest, outlines: BTreeMap<ServiceName, Outline>) -> Result<(Self, Next), Astray> {
+    pub fn begin(
+        known: NodeDigest,
+        outlines: BTreeMap<ServiceName, DigestSummary>,
+    ) -> Result<(Self, WalkStep), InconsistentAnswers> {
         let mut known = known.services;
         let mut walk = Self { found: BTreeMap::new(), walked: BTreeMap::new(), asked: Vec::new() };
         let mut first = Vec::new();
         for (name, mut outline) in outlines {
             let was = known.remove(&name).unwrap_or_default();
-            match outline.below.take() {
+            match outline.content.take() {
                 None if was.root == outline.root => {
-                    let Outline { root, unreadable, unreadable_more, .. } = outline;
+                    let DigestSummary { root, unreadable, unreadable_more, .. } = outline;
                     let entries = was.entries;
                     walk.found.insert(name, ServiceDigest { root, entries, unreadable, unreadable_more });
                 }
-                None => return Err(Astray(name)),
+                None => return Err(InconsistentAnswers(name)),
                 Some(below) => {
                     let entries = was.entries.iter().map(|e| (e.path.clone(), e.clone())).collect();
-                    let tree = Tree::new(was.entries);
-                    walk.walked.insert(name.clone(), Walked { tree, entries, outline });
+                    let tree = DigestTree::new(was.entries);
+                    walk.walked.insert(name.clone(), WalkedService { tree, entries, outline });
                     first.push((BranchQuestion { service: name, branch: String::new(), whole: false }, below));
                 }
             }
@@ -79,18 +84,18 @@ impl Walk {
     }
 
     /// Processes the node's answers to the last requests.
-    pub fn answers(&mut self, answers: Vec<Below>) -> Result<Next, Astray> {
+    pub fn answers(&mut self, answers: Vec<BranchContent>) -> Result<WalkStep, InconsistentAnswers> {
         let asked = std::mem::take(&mut self.asked);
         if asked.len() != answers.len() {
-            return Err(Astray(asked.into_iter().next().map(|q| q.service).unwrap_or_default()));
+            return Err(InconsistentAnswers(asked.into_iter().next().map(|q| q.service).unwrap_or_default()));
         }
         self.take(asked.into_iter().zip(answers).collect())
     }
 
-    fn take(&mut self, told: Vec<(BranchQuestion, Below)>) -> Result<Next, Astray> {
+    fn take(&mut self, told: Vec<(BranchQuestion, BranchContent)>) -> Result<WalkStep, InconsistentAnswers> {
         let mut next = Vec::new();
         for (question, below) in told {
-            let astray = Astray(question.service.clone());
+            let astray = InconsistentAnswers(question.service.clone());
             let walked = self.walked.get_mut(&question.service);
             next.extend(walked.and_then(|walked| walked.take(&question, below)).ok_or(astray)?);
         }
@@ -105,48 +110,48 @@ impl Walk {
             return self.end();
         }
         self.asked = next.clone();
-        Ok(Next::Ask(next))
+        Ok(WalkStep::Ask(next))
     }
 
-    fn end(&mut self) -> Result<Next, Astray> {
+    fn end(&mut self) -> Result<WalkStep, InconsistentAnswers> {
         let mut services = std::mem::take(&mut self.found);
-        for (name, Walked { entries, outline, .. }) in std::mem::take(&mut self.walked) {
+        for (name, WalkedService { entries, outline, .. }) in std::mem::take(&mut self.walked) {
             let entries: Vec<FileEntry> = entries.into_values().collect();
             if ServiceDigest::root_of(&entries) != outline.root {
-                return Err(Astray(name));
+                return Err(InconsistentAnswers(name));
             }
-            let Outline { root, unreadable, unreadable_more, .. } = outline;
+            let DigestSummary { root, unreadable, unreadable_more, .. } = outline;
             services.insert(name, ServiceDigest { root, entries, unreadable, unreadable_more });
         }
-        Ok(Next::Found(Box::new(NodeDigest { root: NodeDigest::root_of(&services), services })))
+        Ok(WalkStep::Found(Box::new(NodeDigest { root: NodeDigest::root_of(&services), services })))
     }
 }
 
-impl Walked {
+impl WalkedService {
     /// Applies the content below one branch and returns the follow-up requests. None: the content
     /// is not an answer to `question`.
-    fn take(&mut self, question: &BranchQuestion, below: Below) -> Option<Vec<BranchQuestion>> {
-        let branch = digits(&question.branch)?;
+    fn take(&mut self, question: &BranchQuestion, below: BranchContent) -> Option<Vec<BranchQuestion>> {
+        let branch = parse_hex_digits(&question.branch)?;
         match below {
-            Below::Entries(entries) => {
+            BranchContent::Entries(entries) => {
                 self.forget(&branch);
                 for entry in entries {
-                    let key = Sha256::of(entry.path.as_bytes()).to_string();
+                    let key = Sha256::digest(entry.path.as_bytes()).to_string();
                     if !key.starts_with(&question.branch) || self.entries.insert(entry.path.clone(), entry).is_some() {
                         return None;
                     }
                 }
                 Some(Vec::new())
             }
-            Below::Branches(_) if question.whole => None,
-            Below::Branches(text) => {
+            BranchContent::Branches(_) if question.whole => None,
+            BranchContent::Branches(text) => {
                 let mut next = Vec::new();
                 for (n, (is, was)) in parse_branches(&text)?.into_iter().zip(self.tree.branches(&branch)).enumerate() {
                     let inner = format!("{}{n:x}", question.branch);
                     if is == was {
                         continue;
                     } else if is_empty(is) {
-                        self.forget(&digits(&inner)?);
+                        self.forget(&parse_hex_digits(&inner)?);
                     } else {
                         let whole = inner.len() >= DEPTH_MAX;
                         next.push(BranchQuestion { service: question.service.clone(), branch: inner, whole });

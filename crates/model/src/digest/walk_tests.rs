@@ -1,13 +1,13 @@
 //! Walks against the answers of real trees: the result equals the complete digest, and the cost is
 //! limited.
 
-use super::super::outline::{FLAT_MAX, Trees};
+use super::super::digest_summary::{DigestTrees, FLAT_MAX};
 use super::*;
 use crate::differences;
 use proptest::prelude::*;
 
 fn entry(path: &str) -> FileEntry {
-    FileEntry { sha256: Some(Sha256::of(path.as_bytes())), ..crate::digest::tests::entry(path) }
+    FileEntry { sha256: Some(Sha256::digest(path.as_bytes())), ..crate::digest::tests::entry(path) }
 }
 
 fn service(entries: Vec<FileEntry>) -> ServiceDigest {
@@ -24,7 +24,7 @@ fn files(count: usize) -> Vec<FileEntry> {
 }
 
 /// The result of a walk and its cost in both directions, as MessagePack with field names.
-struct Walked {
+struct WalkResult {
     found: NodeDigest,
     round_trips: usize,
     bytes: usize,
@@ -35,22 +35,22 @@ fn size(value: &impl serde::Serialize) -> usize {
     rmp_serde::to_vec_named(value).unwrap().len()
 }
 
-fn walked(known: &NodeDigest, is: &NodeDigest) -> Walked {
-    let roots = Walk::roots(known);
-    let (outlines, trees) = Trees::outlined(is.clone(), &roots);
+fn run_walk(known: &NodeDigest, is: &NodeDigest) -> WalkResult {
+    let roots = DigestWalk::roots(known);
+    let (outlines, trees) = DigestTrees::summarize(is.clone(), &roots);
     let mut cost = (1, size(&roots) + size(&outlines), 0);
-    let count = |below: &Below| match below {
-        Below::Entries(entries) => entries.len(),
-        Below::Branches(_) => 0,
+    let count = |below: &BranchContent| match below {
+        BranchContent::Entries(entries) => entries.len(),
+        BranchContent::Branches(_) => 0,
     };
-    cost.2 += outlines.values().filter_map(|o| o.below.as_ref()).map(count).sum::<usize>();
-    let (mut walk, mut next) = Walk::begin(known.clone(), outlines).unwrap();
+    cost.2 += outlines.values().filter_map(|o| o.content.as_ref()).map(count).sum::<usize>();
+    let (mut walk, mut next) = DigestWalk::begin(known.clone(), outlines).unwrap();
     loop {
         match next {
-            Next::Found(found) => {
-                return Walked { found: *found, round_trips: cost.0, bytes: cost.1, entries: cost.2 };
+            WalkStep::Found(found) => {
+                return WalkResult { found: *found, round_trips: cost.0, bytes: cost.1, entries: cost.2 };
             }
-            Next::Ask(questions) => {
+            WalkStep::Ask(questions) => {
                 let answers = trees.answer(&questions).unwrap();
                 cost = (
                     cost.0 + 1,
@@ -72,19 +72,19 @@ fn one_changed_file_of_20_000_is_found_in_4_round_trips_and_4_kb() {
         for how in 0..3 {
             let mut entries = files(20_000);
             match how {
-                0 => entries[victim].sha256 = Some(Sha256::of(b"edited")),
+                0 => entries[victim].sha256 = Some(Sha256::digest(b"edited")),
                 1 => drop(entries.remove(victim)),
                 _ => entries.push(entry(&format!("/etc/service/conf.d/new{victim}"))),
             }
             let is = node(vec![("app", service(entries))]);
-            let walked = walked(&known, &is);
+            let walked = run_walk(&known, &is);
             assert_eq!(differences(&known, &walked.found).len(), 1);
             assert_eq!(walked.found, is);
             worst = (worst.0.max(walked.round_trips), worst.1.max(walked.bytes));
         }
     }
     assert!(worst.0 <= 4 && worst.1 <= 4_000, "{} round trips, {} bytes", worst.0, worst.1);
-    let same = walked(&known, &known);
+    let same = run_walk(&known, &known);
     assert_eq!((same.round_trips, same.entries, &same.found), (1, 0, &known));
     assert!(same.bytes < 250, "{}", same.bytes);
 }
@@ -95,17 +95,17 @@ fn small_services_and_large_differences_are_sent_completely() {
     let mut edited = files(FLAT_MAX);
     edited[17].mode = 0o600;
     let is = node(vec![("a", service(edited)), ("b", service(files(5)))]);
-    let flat = walked(&known, &is);
+    let flat = run_walk(&known, &is);
     assert_eq!((flat.round_trips, flat.entries, flat.found), (1, FLAT_MAX, is), "of the one that differs");
     let known = node(vec![("a", service(files(20_000)))]);
     let others = files(20_000).into_iter().map(|e| FileEntry { owner: "app".to_owned(), ..e }).collect();
     let is = node(vec![("a", service(others))]);
-    let all = walked(&known, &is);
+    let all = run_walk(&known, &is);
     assert_eq!((all.entries, all.found), (20_000, is.clone()), "each once");
     assert!(all.round_trips <= 5);
     let nothing = node(vec![]);
     for (known, is) in [(&nothing, &is), (&is, &nothing), (&nothing, &nothing)] {
-        assert_eq!(&walked(known, is).found, is);
+        assert_eq!(&run_walk(known, is).found, is);
     }
 }
 
@@ -115,22 +115,22 @@ fn inconsistent_answers_are_rejected() {
     let mut edited = files(1_000);
     edited[3].mode = 0o600;
     let is = node(vec![("app", service(edited))]);
-    let astray = |change: &dyn Fn(&mut Vec<Below>)| {
-        let (outlines, trees) = Trees::outlined(is.clone(), &Walk::roots(&known));
-        let (mut walk, mut next) = Walk::begin(known.clone(), outlines).unwrap();
+    let astray = |change: &dyn Fn(&mut Vec<BranchContent>)| {
+        let (outlines, trees) = DigestTrees::summarize(is.clone(), &DigestWalk::roots(&known));
+        let (mut walk, mut next) = DigestWalk::begin(known.clone(), outlines).unwrap();
         loop {
-            let Next::Ask(questions) = next else { return false };
+            let WalkStep::Ask(questions) = next else { return false };
             let mut answers = trees.answer(&questions).unwrap();
             change(&mut answers);
             next = match walk.answers(answers) {
                 Ok(next) => next,
-                Err(Astray(service)) => return service == ServiceName::from("app"),
+                Err(InconsistentAnswers(service)) => return service == ServiceName::from("app"),
             }
         }
     };
     let entries = |change: &'static dyn Fn(&mut Vec<FileEntry>)| {
-        move |answers: &mut Vec<Below>| {
-            if let Some(Below::Entries(entries)) = answers.first_mut() {
+        move |answers: &mut Vec<BranchContent>| {
+            if let Some(BranchContent::Entries(entries)) = answers.first_mut() {
                 change(entries);
             }
         }
@@ -141,16 +141,16 @@ fn inconsistent_answers_are_rejected() {
     assert!(astray(&entries(&|e| e.push(entry("/elsewhere")))));
     assert!(astray(&entries(&|e| e.push(e[0].clone()))));
     assert!(astray(&|answers| answers.clear()));
-    assert!(astray(&|answers| answers.push(Below::Entries(Vec::new()))));
+    assert!(astray(&|answers| answers.push(BranchContent::Entries(Vec::new()))));
     for text in ["", "zz", &"f".repeat(255), &"é".repeat(128), &"0".repeat(256)] {
-        assert!(astray(&|answers| answers[0] = Below::Branches(text.to_owned())), "{text}");
+        assert!(astray(&|answers| answers[0] = BranchContent::Branches(text.to_owned())), "{text}");
     }
     // A node that always reports further branches is finally asked for all entries.
-    assert!(astray(&|answers| answers.iter_mut().for_each(|a| *a = Below::Branches("12".repeat(128)))));
-    let mut outlines = Trees::outlined(is.clone(), &Walk::roots(&known)).0;
-    outlines.values_mut().for_each(|o| o.below = None);
-    assert!(Walk::begin(known.clone(), outlines).is_err(), "another root and nothing below it");
-    let (_, trees) = Trees::outlined(is.clone(), &BTreeMap::new());
+    assert!(astray(&|answers| answers.iter_mut().for_each(|a| *a = BranchContent::Branches("12".repeat(128)))));
+    let mut outlines = DigestTrees::summarize(is.clone(), &DigestWalk::roots(&known)).0;
+    outlines.values_mut().for_each(|o| o.content = None);
+    assert!(DigestWalk::begin(known.clone(), outlines).is_err(), "another root and nothing below it");
+    let (_, trees) = DigestTrees::summarize(is.clone(), &BTreeMap::new());
     let ask = |service: &str, branch: &str, times| {
         let question = BranchQuestion { service: service.into(), branch: branch.to_owned(), whole: false };
         trees.answer(&vec![question; times]).is_ok()
@@ -187,7 +187,7 @@ fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
 proptest! {
     #[test]
     fn a_walk_finds_the_same_digest_as_the_complete_lists((known, is) in pair()) {
-        let walked = walked(&known, &is);
+        let walked = run_walk(&known, &is);
         prop_assert_eq!(differences(&known, &walked.found), differences(&known, &is));
         prop_assert_eq!(&walked.found, &is);
     }

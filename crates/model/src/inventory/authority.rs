@@ -28,7 +28,7 @@ impl Inventory {
         Ok(())
     }
 
-    pub(super) fn rotate_ca(&mut self, at: &At, ca_pem: &str, cross_pem: &str) -> Decision {
+    pub(super) fn rotate_ca(&mut self, at: &ApplyContext, ca_pem: &str, cross_pem: &str) -> Decision {
         self.may_rotate_ca()?;
         let former = self.authority.former.iter().map(|f| f.ca_pem.as_str());
         if former.chain([self.ca_pem.as_str()]).any(|known| known == ca_pem) {
@@ -45,13 +45,13 @@ impl Inventory {
             without: BTreeSet::new(),
         });
         authority.changed = at.index;
-        self.note(at, None, Happening::Operator { text: "a new CA goes to all nodes".to_owned() });
+        self.note(at, None, JournalEvent::Operator { text: "a new CA goes to all nodes".to_owned() });
         Ok(Applied::Done)
     }
 
     /// Refused unless `changed` is the current state. The leader saw the nodes confirm exactly that
     /// state.
-    pub(super) fn ca_step(&mut self, at: &At, changed: u64) -> Decision {
+    pub(super) fn ca_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
         if self.authority.changed != changed {
             return Err(Refusal::new("outlived", "the CA rotation has moved on meanwhile"));
         }
@@ -75,13 +75,13 @@ impl Inventory {
                 "the new CA is the only one from now on"
             }
         };
-        self.note(at, None, Happening::Operator { text: text.to_owned() });
+        self.note(at, None, JournalEvent::Operator { text: text.to_owned() });
         Ok(Applied::Done)
     }
 
     /// The rotation no longer waits for these workers. It still waits for workers that go away
     /// later, because the operator did not name them.
-    pub(super) fn finish_ca(&mut self, at: &At, without: &BTreeSet<NodeId>) -> Decision {
+    pub(super) fn finish_ca(&mut self, at: &ApplyContext, without: &BTreeSet<NodeId>) -> Decision {
         let Some(next) = &self.authority.next else {
             return Err(Refusal::new("nothing-new", "no CA rotation is in progress").next("remoor key status"));
         };
@@ -95,7 +95,7 @@ impl Inventory {
         if let Some(next) = &mut Arc::make_mut(&mut self.authority).next {
             next.without.extend(more);
         }
-        self.note(at, None, Happening::Operator { text });
+        self.note(at, None, JournalEvent::Operator { text });
         Ok(Applied::Done)
     }
 
@@ -127,7 +127,7 @@ mod tests {
 
     fn apply(inventory: &mut Inventory, command: Command) -> Option<String> {
         let index = inventory.applied + 1;
-        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+        let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
         applied.refusal().map(|r| r.code.clone())
     }
 
@@ -135,14 +135,14 @@ mod tests {
         Command::RotateCa { ca_pem: name.to_owned(), cross_pem: format!("[{name} by the one before]") }
     }
 
-    fn begun() -> Inventory {
+    fn initial_inventory() -> Inventory {
         Inventory { ca_pem: Arc::new("A".to_owned()), cluster: "c1".into(), ..Inventory::default() }
     }
 
     /// Nodes that are one step apart trust each other's certificates, in both directions.
     #[test]
     fn neighbours_in_the_rotation_trust_each_other() {
-        let mut i = begun();
+        let mut i = initial_inventory();
         let mut states = vec![i.clone()];
         for name in ["B", "C", "D", "E"] {
             assert_eq!(apply(&mut i, new_ca(name)), None);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_cross_certificate_is_appended_once_the_new_ca_issues() {
-        let mut i = begun();
+        let mut i = initial_inventory();
         apply(&mut i, new_ca("B"));
         assert_eq!((i.roots(), i.issuer(), i.cross_chain().as_str()), (vec!["A", "B"], "A", ""));
         let changed = i.authority.changed;
@@ -187,13 +187,13 @@ mod tests {
 
     #[test]
     fn only_one_rotation_runs_and_only_a_running_one_can_be_finished() {
-        let mut i = begun();
+        let mut i = initial_inventory();
         let without = |ids: &[u64]| Command::FinishCa { without: ids.iter().map(|id| NodeId(*id)).collect() };
         let [worker, manager] = [("w", ClusterRole::Worker), ("m", ClusterRole::Manager)].map(|(name, role)| {
             let index = i.applied + 1;
             let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
             let command = Command::Accept { spec, role };
-            match i.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command }) {
+            match i.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command }) {
                 Applied::Node(id) => id.0,
                 other => panic!("{other:?}"),
             }

@@ -4,7 +4,7 @@ use super::*;
 
 impl Inventory {
     /// Decides on a copy, which replaces the state only if no order was refused (invariant I12).
-    pub(super) fn batch(&mut self, at: &At, commands: &[Command]) -> Decision {
+    pub(super) fn batch(&mut self, at: &ApplyContext, commands: &[Command]) -> Decision {
         if commands.is_empty() || commands.len() > BATCH_MAX {
             let text = format!("{} orders in one batch; 1 to {BATCH_MAX} are allowed", commands.len());
             return Err(Refusal::new("batch-size", text).next("name a group, or fewer nodes"));
@@ -19,7 +19,7 @@ impl Inventory {
             if !seen.insert(node) {
                 return Err(Refusal::new("named-twice", format!("{name} is named twice")));
             }
-            copy.decide(&At { command, ..*at }).map_err(|refusal| Refusal {
+            copy.decide(&ApplyContext { command, ..*at }).map_err(|refusal| Refusal {
                 message: format!("{name}: {}; nothing was ordered", refusal.message),
                 ..refusal
             })?;
@@ -46,7 +46,7 @@ mod tests {
 
     fn write(state: &mut Inventory, command: Command) -> Applied {
         let index = state.applied + 1;
-        state.apply(index, &Entry { at: Wall(index), by: "root@m1".to_owned(), command })
+        state.apply(index, &InventoryEntry { at: Wall(index), by: "root@m1".to_owned(), command })
     }
 
     fn pause(node: NodeId) -> Command {
@@ -58,7 +58,7 @@ mod tests {
         let (mut state, ids) = cluster();
         let before = state.clone();
         // The second order is refused, because that node has no waiting request.
-        let bad = Command::Batch(vec![pause(ids[0]), Command::DropWant { node: ids[1], why: String::new() }]);
+        let bad = Command::Batch(vec![pause(ids[0]), Command::DropRequest { node: ids[1], why: String::new() }]);
         let applied = write(&mut state, bad);
         let refusal = applied.refusal().expect("refused");
         assert_eq!(refusal.code, "nothing-wanted");

@@ -6,7 +6,7 @@ use crate::{ZONE_MAX, is_zone};
 impl Inventory {
     /// Nothing is provisioned on the node any more, and its services are cleaned up. A manager
     /// keeps its vote.
-    pub(super) fn drain(&mut self, at: &At, id: NodeId, want: &Want) -> Decision {
+    pub(super) fn drain(&mut self, at: &ApplyContext, id: NodeId, want: &ResetupRequest) -> Decision {
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
         let name = known.name().clone();
         if known.availability == Availability::Drain {
@@ -19,26 +19,26 @@ impl Inventory {
         if !want.decommission || want.undo.is_some() {
             return Err(Refusal::new("drained", "draining accepts only a request that cleans up"));
         }
-        if self.may_hold(known) {
-            self.want(at, id, want)?;
+        if self.may_contain_services(known) {
+            self.request_resetup(at, id, want)?;
         }
         self.change(id)?.availability = Availability::Drain;
-        self.note(at, Some(id), Happening::Operator { text: "drained: nothing is provisioned on it".to_owned() });
+        self.note(at, Some(id), JournalEvent::Operator { text: "drained: nothing is provisioned on it".to_owned() });
         Ok(Applied::Done)
     }
 
     /// The node may contain services that remoor provisioned.
-    pub fn may_hold(&self, node: &Node) -> bool {
+    pub fn may_contain_services(&self, node: &Node) -> bool {
         !matches!(node.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned) && self.group(node).is_some()
     }
 
-    pub(super) fn zone(&mut self, at: &At, id: NodeId, zone: &str) -> Decision {
+    pub(super) fn zone(&mut self, at: &ApplyContext, id: NodeId, zone: &str) -> Decision {
         if !zone.is_empty() && !is_zone(zone) {
             return Err(Refusal::new("bad-zone", format!("a zone name must have 1 to {ZONE_MAX} bytes and no spaces")));
         }
         self.change(id)?.spec.zone = zone.to_owned();
         let text = if zone.is_empty() { "in no zone".to_owned() } else { format!("in zone {zone}") };
-        self.note(at, Some(id), Happening::Operator { text });
+        self.note(at, Some(id), JournalEvent::Operator { text });
         Ok(Applied::Done)
     }
 }
@@ -51,22 +51,22 @@ impl Node {
             if held.is_some_and(|job| job.decommission) {
                 return;
             }
-            if self.want.take_if(|want| want.decommission).is_some() {
-                self.stays("its draining was called off");
+            if self.pending_resetup.take_if(|want| want.decommission).is_some() {
+                self.restore_lifecycle("its draining was called off");
             }
         }
         self.availability = Availability::Active;
     }
 
     /// Restores the lifecycle from before the revoked order.
-    pub(super) fn stays(&mut self, why: &str) {
+    pub(super) fn restore_lifecycle(&mut self, why: &str) {
         self.lifecycle = if self.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
         // Drift that was only reported because the node was being decommissioned is examined again.
         if let Some(finding) = &mut self.finding
-            && finding.verdict.drifted()
-            && finding.remedy == Remedy::Report
+            && finding.verdict.is_drifted()
+            && finding.planned_action == PlannedAction::Report
         {
-            finding.remedy = Remedy::Blocked(why.to_owned());
+            finding.planned_action = PlannedAction::Blocked(why.to_owned());
         }
     }
 }
@@ -77,7 +77,7 @@ mod tests {
 
     fn write(state: &mut Inventory, command: Command) -> Applied {
         let index = state.applied + 1;
-        state.apply(index, &Entry { at: Wall(index), by: "root@m1".to_owned(), command })
+        state.apply(index, &InventoryEntry { at: Wall(index), by: "root@m1".to_owned(), command })
     }
 
     fn code(state: &mut Inventory, command: Command) -> Option<String> {
@@ -85,19 +85,19 @@ mod tests {
     }
 
     /// w1 (node 1) of group web, adopted.
-    fn one() -> Inventory {
+    fn one_adopted() -> Inventory {
         let mut state = Inventory::default();
         let spec = NodeSpec { name: "w1".into(), public_key: "w1".to_owned(), ..NodeSpec::default() };
         write(&mut state, Command::Accept { spec, role: ClusterRole::Worker });
         let mut summary = FleetSummary::default();
-        summary.hosts.insert("w1".into(), HostSummary { group: "web".into(), desired: Sha256::of(b"one") });
+        summary.hosts.insert("w1".into(), HostSummary { group: "web".into(), desired: Sha256::digest(b"one") });
         summary.groups.insert("web".into(), GroupSummary::default());
-        write(&mut state, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
+        write(&mut state, Command::Generation { blob: Sha256::digest(b"files"), summary: Box::new(summary) });
         let baseline = Baseline {
             generation: GenerationSeq(1),
-            desired: Sha256::of(b"one"),
-            root: Sha256::of(b"root"),
-            blob: Sha256::of(b"digest"),
+            desired: Sha256::digest(b"one"),
+            root: Sha256::digest(b"root"),
+            blob: Sha256::digest(b"digest"),
             adopted: true,
             at: Wall(1),
         };
@@ -105,31 +105,31 @@ mod tests {
         state
     }
 
-    fn wanted(decommission: bool) -> Want {
-        Want { by: Some("alice".to_owned()), decommission, ..Want::new(Occasion::Apply, Wall(9)) }
+    fn resetup_request(decommission: bool) -> ResetupRequest {
+        ResetupRequest { by: Some("alice".to_owned()), decommission, ..ResetupRequest::new(Trigger::Apply, Wall(9)) }
     }
 
     #[test]
     fn a_drained_node_is_only_cleaned_up_until_it_is_resumed() {
-        let mut state = one();
+        let mut state = one_adopted();
         let node = NodeId(1);
-        let provision = || Command::Want { node, want: Box::new(wanted(false)) };
-        let wrong = Command::Drain { node, want: Box::new(wanted(false)) };
+        let provision = || Command::RequestResetup { node, want: Box::new(resetup_request(false)) };
+        let wrong = Command::Drain { node, want: Box::new(resetup_request(false)) };
         let before = state.nodes.clone();
         assert_eq!(code(&mut state, wrong).as_deref(), Some("drained"));
         assert_eq!(state.nodes, before, "I12");
-        assert_eq!(code(&mut state, Command::Drain { node, want: Box::new(wanted(true)) }), None);
+        assert_eq!(code(&mut state, Command::Drain { node, want: Box::new(resetup_request(true)) }), None);
         let known = state.nodes[&node].clone();
         assert_eq!((known.availability, known.lifecycle), (Availability::Drain, Lifecycle::Decommissioning));
         assert_eq!(code(&mut state, provision()).as_deref(), Some("drained"));
         assert_eq!(
-            code(&mut state, Command::Drain { node, want: Box::new(wanted(true)) }).as_deref(),
+            code(&mut state, Command::Drain { node, want: Box::new(resetup_request(true)) }).as_deref(),
             Some("nothing-new")
         );
         assert_eq!(code(&mut state, Command::ResumeNode { node }), None);
         let known = &state.nodes[&node];
         assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));
-        assert_eq!(known.want, None, "what is active again is not cleaned up");
+        assert_eq!(known.pending_resetup, None, "what is active again is not cleaned up");
         assert_eq!(code(&mut state, provision()), None);
     }
 
@@ -139,17 +139,17 @@ mod tests {
         let spec = NodeSpec { name: "m1".into(), public_key: "m1".to_owned(), drain: true, ..NodeSpec::default() };
         write(&mut state, Command::Accept { spec, role: ClusterRole::Manager });
         let known = &state.nodes[&NodeId(1)];
-        assert_eq!((known.availability, known.want.clone()), (Availability::Drain, None));
-        let baseline = one().nodes[&NodeId(1)].baseline.clone().expect("adopted");
+        assert_eq!((known.availability, known.pending_resetup.clone()), (Availability::Drain, None));
+        let baseline = one_adopted().nodes[&NodeId(1)].baseline.clone().expect("adopted");
         let adopt = Command::Adopt { node: NodeId(1), baseline, basis: 0 };
         assert_eq!(code(&mut state, adopt).as_deref(), Some("drained"));
     }
 
     #[test]
     fn a_drained_node_is_empty_or_being_cleaned_up() {
-        let (mut state, node) = (one(), NodeId(1));
+        let (mut state, node) = (one_adopted(), NodeId(1));
         let adopt = Command::Adopt { node, baseline: state.nodes[&node].baseline.clone().expect("adopted"), basis: 0 };
-        let drain = || Command::Drain { node, want: Box::new(wanted(true)) };
+        let drain = || Command::Drain { node, want: Box::new(resetup_request(true)) };
         assert_eq!(code(&mut state, drain()), None);
         assert_eq!(
             code(&mut state, adopt.clone()).as_deref(),
@@ -157,7 +157,7 @@ mod tests {
             "its current state cannot be adopted"
         );
         // Revoked before it began: the state is as before.
-        assert_eq!(code(&mut state, Command::DropWant { node, why: "called off by alice".to_owned() }), None);
+        assert_eq!(code(&mut state, Command::DropRequest { node, why: "called off by alice".to_owned() }), None);
         let known = &state.nodes[&node];
         assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));
         assert_eq!((code(&mut state, adopt), code(&mut state, drain())), (None, None));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_zone_name_has_no_spaces_and_is_kept_on_rejoin() {
-        let mut state = one();
+        let mut state = one_adopted();
         let of = |zone: &str| Command::Zone { node: NodeId(1), zone: zone.to_owned() };
         assert_eq!(code(&mut state, of("rack 3")).as_deref(), Some("bad-zone"));
         assert_eq!(code(&mut state, of(&"x".repeat(ZONE_MAX + 1))).as_deref(), Some("bad-zone"));

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Inventory {
-    pub(super) fn rotate_gossip(&mut self, at: &At) -> Decision {
+    pub(super) fn rotate_gossip(&mut self, at: &ApplyContext) -> Decision {
         if let Some(next) = &self.gossip.next {
             let text = format!("a gossip key rotation is in progress already, begun by {}", next.by);
             return Err(Refusal::new("key-rotating", text).next("remoor key status"));
@@ -17,13 +17,13 @@ impl Inventory {
         let base = (self.authority.serial > 0).then(|| ca_id(&self.ca_pem));
         self.gossip.next = Some(NextKey { serial: at.index, step: KeyStep::Insert, since, by, base });
         self.gossip.changed = at.index;
-        self.note(at, None, Happening::Operator { text: "a new gossip key goes to all nodes".to_owned() });
+        self.note(at, None, JournalEvent::Operator { text: "a new gossip key goes to all nodes".to_owned() });
         Ok(Applied::Done)
     }
 
     /// Refused unless `changed` is the current state. The leader saw the nodes confirm exactly that
     /// state.
-    pub(super) fn gossip_step(&mut self, at: &At, changed: u64) -> Decision {
+    pub(super) fn gossip_step(&mut self, at: &ApplyContext, changed: u64) -> Decision {
         if self.gossip.changed != changed {
             return Err(Refusal::new("outlived", "the gossip key rotation has moved on meanwhile"));
         }
@@ -42,7 +42,7 @@ impl Inventory {
             }
         };
         self.gossip.changed = at.index;
-        self.note(at, None, Happening::Operator { text: text.to_owned() });
+        self.note(at, None, JournalEvent::Operator { text: text.to_owned() });
         Ok(Applied::Done)
     }
 }
@@ -53,7 +53,7 @@ mod tests {
 
     fn apply(inventory: &mut Inventory, command: Command) -> Option<String> {
         let index = inventory.applied + 1;
-        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+        let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "test".to_owned(), command });
         applied.refusal().map(|r| r.code.clone())
     }
 

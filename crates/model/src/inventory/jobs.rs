@@ -3,13 +3,13 @@
 use super::*;
 
 impl Inventory {
-    pub(super) fn job_entry(&mut self, at: &At) -> Decision {
+    pub(super) fn job_entry(&mut self, at: &ApplyContext) -> Decision {
         match at.command {
-            Command::Want { node, want } => self.want(at, *node, want),
-            Command::DropWant { node, why } => {
+            Command::RequestResetup { node, want } => self.request_resetup(at, *node, want),
+            Command::DropRequest { node, why } => {
                 let (id, moment) = (*node, at.entry.at);
                 let changed = self.change(id)?;
-                let Some(want) = changed.want.take() else {
+                let Some(want) = changed.pending_resetup.take() else {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
                 };
                 if want.decommission && changed.availability == Availability::Drain {
@@ -18,13 +18,13 @@ impl Inventory {
                 if want.undo.is_none()
                     && matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning)
                 {
-                    changed.stays(why);
+                    changed.restore_lifecycle(why);
                 }
                 if want.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();
                     changed.hold = Some(Hold { why, since: moment, until: None });
                 }
-                self.note(at, Some(id), Happening::WantDropped { why: why.clone() });
+                self.note(at, Some(id), JournalEvent::WantDropped { why: why.clone() });
                 Ok(Applied::Done)
             }
             Command::OpenJob { node, runner } => self.open_job(at, *node, runner),
@@ -40,11 +40,11 @@ impl Inventory {
                 }
                 attempt.phase = phase;
                 let changed = self.change(node)?;
-                changed.altered = at.index;
+                changed.invalidated_at_index = at.index;
                 if phase == Phase::Provision {
                     changed.provisioned_at = changed.ip().map(str::to_owned);
                 }
-                self.note(at, Some(node), Happening::Phase { job: id, attempt: attempt_id, phase });
+                self.note(at, Some(node), JournalEvent::Phase { job: id, attempt: attempt_id, phase });
                 Ok(Applied::Done)
             }
             Command::CloseAttempt { job, attempt, outcome, baseline, marks } => {
@@ -59,7 +59,7 @@ impl Inventory {
                 job.state = JobState::Held;
                 let node = job.node;
                 self.change(node)?.hold = Some(Hold { why: why.clone(), since: at.entry.at, until: None });
-                self.note(at, Some(node), Happening::JobHeld { job: id, why: why.clone() });
+                self.note(at, Some(node), JournalEvent::JobHeld { job: id, why: why.clone() });
                 Ok(Applied::Done)
             }
             Command::CancelJob { job, why, now } => self.cancel_job(at, *job, why, *now),
@@ -68,26 +68,26 @@ impl Inventory {
     }
 
     /// Records a request for a re-setup. It waits until all preconditions are met.
-    pub(super) fn want(&mut self, at: &At, id: NodeId, want: &Want) -> Decision {
+    pub(super) fn request_resetup(&mut self, at: &ApplyContext, id: NodeId, want: &ResetupRequest) -> Decision {
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
         if let Some(attempt) = want.undo {
             self.may_undo(known, attempt)?;
         }
-        self.may_be_part(known, want)?;
+        self.check_partial(known, want)?;
         if known.availability == Availability::Drain && !want.decommission {
             let text = format!("{} is drained: nothing is provisioned on it", known.name());
             return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
         }
         let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
         if out && !want.decommission && !want.commission {
-            let text = format!("{} is {}, so it is not set up again", known.name(), known.lifecycle.word());
+            let text = format!("{} is {}, so it is not set up again", known.name(), known.lifecycle.as_str());
             return Err(Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name())));
         }
         if want.decommission && known.lifecycle == Lifecycle::Decommissioned {
             let text = format!("{} is decommissioned already", known.name());
             return Err(Refusal::new("decommissioned", text));
         }
-        if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
+        if want.by.is_none() && (known.pending_resetup.is_some() || known.job.is_some()) {
             return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or the node's job is held"));
         }
         if self.group(known).is_none() {
@@ -98,9 +98,9 @@ impl Inventory {
             let text = format!("job {} is open on {}", job.id, known.name());
             return Err(Refusal::new("job-open", text).next(format!("remoor job logs {} -f", job.id)));
         }
-        self.end_held(id, at.entry.at)?;
+        self.close_held_job(id, at.entry.at)?;
         let node = self.change(id)?;
-        node.want = Some(want.clone());
+        node.pending_resetup = Some(want.clone());
         node.lifecycle = match (want.decommission, node.lifecycle) {
             (_, lifecycle) if want.undo.is_some() => lifecycle,
             (true, _) => Lifecycle::Decommissioning,
@@ -108,12 +108,12 @@ impl Inventory {
             (false, _) => Lifecycle::Commissioning,
         };
         let (services, operator) = (want.services.clone(), want.by.clone());
-        self.note(at, Some(id), Happening::Wanted { services, operator, undo: want.undo });
+        self.note(at, Some(id), JournalEvent::Wanted { services, operator, undo: want.undo });
         Ok(Applied::Done)
     }
 
     /// Refuses a partial request if only the whole node can be set up.
-    fn may_be_part(&self, node: &Node, want: &Want) -> Result<(), Refusal> {
+    fn check_partial(&self, node: &Node, want: &ResetupRequest) -> Result<(), Refusal> {
         let name = node.name();
         if want.services.is_empty() {
             return Ok(());
@@ -122,7 +122,7 @@ impl Inventory {
             let text = format!("{name} was never set up as a whole");
             return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
         }
-        if let Some(own) = self.own_move(node).filter(|_| want.by.is_some()) {
+        if let Some(own) = self.own_address_change(node).filter(|_| want.by.is_some()) {
             let text = format!(
                 "{name} was set up for address {}; it must be set up as a whole for its current address",
                 own.from
@@ -135,18 +135,19 @@ impl Inventory {
     /// The services of an automatic job when it begins. A node whose address changed is set up as a
     /// whole.
     fn scope_of(&self, node: &Node, by: Option<&str>, services: &[ServiceName]) -> Vec<ServiceName> {
-        let whole = by.is_none() && self.own_move(node).is_some();
+        let whole = by.is_none() && self.own_address_change(node).is_some();
         if whole { Vec::new() } else { services.to_vec() }
     }
 
-    fn cancel_job(&mut self, at: &At, id: JobId, why: &str, now: bool) -> Decision {
+    fn cancel_job(&mut self, at: &ApplyContext, id: JobId, why: &str, now: bool) -> Decision {
         let moment = at.entry.at;
         let job = self.change_job(id)?;
         let node = job.node;
-        let cancelled = matches!(job.attempts.last(), Some(Attempt { closed: Some((_, Outcome::Cancelled(_))), .. }));
-        if job.closed.is_some() && now && cancelled && !job.cut {
-            job.cut = true;
-            self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.to_owned() });
+        let cancelled =
+            matches!(job.attempts.last(), Some(Attempt { closed: Some((_, AttemptOutcome::Cancelled(_))), .. }));
+        if job.closed.is_some() && now && cancelled && !job.end_task_now {
+            job.end_task_now = true;
+            self.note(at, Some(node), JournalEvent::JobCancelled { job: id, why: why.to_owned() });
             return Ok(Applied::Done);
         }
         if job.closed.is_some() {
@@ -154,26 +155,26 @@ impl Inventory {
         }
         let mut reached = None;
         if let Some(attempt) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
-            attempt.closed = Some((moment, Outcome::Cancelled(why.to_owned())));
+            attempt.closed = Some((moment, AttemptOutcome::Cancelled(why.to_owned())));
             reached = Some(attempt.phase);
         }
         job.state = JobState::Cancelled;
         job.closed = Some(moment);
-        job.cut = now;
+        job.end_task_now = now;
         let changed = self.change(node)?;
         changed.job = None;
-        changed.altered = at.index;
+        changed.invalidated_at_index = at.index;
         if let Some(phase) = reached {
-            changed.fail(phase);
+            changed.record_failure(phase);
         }
         changed.hold = Some(Hold { why: format!("job {id} was cancelled"), since: moment, until: None });
-        self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.to_owned() });
+        self.note(at, Some(node), JournalEvent::JobCancelled { job: id, why: why.to_owned() });
         Ok(Applied::Done)
     }
 
-    fn open_job(&mut self, at: &At, id: NodeId, runner: &NodeName) -> Decision {
+    fn open_job(&mut self, at: &ApplyContext, id: NodeId, runner: &NodeName) -> Decision {
         let node = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-        let Some(mut want) = node.want.clone() else {
+        let Some(mut want) = node.pending_resetup.clone() else {
             return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
         };
         if let Some(job) = node.job.and_then(|j| self.job(j))
@@ -183,7 +184,7 @@ impl Inventory {
         }
         guard::may_open(self, node, &want, at.entry.at).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         want.services = self.scope_of(node, want.by.as_deref(), &want.services);
-        let generation = self.source(node, &want.services);
+        let generation = self.source_generation(node, &want.services);
         let (job_id, attempt_id) = (JobId(at.index), AttemptId(at.index));
         let attempt = Attempt {
             id: attempt_id,
@@ -198,7 +199,7 @@ impl Inventory {
             id: job_id,
             node: id,
             opened: at.entry.at,
-            occasion: want.occasion,
+            trigger: want.trigger,
             reasons: want.reasons.clone(),
             services: want.services.clone(),
             generation,
@@ -216,13 +217,13 @@ impl Inventory {
             closed: None,
             result: None,
             attempts_dropped: 0,
-            cut: false,
+            end_task_now: false,
         };
         self.jobs.insert(job_id, Arc::new(job));
         self.trim_jobs();
         let node = self.change(id)?;
-        node.want = None;
-        node.altered = at.index;
+        node.pending_resetup = None;
+        node.invalidated_at_index = at.index;
         node.job = Some(job_id);
         if want.now {
             node.hold = None;
@@ -230,7 +231,7 @@ impl Inventory {
         self.note(
             at,
             Some(id),
-            Happening::JobOpened {
+            JournalEvent::JobOpened {
                 job: job_id,
                 services: want.services,
                 reasons: want.reasons,
@@ -238,7 +239,7 @@ impl Inventory {
                 undo: want.undo,
             },
         );
-        let opened = Happening::AttemptOpened {
+        let opened = JournalEvent::AttemptOpened {
             job: job_id,
             attempt: attempt_id,
             no: 1,
@@ -249,7 +250,14 @@ impl Inventory {
         Ok(Applied::Job(job_id, attempt_id))
     }
 
-    fn next_attempt(&mut self, at: &At, id: JobId, after: AttemptId, runner: &NodeName, why: &str) -> Decision {
+    fn next_attempt(
+        &mut self,
+        at: &ApplyContext,
+        id: JobId,
+        after: AttemptId,
+        runner: &NodeName,
+        why: &str,
+    ) -> Decision {
         let moment = at.entry.at;
         let job = self.job(id).ok_or_else(|| Refusal::new("unknown-job", format!("no job {id}")))?;
         if job.closed.is_some() || job.attempts.last().is_none_or(|a| a.id != after) {
@@ -258,13 +266,13 @@ impl Inventory {
         if job.open_attempt().is_none()
             && let Some(node) = self.node(job.node)
         {
-            guard::Ground::new(self)
+            guard::FleetView::new(self)
                 .may_retry(node, job, moment)
                 .map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         }
         let node = self.node(job.node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {}", job.node)))?;
         let services = self.scope_of(node, job.by.as_deref(), &job.services);
-        let generation = self.source(node, &services);
+        let generation = self.source_generation(node, &services);
         let job = self.change_job(id)?;
         job.state = JobState::Open;
         job.retry_at = None;
@@ -272,7 +280,7 @@ impl Inventory {
         let no = job.attempts.last().map_or(1, |a| a.no + 1);
         let mut reached = None;
         if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
-            last.closed = Some((moment, Outcome::Superseded(why.to_owned())));
+            last.closed = Some((moment, AttemptOutcome::Superseded(why.to_owned())));
             reached = Some(last.phase);
         }
         if job.attempts.len() >= 16 {
@@ -291,33 +299,33 @@ impl Inventory {
         });
         let node = job.node;
         let changed = self.change(node)?;
-        changed.altered = at.index;
+        changed.invalidated_at_index = at.index;
         if let Some(phase) = reached {
-            changed.fail(phase);
+            changed.record_failure(phase);
         }
-        let what = Happening::AttemptOpened { job: id, attempt, no, runner: runner.clone(), why: why.to_owned() };
+        let what = JournalEvent::AttemptOpened { job: id, attempt, no, runner: runner.clone(), why: why.to_owned() };
         self.note(at, Some(node), what);
         Ok(Applied::Job(id, attempt))
     }
 
     fn close_attempt(
         &mut self,
-        at: &At,
+        at: &ApplyContext,
         id: JobId,
         attempt_id: AttemptId,
-        outcome: &Outcome,
+        outcome: &AttemptOutcome,
         baseline: Option<&Baseline>,
-        marks: Option<&Marks>,
+        marks: Option<&HostFingerprint>,
     ) -> Decision {
         let limits = self.limits().clone();
         let moment = at.entry.at;
         let job = self.change_job(id)?;
         let (node_id, kind) = (job.node, job.kind());
         let attempt = open_attempt(job, attempt_id)?;
-        if *outcome == Outcome::Done && attempt.phase.next(kind).is_some() {
+        if *outcome == AttemptOutcome::Done && attempt.phase.next(kind).is_some() {
             return Err(Refusal::new("wrong-phase", format!("an attempt in {} is not done", attempt.phase)));
         }
-        if *outcome == Outcome::Done && kind == JobKind::Resetup && baseline.is_none() {
+        if *outcome == AttemptOutcome::Done && kind == JobKind::Resetup && baseline.is_none() {
             return Err(Refusal::new("no-baseline", "a node that was set up has a baseline"));
         }
         attempt.closed = Some((moment, outcome.clone()));
@@ -325,86 +333,87 @@ impl Inventory {
         let part = Some(job.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
         let mut failed = None;
         match outcome {
-            Outcome::Done => {
+            AttemptOutcome::Done => {
                 job.state = JobState::Done;
                 job.closed = Some(moment);
             }
-            Outcome::Failed(failure) => {
+            AttemptOutcome::Failed(failure) => {
                 failed = Some(failure.phase);
                 let eats = failure.class == FailureClass::Step;
                 job.failures += u32::from(eats);
                 let wait = job.failures.checked_sub(1).and_then(|n| limits.retry_ms.get(n as usize));
-                job.retry_at = if eats { wait.map(|ms| moment.after(*ms)) } else { Some(moment) };
+                job.retry_at = if eats { wait.map(|ms| moment.plus_ms(*ms)) } else { Some(moment) };
             }
-            Outcome::Superseded(_) | Outcome::Cancelled(_) => {}
+            AttemptOutcome::Superseded(_) | AttemptOutcome::Cancelled(_) => {}
         }
         let before = self.node(node_id).and_then(|n| n.baseline.clone());
         let baseline = baseline.map(|b| b.of_part(part.as_deref().unwrap_or_default(), before.as_ref()));
-        if *outcome == Outcome::Done {
+        if *outcome == AttemptOutcome::Done {
             self.change_job(id)?.result = baseline.clone();
         }
         // A job does not repair services outside its scope, so they are examined again. No job
         // repairs monitored services.
         let left = self.node(node_id).and_then(|n| n.finding.as_ref()).is_some_and(|finding| match &part {
-            Some(part) => finding.beyond(part),
-            None => kind == JobKind::Resetup && finding.drift_of(|service| self.watches(service)),
+            Some(part) => finding.affects_others(part),
+            None => kind == JobKind::Resetup && finding.drift_of(|service| self.is_monitor_only(service)),
         });
         // The attempt's verification does not judge monitored services, so they are examined again.
-        let looked_at = kind == JobKind::Resetup && self.looks_at(node_id);
+        let looked_at = kind == JobKind::Resetup && self.has_monitor_only_service(node_id);
         let node = self.change(node_id)?;
-        node.altered = at.index;
+        node.invalidated_at_index = at.index;
         // An attempt that began before `trust-key` used the previous keys, so its failure says
         // nothing about the trusted ones.
-        if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome
+        if let AttemptOutcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome
             && attempt_id.0 > node.trusted
         {
-            node.key_changed = Some(offered_in(message).unwrap_or(message).to_owned());
+            node.key_changed = Some(offered_fingerprint(message).unwrap_or(message).to_owned());
         }
-        if *outcome == Outcome::Done {
+        if *outcome == AttemptOutcome::Done {
             node.job = None;
-            node.unknowns = 0;
+            node.consecutive_inconclusive = 0;
             if let (Some(marks), None) = (marks, &node.absence) {
-                node.marks = Some(marks.clone());
+                node.last_identity = Some(marks.clone());
                 node.seen = moment;
             }
             if let Some((undone, by)) = undo {
-                node.undone(undone, &by, moment);
+                node.mark_undone(undone, &by, moment);
             } else {
                 node.failed = None;
                 node.hold = None;
-                node.unseen = part.is_some() || left || looked_at;
-                node.watched = false;
+                node.needs_examination = part.is_some() || left || looked_at;
+                node.adopted_only = false;
                 // If the address changed during the attempt, the node was rendered with the old
                 // address. A partial job does not repair an earlier change of address.
                 let from = node.provisioned_at.take();
                 let from = from.filter(|from| node.ip() != Some(from.as_str()));
                 if part.is_none() {
-                    node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
+                    node.address_change =
+                        from.filter(|_| kind == JobKind::Resetup).map(|from| AddressChange { from, since: moment });
                 }
                 let root = baseline.as_ref().map(|b| b.root);
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup);
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
                 if !left {
-                    node.is_right(root, moment);
+                    node.mark_as_desired(root, moment);
                 }
             }
         } else if let Some(phase) = failed {
-            node.fail(phase);
+            node.record_failure(phase);
         }
         self.note(
             at,
             Some(node_id),
-            Happening::AttemptClosed { job: id, attempt: attempt_id, outcome: outcome.clone() },
+            JournalEvent::AttemptClosed { job: id, attempt: attempt_id, outcome: outcome.clone() },
         );
-        if *outcome == Outcome::Done {
-            self.note(at, Some(node_id), Happening::JobDone { job: id });
+        if *outcome == AttemptOutcome::Done {
+            self.note(at, Some(node_id), JournalEvent::JobDone { job: id });
         }
         Ok(Applied::Done)
     }
 
     /// Closes a held job of this node and returns it.
-    pub(super) fn end_held(&mut self, id: NodeId, moment: Wall) -> Result<Option<Arc<Job>>, Refusal> {
+    pub(super) fn close_held_job(&mut self, id: NodeId, moment: Wall) -> Result<Option<Arc<Job>>, Refusal> {
         let known = self.node(id).and_then(|n| n.job);
         let Some(job) = known.filter(|j| self.job(*j).is_some_and(|j| j.state == JobState::Held)) else {
             return Ok(None);
@@ -433,7 +442,7 @@ impl Inventory {
 
 /// The fingerprint that a failed login was offered. It is the last one in the message, because the
 /// expected ones come first.
-fn offered_in(message: &str) -> Option<&str> {
+fn offered_fingerprint(message: &str) -> Option<&str> {
     let print = &message[message.rfind("SHA256:")?..];
     print.strip_suffix(" was offered").filter(|p| p.len() == 7 + 43)
 }

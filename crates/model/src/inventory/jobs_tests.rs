@@ -4,24 +4,24 @@ use super::*;
 
 /// w1 (node 1) with an open attempt (4) that an operator ordered.
 fn open() -> Inventory {
-    let mut inventory = wanted();
+    let mut inventory = inventory_with_request();
     let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
     assert_eq!(apply(&mut inventory, 4, command), None);
     inventory
 }
 
 /// w1 with a waiting re-setup.
-fn wanted() -> Inventory {
+fn inventory_with_request() -> Inventory {
     let mut inventory = Inventory::default();
     let mut summary = FleetSummary::default();
-    let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+    let host = HostSummary { group: "web".into(), desired: Sha256::digest(b"one") };
     summary.hosts.insert("w1".into(), host);
     summary.groups.insert("web".into(), GroupSummary::default());
-    let want = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Live, Wall(0)) };
+    let want = ResetupRequest { by: Some("admin".to_owned()), ..ResetupRequest::new(Trigger::Live, Wall(0)) };
     for (index, command) in (1..).zip([
         Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
-        Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) },
-        Command::Want { node: NodeId(1), want: Box::new(want) },
+        Command::Generation { blob: Sha256::digest(b"one"), summary: Box::new(summary) },
+        Command::RequestResetup { node: NodeId(1), want: Box::new(want) },
     ]) {
         assert_eq!(apply(&mut inventory, index, command), None);
     }
@@ -30,7 +30,7 @@ fn wanted() -> Inventory {
 
 /// Returns the code of the refusal.
 fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
-    let applied = inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command });
+    let applied = inventory.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command });
     applied.refusal().map(|refusal| refusal.code.to_string())
 }
 
@@ -42,7 +42,8 @@ fn host_key_reports_from_before_trust_key_are_ignored() {
     let message = "the host key changed".to_owned();
     let failure = Failure { class: FailureClass::HostKey, phase: Phase::Fence, rc: None, message, tail: Vec::new() };
     let (job, attempt) = (JobId(4), AttemptId(4));
-    let closed = Command::CloseAttempt { job, attempt, outcome: Outcome::Failed(failure), baseline: None, marks: None };
+    let closed =
+        Command::CloseAttempt { job, attempt, outcome: AttemptOutcome::Failed(failure), baseline: None, marks: None };
     let accused = |inventory: &Inventory| inventory.node(node).and_then(|n| n.key_changed.clone()).is_some();
 
     let mut before = open();
@@ -63,10 +64,13 @@ fn host_key_reports_from_before_trust_key_are_ignored() {
 
 /// Service `a` of w1 (node 1) and one more service were found drifted. Then a job about `services`
 /// (none: all) succeeds. The service `clock` is monitored only; `has` lists the services of w1.
-fn repaired(other: &str, services: &[&str], has: &[&str]) -> Inventory {
+fn inventory_after_job(other: &str, services: &[&str], has: &[&str]) -> Inventory {
     let mut inventory = open();
     let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(Arc::make_mut).unwrap();
-    generation.summary.services.insert("clock".into(), ServiceSummary { watched: true, ..ServiceSummary::default() });
+    generation
+        .summary
+        .services
+        .insert("clock".into(), ServiceSummary { monitor_only: true, ..ServiceSummary::default() });
     generation.summary.groups.get_mut("web").unwrap().services = has.iter().map(|s| (*s).into()).collect();
     let reason = |s: &str, grave| Reason::new(Witness::Digest, s.into(), s.to_owned(), grave);
     let reasons = vec![reason("a", true), reason(other, false)];
@@ -79,30 +83,30 @@ fn repaired(other: &str, services: &[&str], has: &[&str]) -> Inventory {
         let phase = Command::Phase { job: JobId(4), attempt: AttemptId(4), phase };
         assert_eq!(apply(&mut inventory, index, phase), None);
     }
-    assert_eq!(apply(&mut inventory, 9, done(JobId(4), AttemptId(4), "one")), None);
+    assert_eq!(apply(&mut inventory, 9, close_successful(JobId(4), AttemptId(4), "one")), None);
     inventory
 }
 
-fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
+fn close_successful(job: JobId, attempt: AttemptId, desired: &str) -> Command {
     let baseline = Baseline {
         generation: GenerationSeq(1),
-        desired: Sha256::of(desired.as_bytes()),
+        desired: Sha256::digest(desired.as_bytes()),
         root: Sha256::default(),
         blob: Sha256::default(),
         adopted: false,
         at: Wall(9),
     };
-    Command::CloseAttempt { job, attempt, outcome: Outcome::Done, baseline: Some(baseline), marks: None }
+    Command::CloseAttempt { job, attempt, outcome: AttemptOutcome::Done, baseline: Some(baseline), marks: None }
 }
 
 #[test]
 fn a_partial_job_does_not_clear_drift_of_other_services() {
     for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
-        let inventory = repaired(other, &["a"], &["a", "b"]);
+        let inventory = inventory_after_job(other, &["a"], &["a", "b"]);
         let node = inventory.node(NodeId(1)).unwrap();
         let told = node.finding.as_ref().map(|f| f.verdict.clone());
         assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
-        assert!(node.unseen, "the node is examined again");
+        assert!(node.needs_examination, "the node is examined again");
     }
 }
 
@@ -114,28 +118,35 @@ fn a_full_job_does_not_clear_drift_of_monitored_services() {
         ("b", &all, Verdict::Same, true),
         ("clock", &all, Verdict::Drifted, true),
     ] {
-        let inventory = repaired(other, &[], has);
+        let inventory = inventory_after_job(other, &[], has);
         let node = inventory.node(NodeId(1)).unwrap();
         let told = node.finding.as_ref().map(|f| f.verdict.clone());
-        assert_eq!((told, node.unseen), (Some(verdict), unseen), "{other} {has:?}");
+        assert_eq!((told, node.needs_examination), (Some(verdict), unseen), "{other} {has:?}");
     }
 }
 
 /// w1 with generation 1; then generation 2 is applied.
-fn outdated(services: &[&str]) -> Inventory {
+fn outdated_inventory(services: &[&str]) -> Inventory {
     let mut inventory = open();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
-    let Command::CloseAttempt { baseline, .. } = done(JobId(4), AttemptId(4), "one") else { unreachable!() };
+    let Command::CloseAttempt { baseline, .. } = close_successful(JobId(4), AttemptId(4), "one") else {
+        unreachable!()
+    };
     (node.baseline, node.lifecycle) = (baseline, Lifecycle::Commissioned);
     let cancelled = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
     let services = services.iter().map(|s| (*s).into()).collect();
-    let want = Want { by: Some("admin".to_owned()), now: true, services, ..Want::new(Occasion::Live, Wall(0)) };
+    let want = ResetupRequest {
+        by: Some("admin".to_owned()),
+        now: true,
+        services,
+        ..ResetupRequest::new(Trigger::Live, Wall(0))
+    };
     let mut summary = inventory.generation().unwrap().summary.clone();
-    summary.hosts.values_mut().for_each(|host| host.desired = Sha256::of(b"two"));
+    summary.hosts.values_mut().for_each(|host| host.desired = Sha256::digest(b"two"));
     for (index, command) in (5..).zip([
         cancelled,
-        Command::Want { node: NodeId(1), want: Box::new(want) },
-        Command::Generation { blob: Sha256::of(b"two"), summary: Box::new(summary) },
+        Command::RequestResetup { node: NodeId(1), want: Box::new(want) },
+        Command::Generation { blob: Sha256::digest(b"two"), summary: Box::new(summary) },
         Command::OpenJob { node: NodeId(1), runner: "m1".into() },
     ]) {
         assert_eq!(apply(&mut inventory, index, command), None);
@@ -149,40 +160,40 @@ fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
     for (index, phase) in (index..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
         assert_eq!(apply(inventory, index, Command::Phase { job: JobId(8), attempt, phase }), None);
     }
-    assert_eq!(apply(inventory, index + 4, done(JobId(8), attempt, "two")), None);
+    assert_eq!(apply(inventory, index + 4, close_successful(JobId(8), attempt, "two")), None);
 }
 
 #[test]
 fn a_partial_job_of_an_outdated_node_uses_its_own_generation_and_leaves_it_outdated() {
     let of = |inventory: &Inventory| inventory.job(JobId(8)).unwrap().generation;
-    let mut part = outdated(&["a"]);
+    let mut part = outdated_inventory(&["a"]);
     assert_eq!(of(&part), GenerationSeq(1), "applied between order and job");
     let next = Command::NextAttempt { job: JobId(8), after: AttemptId(8), runner: "m1".into(), why: String::new() };
     assert_eq!(apply(&mut part, 9, next.clone()), None);
     assert_eq!(of(&part), GenerationSeq(1), "or before a further attempt");
     finish(&mut part, 9, 10);
     let node = part.node(NodeId(1)).unwrap();
-    assert!(part.outdated(node) && node.unseen);
-    assert_eq!(node.baseline.as_ref().map(|b| b.desired), Some(Sha256::of(b"one")));
+    assert!(part.is_outdated(node) && node.needs_examination);
+    assert_eq!(node.baseline.as_ref().map(|b| b.desired), Some(Sha256::digest(b"one")));
     assert_eq!(part.job(JobId(8)).unwrap().result, node.baseline);
 
-    let mut whole = outdated(&[]);
+    let mut whole = outdated_inventory(&[]);
     assert_eq!(of(&whole), GenerationSeq(2));
     assert_eq!(apply(&mut whole, 9, next), None);
     assert_eq!(of(&whole), GenerationSeq(2));
     finish(&mut whole, 9, 10);
-    assert!(!whole.outdated(whole.node(NodeId(1)).unwrap()));
+    assert!(!whole.is_outdated(whole.node(NodeId(1)).unwrap()));
 }
 
 #[test]
 fn a_node_with_a_changed_address_is_set_up_as_a_whole() {
-    let mut inventory = outdated(&["a"]);
+    let mut inventory = outdated_inventory(&["a"]);
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
-    node.moved = Some(Moved { from: "10.0.0.1".to_owned(), since: Wall(1) });
+    node.address_change = Some(AddressChange { from: "10.0.0.1".to_owned(), since: Wall(1) });
     let part = |by: Option<&str>| {
-        let want = Want::new(Occasion::Network, Wall(9));
-        let want = Want { by: by.map(str::to_owned), services: vec!["a".into()], ..want };
-        Command::Want { node: NodeId(1), want: Box::new(want) }
+        let want = ResetupRequest::new(Trigger::Network, Wall(9));
+        let want = ResetupRequest { by: by.map(str::to_owned), services: vec!["a".into()], ..want };
+        Command::RequestResetup { node: NodeId(1), want: Box::new(want) }
     };
     let cancelled = Command::CancelJob { job: JobId(8), why: String::new(), now: false };
     assert_eq!(apply(&mut inventory, 9, cancelled), None);
@@ -198,9 +209,9 @@ fn a_node_with_a_changed_address_is_set_up_as_a_whole() {
 fn the_offered_fingerprint_is_found_and_not_the_expected_one() {
     let (old, new) = (format!("SHA256:{}", "a".repeat(43)), format!("SHA256:{}", "B/+".repeat(14) + "z"));
     let told = format!("the host key changed: {old} is expected, {new} was offered");
-    assert_eq!(offered_in(&told), Some(new.as_str()));
-    assert_eq!(offered_in(&format!("the host key changed: {old} is expected, another was offered")), None);
-    assert_eq!(offered_in("key 2"), None);
+    assert_eq!(offered_fingerprint(&told), Some(new.as_str()));
+    assert_eq!(offered_fingerprint(&format!("the host key changed: {old} is expected, another was offered")), None);
+    assert_eq!(offered_fingerprint("key 2"), None);
 }
 
 #[test]
@@ -208,24 +219,25 @@ fn only_commission_revokes_a_decommission() {
     let node = NodeId(1);
     let order = |decommission, commission| {
         let by = Some("admin".to_owned());
-        let want = Want { by, decommission, commission, ..Want::new(Occasion::Apply, Wall(0)) };
-        Command::Want { node, want: Box::new(want) }
+        let want = ResetupRequest { by, decommission, commission, ..ResetupRequest::new(Trigger::Apply, Wall(0)) };
+        Command::RequestResetup { node, want: Box::new(want) }
     };
-    let mut inventory = wanted();
+    let mut inventory = inventory_with_request();
     assert_eq!(apply(&mut inventory, 6, order(true, false)), None);
     let update = order(false, false);
     assert_eq!(apply(&mut inventory, 7, update), Some("decommissioned".to_owned()), "an update that comes too late");
-    assert!(inventory.node(node).unwrap().want.as_ref().unwrap().decommission, "the order stands");
+    assert!(inventory.node(node).unwrap().pending_resetup.as_ref().unwrap().decommission, "the order stands");
     assert_eq!(apply(&mut inventory, 8, order(false, true)), None);
     assert_eq!(inventory.node(node).unwrap().lifecycle, Lifecycle::Commissioning);
 }
 
 #[test]
 fn an_examination_from_before_a_change_is_not_adopted() {
-    let mut inventory = wanted();
+    let mut inventory = inventory_with_request();
     let trust = Command::TrustKey { node: NodeId(1), keys: vec!["ssh-ed25519 AAAA".to_owned()] };
     assert_eq!(apply(&mut inventory, 5, trust), None);
-    let (generation, desired, root, blob) = (GenerationSeq(1), Sha256::of(b"one"), Sha256::of(b"x"), Sha256::of(b"y"));
+    let (generation, desired, root, blob) =
+        (GenerationSeq(1), Sha256::digest(b"one"), Sha256::digest(b"x"), Sha256::digest(b"y"));
     let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
     let adopt = |basis| Command::Adopt { node: NodeId(1), baseline: baseline.clone(), basis };
     assert_eq!(apply(&mut inventory, 6, adopt(4)), Some("outlived".to_owned()));
@@ -235,19 +247,23 @@ fn an_examination_from_before_a_change_is_not_adopted() {
 #[test]
 fn variables_of_an_order_are_kept_by_its_job_and_by_a_repeated_job() {
     let mut inventory = open();
-    let vars = Vars::from([("colour".to_owned(), serde_json::json!("red"))]);
+    let vars = JobVars::from([("colour".to_owned(), serde_json::json!("red"))]);
     let cancel = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
     assert_eq!(apply(&mut inventory, 5, cancel), None);
-    let want =
-        Want { by: Some("admin".to_owned()), now: true, vars: vars.clone(), ..Want::new(Occasion::Live, Wall(5)) };
-    assert_eq!(apply(&mut inventory, 6, Command::Want { node: NodeId(1), want: Box::new(want) }), None);
+    let want = ResetupRequest {
+        by: Some("admin".to_owned()),
+        now: true,
+        vars: vars.clone(),
+        ..ResetupRequest::new(Trigger::Live, Wall(5))
+    };
+    assert_eq!(apply(&mut inventory, 6, Command::RequestResetup { node: NodeId(1), want: Box::new(want) }), None);
     assert_eq!(apply(&mut inventory, 7, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
     let job = inventory.job(JobId(7)).expect("opened");
-    assert_eq!((&job.vars, &job.again(Wall(9)).vars), (&vars, &vars));
+    assert_eq!((&job.vars, &job.to_request(Wall(9)).vars), (&vars, &vars));
     assert!(inventory.job(JobId(4)).is_some_and(|job| job.vars.is_empty()), "that one was ordered without");
 
-    let mut older = serde_json::to_value(Want::new(Occasion::Live, Wall(1))).expect("JSON");
+    let mut older = serde_json::to_value(ResetupRequest::new(Trigger::Live, Wall(1))).expect("JSON");
     older.as_object_mut().expect("an object").remove("vars");
-    let read: Want = serde_json::from_value(older).expect("as older managers wrote it");
+    let read: ResetupRequest = serde_json::from_value(older).expect("as older managers wrote it");
     assert!(read.vars.is_empty());
 }

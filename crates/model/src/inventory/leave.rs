@@ -9,7 +9,7 @@ use super::*;
 
 impl Inventory {
     /// The node of this name that left.
-    pub fn left_named(&self, name: &str) -> Option<&Left> {
+    pub fn left_by_name(&self, name: &str) -> Option<&LeftNode> {
         self.left.values().map(Arc::as_ref).find(|l| l.node.name().as_str() == name)
     }
 
@@ -21,17 +21,17 @@ impl Inventory {
 
     /// The first node that did not return in time, as the entry that removes it. None also if no
     /// more removed nodes can be remembered.
-    pub fn overstayed(&self, moment: Wall) -> Option<Command> {
+    pub fn next_to_forget(&self, moment: Wall) -> Option<Command> {
         let (over, fits) = (self.limits().remove_left_ms, self.removed.len() < REMOVED_MAX);
-        let (id, left) = self.left.iter().find(|(_, left)| fits && moment.since(left.at) >= over)?;
+        let (id, left) = self.left.iter().find(|(_, left)| fits && moment.ms_since(left.at) >= over)?;
         Some(Command::ForgetLeft { node: *id, since: left.at })
     }
 
-    pub(super) fn leave(&mut self, at: &At, id: NodeId) -> Decision {
+    pub(super) fn leave(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         if let Some(left) = self.left.get(&id) {
             return Err(Refusal::new("nothing-new", format!("{} has left already", left.node.name())));
         }
-        let node = self.node(id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
+        let node = self.node(id).ok_or_else(|| remove::no_such_node(&self.left, &self.removed, id))?;
         let name = node.name().clone();
         if node.role == ClusterRole::Manager {
             let only = self.managers().all(|n| n.id == id);
@@ -58,30 +58,30 @@ impl Inventory {
         }
         let node = self.withdraw(at, id, "left")?;
         let by = at.entry.by.clone();
-        self.note(at, Some(id), Happening::Operator { text: "left the cluster by its own word".to_owned() });
+        self.note(at, Some(id), JournalEvent::Operator { text: "left the cluster by its own word".to_owned() });
         let node = Node {
             removing: None,
             maintenance: None,
             hold: None,
             // The node is examined from scratch when it returns, because its time away is not an
             // absence.
-            marks: None,
+            last_identity: None,
             absence: None,
-            unknowns: 0,
-            unseen: node.baseline.is_some(),
-            want: None,
+            consecutive_inconclusive: 0,
+            needs_examination: node.baseline.is_some(),
+            pending_resetup: None,
             job: None,
-            altered: at.index,
+            invalidated_at_index: at.index,
             ..node.as_ref().clone()
         };
-        self.left.insert(id, Arc::new(Left { node: Arc::new(node), at: at.entry.at, by }));
+        self.left.insert(id, Arc::new(LeftNode { node: Arc::new(node), at: at.entry.at, by }));
         Ok(Applied::Done)
     }
 
     /// Finds the node that left whose identity this machine has. Refused if only the name or only
     /// the key matches, or if the machine is another one.
-    pub(super) fn left_as(&self, spec: &NodeSpec) -> Result<Option<NodeId>, Refusal> {
-        let known = |l: &&Arc<Left>| l.node.spec.public_key == spec.public_key || *l.node.name() == spec.name;
+    pub(super) fn find_left(&self, spec: &NodeSpec) -> Result<Option<NodeId>, Refusal> {
+        let known = |l: &&Arc<LeftNode>| l.node.spec.public_key == spec.public_key || *l.node.name() == spec.name;
         let Some(left) = self.left.values().find(known) else { return Ok(None) };
         let (name, was) = (left.node.name(), &left.node.spec);
         if was.public_key != spec.public_key {
@@ -104,8 +104,8 @@ impl Inventory {
     }
 
     /// The machine becomes the same node again, in the role in which it is accepted now.
-    pub(super) fn come_back(&mut self, at: &At, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
-        let left = self.left.remove(&id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
+    pub(super) fn come_back(&mut self, at: &ApplyContext, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        let left = self.left.remove(&id).ok_or_else(|| remove::no_such_node(&self.left, &self.removed, id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());
         let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
         // `move_to` changes the addresses below, as for any other node, so that the rendering of
@@ -115,29 +115,29 @@ impl Inventory {
             spec: NodeSpec { zone, api, gossip, ..spec.clone() },
             role,
             seen: at.entry.at,
-            altered: at.index,
+            invalidated_at_index: at.index,
             ..was.clone()
         };
         self.names.insert(name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
-        self.moved = at.index; // while the node was gone, peers were rendered without its address
-        self.note(at, Some(id), Happening::Accepted { name });
+        self.moved_at_index = at.index; // while the node was gone, peers were rendered without its address
+        self.note(at, Some(id), JournalEvent::Accepted { name });
         self.move_to(at, id, &spec.api, &spec.gossip)?;
         Ok(Applied::Node(id))
     }
 
     /// Removes a node that left, by an operator's order or because it did not return in time.
-    pub(super) fn take_out(&mut self, at: &At, id: NodeId) -> Decision {
+    pub(super) fn remove_left(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         self.may_remember()?;
-        let left = self.left.remove(&id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
+        let left = self.left.remove(&id).ok_or_else(|| remove::no_such_node(&self.left, &self.removed, id))?;
         self.remember(at, &left.node, at.entry.by.clone());
         Ok(Applied::Done)
     }
 
-    pub(super) fn forget_left(&mut self, at: &At, id: NodeId, since: Wall) -> Decision {
+    pub(super) fn forget_left(&mut self, at: &ApplyContext, id: NodeId, since: Wall) -> Decision {
         let over = self.limits().remove_left_ms;
         match self.left.get(&id) {
-            Some(left) if left.at == since && at.entry.at.since(since) >= over => self.take_out(at, id),
+            Some(left) if left.at == since && at.entry.at.ms_since(since) >= over => self.remove_left(at, id),
             Some(_) => Err(Refusal::new("too-early", format!("node {id} may still return")).next("remoor nodes")),
             None => Err(Refusal::new("nothing-new", format!("node {id} is not a node that left")).next("remoor nodes")),
         }

@@ -13,41 +13,43 @@ impl Log {
     fn new() -> Self {
         let mut log = Self(Inventory::default());
         for (name, role) in [("m1", ClusterRole::Manager), ("m2", ClusterRole::Manager), ("w1", W)] {
-            let Applied::Node(node) = log.at(1, accept(name, name, role)) else { panic!("{name} was not accepted") };
+            let Applied::Node(node) = log.apply_at(1, accept(name, name, role)) else {
+                panic!("{name} was not accepted")
+            };
             if role == ClusterRole::Manager {
-                log.done(1, Command::Grant { node, founder: name == "m1" });
+                log.apply_ok(1, Command::Grant { node, founder: name == "m1" });
             }
         }
         let mut summary = FleetSummary::default();
         summary.groups.insert("web".into(), GroupSummary::default());
-        summary.hosts.insert("w1".into(), HostSummary { group: "web".into(), desired: Sha256::of(b"one") });
-        log.done(1, Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) });
+        summary.hosts.insert("w1".into(), HostSummary { group: "web".into(), desired: Sha256::digest(b"one") });
+        log.apply_ok(1, Command::Generation { blob: Sha256::digest(b"one"), summary: Box::new(summary) });
         let node = log.id("w1");
-        log.done(1, Command::Marks { node, marks: Marks::default() });
-        let (generation, desired, root) = (GenerationSeq(1), Sha256::of(b"one"), Sha256::of(b"root"));
+        log.apply_ok(1, Command::Fingerprint { node, marks: HostFingerprint::default() });
+        let (generation, desired, root) = (GenerationSeq(1), Sha256::digest(b"one"), Sha256::digest(b"root"));
         let baseline = Baseline { generation, desired, root, blob: root, adopted: true, at: Wall(1) };
-        log.done(1, Command::Adopt { node, baseline, basis: 0 });
+        log.apply_ok(1, Command::Adopt { node, baseline, basis: 0 });
         log
     }
 
-    fn at(&mut self, at: u64, command: Command) -> Applied {
+    fn apply_at(&mut self, at: u64, command: Command) -> Applied {
         let before = self.0.clone();
         let index = self.0.applied + 1;
-        let applied = self.0.apply(index, &Entry { at: Wall(at), by: "leave on w1".to_owned(), command });
+        let applied = self.0.apply(index, &InventoryEntry { at: Wall(at), by: "leave on w1".to_owned(), command });
         if let Some(refusal) = applied.refusal() {
             assert_eq!(Inventory { applied: index, ..before }, self.0, "I12: {refusal:?}");
         }
         applied
     }
 
-    fn done(&mut self, at: u64, command: Command) {
-        let applied = self.at(at, command);
+    fn apply_ok(&mut self, at: u64, command: Command) {
+        let applied = self.apply_at(at, command);
         assert_eq!(applied.refusal(), None);
     }
 
     /// The code of the refusal.
     fn code(&mut self, at: u64, command: Command) -> String {
-        let applied = self.at(at, command);
+        let applied = self.apply_at(at, command);
         applied.refusal().map_or_else(|| panic!("{applied:?}"), |refusal| refusal.code.clone())
     }
 
@@ -76,30 +78,37 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
     let mut log = Log::new();
     let node = log.id("w1");
     let (no, last_seen, seen_by) = (AbsenceNo(1), Wall(1), vec!["m1".into()]);
-    let absence =
-        Command::AbsenceOpened { node, no, last_seen, seen_by, gone: Gone::Away, planned: false, returned: None };
-    log.done(2, absence.clone());
-    let want = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Live, Wall(2)) };
-    log.done(2, Command::Want { node, want: Box::new(want.clone()) });
-    log.done(3, Command::Leave { node });
+    let absence = Command::AbsenceOpened {
+        node,
+        no,
+        last_seen,
+        seen_by,
+        gone: AbsenceKind::Away,
+        planned: false,
+        returned: None,
+    };
+    log.apply_ok(2, absence.clone());
+    let want = ResetupRequest { by: Some("admin".to_owned()), ..ResetupRequest::new(Trigger::Live, Wall(2)) };
+    log.apply_ok(2, Command::RequestResetup { node, want: Box::new(want.clone()) });
+    log.apply_ok(3, Command::Leave { node });
     assert!(log.0.node(node).is_none() && log.0.by_name("w1").is_none() && log.0.is_out(node));
-    assert_eq!((log.0.name_of(node), log.0.left_named("w1").map(|l| l.at)), (Some(&"w1".into()), Some(Wall(3))));
+    assert_eq!((log.0.name_of(node), log.0.left_by_name("w1").map(|l| l.at)), (Some(&"w1".into()), Some(Wall(3))));
     assert_eq!(log.0.removed_names().collect::<Vec<_>>(), [&NodeName::from("w1")], "gossip knows it no more");
     // The open absence gets exactly one verdict, and the waiting request is dropped.
     let verdicts = log.0.history.iter().filter(|i| match &i.what {
-        Happening::Concluded { finding } => {
+        JournalEvent::Concluded { finding } => {
             finding.absence == Some(no) && finding.verdict == Verdict::Unknown("left".to_owned())
         }
         _ => false,
     });
     assert_eq!(verdicts.count(), 1);
-    assert!(log.0.history.iter().any(|i| matches!(i.what, Happening::WantDropped { .. })));
+    assert!(log.0.history.iter().any(|i| matches!(i.what, JournalEvent::WantDropped { .. })));
     for command in [
         absence,
-        Command::Want { node, want: Box::new(want) },
+        Command::RequestResetup { node, want: Box::new(want) },
         Command::OpenJob { node, runner: "m1".into() },
         Command::Role { node, role: ClusterRole::Manager },
-        Command::Marks { node, marks: Marks::default() },
+        Command::Fingerprint { node, marks: HostFingerprint::default() },
         Command::Availability { node, availability: Availability::Pause },
     ] {
         let code = log.code(4, command.clone());
@@ -107,8 +116,8 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
     }
     assert_eq!(log.code(4, Command::Leave { node }), "nothing-new");
     // The generation that the node was set up from is kept.
-    let other = Command::Generation { blob: Sha256::of(b"two"), summary: Box::default() };
-    log.done(5, other);
+    let other = Command::Generation { blob: Sha256::digest(b"two"), summary: Box::default() };
+    log.apply_ok(5, other);
     assert!(log.0.generations.contains_key(&GenerationSeq(1)) && log.0.baselines().count() == 1);
 }
 
@@ -116,16 +125,16 @@ fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
 fn a_manager_cannot_leave_and_the_last_one_gets_a_hint() {
     let mut log = Log::new();
     let node = log.id("m2");
-    let refusal = log.at(2, Command::Leave { node }).refusal().cloned().expect("refused");
+    let refusal = log.apply_at(2, Command::Leave { node }).refusal().cloned().expect("refused");
     assert_eq!((refusal.code.as_str(), refusal.message.as_str()), ("manager", "m2 is a manager"));
     assert!(refusal.next.is_some_and(|next| next.starts_with("remoor demote m2")));
-    log.done(3, Command::Role { node, role: W });
+    log.apply_ok(3, Command::Role { node, role: W });
     assert_eq!(log.code(4, Command::Leave { node }), "raft-member", "it votes still");
     let raft = log.0.node(node).and_then(|n| n.raft).expect("an id");
-    log.done(5, Command::Retire { node, raft });
-    log.done(6, Command::Leave { node });
+    log.apply_ok(5, Command::Retire { node, raft });
+    log.apply_ok(6, Command::Leave { node });
     let node = log.id("m1");
-    let refusal = log.at(7, Command::Leave { node }).refusal().cloned().expect("refused");
+    let refusal = log.apply_at(7, Command::Leave { node }).refusal().cloned().expect("refused");
     assert_eq!(refusal.message, "m1 is the only manager");
     assert!(refusal.next.is_some_and(|next| next.contains("remoor recover") && next.contains("just stop")));
 }
@@ -134,9 +143,9 @@ fn a_manager_cannot_leave_and_the_last_one_gets_a_hint() {
 fn a_returning_node_keeps_its_identity_and_other_machines_are_refused() {
     let mut log = Log::new();
     let node = log.id("w1");
-    log.done(2, Command::Availability { node, availability: Availability::Pause });
+    log.apply_ok(2, Command::Availability { node, availability: Availability::Pause });
     let before = log.0.node(node).cloned().expect("a node");
-    log.done(3, Command::Leave { node });
+    log.apply_ok(3, Command::Leave { node });
     for (name, key, wanted) in [("w1", "other", "identity-conflict"), ("w9", "w1", "identity-conflict")] {
         assert_eq!(log.code(4, accept(name, key, W)), wanted, "{name} {key}");
         assert_eq!(log.code(4, Command::Pend { spec: spec(name, key), role: W }), wanted, "{name} {key}");
@@ -145,41 +154,49 @@ fn a_returning_node_keeps_its_identity_and_other_machines_are_refused() {
     assert_eq!(log.code(4, Command::Accept { spec: moved, role: W }), "identity-conflict", "another machine");
 
     let elsewhere = NodeSpec { gossip: "10.0.0.9:7946".to_owned(), ..spec("w1", "w1") };
-    assert_eq!(log.at(5, Command::Accept { spec: elsewhere.clone(), role: W }), Applied::Node(node), "no ghost");
+    assert_eq!(log.apply_at(5, Command::Accept { spec: elsewhere.clone(), role: W }), Applied::Node(node), "no ghost");
     let after = log.0.node(node).cloned().expect("a node");
     assert_eq!((after.accepted, &after.baseline, after.availability), (Wall(1), &before.baseline, Availability::Pause));
-    assert_eq!((after.ip(), after.marks.is_none(), after.absence.is_none()), (Some("10.0.0.9"), true, true));
-    assert!(after.unseen, "the node is examined whatever its agent reports");
+    assert_eq!((after.ip(), after.last_identity.is_none(), after.absence.is_none()), (Some("10.0.0.9"), true, true));
+    assert!(after.needs_examination, "the node is examined whatever its agent reports");
     assert!(log.0.left.is_empty() && !log.0.is_out(node) && log.0.removed_names().next().is_none());
-    assert_eq!(log.at(6, Command::Accept { spec: elsewhere, role: W }), Applied::Node(node), "its answer was lost");
-    assert_eq!(log.0.unrendered().map(|(_, moved)| moved), Some(log.0.moved), "peers are rendered again");
+    assert_eq!(
+        log.apply_at(6, Command::Accept { spec: elsewhere, role: W }),
+        Applied::Node(node),
+        "its answer was lost"
+    );
+    assert_eq!(
+        log.0.pending_rendering().map(|(_, moved)| moved),
+        Some(log.0.moved_at_index),
+        "peers are rendered again"
+    );
 }
 
 #[test]
 fn a_node_that_left_is_removed_after_its_timeout_or_by_order() {
     let mut log = Log::new();
     let node = log.id("w1");
-    log.done(2, Command::Leave { node });
+    log.apply_ok(2, Command::Leave { node });
     let forget = Command::ForgetLeft { node, since: Wall(2) };
     assert_eq!(
-        (log.0.overstayed(Wall(1 + 7 * DAY)), log.0.overstayed(Wall(2 + 7 * DAY))),
+        (log.0.next_to_forget(Wall(1 + 7 * DAY)), log.0.next_to_forget(Wall(2 + 7 * DAY))),
         (None, Some(forget.clone()))
     );
     assert_eq!(log.code(1 + 7 * DAY, forget.clone()), "too-early");
     // The node returned and left again while the leader proposed the entry.
-    log.done(3, accept("w1", "w1", W));
+    log.apply_ok(3, accept("w1", "w1", W));
     assert_eq!(log.code(3 + 7 * DAY, forget.clone()), "nothing-new");
-    log.done(4, Command::Leave { node });
+    log.apply_ok(4, Command::Leave { node });
     assert_eq!(log.code(2 + 7 * DAY, forget), "too-early", "another leaving");
-    log.done(4 + 7 * DAY, Command::ForgetLeft { node, since: Wall(4) });
+    log.apply_ok(4 + 7 * DAY, Command::ForgetLeft { node, since: Wall(4) });
     assert!(log.0.left.is_empty() && log.0.removed[&node].name == "w1".into());
     assert_eq!(log.code(5 + 7 * DAY, accept("w1", "w1", W)), "node-removed");
 
     let mut log = Log::new();
-    log.done(2, Command::Leave { node });
-    log.done(2, Command::Remove { node, force: false });
+    log.apply_ok(2, Command::Leave { node });
+    log.apply_ok(2, Command::Remove { node, force: false });
     assert!(log.0.left.is_empty() && log.0.removed.contains_key(&node));
-    let Applied::Node(new) = log.at(3, accept("w1", "new", W)) else { panic!("its name is not free") };
+    let Applied::Node(new) = log.apply_at(3, accept("w1", "new", W)) else { panic!("its name is not free") };
     assert!(new > node);
 }
 
@@ -200,9 +217,14 @@ fn a_node_cannot_have_the_name_of_a_group() {
 fn a_node_with_an_open_job_cannot_leave() {
     let mut log = Log::new();
     let node = log.id("w1");
-    let want = Want { by: Some("admin".to_owned()), now: true, force: true, ..Want::new(Occasion::Live, Wall(2)) };
-    log.done(2, Command::Want { node, want: Box::new(want) });
-    let applied = log.at(2, Command::OpenJob { node, runner: "m1".into() });
+    let want = ResetupRequest {
+        by: Some("admin".to_owned()),
+        now: true,
+        force: true,
+        ..ResetupRequest::new(Trigger::Live, Wall(2))
+    };
+    log.apply_ok(2, Command::RequestResetup { node, want: Box::new(want) });
+    let applied = log.apply_at(2, Command::OpenJob { node, runner: "m1".into() });
     assert!(matches!(applied, Applied::Job(..)), "{applied:?}");
     assert_eq!(log.code(3, Command::Leave { node }), "job-open");
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Inventory {
-    pub(super) fn accept(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
+    pub(super) fn accept_node(&mut self, at: &ApplyContext, spec: &NodeSpec, role: ClusterRole) -> Decision {
         self.not_denied(spec)?;
         self.not_a_copy(spec)?;
         if let Some(id) = self.names.get(&spec.name).copied() {
@@ -19,10 +19,10 @@ impl Inventory {
             // that voted before.
             known.raft = None;
             self.move_to(at, id, &spec.api, &spec.gossip)?;
-            self.lapsed.remove(&id);
+            self.expired_certificates.remove(&id);
             return Ok(Applied::Node(id));
         }
-        if let Some(id) = self.left_as(spec)? {
+        if let Some(id) = self.find_left(spec)? {
             return self.come_back(at, id, spec, role);
         }
         if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
@@ -44,36 +44,36 @@ impl Inventory {
             maintenance: None,
             hold: None,
             key_changed: None,
-            marks: None,
+            last_identity: None,
             seen: at.entry.at,
             absence: None,
             absences: AbsenceNo(0),
-            recent: Vec::new(),
+            recent_absences: Vec::new(),
             finding: None,
             baseline: None,
-            watched: false,
-            want: None,
+            adopted_only: false,
+            pending_resetup: None,
             job: None,
             agent_faults: 0,
-            unknowns: 0,
-            altered: at.index,
+            consecutive_inconclusive: 0,
+            invalidated_at_index: at.index,
             drifted_since: None,
-            unseen: false,
+            needs_examination: false,
             trusted: 0,
-            moved: None,
+            address_change: None,
             provisioned_at: None,
-            lost: false,
+            awaiting_role_decision: false,
         };
         if self.removed.values().any(|r| r.name == spec.name) {
-            self.moved = at.index; // configuration rendered with the address of that name is outdated now
+            self.moved_at_index = at.index; // configuration rendered with the address of that name is outdated now
         }
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
-        self.note(at, Some(id), Happening::Accepted { name: spec.name.clone() });
+        self.note(at, Some(id), JournalEvent::Accepted { name: spec.name.clone() });
         Ok(Applied::Node(id))
     }
 
-    pub(super) fn absence_entry(&mut self, at: &At) -> Decision {
+    pub(super) fn absence_entry(&mut self, at: &ApplyContext) -> Decision {
         match at.command {
             Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned, returned } => {
                 let id = *node;
@@ -83,26 +83,26 @@ impl Inventory {
                 }
                 let planned = *planned || node.in_maintenance(at.entry.at);
                 node.absences = *no;
-                node.altered = at.index;
-                node.recent.push(at.entry.at);
-                if node.recent.len() > 16 {
-                    node.recent.remove(0);
+                node.invalidated_at_index = at.index;
+                node.recent_absences.push(at.entry.at);
+                if node.recent_absences.len() > 16 {
+                    node.recent_absences.remove(0);
                 }
                 node.absence = Some(Absence {
                     no: *no,
                     opened: at.entry.at,
                     last_seen: *last_seen,
                     seen_by: seen_by.clone(),
-                    gone: *gone,
-                    before: node.marks.clone().unwrap_or_default(),
+                    kind: *gone,
+                    before: node.last_identity.clone().unwrap_or_default(),
                     returned: returned.as_ref().map(|_| at.entry.at),
                     after: returned.clone(),
                     planned,
                 });
                 // An undo runs immediately or not at all.
-                let undo = node.want.take_if(|w| w.undo.is_some()).is_some();
+                let undo = node.pending_resetup.take_if(|w| w.undo.is_some()).is_some();
                 let retrospect = returned.is_some();
-                let what = Happening::Away {
+                let what = JournalEvent::Away {
                     absence: *no,
                     last_seen: *last_seen,
                     gone: *gone,
@@ -112,18 +112,18 @@ impl Inventory {
                 self.note(at, Some(id), what);
                 if undo {
                     let why = "the node went away before its undo began".to_owned();
-                    self.note(at, Some(id), Happening::WantDropped { why });
+                    self.note(at, Some(id), JournalEvent::WantDropped { why });
                 }
                 Ok(Applied::Done)
             }
-            Command::Gone { node, no, gone } => {
+            Command::SetAbsenceKind { node, no, gone } => {
                 let id = *node;
                 let absence = self.absence(id, *no)?;
-                if absence.gone == *gone || absence.returned.is_some() {
+                if absence.kind == *gone || absence.returned.is_some() {
                     return Err(Refusal::new("nothing-new", "known already"));
                 }
-                absence.gone = *gone;
-                self.note(at, Some(id), Happening::Gone { absence: *no, gone: *gone });
+                absence.kind = *gone;
+                self.note(at, Some(id), JournalEvent::Gone { absence: *no, gone: *gone });
                 Ok(Applied::Done)
             }
             Command::Returned { node, no, after } => {
@@ -134,8 +134,8 @@ impl Inventory {
                 }
                 absence.returned = Some(at.entry.at);
                 absence.after = Some(after.clone());
-                self.change(id)?.altered = at.index;
-                self.note(at, Some(id), Happening::Returned { absence: *no });
+                self.change(id)?.invalidated_at_index = at.index;
+                self.note(at, Some(id), JournalEvent::Returned { absence: *no });
                 Ok(Applied::Done)
             }
             Command::AwayAgain { node, no } => {
@@ -145,9 +145,9 @@ impl Inventory {
                 }
                 Ok(Applied::Done)
             }
-            Command::Unclear { node, .. } => {
+            Command::Inconclusive { node, .. } => {
                 let node = self.change(*node)?;
-                node.unknowns += 1;
+                node.consecutive_inconclusive += 1;
                 Ok(Applied::Done)
             }
             Command::Conclude { node, finding } => self.conclude(at, *node, finding),
@@ -164,7 +164,7 @@ impl Inventory {
 
     /// Records the verdict and ends the absence, so that each absence has exactly one verdict
     /// (invariant I11).
-    fn conclude(&mut self, at: &At, id: NodeId, finding: &Finding) -> Decision {
+    fn conclude(&mut self, at: &ApplyContext, id: NodeId, finding: &Finding) -> Decision {
         let node = self.change(id)?;
         match (&node.absence, finding.absence) {
             (Some(absence), Some(no)) if absence.no == no => {}
@@ -176,10 +176,10 @@ impl Inventory {
                 ));
             }
         }
-        if finding.basis < node.altered {
+        if finding.basis < node.invalidated_at_index {
             return Err(Refusal::new("outlived", "the node changed after this examination had begun"));
         }
-        let fault = (finding.cause == Some(Cause::Agent)).then(|| {
+        let fault = (finding.cause == Some(AbsenceCause::Agent)).then(|| {
             node.agent_faults += 1;
             node.agent_faults
         });
@@ -187,49 +187,54 @@ impl Inventory {
             node.failed = None;
         }
         node.absence = None;
-        node.altered = at.index;
-        node.unseen = false;
+        node.invalidated_at_index = at.index;
+        node.needs_examination = false;
         node.drifted_since = match &finding.verdict {
             Verdict::Unknown(_) => node.drifted_since,
-            verdict if verdict.drifted() => node.drifted_since.or(Some(finding.at)),
+            verdict if verdict.is_drifted() => node.drifted_since.or(Some(finding.at)),
             _ => None,
         };
-        node.marks = Some(finding.marks.clone());
+        node.last_identity = Some(finding.identity.clone());
         node.seen = at.entry.at;
-        node.unknowns = if matches!(finding.verdict, Verdict::Unknown(_)) { node.unknowns + 1 } else { 0 };
+        node.consecutive_inconclusive =
+            if matches!(finding.verdict, Verdict::Unknown(_)) { node.consecutive_inconclusive + 1 } else { 0 };
         node.finding = Some(finding.clone());
-        let services = match &finding.remedy {
-            Remedy::Resetup(services) => Some(services.clone()),
-            Remedy::Held(_) if finding.verdict.drifted() => Some(scope(&finding.reasons)),
+        let services = match &finding.planned_action {
+            PlannedAction::Resetup(services) => Some(services.clone()),
+            PlannedAction::Held(_) if finding.verdict.is_drifted() => Some(actionable_services(&finding.reasons)),
             _ => None,
         };
         if let Some(services) = services
             && node.job.is_none()
             && node.lifecycle == Lifecycle::Commissioned
-            && node.want.as_ref().is_none_or(|w| w.by.is_none())
+            && node.pending_resetup.as_ref().is_none_or(|w| w.by.is_none())
         {
-            let (occasion, reasons, examined) = (finding.occasion, finding.reasons.clone(), Some(finding.at));
-            node.want = Some(Want { reasons, services, examined, ..Want::new(occasion, at.entry.at) });
-        } else if !matches!(finding.verdict, Verdict::Unknown(_)) && !matches!(finding.remedy, Remedy::Blocked(_)) {
+            let (occasion, reasons, examined) = (finding.trigger, finding.reasons.clone(), Some(finding.at));
+            node.pending_resetup =
+                Some(ResetupRequest { reasons, services, examined, ..ResetupRequest::new(occasion, at.entry.at) });
+        } else if !matches!(finding.verdict, Verdict::Unknown(_))
+            && !matches!(finding.planned_action, PlannedAction::Blocked(_))
+        {
             // An automatic request rested on an older examination and is dropped. A rollout request
             // rests on none and stays.
-            node.want = node.want.take().filter(|w| w.by.is_some() || w.examined.is_none());
+            node.pending_resetup = node.pending_resetup.take().filter(|w| w.by.is_some() || w.examined.is_none());
         }
-        if let Remedy::Held(why) = &finding.remedy {
-            let until = at.entry.at.after(self.limits().flap_hold_ms);
+        if let PlannedAction::Held(why) = &finding.planned_action {
+            let until = at.entry.at.plus_ms(self.limits().flap_hold_ms);
             let node = self.change(id)?;
             node.hold = Some(Hold { why: why.clone(), since: at.entry.at, until: Some(until) });
         }
-        self.note(at, Some(id), Happening::Concluded { finding: Box::new(finding.clone()) });
+        self.note(at, Some(id), JournalEvent::Concluded { finding: Box::new(finding.clone()) });
         if let Some(count) = fault {
-            self.note(at, Some(id), Happening::AgentFault { cause: Cause::Agent, count });
+            self.note(at, Some(id), JournalEvent::AgentFault { cause: AbsenceCause::Agent, count });
         }
         Ok(Applied::Done)
     }
 }
 
 /// The services with an actionable reason.
-fn scope(reasons: &[Reason]) -> Vec<ServiceName> {
-    let names: std::collections::BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
+fn actionable_services(reasons: &[Reason]) -> Vec<ServiceName> {
+    let names: std::collections::BTreeSet<_> =
+        reasons.iter().filter(|r| r.actionable).map(|r| r.service.clone()).collect();
     names.into_iter().collect()
 }

@@ -3,7 +3,14 @@
 use super::*;
 
 impl Inventory {
-    pub(super) fn make_operator(&mut self, at: &At, name: &str, key: &str, ca: Sha256, until: Wall) -> Decision {
+    pub(super) fn make_operator(
+        &mut self,
+        at: &ApplyContext,
+        name: &str,
+        key: &str,
+        ca: Sha256,
+        until: Wall,
+    ) -> Decision {
         if !is_operator_name(name) {
             let text = format!(
                 "{name:?} is not a valid operator name: use 1 to 64 letters, digits, dots, dashes and _, and not the name that init uses"
@@ -15,7 +22,7 @@ impl Inventory {
         // their CA is trusted.
         let roots: Vec<Sha256> = self.roots().into_iter().map(ca_id).collect();
         let counts = |operator: &OperatorKey| operator.revoked.is_some() && roots.contains(&operator.ca);
-        let over = |operator: &OperatorKey| now.since(operator.until) > OPERATOR_KEPT_MS && !counts(operator);
+        let over = |operator: &OperatorKey| now.ms_since(operator.until) > OPERATOR_KEPT_MS && !counts(operator);
         if self.operators.values().filter(|operator| !over(operator)).count() >= OPERATORS_MAX {
             let text = format!("{OPERATORS_MAX} operator credentials are remembered, which is the maximum");
             return Err(Refusal::new("too-many-operators", text).next("wait until some have ended: remoor key status"));
@@ -24,11 +31,11 @@ impl Inventory {
         let by = at.entry.by.clone();
         let operator = OperatorKey { name: name.to_owned(), at: now, by, until, ca, revoked: None };
         self.operators.insert(key.to_owned(), Arc::new(operator));
-        self.note(at, None, Happening::Operator { text: format!("credentials were made for operator {name}") });
+        self.note(at, None, JournalEvent::Operator { text: format!("credentials were made for operator {name}") });
         Ok(Applied::Done)
     }
 
-    pub(super) fn revoke_operator(&mut self, at: &At, name: &str) -> Decision {
+    pub(super) fn revoke_operator(&mut self, at: &ApplyContext, name: &str) -> Decision {
         let of_name = |operator: &&mut Arc<OperatorKey>| operator.name == name && operator.revoked.is_none();
         let mut count = 0;
         for operator in self.operators.values_mut().filter(of_name) {
@@ -41,12 +48,16 @@ impl Inventory {
                 "remoor key status lists them; the credentials of init and their copies end with their CA: remoor key rotate ca",
             ));
         }
-        self.note(at, None, Happening::Operator { text: format!("the credentials of operator {name} were revoked") });
+        self.note(
+            at,
+            None,
+            JournalEvent::Operator { text: format!("the credentials of operator {name} were revoked") },
+        );
         Ok(Applied::Done)
     }
 
     /// When and by whom these credentials were revoked; None: they were not. `key` is in hex.
-    pub fn revoked(&self, key: &str) -> Option<&(Wall, String)> {
+    pub fn revocation(&self, key: &str) -> Option<&(Wall, String)> {
         self.operators.get(key).and_then(|operator| operator.revoked.as_ref())
     }
 }
@@ -56,12 +67,12 @@ mod tests {
     use super::*;
 
     fn apply(inventory: &mut Inventory, at: u64, command: Command) -> Option<String> {
-        let entry = Entry { at: Wall(at), by: "max".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(at), by: "max".to_owned(), command };
         inventory.apply(inventory.applied + 1, &entry).refusal().map(|r| r.code.clone())
     }
 
     fn make(name: &str, key: &str, until: u64) -> Command {
-        let (name, key, ca) = (name.to_owned(), key.to_owned(), Sha256::of(b"ca"));
+        let (name, key, ca) = (name.to_owned(), key.to_owned(), Sha256::digest(b"ca"));
         Command::MakeOperator { name, key, ca, until: Wall(until) }
     }
 
@@ -73,7 +84,7 @@ mod tests {
         }
         let revoke = || Command::RevokeOperator { name: "zoe".to_owned() };
         assert_eq!(apply(&mut i, 2, revoke()), None);
-        let revoked = |i: &Inventory| ["aa", "bb", "cc", "dd"].map(|key| i.revoked(key).is_some());
+        let revoked = |i: &Inventory| ["aa", "bb", "cc", "dd"].map(|key| i.revocation(key).is_some());
         assert_eq!(revoked(&i), [true, true, false, false]);
         assert_eq!(apply(&mut i, 3, revoke()).as_deref(), Some("nothing-new"));
         assert_eq!(apply(&mut i, 3, make("zoe", "dd", 100)), None, "new ones count");
@@ -108,7 +119,7 @@ mod tests {
         // The clock of this leader is a year ahead.
         assert_eq!(apply(&mut i, 101 + OPERATOR_KEPT_MS, made("cc", ca_id("A"))), None);
         assert_eq!(["aa", "bb", "cc"].map(|key| i.operators.contains_key(key)), [true, false, true]);
-        assert!(i.revoked("aa").is_some());
+        assert!(i.revocation("aa").is_some());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Inventory {
             let text = format!("the name {} belongs to node {id}, which has another key", spec.name);
             return Err(Refusal::new("identity-conflict", text).next(name_taken(&spec.name)));
         }
-        self.left_as(spec)?;
+        self.find_left(spec)?;
         let holder = self.nodes.values().find(|n| n.spec.public_key == spec.public_key && *n.name() != spec.name);
         if let Some(other) = holder {
             let text = format!("this key belongs to node {}", other.name());
@@ -58,50 +58,50 @@ impl Inventory {
         Ok(())
     }
 
-    pub(super) fn pend(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
+    pub(super) fn pend(&mut self, at: &ApplyContext, spec: &NodeSpec, role: ClusterRole) -> Decision {
         let now = at.entry.at;
         self.not_denied(spec)?;
         self.not_anothers(spec)?;
         self.may_join(spec)?;
         self.not_a_copy(spec)?;
-        let open = |p: &&Arc<Pending>| p.expires >= now;
+        let open = |p: &&Arc<PendingJoin>| p.expires >= now;
         let waits = self.pending.get(&spec.name).filter(open);
         match waits {
             Some(p) if p.spec.public_key == spec.public_key => {
                 return Err(Refusal::new("nothing-new", format!("{} waits for permission to join already", spec.name)));
             }
-            Some(p) if p.answer != Answer::Denied => {
+            Some(p) if p.answer != JoinDecision::Denied => {
                 let text = format!("another machine with another key waits to join as {}", spec.name);
                 let next = format!("join under another name, or remoor accept --deny {}", spec.name);
                 return Err(Refusal::new("identity-conflict", text).next(next));
             }
             _ => {}
         }
-        let own = |p: &&Arc<Pending>| p.spec.public_key == spec.public_key && p.spec.name != spec.name;
+        let own = |p: &&Arc<PendingJoin>| p.spec.public_key == spec.public_key && p.spec.name != spec.name;
         if let Some(other) = self.pending.values().filter(open).find(own) {
             let text = format!("this machine waits already under the name {}", other.spec.name);
             return Err(Refusal::new("identity-conflict", text).next("join under that name"));
         }
-        let unanswered = self.pending.values().filter(open).filter(|p| p.answer == Answer::None).count();
+        let unanswered = self.pending.values().filter(open).filter(|p| p.answer == JoinDecision::None).count();
         if unanswered >= PENDING_MAX {
             let text = format!("{unanswered} machines wait to join, which is the maximum");
             return Err(Refusal::new("too-many-pending", text).next("remoor nodes, then remoor accept or --deny"));
         }
         self.pending.retain(|_, p| p.expires >= now);
         while self.pending.len() >= PENDING_MAX {
-            let answered = self.pending.iter().filter(|(_, p)| p.answer != Answer::None);
+            let answered = self.pending.iter().filter(|(_, p)| p.answer != JoinDecision::None);
             let Some(oldest) = answered.min_by_key(|(_, p)| p.since).map(|(name, _)| name.clone()) else { break };
             self.pending.remove(&oldest);
         }
-        let (spec, expires) = (spec.clone(), now.after(PENDING_MS));
+        let (spec, expires) = (spec.clone(), now.plus_ms(PENDING_MS));
         let name = spec.name.clone();
-        let pending = Pending { spec, role, since: now, expires, answer: Answer::None };
+        let pending = PendingJoin { spec, role, since: now, expires, answer: JoinDecision::None };
         self.pending.insert(name.clone(), Arc::new(pending));
-        self.note(at, None, Happening::Operator { text: format!("{name} asks to be let in, without a secret") });
+        self.note(at, None, JournalEvent::Operator { text: format!("{name} asks to be let in, without a secret") });
         Ok(Applied::Done)
     }
 
-    fn waiting(&mut self, at: &At, name: &NodeName) -> Result<&mut Pending, Refusal> {
+    fn waiting_join(&mut self, at: &ApplyContext, name: &NodeName) -> Result<&mut PendingJoin, Refusal> {
         let now = at.entry.at;
         let unknown = || Refusal::new("not-pending", format!("no machine waits to join as {name}"));
         let waits = self.pending.get_mut(name).filter(|p| p.expires >= now);
@@ -117,22 +117,22 @@ impl Inventory {
     }
 
     /// The key of this name that was denied last.
-    pub fn denied_named(&self, name: &str) -> Option<&Denied> {
+    pub fn denied_by_name(&self, name: &str) -> Option<&DeniedKey> {
         let of_name = self.denied.values().filter(|d| d.spec.name.as_str() == name);
         of_name.max_by_key(|d| d.at).map(Arc::as_ref)
     }
 
     /// Revokes a denial: the machine may ask again or join with a secret.
-    fn take_back(&mut self, at: &At, key: &str) -> Option<Applied> {
+    fn revoke_denial(&mut self, at: &ApplyContext, key: &str) -> Option<Applied> {
         let denied = self.denied.remove(key)?;
         let text = format!("the no to {} is taken back", denied.spec.name);
-        self.note(at, None, Happening::Operator { text });
+        self.note(at, None, JournalEvent::Operator { text });
         Some(Applied::Done)
     }
 
     /// Accepts the key that the operator saw. Refused if the machine could not join anyway. If the
     /// key does not wait but is denied, revokes the denial.
-    pub(super) fn admit(&mut self, at: &At, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
+    pub(super) fn admit(&mut self, at: &ApplyContext, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
         let waits = self.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
         match waits.filter(|p| p.spec.public_key == key) {
             Some(pending) => {
@@ -141,29 +141,29 @@ impl Inventory {
                 self.not_a_copy(&pending.spec)?;
             }
             None => {
-                if let Some(applied) = self.take_back(at, key) {
+                if let Some(applied) = self.revoke_denial(at, key) {
                     return Ok(applied);
                 }
             }
         }
-        let pending = self.waiting(at, name)?;
+        let pending = self.waiting_join(at, name)?;
         if pending.spec.public_key != key {
             let text = format!("another machine waits as {name} now");
             return Err(Refusal::new("identity-conflict", text).next("remoor nodes, and compare its fingerprint"));
         }
-        if pending.answer == Answer::Accepted(role) {
+        if pending.answer == JoinDecision::Accepted(role) {
             return Err(Refusal::new("nothing-new", format!("{name} is accepted already and may join")));
         }
-        pending.answer = Answer::Accepted(role);
+        pending.answer = JoinDecision::Accepted(role);
         self.denied.remove(key);
-        self.note(at, None, Happening::Operator { text: format!("{name} is accepted as {}", role.word()) });
+        self.note(at, None, JournalEvent::Operator { text: format!("{name} is accepted as {}", role.as_str()) });
         Ok(Applied::Done)
     }
 
-    pub(super) fn deny(&mut self, at: &At, name: &NodeName) -> Decision {
+    pub(super) fn deny(&mut self, at: &ApplyContext, name: &NodeName) -> Decision {
         let full = self.denied.len() >= DENIED_MAX;
-        let pending = self.waiting(at, name)?;
-        if pending.answer == Answer::Denied {
+        let pending = self.waiting_join(at, name)?;
+        if pending.answer == JoinDecision::Denied {
             return Err(Refusal::new("nothing-new", format!("{name} is denied already")));
         }
         if full {
@@ -172,20 +172,20 @@ impl Inventory {
                 Refusal::new("too-many-denied", text).next("remoor nodes lists them; remoor accept revokes a denial")
             );
         }
-        pending.answer = Answer::Denied;
+        pending.answer = JoinDecision::Denied;
         let spec = pending.spec.clone();
         let (key, by) = (spec.public_key.clone(), at.entry.by.clone());
-        self.denied.insert(key, Arc::new(Denied { spec, at: at.entry.at, by }));
-        self.note(at, None, Happening::Operator { text: format!("{name} is not let in") });
+        self.denied.insert(key, Arc::new(DeniedKey { spec, at: at.entry.at, by }));
+        self.note(at, None, JournalEvent::Operator { text: format!("{name} is not let in") });
         Ok(Applied::Done)
     }
 
     /// An accepted machine joins. It may repeat the request, because its answer may have been lost.
-    pub(super) fn accept_pending(&mut self, at: &At, spec: &NodeSpec) -> Decision {
+    pub(super) fn accept_pending(&mut self, at: &ApplyContext, spec: &NodeSpec) -> Decision {
         let pending = self.pending.get(&spec.name).cloned();
         let accepted = pending.filter(|p| p.expires >= at.entry.at && p.spec.public_key == spec.public_key);
         match accepted.map(|p| p.answer) {
-            Some(Answer::Accepted(role)) => self.accept(at, spec, role),
+            Some(JoinDecision::Accepted(role)) => self.accept_node(at, spec, role),
             _ => {
                 let text = format!("{} with this key is not accepted", spec.name);
                 Err(Refusal::new("not-accepted", text).next(format!("remoor accept {}", spec.name)))
@@ -193,24 +193,28 @@ impl Inventory {
         }
     }
 
-    pub(super) fn lapse(&mut self, at: &At, node: NodeId) -> Decision {
+    pub(super) fn record_expired_certificate(&mut self, at: &ApplyContext, node: NodeId) -> Decision {
         let name = self.change(node)?.name().clone();
-        if self.lapsed.get(&node).is_some_and(|l| l.accepted_until.is_none() || l.accepted(at.entry.at)) {
+        if self
+            .expired_certificates
+            .get(&node)
+            .is_some_and(|l| l.accepted_until.is_none() || l.is_accepted(at.entry.at))
+        {
             return Err(Refusal::new("nothing-new", format!("{name} waits to be accepted already")));
         }
-        self.lapsed.insert(node, Lapsed { since: at.entry.at, accepted_until: None });
+        self.expired_certificates.insert(node, ExpiredCertificate { since: at.entry.at, accepted_until: None });
         let text = "its certificate ran out, or its CA was replaced; it waits to be accepted again".to_owned();
-        self.note(at, Some(node), Happening::Operator { text });
+        self.note(at, Some(node), JournalEvent::Operator { text });
         Ok(Applied::Done)
     }
 
-    pub(super) fn readmit(&mut self, at: &At, node: NodeId) -> Decision {
+    pub(super) fn readmit(&mut self, at: &ApplyContext, node: NodeId) -> Decision {
         let name = self.change(node)?.name().clone();
-        match self.lapsed.get_mut(&node) {
-            Some(lapsed) if !lapsed.accepted(at.entry.at) => {
-                lapsed.accepted_until = Some(at.entry.at.after(PENDING_MS));
+        match self.expired_certificates.get_mut(&node) {
+            Some(lapsed) if !lapsed.is_accepted(at.entry.at) => {
+                lapsed.accepted_until = Some(at.entry.at.plus_ms(PENDING_MS));
                 let text = "accepted again: it may have a new certificate".to_owned();
-                self.note(at, Some(node), Happening::Operator { text });
+                self.note(at, Some(node), JournalEvent::Operator { text });
                 Ok(Applied::Done)
             }
             Some(_) => Err(Refusal::new("nothing-new", format!("{name} is accepted already"))),
@@ -219,14 +223,20 @@ impl Inventory {
     }
 
     /// The node uses its new certificate.
-    pub(super) fn renewed(&mut self, node: NodeId) -> Decision {
-        match self.lapsed.remove(&node) {
+    pub(super) fn clear_expired_certificate(&mut self, node: NodeId) -> Decision {
+        match self.expired_certificates.remove(&node) {
             Some(_) => Ok(Applied::Done),
             None => Err(Refusal::new("nothing-new", format!("node {node} was not waiting for a certificate"))),
         }
     }
 
-    pub(super) fn rotate_token(&mut self, at: &At, role: ClusterRole, secret: Sha256, keep_ms: u64) -> Decision {
+    pub(super) fn rotate_token(
+        &mut self,
+        at: &ApplyContext,
+        role: ClusterRole,
+        secret: Sha256,
+        keep_ms: u64,
+    ) -> Decision {
         let (current, other) = match role {
             ClusterRole::Worker => (self.worker_secret, self.manager_secret),
             ClusterRole::Manager => (self.manager_secret, self.worker_secret),
@@ -234,14 +244,14 @@ impl Inventory {
         if secret == current || secret == other {
             return Err(Refusal::new("nothing-new", "this secret is in use already"));
         }
-        let old = Some(OldSecret { secret: current, until: at.entry.at.after(keep_ms) });
+        let old = Some(OldSecret { secret: current, until: at.entry.at.plus_ms(keep_ms) });
         let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old };
         match role {
             ClusterRole::Worker => (self.worker_secret, self.worker_token) = (secret, record),
             ClusterRole::Manager => (self.manager_secret, self.manager_token) = (secret, record),
         }
-        let text = format!("the {} token was rotated", role.word());
-        self.note(at, None, Happening::Operator { text });
+        let text = format!("the {} token was rotated", role.as_str());
+        self.note(at, None, JournalEvent::Operator { text });
         Ok(Applied::Done)
     }
 

@@ -8,7 +8,7 @@ const M: ClusterRole = ClusterRole::Manager;
 fn apply(inventory: &mut Inventory, at: u64, command: Command) -> Applied {
     let before = inventory.clone();
     let index = inventory.applied + 1;
-    let applied = inventory.apply(index, &Entry { at: Wall(at), by: "test".to_owned(), command });
+    let applied = inventory.apply(index, &InventoryEntry { at: Wall(at), by: "test".to_owned(), command });
     if applied.refusal().is_some() {
         assert_eq!(Inventory { applied: index, ..before }, *inventory, "I12: {applied:?}");
     }
@@ -24,7 +24,7 @@ fn pend(name: &str, key: &str) -> Command {
     Command::Pend { spec: machine(name, key, key, "b"), role: W }
 }
 
-fn come(name: &str, key: &str) -> Command {
+fn accept_pending(name: &str, key: &str) -> Command {
     Command::AcceptPending { spec: machine(name, key, key, "b") }
 }
 
@@ -32,37 +32,41 @@ fn admit(name: &str, key: &str, role: ClusterRole) -> Command {
     Command::Admit { name: name.into(), key: key.to_owned(), role }
 }
 
-fn refused(applied: &Applied) -> &str {
+fn refusal_code(applied: &Applied) -> &str {
     applied.refusal().map_or("done", |r| r.code.as_str())
 }
 
 #[test]
 fn a_machine_joins_only_after_an_operator_accepted_its_key() {
     let mut i = Inventory::default();
-    assert_eq!(refused(&apply(&mut i, 1, come("w1", "a"))), "not-accepted", "never asked");
+    assert_eq!(refusal_code(&apply(&mut i, 1, accept_pending("w1", "a"))), "not-accepted", "never asked");
     assert_eq!(apply(&mut i, 1, pend("w1", "a")), Applied::Done);
-    assert_eq!(refused(&apply(&mut i, 2, come("w1", "a"))), "not-accepted");
-    assert_eq!(refused(&apply(&mut i, 3, admit("w1", "b", W))), "identity-conflict", "another was seen");
-    assert_eq!(refused(&apply(&mut i, 3, admit("w2", "a", W))), "not-pending");
+    assert_eq!(refusal_code(&apply(&mut i, 2, accept_pending("w1", "a"))), "not-accepted");
+    assert_eq!(refusal_code(&apply(&mut i, 3, admit("w1", "b", W))), "identity-conflict", "another was seen");
+    assert_eq!(refusal_code(&apply(&mut i, 3, admit("w2", "a", W))), "not-pending");
     assert_eq!(apply(&mut i, 3, admit("w1", "a", M)), Applied::Done);
-    assert_eq!(refused(&apply(&mut i, 4, come("w1", "b"))), "not-accepted", "another key");
-    let Applied::Node(id) = apply(&mut i, 4, come("w1", "a")) else { panic!("not accepted") };
+    assert_eq!(refusal_code(&apply(&mut i, 4, accept_pending("w1", "b"))), "not-accepted", "another key");
+    let Applied::Node(id) = apply(&mut i, 4, accept_pending("w1", "a")) else { panic!("not accepted") };
     assert_eq!(i.nodes[&id].role, M, "what the operator said");
-    assert_eq!(apply(&mut i, 5, come("w1", "a")), Applied::Node(id), "its answer was lost");
-    assert_eq!(refused(&apply(&mut i, 6 + PENDING_MS, come("w1", "a"))), "not-accepted", "a yes counts for a day");
+    assert_eq!(apply(&mut i, 5, accept_pending("w1", "a")), Applied::Node(id), "its answer was lost");
+    assert_eq!(
+        refusal_code(&apply(&mut i, 6 + PENDING_MS, accept_pending("w1", "a"))),
+        "not-accepted",
+        "a yes counts for a day"
+    );
 }
 
 #[test]
 fn a_denied_machine_cannot_join_and_does_not_reserve_its_name() {
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
-    assert_eq!(refused(&apply(&mut i, 1, pend("w1", "b"))), "identity-conflict");
-    assert_eq!(refused(&apply(&mut i, 1, pend("w2", "a"))), "identity-conflict", "one machine waits once");
+    assert_eq!(refusal_code(&apply(&mut i, 1, pend("w1", "b"))), "identity-conflict");
+    assert_eq!(refusal_code(&apply(&mut i, 1, pend("w2", "a"))), "identity-conflict", "one machine waits once");
     assert_eq!(apply(&mut i, 2, Command::Deny { name: "w1".into() }), Applied::Done);
-    assert_eq!(refused(&apply(&mut i, 3, come("w1", "a"))), "not-accepted");
-    assert_eq!(refused(&apply(&mut i, 3, pend("w1", "a"))), "denied", "it is not asked about again");
+    assert_eq!(refusal_code(&apply(&mut i, 3, accept_pending("w1", "a"))), "not-accepted");
+    assert_eq!(refusal_code(&apply(&mut i, 3, pend("w1", "a"))), "denied", "it is not asked about again");
     assert_eq!(apply(&mut i, 4, pend("w1", "b")), Applied::Done, "the right machine of that name");
-    assert_eq!(refused(&apply(&mut i, 5 + PENDING_MS, pend("w1", "a"))), "denied", "the next day");
+    assert_eq!(refusal_code(&apply(&mut i, 5 + PENDING_MS, pend("w1", "a"))), "denied", "the next day");
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn a_denial_overrides_every_secret_until_it_is_revoked() {
     let invited = Command::AcceptInvited { spec: machine("w1", "a", "a", "b"), secret };
     for at in [3, 3 + 2 * PENDING_MS] {
         for command in [by_token("w1"), by_token("w2"), invited.clone(), pend("w2", "a")] {
-            assert_eq!(refused(&apply(&mut i, at, command)), "denied");
+            assert_eq!(refusal_code(&apply(&mut i, at, command)), "denied");
         }
     }
     let refusal = apply(&mut i, 4, by_token("w1")).refusal().cloned().expect("refused");
@@ -84,7 +88,7 @@ fn a_denial_overrides_every_secret_until_it_is_revoked() {
     // Another machine with the same name may wait. The denial is revoked by its key.
     apply(&mut i, 5 + 2 * PENDING_MS, pend("w1", "b"));
     assert_eq!(apply(&mut i, 6 + 2 * PENDING_MS, admit("w1", "a", W)), Applied::Done);
-    assert!(i.denied.is_empty() && i.pending[&name].answer == Answer::None);
+    assert!(i.denied.is_empty() && i.pending[&name].answer == JoinDecision::None);
     assert!(matches!(apply(&mut i, 7 + 2 * PENDING_MS, by_token("w2")), Applied::Node(_)));
 
     // Accepting a denied machine that still waits also revokes the denial.
@@ -92,7 +96,7 @@ fn a_denial_overrides_every_secret_until_it_is_revoked() {
     apply(&mut i, 1, pend("w1", "a"));
     apply(&mut i, 2, Command::Deny { name: "w1".into() });
     assert_eq!(apply(&mut i, 3, admit("w1", "a", W)), Applied::Done);
-    assert!(matches!(apply(&mut i, 4, come("w1", "a")), Applied::Node(_)));
+    assert!(matches!(apply(&mut i, 4, accept_pending("w1", "a")), Applied::Node(_)));
 }
 
 #[test]
@@ -101,7 +105,7 @@ fn accepting_is_refused_if_name_or_disk_were_taken_meanwhile() {
         let mut i = Inventory::default();
         apply(&mut i, 1, pend("w1", "a"));
         assert!(matches!(apply(&mut i, 2, Command::Accept { spec, role: W }), Applied::Node(_)));
-        refused(&apply(&mut i, 3, admit("w1", "a", W))).to_owned()
+        refusal_code(&apply(&mut i, 3, admit("w1", "a", W))).to_owned()
     };
     assert_eq!(taken(machine("w1", "b", "b", "b")), "identity-conflict", "its name");
     assert_eq!(taken(machine("w2", "a", "a", "b")), "identity-conflict", "its key");
@@ -114,7 +118,7 @@ fn the_number_of_waiting_machines_is_limited() {
     for n in 0..PENDING_MAX {
         assert_eq!(apply(&mut i, n as u64, pend(&format!("w{n}"), &format!("k{n}"))), Applied::Done);
     }
-    assert_eq!(refused(&apply(&mut i, 99, pend("x", "x"))), "too-many-pending");
+    assert_eq!(refusal_code(&apply(&mut i, 99, pend("x", "x"))), "too-many-pending");
     apply(&mut i, 99, Command::Deny { name: "w7".into() });
     assert_eq!(apply(&mut i, 99, pend("x", "x")), Applied::Done);
     assert!(i.pending.len() == PENDING_MAX && !i.pending.contains_key("w7"), "the answered one made room");
@@ -133,9 +137,9 @@ fn taken_names_taken_keys_and_copied_disks_are_refused_for_every_way_to_join() {
         ("w2", "b", "id", "another", "cloned-machine"),
     ] {
         let spec = machine(name, key, id, boot);
-        assert_eq!(refused(&apply(&mut i, 2, accept(spec.clone()))), wanted);
+        assert_eq!(refusal_code(&apply(&mut i, 2, accept(spec.clone()))), wanted);
         let pended = apply(&mut i, 2, Command::Pend { spec, role: W });
-        assert_eq!(refused(&pended), wanted);
+        assert_eq!(refusal_code(&pended), wanted);
         let Refusal { message: text, next, .. } = pended.refusal().expect("refused");
         let frees = next.as_ref().is_some_and(|next| next.contains("remoor remove w1 on a manager"));
         assert!((name, key) != ("w1", "b") || frees, "how the name becomes free: {next:?}");
@@ -156,17 +160,24 @@ fn a_node_with_an_expired_certificate_waits_for_acceptance_and_keeps_its_identit
     let Applied::Node(node) = apply(&mut i, 1, Command::Accept { spec: machine("w1", "a", "", ""), role: W }) else {
         panic!("not accepted")
     };
-    assert_eq!(refused(&apply(&mut i, 2, Command::Lapse { node: NodeId(9) })), "unknown-node");
-    assert_eq!(refused(&apply(&mut i, 2, Command::Readmit { node })), "not-pending");
+    assert_eq!(refusal_code(&apply(&mut i, 2, Command::CertificateExpired { node: NodeId(9) })), "unknown-node");
+    assert_eq!(refusal_code(&apply(&mut i, 2, Command::Readmit { node })), "not-pending");
     let before = i.nodes.clone();
-    assert_eq!(apply(&mut i, 2, Command::Lapse { node }), Applied::Done);
-    assert_eq!(refused(&apply(&mut i, 3, Command::Lapse { node })), "nothing-new");
-    assert!(!i.lapsed[&node].accepted(Wall(3)));
+    assert_eq!(apply(&mut i, 2, Command::CertificateExpired { node }), Applied::Done);
+    assert_eq!(refusal_code(&apply(&mut i, 3, Command::CertificateExpired { node })), "nothing-new");
+    assert!(!i.expired_certificates[&node].is_accepted(Wall(3)));
     assert_eq!(apply(&mut i, 4, Command::Readmit { node }), Applied::Done);
-    assert!(i.lapsed[&node].accepted(Wall(4 + PENDING_MS)) && !i.lapsed[&node].accepted(Wall(5 + PENDING_MS)));
-    assert_eq!(refused(&apply(&mut i, 5, Command::Lapse { node })), "nothing-new", "the yes is not forgotten");
-    assert_eq!(apply(&mut i, 6, Command::Renewed { node }), Applied::Done);
-    assert_eq!((i.lapsed.len(), &i.nodes), (0, &before));
+    assert!(
+        i.expired_certificates[&node].is_accepted(Wall(4 + PENDING_MS))
+            && !i.expired_certificates[&node].is_accepted(Wall(5 + PENDING_MS))
+    );
+    assert_eq!(
+        refusal_code(&apply(&mut i, 5, Command::CertificateExpired { node })),
+        "nothing-new",
+        "the yes is not forgotten"
+    );
+    assert_eq!(apply(&mut i, 6, Command::CertificateRenewed { node }), Applied::Done);
+    assert_eq!((i.expired_certificates.len(), &i.nodes), (0, &before));
 }
 
 #[test]
@@ -178,7 +189,7 @@ fn a_rotated_secret_stays_valid_for_the_given_time() {
     assert_eq!((i.worker_token.since, i.worker_token.old), (Wall(5), None));
     let rotate = |secret, keep_ms| Command::RotateToken { role: W, secret, keep_ms };
     for known in [first, second] {
-        assert_eq!(refused(&apply(&mut i, 6, rotate(known, 0))), "nothing-new", "one secret for one role");
+        assert_eq!(refusal_code(&apply(&mut i, 6, rotate(known, 0))), "nothing-new", "one secret for one role");
     }
     assert_eq!(apply(&mut i, 7, rotate(third, 100)), Applied::Done);
     assert_eq!(i.token(W).0, &third);
@@ -191,10 +202,10 @@ fn a_removed_key_cannot_wait() {
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
     apply(&mut i, 1, admit("w1", "a", W));
-    let Applied::Node(node) = apply(&mut i, 2, come("w1", "a")) else { panic!("not accepted") };
-    apply(&mut i, 3, Command::Lapse { node });
-    assert!(i.lapsed.contains_key(&node));
+    let Applied::Node(node) = apply(&mut i, 2, accept_pending("w1", "a")) else { panic!("not accepted") };
+    apply(&mut i, 3, Command::CertificateExpired { node });
+    assert!(i.expired_certificates.contains_key(&node));
     assert_eq!(apply(&mut i, 4, Command::Remove { node, force: true }), Applied::Done);
-    assert!(i.lapsed.is_empty(), "nobody is asked about it any more");
-    assert_eq!(refused(&apply(&mut i, 5 + PENDING_MS, pend("w9", "a"))), "node-removed");
+    assert!(i.expired_certificates.is_empty(), "nobody is asked about it any more");
+    assert_eq!(refusal_code(&apply(&mut i, 5 + PENDING_MS, pend("w9", "a"))), "node-removed");
 }

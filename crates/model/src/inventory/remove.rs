@@ -14,12 +14,12 @@ impl Inventory {
     }
 
     /// The removed node with this key.
-    pub fn removed_key(&self, public_key: &str) -> Option<&Removed> {
+    pub fn removed_key(&self, public_key: &str) -> Option<&RemovedRecord> {
         self.removed.values().map(Arc::as_ref).find(|r| r.public_key == public_key)
     }
 
     /// The most recently removed node with this name.
-    pub fn removed_named(&self, name: &str) -> Option<NodeId> {
+    pub fn removed_by_name(&self, name: &str) -> Option<NodeId> {
         let of_name = self.removed.iter().filter(|(_, r)| r.name.as_str() == name);
         of_name.max_by_key(|(_, r)| r.at).map(|(id, _)| *id)
     }
@@ -35,11 +35,11 @@ impl Inventory {
         self.left.contains_key(&id) || self.removed.contains_key(&id)
     }
 
-    pub(super) fn remove(&mut self, at: &At, id: NodeId, force: bool) -> Decision {
+    pub(super) fn remove(&mut self, at: &ApplyContext, id: NodeId, force: bool) -> Decision {
         if self.left.contains_key(&id) {
-            return self.take_out(at, id); // it is absent and is not a manager
+            return self.remove_left(at, id); // it is absent and is not a manager
         }
-        let node = self.node(id).ok_or_else(|| nobody(&self.left, &self.removed, id))?;
+        let node = self.node(id).ok_or_else(|| no_such_node(&self.left, &self.removed, id))?;
         if !force {
             self.may_go(node, at.entry.at)?;
         }
@@ -79,35 +79,35 @@ impl Inventory {
             .next(format!("systemctl stop remoor on {name}, or remoor remove {name} --force"));
         match &node.absence {
             Some(absence) if absence.returned.is_some() => Err(up),
-            Some(absence) if absence.gone != Gone::Left && moment.since(absence.opened) < DOWN_MS => {
+            Some(absence) if absence.kind != AbsenceKind::Left && moment.ms_since(absence.opened) < DOWN_MS => {
                 let text = format!("{name} has been away for less than {} s", DOWN_MS / 1_000);
                 Err(Refusal::new("just-gone", text).next(format!("remoor remove {name} again in a moment")))
             }
             Some(_) => Ok(()),
             // A node that was never seen cannot be away. Gossip is checked before the order is
             // proposed.
-            None if node.marks.is_none() => Ok(()),
+            None if node.last_identity.is_none() => Ok(()),
             None => Err(up),
         }
     }
 
     /// Demotes the node. It is removed once it has left Raft.
-    fn begin_removal(&mut self, at: &At, id: NodeId) -> Decision {
+    fn begin_removal(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         let node = self.change(id)?;
         if node.role == ClusterRole::Worker && node.removing.is_some() {
             let text = format!("{} is being removed already", node.name());
             return Err(Refusal::new("nothing-new", text).next(format!("remoor nodes {}", node.name())));
         }
         if node.role == ClusterRole::Manager {
-            self.role(at, id, ClusterRole::Worker)?;
+            self.set_role(at, id, ClusterRole::Worker)?;
         }
-        let removing = Removing { by: at.entry.by.clone(), since: at.entry.at };
+        let removing = PendingRemoval { by: at.entry.by.clone(), since: at.entry.at };
         self.change(id)?.removing = Some(removing);
-        self.note(at, Some(id), Happening::Operator { text: "to be removed once it has left Raft".to_owned() });
+        self.note(at, Some(id), JournalEvent::Operator { text: "to be removed once it has left Raft".to_owned() });
         Ok(Applied::Done)
     }
 
-    fn forget(&mut self, at: &At, id: NodeId) -> Decision {
+    fn forget(&mut self, at: &ApplyContext, id: NodeId) -> Decision {
         let node = self.withdraw(at, id, "removed")?;
         let by = node.removing.as_ref().map_or(&at.entry.by, |r| &r.by).clone();
         self.remember(at, &node, by);
@@ -117,38 +117,39 @@ impl Inventory {
     /// Takes the node out of the nodes, so that nothing runs on it or concerns it any more
     /// (invariant I8). An open absence gets its single verdict here (invariant I11). `why` is one
     /// word. A refusal changes nothing.
-    pub(super) fn withdraw(&mut self, at: &At, id: NodeId, why: &str) -> Result<Arc<Node>, Refusal> {
-        self.end_held(id, at.entry.at)?;
-        let cancelled =
-            |j: &Job| matches!(j.attempts.last(), Some(Attempt { closed: Some((_, Outcome::Cancelled(_))), .. }));
-        for job in self.jobs.values_mut().filter(|j| j.node == id && !j.cut && cancelled(j)) {
-            Arc::make_mut(job).cut = true; // a task that was allowed to finish is ended now
+    pub(super) fn withdraw(&mut self, at: &ApplyContext, id: NodeId, why: &str) -> Result<Arc<Node>, Refusal> {
+        self.close_held_job(id, at.entry.at)?;
+        let cancelled = |j: &Job| {
+            matches!(j.attempts.last(), Some(Attempt { closed: Some((_, AttemptOutcome::Cancelled(_))), .. }))
+        };
+        for job in self.jobs.values_mut().filter(|j| j.node == id && !j.end_task_now && cancelled(j)) {
+            Arc::make_mut(job).end_task_now = true; // a task that was allowed to finish is ended now
         }
-        let node = self.nodes.remove(&id).ok_or_else(|| nobody(&self.left, &self.removed, id))?;
+        let node = self.nodes.remove(&id).ok_or_else(|| no_such_node(&self.left, &self.removed, id))?;
         self.names.remove(node.name());
-        self.lapsed.remove(&id);
+        self.expired_certificates.remove(&id);
         if let Some(absence) = &node.absence {
-            let finding = Box::new(ended(absence, at, why));
-            self.note(at, Some(id), Happening::Concluded { finding });
+            let finding = Box::new(closing_finding(absence, at, why));
+            self.note(at, Some(id), JournalEvent::Concluded { finding });
         }
-        if node.want.is_some() {
+        if node.pending_resetup.is_some() {
             let past = if why == "left" { "left" } else { "was removed" };
-            self.note(at, Some(id), Happening::WantDropped { why: format!("the node {past}") });
+            self.note(at, Some(id), JournalEvent::WantDropped { why: format!("the node {past}") });
         }
         Ok(node)
     }
 
     /// Stores the record of a removed node. Its key cannot join while the record exists.
-    pub(super) fn remember(&mut self, at: &At, node: &Node, by: String) {
+    pub(super) fn remember(&mut self, at: &ApplyContext, node: &Node, by: String) {
         let moment = at.entry.at;
-        self.note(at, Some(node.id), Happening::Operator { text: format!("removed for good, as {by} ordered") });
-        let removed = Removed {
+        self.note(at, Some(node.id), JournalEvent::Operator { text: format!("removed for good, as {by} ordered") });
+        let removed = RemovedRecord {
             name: node.name().clone(),
             public_key: node.spec.public_key.clone(),
             machine_id: node.spec.machine_id.clone(),
             at: moment,
             by,
-            until: moment.after(REMOVED_MS),
+            until: moment.plus_ms(REMOVED_MS),
         };
         self.removed.insert(node.id, Arc::new(removed));
     }
@@ -176,9 +177,9 @@ impl Inventory {
 }
 
 /// The refusal for an id without a node; names the node if it left or was removed.
-pub(super) fn nobody(
-    left: &BTreeMap<NodeId, Arc<Left>>,
-    removed: &BTreeMap<NodeId, Arc<Removed>>,
+pub(super) fn no_such_node(
+    left: &BTreeMap<NodeId, Arc<LeftNode>>,
+    removed: &BTreeMap<NodeId, Arc<RemovedRecord>>,
     id: NodeId,
 ) -> Refusal {
     let refusal = match (left.get(&id), removed.get(&id)) {
@@ -190,25 +191,25 @@ pub(super) fn nobody(
 }
 
 /// The finding that closes an absence that will not be examined any more.
-fn ended(absence: &Absence, at: &At, why: &str) -> Finding {
-    let left = absence.gone == Gone::Left;
+fn closing_finding(absence: &Absence, at: &ApplyContext, why: &str) -> Finding {
+    let left = absence.kind == AbsenceKind::Left;
     Finding {
         absence: Some(absence.no),
-        cause: Some(if left { Cause::Left } else { Cause::Unknown }),
+        cause: Some(if left { AbsenceCause::Left } else { AbsenceCause::Unknown }),
         planned: absence.planned,
         evidence: Vec::new(),
         verdict: Verdict::Unknown(why.to_owned()),
         overtaken: None,
         reasons: Vec::new(),
-        remedy: Remedy::None,
-        occasion: if left { Occasion::Left } else { Occasion::Live },
+        planned_action: PlannedAction::None,
+        trigger: if left { Trigger::Left } else { Trigger::Live },
         by: at.entry.by.as_str().into(),
         at: at.entry.at,
         took_ms: 0,
         digest: None,
         checks: (0, 0, 0),
-        amiss: None,
-        marks: absence.before.clone(),
+        failure_hash: None,
+        identity: absence.before.clone(),
         damaged: Vec::new(),
         basis: at.index,
     }

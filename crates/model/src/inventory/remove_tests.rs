@@ -13,29 +13,29 @@ impl Log {
         }
         for name in ["m1", "m2", "m3"] {
             let node = log.id(name);
-            log.done(Command::Grant { node, founder: name == "m1" });
+            log.apply_ok(Command::Grant { node, founder: name == "m1" });
         }
         let mut summary = FleetSummary::default();
         summary.groups.insert("web".into(), GroupSummary::default());
         for name in ["w1", "w2"] {
             log.join(name, ClusterRole::Worker);
-            summary.hosts.insert(name.into(), HostSummary { group: "web".into(), desired: Sha256::of(b"one") });
+            summary.hosts.insert(name.into(), HostSummary { group: "web".into(), desired: Sha256::digest(b"one") });
         }
-        log.done(Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) });
+        log.apply_ok(Command::Generation { blob: Sha256::digest(b"one"), summary: Box::new(summary) });
         for name in ["w1", "w2"] {
             let node = log.id(name);
-            log.done(Command::Marks { node, marks: Marks::default() });
+            log.apply_ok(Command::Fingerprint { node, marks: HostFingerprint::default() });
         }
         log
     }
 
-    fn at(&mut self, at: u64, command: Command) -> Applied {
+    fn apply_at(&mut self, at: u64, command: Command) -> Applied {
         let index = self.0.applied + 1;
-        self.0.apply(index, &Entry { at: Wall(at), by: "root@m1".to_owned(), command })
+        self.0.apply(index, &InventoryEntry { at: Wall(at), by: "root@m1".to_owned(), command })
     }
 
-    fn done(&mut self, command: Command) {
-        let applied = self.at(1, command);
+    fn apply_ok(&mut self, command: Command) {
+        let applied = self.apply_at(1, command);
         assert_eq!(applied.refusal(), None);
     }
 
@@ -43,14 +43,14 @@ impl Log {
     /// applied.
     fn code(&mut self, at: u64, command: Command) -> Option<String> {
         let before = self.0.clone();
-        let refusal = self.at(at, command).refusal().cloned()?;
+        let refusal = self.apply_at(at, command).refusal().cloned()?;
         assert_eq!(Inventory { applied: before.applied, ..self.0.clone() }, before);
         assert!(refusal.next.is_some(), "{refusal:?}");
         Some(refusal.code)
     }
 
     fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
-        let Applied::Node(id) = self.at(1, accept(name, name, role)) else { panic!("{name} was not accepted") };
+        let Applied::Node(id) = self.apply_at(1, accept(name, name, role)) else { panic!("{name} was not accepted") };
         id
     }
 
@@ -63,22 +63,27 @@ impl Log {
         self.code(at, Command::Remove { node, force })
     }
 
-    fn away(&mut self, name: &str, gone: Gone) {
+    fn set_away(&mut self, name: &str, gone: AbsenceKind) {
         let (node, no) = (self.id(name), AbsenceNo(1));
         let (last_seen, seen_by) = (Wall(1), vec!["m1".into()]);
-        self.done(Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned: false, returned: None });
+        self.apply_ok(Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned: false, returned: None });
     }
 
     fn want(&mut self, name: &str) -> Command {
-        let want = Want { by: Some("admin".to_owned()), now: true, force: true, ..Want::new(Occasion::Live, Wall(1)) };
-        Command::Want { node: self.id(name), want: Box::new(want) }
+        let want = ResetupRequest {
+            by: Some("admin".to_owned()),
+            now: true,
+            force: true,
+            ..ResetupRequest::new(Trigger::Live, Wall(1))
+        };
+        Command::RequestResetup { node: self.id(name), want: Box::new(want) }
     }
 
     fn verdicts(&self, node: NodeId) -> Vec<Verdict> {
         let items = self.0.history.iter().filter(|i| i.node == Some(node));
         items
             .filter_map(|i| match &i.what {
-                Happening::Concluded { finding } if finding.absence == Some(AbsenceNo(1)) => {
+                JournalEvent::Concluded { finding } if finding.absence == Some(AbsenceNo(1)) => {
                     Some(finding.verdict.clone())
                 }
                 _ => None,
@@ -97,14 +102,14 @@ fn nodes_that_are_up_or_managers_or_away_too_briefly_are_not_removed() {
     let mut log = Log::new();
     assert_eq!(log.remove(5, "w1", false).as_deref(), Some("node-up"), "docs/design/scenarios.md, E23");
     assert_eq!(log.remove(5, "m2", false).as_deref(), Some("manager"));
-    log.away("w1", Gone::Away);
+    log.set_away("w1", AbsenceKind::Away);
     assert_eq!(log.remove(DOWN_MS, "w1", false).as_deref(), Some("just-gone"), "E21");
     let (node, no) = (log.id("w1"), AbsenceNo(1));
     let mut back = Log(log.0.clone());
-    back.done(Command::Returned { node, no, after: Marks::default() });
+    back.apply_ok(Command::Returned { node, no, after: HostFingerprint::default() });
     assert_eq!(back.remove(2 * DOWN_MS, "w1", false).as_deref(), Some("node-up"), "it is back");
     assert_eq!(log.remove(1 + DOWN_MS, "w1", false), None);
-    log.away("w2", Gone::Left);
+    log.set_away("w2", AbsenceKind::Left);
     assert_eq!(log.remove(2, "w2", false), None, "who said goodbye");
     let unseen = log.join("w3", ClusterRole::Worker);
     assert_eq!(log.code(2, Command::Remove { node: unseen, force: false }), None, "who never came");
@@ -114,12 +119,12 @@ fn nodes_that_are_up_or_managers_or_away_too_briefly_are_not_removed() {
 fn a_raft_member_is_removed_only_after_it_left_raft() {
     let mut log = Log::new();
     let (m2, raft) = (log.id("m2"), log.0.by_name("m2").and_then(|n| n.raft).expect("an id"));
-    log.done(Command::Role { node: m2, role: ClusterRole::Worker });
+    log.apply_ok(Command::Role { node: m2, role: ClusterRole::Worker });
     assert_eq!(log.remove(5, "m2", false).as_deref(), Some("raft-member"), "E11");
     assert_eq!(log.remove(5, "m2", true), None);
     assert!(log.0.node(m2).is_some_and(|n| n.removing.is_some() && n.raft == Some(raft)));
     assert_eq!(log.remove(6, "m2", true).as_deref(), Some("nothing-new"));
-    log.done(Command::Retire { node: m2, raft });
+    log.apply_ok(Command::Retire { node: m2, raft });
     assert_eq!(log.remove(7, "m2", true), None);
     assert!(log.0.node(m2).is_none() && log.0.is_retired(raft));
     assert_eq!(log.0.removed[&m2].by, "root@m1", "who ordered it");
@@ -129,7 +134,7 @@ fn a_raft_member_is_removed_only_after_it_left_raft() {
     assert_eq!(log.remove(8, "m3", true), None);
     assert_eq!(log.0.node(m3).map(|n| (n.role, n.removing.is_some())), Some((ClusterRole::Worker, true)));
     assert_eq!(log.remove(9, "m1", true).as_deref(), Some("last-manager"));
-    log.done(Command::Role { node: m3, role: ClusterRole::Manager });
+    log.apply_ok(Command::Role { node: m3, role: ClusterRole::Manager });
     assert!(log.0.node(m3).is_some_and(|n| n.removing.is_none() && n.raft.is_some()));
 }
 
@@ -150,9 +155,9 @@ fn a_batch_removes_all_nodes_or_none() {
 #[test]
 fn a_removal_concludes_the_absence_and_drops_the_request() {
     let mut log = Log::new();
-    log.away("w1", Gone::Away);
+    log.set_away("w1", AbsenceKind::Away);
     let (w1, want) = (log.id("w1"), log.want("w1"));
-    log.done(want.clone());
+    log.apply_ok(want.clone());
     assert_eq!(log.remove(50_000, "w1", false), None);
     assert_eq!(log.verdicts(w1), [Verdict::Unknown("removed".to_owned())], "I11");
     let finding = Finding { absence: Some(AbsenceNo(1)), basis: 1_000, ..sample::finding() };
@@ -160,13 +165,13 @@ fn a_removal_concludes_the_absence_and_drops_the_request() {
         want,
         Command::OpenJob { node: w1, runner: "m1".into() },
         Command::Conclude { node: w1, finding: Box::new(finding) },
-        Command::Returned { node: w1, no: AbsenceNo(1), after: Marks::default() },
+        Command::Returned { node: w1, no: AbsenceNo(1), after: HostFingerprint::default() },
         Command::Role { node: w1, role: ClusterRole::Manager },
         Command::Remove { node: w1, force: true },
         Command::Readdress { node: w1, api: "a:1".to_owned(), gossip: "10.0.0.1:1".to_owned(), over: None },
     ];
     for command in late {
-        let refusal = log.at(60_000, command.clone()).refusal().cloned();
+        let refusal = log.apply_at(60_000, command.clone()).refusal().cloned();
         let code = refusal.map(|r| r.code);
         assert!(matches!(code.as_deref(), Some("node-removed" | "unknown-node")), "I8: {command:?}: {code:?}");
     }
@@ -179,23 +184,27 @@ fn a_removal_concludes_the_absence_and_drops_the_request() {
 fn an_open_job_must_be_cancelled_and_a_removal_then_ends_its_task() {
     let mut log = Log::new();
     let (w1, want) = (log.id("w1"), log.want("w1"));
-    log.done(want);
-    let Applied::Job(job, _) = log.at(1, Command::OpenJob { node: w1, runner: "m1".into() }) else { panic!("no job") };
+    log.apply_ok(want);
+    let Applied::Job(job, _) = log.apply_at(1, Command::OpenJob { node: w1, runner: "m1".into() }) else {
+        panic!("no job")
+    };
     assert_eq!(log.remove(5, "w1", true).as_deref(), Some("job-open"), "I2");
-    log.done(Command::CancelJob { job, why: "enough".to_owned(), now: false });
-    assert!(!log.0.job(job).expect("kept").cut);
+    log.apply_ok(Command::CancelJob { job, why: "enough".to_owned(), now: false });
+    assert!(!log.0.job(job).expect("kept").end_task_now);
     assert_eq!(log.remove(6, "w1", true), None);
-    assert!(log.0.job(job).expect("kept").cut, "its last task is not let finish");
+    assert!(log.0.job(job).expect("kept").end_task_now, "its last task is not let finish");
 }
 
 #[test]
 fn nothing_begins_on_a_node_that_is_being_removed() {
     let mut log = Log::new();
-    let (m2, want) =
-        (log.id("m2"), Want { by: Some("admin".to_owned()), now: true, ..Want::new(Occasion::Live, Wall(1)) });
+    let (m2, want) = (
+        log.id("m2"),
+        ResetupRequest { by: Some("admin".to_owned()), now: true, ..ResetupRequest::new(Trigger::Live, Wall(1)) },
+    );
     assert_eq!(log.remove(5, "m2", true), None);
     let node = log.0.node(m2).expect("still there");
-    let waits = Ground::new(&log.0).obstacles(node, &want, Wall(9));
+    let waits = FleetView::new(&log.0).obstacles(node, &want, Wall(9));
     assert!(waits.contains(&Wait::Lifecycle("being removed".to_owned())), "{waits:?}");
 }
 
@@ -212,12 +221,12 @@ fn a_removed_name_is_free_at_once_and_the_key_only_after_its_certificates_expire
         Some("node-removed"),
         "by another name"
     );
-    let Applied::Node(newer) = log.at(7, again("another")) else { panic!("not accepted") };
+    let Applied::Node(newer) = log.apply_at(7, again("another")) else { panic!("not accepted") };
     assert!(newer > w1, "an id is never given again");
     assert_eq!(log.0.removed_names().count(), 0, "another node has the name");
-    assert!(log.0.unrendered().is_some(), "what is rendered with its address is another thing");
+    assert!(log.0.pending_rendering().is_some(), "what is rendered with its address is another thing");
 
-    assert!(log.at(5 + REMOVED_MS, Command::Resume).refusal().is_some());
+    assert!(log.apply_at(5 + REMOVED_MS, Command::Resume).refusal().is_some());
     assert!(log.0.removed.contains_key(&w1), "what is refused changes nothing");
     let keep = Command::Maintenance { node: newer, until: None };
     assert_eq!(log.code(5 + REMOVED_MS - 1, keep.clone()), None);
@@ -247,7 +256,7 @@ fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
             let no = AbsenceNo(log.0.node(node).map_or(1, |n| n.absences.0 + 1));
             let name = format!("x{}", roll(4));
             let role = if roll(2) == 0 { ClusterRole::Manager } else { ClusterRole::Worker };
-            let (last_seen, gone) = (Wall(at), if roll(2) == 0 { Gone::Away } else { Gone::Left });
+            let (last_seen, gone) = (Wall(at), if roll(2) == 0 { AbsenceKind::Away } else { AbsenceKind::Left });
             let command = match roll(7) {
                 0 => Command::Remove { node, force: false },
                 1 => Command::Remove { node, force: true },
@@ -266,7 +275,7 @@ fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
                 },
             };
             let before = log.0.clone();
-            let refused = log.at(at, command.clone()).refusal().is_some();
+            let refused = log.apply_at(at, command.clone()).refusal().is_some();
             let state = &log.0;
             if refused {
                 assert_eq!(Inventory { applied: before.applied, ..state.clone() }, before, "{seed}: {command:?}");

@@ -12,17 +12,17 @@ impl Inventory {
     }
 
     /// The node that has this Raft id.
-    pub fn holds(&self, raft: RaftId) -> Option<&Node> {
+    pub fn raft_id_holder(&self, raft: RaftId) -> Option<&Node> {
         self.nodes.values().map(Arc::as_ref).find(|n| n.raft == Some(raft))
     }
 
     /// The id is no longer in use. Ids are log indices, so an id that the log has passed and that
     /// no node has is never granted again.
     pub fn is_retired(&self, raft: RaftId) -> bool {
-        raft.0 <= self.applied && self.holds(raft).is_none()
+        raft.0 <= self.applied && self.raft_id_holder(raft).is_none()
     }
 
-    pub(super) fn grant(&mut self, at: &At, node: NodeId, founder: bool) -> Decision {
+    pub(super) fn grant(&mut self, at: &ApplyContext, node: NodeId, founder: bool) -> Decision {
         if founder && self.nodes.values().any(|n| n.raft.is_some()) {
             return Err(Refusal::new("founder-exists", "Raft id 1 was granted already and is never granted again"));
         }
@@ -38,23 +38,23 @@ impl Inventory {
     /// Counts desired managers, not current voters, so the demotion of the last one is always
     /// refused. swarmkit counts current voters, and three simultaneous demotions leave a manager
     /// whose desired role is worker.
-    pub(super) fn role(&mut self, at: &At, id: NodeId, role: ClusterRole) -> Decision {
+    pub(super) fn set_role(&mut self, at: &ApplyContext, id: NodeId, role: ClusterRole) -> Decision {
         let managers = self.managers().count();
         let changed = self.change(id)?;
         let name = changed.name().clone();
-        if changed.lost && role == ClusterRole::Worker {
-            changed.lost = false;
-            self.note(at, Some(id), Happening::Operator { text: "given up as a manager: a worker".to_owned() });
+        if changed.awaiting_role_decision && role == ClusterRole::Worker {
+            changed.awaiting_role_decision = false;
+            self.note(at, Some(id), JournalEvent::Operator { text: "given up as a manager: a worker".to_owned() });
             return Ok(Applied::Done);
         }
         if changed.role == role {
-            return Err(Refusal::new("nothing-new", format!("{name} is to be a {} already", role.word())));
+            return Err(Refusal::new("nothing-new", format!("{name} is to be a {} already", role.as_str())));
         }
         if role == ClusterRole::Worker && managers == 1 {
             let text = format!("{name} is the only manager: the cluster would have none");
             return Err(Refusal::new("last-manager", text).next("remoor promote another node first"));
         }
-        (changed.role, changed.lost) = (role, false);
+        (changed.role, changed.awaiting_role_decision) = (role, false);
         if role == ClusterRole::Manager {
             changed.removing = None;
         }
@@ -62,18 +62,18 @@ impl Inventory {
             ClusterRole::Manager => "promoted: to be a manager",
             ClusterRole::Worker => "demoted: to be a worker",
         };
-        self.note(at, Some(id), Happening::Operator { text: text.to_owned() });
+        self.note(at, Some(id), JournalEvent::Operator { text: text.to_owned() });
         Ok(Applied::Done)
     }
 
-    pub(super) fn retire(&mut self, at: &At, id: NodeId, raft: RaftId) -> Decision {
+    pub(super) fn retire(&mut self, at: &ApplyContext, id: NodeId, raft: RaftId) -> Decision {
         let changed = self.change(id)?;
         if changed.role == ClusterRole::Manager || changed.raft != Some(raft) {
             let text = format!("{} has another Raft id, or is to be a manager again", changed.name());
             return Err(Refusal::new("overtaken", text));
         }
         changed.raft = None;
-        self.note(at, Some(id), Happening::Operator { text: format!("manages no more: Raft id {raft} is retired") });
+        self.note(at, Some(id), JournalEvent::Operator { text: format!("manages no more: Raft id {raft} is retired") });
         Ok(Applied::Done)
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     impl Log {
         fn write(&mut self, command: Command) -> Applied {
             let index = self.0.applied + 1;
-            self.0.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
+            self.0.apply(index, &InventoryEntry { at: Wall(index), by: "m1".to_owned(), command })
         }
 
         fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    fn three() -> (Log, [NodeId; 3]) {
+    fn three_managers() -> (Log, [NodeId; 3]) {
         let mut log = Log(Inventory::default());
         let ids = ["m1", "m2", "m3"].map(|name| log.join(name, ClusterRole::Manager));
         for (at, node) in ids.into_iter().enumerate() {
@@ -118,14 +118,14 @@ mod tests {
 
     #[test]
     fn demoting_all_managers_at_once_is_refused_for_the_last() {
-        let (mut log, [a, b, c]) = three();
+        let (mut log, [a, b, c]) = three_managers();
         assert_eq!((log.role(a, ClusterRole::Worker), log.role(b, ClusterRole::Worker)), (None, None));
         assert_eq!(
             log.role(c, ClusterRole::Worker).as_deref(),
             Some("last-manager"),
             "docs/design/scenarios.md, E9, E17"
         );
-        let (mut log, ids) = three();
+        let (mut log, ids) = three_managers();
         let before = log.0.nodes.clone();
         let all = ids.map(|node| Command::Role { node, role: ClusterRole::Worker });
         assert_eq!(log.code(Command::Batch(all.to_vec())).as_deref(), Some("last-manager"));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_revoked_and_repeated_promotion_keeps_the_raft_id_until_it_is_retired() {
-        let (mut log, _) = three();
+        let (mut log, _) = three_managers();
         let w1 = log.join("w1", ClusterRole::Worker);
         assert_eq!(log.code(Command::Grant { node: w1, founder: false }).as_deref(), Some("no-manager"), "E8");
         assert_eq!(log.role(w1, ClusterRole::Manager), None);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_node_that_joins_again_with_an_empty_directory_gets_a_new_raft_id() {
-        let (mut log, [_, b, _]) = three();
+        let (mut log, [_, b, _]) = three_managers();
         let before = log.0.nodes[&b].raft.expect("an id");
         assert_eq!(log.join("m2", ClusterRole::Manager), b, "the same key is the same node");
         assert!(log.0.is_retired(before), "docs/design/scenarios.md, E12");

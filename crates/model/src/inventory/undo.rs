@@ -23,12 +23,12 @@ impl Inventory {
             let text = format!("attempt {attempt} ended before its cleanup began; it changed nothing");
             return Err(refuse("nothing-to-undo", text));
         }
-        if node.away() {
+        if node.is_away() {
             let text = format!("{name} is away; an undo is not queued");
             return Err(refuse("away", text).next(format!("remoor wait {name} --for=alive")));
         }
         if matches!(node.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned) {
-            let text = format!("{name} is {}; its files are not restored", node.lifecycle.word());
+            let text = format!("{name} is {}; its files are not restored", node.lifecycle.as_str());
             return Err(refuse("decommissioned", text).next(format!("remoor commission {name}")));
         }
         if let Some(open) = node.job.and_then(|j| self.job(j)).filter(|j| j.state == JobState::Open) {
@@ -37,7 +37,7 @@ impl Inventory {
         }
         // The undo replaces an automatic request, which is held afterwards, but never an operator's
         // request.
-        if let Some(by) = node.want.as_ref().filter(|w| w.undo.is_none()).and_then(|w| w.by.as_ref()) {
+        if let Some(by) = node.pending_resetup.as_ref().filter(|w| w.undo.is_none()).and_then(|w| w.by.as_ref()) {
             let text = format!("a re-setup of {name} is queued (by {by}), which would overwrite it");
             return Err(refuse("already-wanted", text).next(format!("remoor job cancel {name}")));
         }
@@ -48,12 +48,12 @@ impl Inventory {
 impl Node {
     /// Restored files are not provisioned again until an operator resumes the node. The node is
     /// examined now.
-    pub(super) fn undone(&mut self, attempt: AttemptId, by: &str, at: Wall) {
+    pub(super) fn mark_undone(&mut self, attempt: AttemptId, by: &str, at: Wall) {
         let why = format!("undone by {by} (attempt {attempt}); remoor resume {}", self.name());
         self.hold = Some(Hold { why, since: at, until: None });
-        self.unseen = true;
+        self.needs_examination = true;
         // Clears only the phase of a failed undo. The failure of the undone attempt itself stays
         // recorded.
-        self.failed.take_if(|phase| phase == Phase::Undo.word());
+        self.failed.take_if(|phase| phase == Phase::Undo.as_str());
     }
 }

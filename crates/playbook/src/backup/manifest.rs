@@ -1,6 +1,6 @@
 //! The manifest of a backup: one line for each kept path, on disk before the path is changed.
 
-use super::super::safe::{self, SafeError};
+use super::super::atomic_fs::{self, SafeError};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
@@ -47,7 +47,7 @@ pub enum Was {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct BackupEntry {
     #[serde(with = "any_name")]
     pub path: PathBuf,
     #[serde(flatten)]
@@ -87,7 +87,7 @@ mod any_name {
 
 /// The open manifest of a backup, to which entries are appended.
 #[derive(Debug)]
-pub struct Manifest {
+pub struct BackupManifest {
     path: PathBuf,
     file: File,
     /// Length of the complete lines in bytes. Anything after them was never recorded.
@@ -95,10 +95,10 @@ pub struct Manifest {
     bytes_max: u64,
 }
 
-impl Manifest {
+impl BackupManifest {
     /// Opens or creates the manifest in `dir` and returns the entries it holds. An incomplete last
     /// line, left by a crash, is cut: its path was not changed yet.
-    pub fn open(dir: &Path) -> Result<(Self, Vec<Entry>), SafeError> {
+    pub fn open(dir: &Path) -> Result<(Self, Vec<BackupEntry>), SafeError> {
         let path = dir.join(NAME);
         let fail = |source| SafeError::Io { path: path.clone(), what: "open it", source };
         let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC).bits().cast_signed();
@@ -112,18 +112,18 @@ impl Manifest {
 
     /// Appends entries. They are on disk when this returns; after an error none of them counts as
     /// recorded.
-    pub fn append(&mut self, entries: &[Entry]) -> Result<(), SafeError> {
+    pub fn append(&mut self, entries: &[BackupEntry]) -> Result<(), SafeError> {
         let mut lines = Vec::new();
         for entry in entries {
             serde_json::to_writer(&mut lines, entry).map_err(|e| {
-                SafeError::refused(&self.path, format!("cannot be written, so nothing is removed: {e}"))
+                SafeError::new_refused(&self.path, format!("cannot be written, so nothing is removed: {e}"))
             })?;
             lines.push(b'\n');
         }
         let length = self.length + lines.len() as u64;
         if length > self.bytes_max {
             let what = format!("is full ({} MiB of changed paths)", self.bytes_max >> 20);
-            return Err(SafeError::refused(&self.path, format!("{what}, so nothing is removed")));
+            return Err(SafeError::new_refused(&self.path, format!("{what}, so nothing is removed")));
         }
         let write = || {
             self.file.set_len(self.length)?;
@@ -138,16 +138,16 @@ impl Manifest {
 
 /// Reads the entries of a backup in the order in which they were kept, and the length of the
 /// complete lines in bytes.
-pub fn read(dir: &Path) -> Result<(Vec<Entry>, u64), SafeError> {
-    let wrong = |path: &Path, e| SafeError::refused(path, format!("is not a valid manifest: {e}"));
+pub fn read(dir: &Path) -> Result<(Vec<BackupEntry>, u64), SafeError> {
+    let wrong = |path: &Path, e| SafeError::new_refused(path, format!("is not a valid manifest: {e}"));
     let (old, path) = (dir.join(OLD_NAME), dir.join(NAME));
-    let mut entries: Vec<Entry> = match safe::look(&old)? {
-        Some(_) => serde_json::from_slice(&safe::read(&old)?).map_err(|e| wrong(&old, e))?,
+    let mut entries: Vec<BackupEntry> = match atomic_fs::look(&old)? {
+        Some(_) => serde_json::from_slice(&atomic_fs::read(&old)?).map_err(|e| wrong(&old, e))?,
         None => Vec::new(),
     };
     let (mut length, mut line) = (0, Vec::new());
-    if safe::look(&path)?.is_some() {
-        let mut lines = BufReader::new(safe::open(&path)?.0.take(BYTES_MAX));
+    if atomic_fs::look(&path)?.is_some() {
+        let mut lines = BufReader::new(atomic_fs::open(&path)?.0.take(BYTES_MAX));
         let mut next = |line: &mut Vec<u8>| {
             line.clear();
             let read = lines.read_until(b'\n', line);
@@ -166,8 +166,8 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn entry(path: &str) -> Entry {
-        Entry { path: path.into(), was: Was::Absent }
+    fn entry(path: &str) -> BackupEntry {
+        BackupEntry { path: path.into(), was: Was::Absent }
     }
 
     #[test]
@@ -175,12 +175,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let old = r#"[{"path": "/old", "was": "absent"}]"#;
         std::fs::write(dir.path().join(OLD_NAME), old).unwrap();
-        let (mut manifest, before) = Manifest::open(dir.path()).unwrap();
+        let (mut manifest, before) = BackupManifest::open(dir.path()).unwrap();
         assert_eq!(before, [entry("/old")], "the manifest of an older executor is continued");
         manifest.append(&[entry("/a"), entry("/b")]).unwrap();
         let mut torn = OpenOptions::new().append(true).open(dir.path().join(NAME)).unwrap();
         torn.write_all(br#"{"path":"/half of a long name"#).unwrap();
-        let (mut manifest, before) = Manifest::open(dir.path()).unwrap();
+        let (mut manifest, before) = BackupManifest::open(dir.path()).unwrap();
         assert_eq!(before, [entry("/old"), entry("/a"), entry("/b")]);
         manifest.append(&[entry("/c")]).unwrap();
         assert_eq!(read(dir.path()).unwrap().0, [entry("/old"), entry("/a"), entry("/b"), entry("/c")]);
@@ -188,7 +188,7 @@ mod tests {
         assert!(text.ends_with("\"/c\",\"was\":\"absent\"}\n") && !text.contains("half"), "{text}");
     }
 
-    impl Manifest {
+    impl BackupManifest {
         pub fn fill_up(&mut self) {
             self.bytes_max = 0;
         }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn one_that_is_full_says_so_and_stays_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let mut manifest = Manifest { bytes_max: 40, ..Manifest::open(dir.path()).unwrap().0 };
+        let mut manifest = BackupManifest { bytes_max: 40, ..BackupManifest::open(dir.path()).unwrap().0 };
         manifest.append(&[entry("/a")]).unwrap();
         let refused = manifest.append(&[entry("/b")]).unwrap_err().line();
         assert!(refused.contains("is full"), "{refused}");

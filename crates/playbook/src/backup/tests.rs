@@ -1,6 +1,6 @@
 //! Tests what a backup keeps, and what undo restores.
 
-use super::super::tree;
+use super::super::tree_removal;
 use super::*;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,20 +10,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 fn a_manifest_names_any_path_and_older_ones_are_read() {
     let old = r#"[{"path": "/etc/a", "was": "link", "target": "b"}, {"path": "/etc/c", "was": "parked", "to": "/p"},
         {"path": "/etc/f", "was": "file", "copy": "files/000000", "mode": 420, "uid": 0, "gid": 0}]"#;
-    let old: Vec<Entry> = serde_json::from_str(old).unwrap();
-    assert_eq!(old[0], Entry { path: "/etc/a".into(), was: Was::Link { target: "b".into() } });
+    let old: Vec<BackupEntry> = serde_json::from_str(old).unwrap();
+    assert_eq!(old[0], BackupEntry { path: "/etc/a".into(), was: Was::Link { target: "b".into() } });
     assert_eq!(old[1].was, Was::Parked { to: "/p".into() });
     assert_eq!(serde_json::to_value(&old[1]).unwrap()["path"], "/etc/c", "text stays text");
     let odd = PathBuf::from(OsStr::from_bytes(b"/a\xff\n"));
     for was in [Was::Link { target: odd.clone() }, Was::Parked { to: odd.clone() }, Was::Absent] {
-        let entry = Entry { path: odd.clone(), was };
-        assert_eq!(serde_json::from_slice::<Entry>(&serde_json::to_vec(&entry).unwrap()).unwrap(), entry);
+        let entry = BackupEntry { path: odd.clone(), was };
+        assert_eq!(serde_json::from_slice::<BackupEntry>(&serde_json::to_vec(&entry).unwrap()).unwrap(), entry);
     }
 }
 
 /// `app/x` holds a file that is kept. Then the application, which owns `app`, replaces it by a link
 /// to `etc`.
-fn swapped(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
+fn with_swapped_link(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path().canonicalize().unwrap();
     for name in ["app/x", "etc"] {
@@ -66,7 +66,7 @@ fn undo_does_not_follow_a_directory_that_became_a_link() {
         }
         std::fs::write(d.join("app/x/shadow"), "changed").unwrap();
     };
-    swapped(keep, |backup, _| {
+    with_swapped_link(keep, |backup, _| {
         let error = undo(backup).unwrap_err();
         assert!(error.restored.is_empty(), "{error}");
         assert!(error.failed.iter().all(|line| line.contains("`x` in it is a link")), "{error}");
@@ -84,7 +84,7 @@ fn a_tree_comes_back_in_the_place_of_a_link() {
         backup_in(d).keep_leaving(&d.join("app/x"), true).unwrap();
         std::fs::remove_file(d.join("app/x/link")).unwrap();
     };
-    swapped(keep, |backup, x| {
+    with_swapped_link(keep, |backup, x| {
         undo(backup).unwrap();
         assert!(!x.is_symlink(), "the directory itself comes back in the place of the link");
         assert_eq!(std::fs::read_to_string(x.join("link")).unwrap(), "the app's");
@@ -96,7 +96,7 @@ fn nothing_is_copied_aside_from_behind_a_link() {
     if !is_root() {
         return;
     }
-    swapped(
+    with_swapped_link(
         |d| drop(backup_in(d)),
         |backup, x| {
             let mut open = Backup::open(Some(backup)).unwrap();
@@ -114,24 +114,27 @@ fn nothing_is_touched_behind_a_link() {
     if !is_root() {
         return;
     }
-    swapped(
+    with_swapped_link(
         |_| {},
         |elsewhere, x| {
             let (shadow, all) = (x.join("shadow"), Attributes { mode: Some(0o777), ..Attributes::default() });
             std::fs::write(elsewhere, "mine").unwrap();
             for (doing, refused) in [
-                ("look", safe::look(&shadow).map(drop)),
-                ("read", safe::read(&shadow).map(drop)),
-                ("write", safe::write(&Notes::default(), &shadow, b"", all, &mut |_| Ok(()))),
-                ("attributes", safe::set_attributes(&shadow, all)),
-                ("directory", safe::make_directory(&Notes::default(), &x.join("made"), all)),
-                ("link", safe::link(&Notes::default(), &x.join("link"), Path::new("shadow"))),
-                ("second name", safe::second_name(&Notes::default(), elsewhere, &x.join("name"))),
-                ("second name of", safe::second_name(&Notes::default(), &shadow, &elsewhere.with_file_name("name"))),
-                ("rename", safe::rename(elsewhere, &shadow, "move it")),
-                ("remove", safe::remove(&shadow, false)),
-                ("tree", tree::remove(&x.join("tree"))),
-                ("walk", safe::walk(&x.join("tree"), 9).map(drop)),
+                ("look", atomic_fs::look(&shadow).map(drop)),
+                ("read", atomic_fs::read(&shadow).map(drop)),
+                ("write", atomic_fs::write(&TempFileNotes::default(), &shadow, b"", all, &mut |_| Ok(()))),
+                ("attributes", atomic_fs::set_attributes(&shadow, all)),
+                ("directory", atomic_fs::make_directory(&TempFileNotes::default(), &x.join("made"), all)),
+                ("link", atomic_fs::link(&TempFileNotes::default(), &x.join("link"), Path::new("shadow"))),
+                ("second name", atomic_fs::second_name(&TempFileNotes::default(), elsewhere, &x.join("name"))),
+                (
+                    "second name of",
+                    atomic_fs::second_name(&TempFileNotes::default(), &shadow, &elsewhere.with_file_name("name")),
+                ),
+                ("rename", atomic_fs::rename(elsewhere, &shadow, "move it")),
+                ("remove", atomic_fs::remove(&shadow, false)),
+                ("tree", tree_removal::remove(&x.join("tree"))),
+                ("walk", atomic_fs::walk(&x.join("tree"), 9).map(drop)),
             ] {
                 assert!(refused.unwrap_err().line().contains("`x` in it is a link"), "{doing}");
             }

@@ -1,10 +1,10 @@
 //! Checks the options of a module: known names, required options, types and form.
 
-use super::{Compiler, ELSEWHERE, kinds, options, spec};
+use super::{Compiler, ELSEWHERE, module_specs, option_types, options};
 use crate::elevation;
-use crate::names::nearest;
-use crate::yaml::{Data, Key, Node};
-use crate::{data, expr, pyregex, split};
+use crate::suggestions::nearest;
+use crate::yaml::{Key, Node, SpannedData};
+use crate::{expr, pyregex, var_map, word_split};
 use serde_json::{Map, Value, json};
 
 impl Compiler<'_> {
@@ -12,7 +12,7 @@ impl Compiler<'_> {
     pub(super) fn args(
         &mut self,
         file: &str,
-        spec: &spec::Spec,
+        spec: &module_specs::ModuleSpec,
         key: &Key,
         node: &Node,
         more: Option<&Node>,
@@ -34,9 +34,9 @@ impl Compiler<'_> {
             self.check_markup(file, more);
         }
         match &node.data {
-            Data::Map(pairs) => take(pairs, &mut out),
-            Data::Null => {}
-            Data::Text(text) => match spec.free {
+            SpannedData::Map(pairs) => take(pairs, &mut out),
+            SpannedData::Null => {}
+            SpannedData::Text(text) => match spec.free {
                 Some(free) => out.extend(self.free_form(file, at, spec.name, free, text)),
                 None => {
                     let hint = "write the options as a map";
@@ -57,22 +57,25 @@ impl Compiler<'_> {
         if spec.name == "set_fact" {
             if out.contains_key("cacheable") {
                 let place = places.iter().find(|(n, _)| n == "cacheable").map_or(at, |(_, p)| *p);
-                self.refused(file, place, spec.name, "cacheable", &mut out);
+                self.reject_option(file, place, spec.name, "cacheable", &mut out);
             }
-            let bad =
-                out.keys().filter(|name| !super::is_name(name) && !data::has_markup(name)).cloned().collect::<Vec<_>>();
+            let bad = out
+                .keys()
+                .filter(|name| !super::is_name(name) && !var_map::has_markup(name))
+                .cloned()
+                .collect::<Vec<_>>();
             for name in bad {
                 self.fault(file, at, format!("`{name}` cannot be the name of a variable"));
             }
             return out;
         }
-        if let Some((one, other)) = options::apart(spec.name, &|option| out.contains_key(option)) {
+        if let Some((one, other)) = options::conflicting_options(spec.name, &|option| out.contains_key(option)) {
             self.fault(file, at, format!("{} takes `{one}` or `{other}`, not both", spec.name));
         }
         for name in out.keys().cloned().collect::<Vec<_>>() {
             if options::is_refused(spec.name, &name, spec.options.contains(&"mode")) {
                 let place = places.iter().find(|(n, _)| *n == name).map_or(at, |(_, p)| *p);
-                self.refused(file, place, spec.name, &name, &mut out);
+                self.reject_option(file, place, spec.name, &name, &mut out);
                 continue;
             }
             if spec.options.contains(&name.as_str()) || spec.free == Some(name.as_str()) {
@@ -92,7 +95,7 @@ impl Compiler<'_> {
             }
         }
         for (name, value) in &out {
-            let needed = |text| options::needed(spec.name, name, text, &|option| out.contains_key(option));
+            let needed = |text| options::missing_requirement(spec.name, name, text, &|option| out.contains_key(option));
             if let Some(other) = value.as_str().and_then(needed) {
                 let message =
                     format!("{} with `{name}: {}` needs `{other}`", spec.name, value.as_str().unwrap_or_default());
@@ -103,14 +106,14 @@ impl Compiler<'_> {
             if has_markup_anywhere(value) || !spec.options.contains(&name.as_str()) {
                 continue;
             }
-            if let Some((why, hint)) = kinds::wrong(spec.name, name, value) {
+            if let Some((why, hint)) = option_types::check_value(spec.name, name, value) {
                 let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
                 self.fault_hint(file, place, why, hint);
             }
         }
         if let (Some(Value::Array(extra)), "unarchive") = (out.get("extra_opts"), spec.name)
             && let Some(odd) =
-                options::odd_extra(extra.iter().filter_map(Value::as_str).filter(|text| !data::has_markup(text)))
+                options::odd_extra(extra.iter().filter_map(Value::as_str).filter(|text| !var_map::has_markup(text)))
         {
             self.fault_hint(file, at, format!("`{odd}` in `extra_opts` is not part of the language"), ELSEWHERE);
         }
@@ -137,9 +140,16 @@ impl Compiler<'_> {
 
     /// Rejects an option that remoor does not support. If it is switched off, it is dropped
     /// instead.
-    fn refused(&mut self, file: &str, place: (u32, u32), module: &str, name: &str, args: &mut Map<String, Value>) {
+    fn reject_option(
+        &mut self,
+        file: &str,
+        place: (u32, u32),
+        module: &str,
+        name: &str,
+        args: &mut Map<String, Value>,
+    ) {
         let value = args.remove(name).unwrap_or_default();
-        if data::boolean(&value) != Some(false) {
+        if var_map::boolean(&value) != Some(false) {
             self.fault_hint(file, place, format!("`{name}` of {module} is not part of the language"), ELSEWHERE);
         }
     }
@@ -147,7 +157,9 @@ impl Compiler<'_> {
     /// Patterns without markup must be valid regular expressions.
     fn patterns(&mut self, file: &str, at: (u32, u32), args: &Map<String, Value>, places: &[(String, (u32, u32))]) {
         for name in ["regexp", "regex", "insertafter", "insertbefore"] {
-            let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !data::has_markup(t)) else { continue };
+            let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !var_map::has_markup(t)) else {
+                continue;
+            };
             if let Err(e) = pyregex::bytes(text).build() {
                 let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
                 let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -184,7 +196,7 @@ impl Compiler<'_> {
     /// Parses options in one text: `name=nginx state=started`.
     fn pairs(&mut self, file: &str, at: (u32, u32), text: &str) -> Map<String, Value> {
         let mut out = Map::new();
-        match split::words(text) {
+        match word_split::split_words(text) {
             Err(e) => {
                 self.fault(file, at, e);
             }
@@ -211,9 +223,10 @@ impl Compiler<'_> {
         if !elevation::COMMANDS.contains(&module) {
             let text = text.trim();
             // `x.yml a=1 b=2`, or only option=value.
-            let Ok(words) = split::words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
-            let pair =
-                |word: &split::Word| super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='));
+            let Ok(words) = word_split::split_words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
+            let pair = |word: &word_split::ShellWord| {
+                super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='))
+            };
             let plain = words.iter().take_while(|word| pair(word) != Some(true)).count();
             if plain == words.len() || plain > 1 {
                 out.insert(free.into(), json!(text));
@@ -229,9 +242,9 @@ impl Compiler<'_> {
             return out;
         }
         let mut rest = Vec::new();
-        for part in split::pieces(text) {
+        for part in word_split::pieces(text) {
             let word = part.trim();
-            let options = spec::find(module).map_or(&[][..], |spec| spec.options);
+            let options = module_specs::find(module).map_or(&[][..], |spec| spec.options);
             let option =
                 options.iter().filter(|o| **o != free && !o.starts_with("std")).chain(&["warn"]).find_map(|o| {
                     let value = word.strip_prefix(o)?.strip_prefix('=')?;
@@ -268,7 +281,7 @@ impl Compiler<'_> {
             self.warn(file, at, "the whole command is one value, which is split at blanks", "use `argv:`");
             return;
         }
-        let words = match split::words(&line) {
+        let words = match word_split::split_words(&line) {
             Ok(words) if words.is_empty() => {
                 self.fault(file, at, "the command is empty");
                 return;
@@ -280,7 +293,7 @@ impl Compiler<'_> {
             }
         };
         for word in &words {
-            if data::has_markup(&word.text)
+            if var_map::has_markup(&word.text)
                 && let Err(_broken) = expr::check_template(&word.text)
                 && expr::check_template(&line).is_ok()
             {
@@ -302,9 +315,9 @@ impl Compiler<'_> {
 /// Whether a value is only known when the task runs.
 fn has_markup_anywhere(value: &Value) -> bool {
     match value {
-        Value::String(text) => data::has_markup(text),
+        Value::String(text) => var_map::has_markup(text),
         Value::Array(items) => items.iter().any(has_markup_anywhere),
-        Value::Object(map) => map.iter().any(|(key, value)| data::has_markup(key) || has_markup_anywhere(value)),
+        Value::Object(map) => map.iter().any(|(key, value)| var_map::has_markup(key) || has_markup_anywhere(value)),
         _ => false,
     }
 }

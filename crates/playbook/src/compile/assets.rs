@@ -2,7 +2,7 @@
 
 use super::{Compiler, Context, lookup, wildcard};
 use crate::plan::{Asset, Blob, RepeatKind, Task};
-use crate::{data, expr, lint, tera_text};
+use crate::{expr, lint, tera_text, var_map};
 use remoor_model::{FileSet, Sha256};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +36,13 @@ pub fn join(dir: &str, name: &str) -> Option<String> {
 }
 
 /// Files below `dir` that a name with markup could match: (name as written, path).
-pub(super) fn matching(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
+pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
     let inner = name.trim_start_matches("../");
     let ups = &name[..name.len() - inner.len()];
     let Some(dir) = join(dir, ups) else { return Vec::new() };
     let pattern = join("", &stars(inner)).unwrap_or_default();
     files
-        .under(&dir)
+        .paths_below(&dir)
         .filter_map(|path| {
             let rest = if dir.is_empty() { path } else { &path[dir.len() + 1..] };
             wildcard(&pattern, rest).then(|| (format!("{ups}{rest}"), path.to_owned()))
@@ -102,7 +102,7 @@ impl Compiler<'_> {
     }
 
     /// The path that playbooks use for a file of the fleet directory: absolute if `root` is set.
-    pub(super) fn named(&self, path: &str) -> String {
+    pub(super) fn playbook_path(&self, path: &str) -> String {
         match (self.options.root.trim_end_matches('/'), path) {
             ("", path) => path.to_owned(),
             (root, "") => root.to_owned(),
@@ -111,7 +111,7 @@ impl Compiler<'_> {
     }
 
     /// The path in the fleet directory of a name in a playbook; the inverse of `playbook_path`.
-    pub(super) fn below<'t>(&self, name: &'t str) -> &'t str {
+    pub(super) fn strip_root<'t>(&self, name: &'t str) -> &'t str {
         let root = self.options.root.trim_end_matches('/');
         let rest = name.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).filter(|_| !root.is_empty());
         rest.unwrap_or(name)
@@ -119,7 +119,7 @@ impl Compiler<'_> {
 
     /// Converts a name that begins with `{{ playbook_dir }}/` or `{{ role_path }}/` to a path in
     /// the fleet directory.
-    pub(super) fn placed(&self, own: &Context, name: &str) -> Option<String> {
+    pub(super) fn fleet_path(&self, own: &Context, name: &str) -> Option<String> {
         let (inner, rest) = name.trim_start().strip_prefix("{{")?.split_once("}}")?;
         let dir = match inner.trim() {
             "playbook_dir" => self.base.as_str(),
@@ -131,11 +131,11 @@ impl Compiler<'_> {
     }
 
     /// Like `fleet_path`, for all texts in a value.
-    pub(super) fn all_placed(&self, own: &Context, value: &Value) -> Value {
+    pub(super) fn fleet_paths(&self, own: &Context, value: &Value) -> Value {
         match value {
-            Value::String(text) => json!(self.placed(own, text).unwrap_or_else(|| text.clone())),
-            Value::Array(items) => items.iter().map(|item| self.all_placed(own, item)).collect(),
-            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.all_placed(own, v))).collect(),
+            Value::String(text) => json!(self.fleet_path(own, text).unwrap_or_else(|| text.clone())),
+            Value::Array(items) => items.iter().map(|item| self.fleet_paths(own, item)).collect(),
+            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.fleet_paths(own, v))).collect(),
             other => other.clone(),
         }
     }
@@ -145,7 +145,7 @@ impl Compiler<'_> {
         if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
             return;
         }
-        let says = |option: &str| task.args.get(option).and_then(data::boolean);
+        let says = |option: &str| task.args.get(option).and_then(var_map::boolean);
         let remote = says("remote_src") == Some(true) || task.module == "unarchive" && says("copy") == Some(false);
         let Some(src) = src_of(task) else { return };
         if remote {
@@ -159,10 +159,10 @@ impl Compiler<'_> {
             }
             _ => self.find(&dirs, &src),
         };
-        if found.is_empty() && task.module == "copy" && !data::has_markup(&src) {
+        if found.is_empty() && task.module == "copy" && !var_map::has_markup(&src) {
             found = self.find_below(&dirs, &src);
         }
-        if let Some(repeat) = task.repeat.as_ref().filter(|_| data::has_markup(&src)) {
+        if let Some(repeat) = task.repeat.as_ref().filter(|_| var_map::has_markup(&src)) {
             found.extend(repeat.files.iter().map(|path| (path.clone(), path.clone())));
         }
         if found.is_empty() {
@@ -189,8 +189,8 @@ impl Compiler<'_> {
                 );
                 self.fault(&own.file, at, message).hint = Some("set the mode explicitly".into());
             }
-            if data::has_markup(&src) {
-                task.assets.insert(self.named(&path), asset.clone());
+            if var_map::has_markup(&src) {
+                task.assets.insert(self.playbook_path(&path), asset.clone());
             }
             if task.module == "template" {
                 self.template(&path, &dirs, &own.file, at, &mut task.parts);
@@ -205,7 +205,7 @@ impl Compiler<'_> {
         let plain = plain.strip_prefix("./").unwrap_or(plain);
         let found = dirs.iter().filter_map(|dir| join(dir, plain)).filter(|dir| !dir.is_empty()).map(|dir| {
             let named = |path: &str| (format!("{plain}{}", &path[dir.len()..]), path.to_owned());
-            self.files.under(&dir).map(named).collect::<BTreeMap<_, _>>()
+            self.files.paths_below(&dir).map(named).collect::<BTreeMap<_, _>>()
         });
         found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
     }
@@ -213,8 +213,8 @@ impl Compiler<'_> {
     fn find(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
         let mut out = BTreeMap::new();
         for dir in dirs {
-            if data::has_markup(src) {
-                for (name, path) in matching(self.files, dir, src) {
+            if var_map::has_markup(src) {
+                for (name, path) in matching_files(self.files, dir, src) {
                     out.entry(name).or_insert(path);
                 }
                 // Stop here: at the top level, a bare `{{ src }}` would match the whole fleet
@@ -231,7 +231,7 @@ impl Compiler<'_> {
 
     fn asset(&mut self, path: &str, file: &str, at: (u32, u32)) -> Asset {
         let content = self.files.get(path).unwrap_or_default();
-        let sha256 = Sha256::of(content).to_string();
+        let sha256 = Sha256::digest(content).to_string();
         if !self.blobs.contains_key(&sha256) {
             let total: usize = self.blobs.values().map(|b| b.0.len()).sum();
             if total + content.len() > BLOBS_MAX {

@@ -1,10 +1,10 @@
 //! Handlers of plays and roles; checks that each notified name belongs to a handler.
 
 use super::{Compiler, Context};
-use crate::data;
-use crate::names::nearest;
-use crate::plan::{Choices, Handler, Play, Refused, Step, Task};
-use crate::yaml::{Data, Node};
+use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
+use crate::suggestions::nearest;
+use crate::var_map;
+use crate::yaml::{Node, SpannedData};
 use std::collections::BTreeSet;
 
 impl Compiler<'_> {
@@ -13,7 +13,7 @@ impl Compiler<'_> {
         let mut out = Vec::new();
         self.handler_lists += 1;
         let items = node.list().unwrap_or_default();
-        if node.list().is_none() && node.data != Data::Null {
+        if node.list().is_none() && node.data != SpannedData::Null {
             self.fault(&context.file, (node.line, node.column), format!("handlers are a list, found {}", node.kind()));
         }
         for item in items {
@@ -21,9 +21,9 @@ impl Compiler<'_> {
             // An imported file contributes handlers with their own names.
             for step in self.task(item, &context) {
                 let (task, choices, refused) = match step {
-                    Step::Task(task) => (*task, Choices::new(), Refused::new()),
-                    Step::Include(include) => (include.task, include.choices, include.refused),
-                    Step::Block(_) => continue,
+                    PlanStep::Task(task) => (*task, Choices::new(), RejectedChoices::new()),
+                    PlanStep::Include(include) => (include.task, include.choices, include.refused),
+                    PlanStep::Block(_) => continue,
                 };
                 let imported = task.place.file != context.file;
                 let listen = if imported { self.listens(&task) } else { listen.clone() };
@@ -79,15 +79,15 @@ impl Compiler<'_> {
             known.extend(handler.listen.iter().map(String::as_str));
             let inner = handler.choices.values().flatten();
             known.extend(
-                inner.filter_map(|step| if let Step::Task(task) = step { Some(task.name.as_str()) } else { None }),
+                inner.filter_map(|step| if let PlanStep::Task(task) = step { Some(task.name.as_str()) } else { None }),
             );
         }
-        if known.iter().any(|name| data::has_markup(name)) {
+        if known.iter().any(|name| var_map::has_markup(name)) {
             return;
         }
         let mut missing = Vec::new();
         play.each_task(&mut |task| {
-            for name in task.notify.iter().filter(|n| !data::has_markup(n) && !known.contains(n.as_str())) {
+            for name in task.notify.iter().filter(|n| !var_map::has_markup(n) && !known.contains(n.as_str())) {
                 let near = nearest(name, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
                 missing.push((task.place.clone(), name.clone(), near));
             }

@@ -1,10 +1,10 @@
 //! Imports and includes of task files. A file with a literal name is read now; otherwise all files
 //! that could be selected are read. Files of variables are in `include_vars.rs`.
 
-use super::task::{Call, fixed};
+use super::task::{TaskModule, is_literal};
 use super::{Compiler, Context, Role, assets};
-use crate::plan::{Choices, Include, Refused, Step, Task};
-use crate::yaml::{Data, Key, Node};
+use crate::plan::{Choices, DynamicInclude, PlanStep, RejectedChoices, Task};
+use crate::yaml::{Key, Node, SpannedData};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ pub(super) const CHOICES_MAX: usize = 100;
 
 impl Compiler<'_> {
     /// Reads a file of tasks, which inherit `context`.
-    pub(super) fn task_file(&mut self, path: &str, context: &Context, from: (&str, (u32, u32))) -> Vec<Step> {
-        let Some((node, inner)) = self.opened_file(path, context, from) else { return Vec::new() };
+    pub(super) fn task_file(&mut self, path: &str, context: &Context, from: (&str, (u32, u32))) -> Vec<PlanStep> {
+        let Some((node, inner)) = self.open_task_file(path, context, from) else { return Vec::new() };
         self.tasks(&node, &inner)
     }
 
     /// Reads a file of tasks or handlers, unless it is already open or nested too deeply.
-    pub(super) fn opened_file(
+    pub(super) fn open_task_file(
         &mut self,
         path: &str,
         context: &Context,
@@ -49,26 +49,33 @@ impl Compiler<'_> {
 
     /// Decides whether an old `include` is an import or an include. As in Ansible, one with a
     /// literal name and without a loop is an import.
-    pub(super) fn old_include(&mut self, file: &str, call: &Call, pairs: &[(Key, Node)]) -> &'static str {
+    pub(super) fn old_include(&mut self, file: &str, call: &TaskModule, pairs: &[(Key, Node)]) -> &'static str {
         let text = call.args.text().or_else(|| call.args.get("file").and_then(Node::text)).unwrap_or_default();
         let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
         let told = pairs.iter().find(|(key, _)| key.text == "static");
         let told = told.map(|(_, value)| !self.boolean(file, "static", value));
-        let name = if told.unwrap_or(looped || !fixed(&text)) { "include_tasks" } else { "import_tasks" };
+        let name = if told.unwrap_or(looped || !is_literal(&text)) { "include_tasks" } else { "import_tasks" };
         self.warn(file, (call.key.line, call.key.column), "`include` is an old spelling", format!("write `{name}`"));
         name
     }
 
     /// Rejects keywords that have no effect on an import or include. `known` are the supported
     /// keywords of its kind, in addition to the general ones.
-    pub(super) fn only(&mut self, node: &Node, call: &Call, file: &str, known: &[&str], hint: &str) {
+    pub(super) fn reject_ineffective_keywords(
+        &mut self,
+        node: &Node,
+        call: &TaskModule,
+        file: &str,
+        known: &[&str],
+        hint: &str,
+    ) {
         let all =
             ["name", "vars", "when", "tags", "args", "ignore_errors", "no_log", "run_once", "collections", "action"];
         for (key, _) in node.map().unwrap_or_default() {
             let word = key.text.as_str();
             let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
             let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
-            if !own && (super::spec::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {
+            if !own && (super::module_specs::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {
                 let fault =
                     self.fault(file, (key.line, key.column), format!("`{word}` does nothing on {}", call.spec.name));
                 fault.hint = Some(hint.to_owned());
@@ -76,17 +83,17 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn import_tasks(&mut self, node: &Node, call: &Call, own: &Context) -> Vec<Step> {
+    pub(super) fn import_tasks(&mut self, node: &Node, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
         let at = (call.key.line, call.key.column);
-        self.only(node, call, &own.file, &INHERITED, "use include_tasks");
+        self.reject_ineffective_keywords(node, call, &own.file, &INHERITED, "use include_tasks");
         let args = self.args(&own.file, call.spec, call.key, &call.args, node.get("args"), None);
         if args.contains_key("apply") {
             self.fault(&own.file, at, "`apply` is for include_tasks").hint =
                 Some("write its keywords on the task itself".into());
         }
         let name = args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let name = self.placed(own, &name).unwrap_or(name);
-        let name = match fixed(&name) {
+        let name = self.fleet_path(own, &name).unwrap_or(name);
+        let name = match is_literal(&name) {
             true => name,
             false => match crate::expr::render_text(&self.early_scope(own), &name) {
                 Ok(name) => name,
@@ -109,26 +116,38 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn include_tasks(&mut self, node: &Node, call: &Call, own: &Context, around: &Context) -> Vec<Step> {
+    pub(super) fn include_tasks(
+        &mut self,
+        node: &Node,
+        call: &TaskModule,
+        own: &Context,
+        around: &Context,
+    ) -> Vec<PlanStep> {
         let file = own.file.clone();
         let at = (call.key.line, call.key.column);
-        self.only(node, call, &file, &["loop", "loop_control"], "write it into `apply:` of the include");
-        let mut call = Call { args: call.args.clone(), ..*call };
-        let (file_arg, apply) = taken(&mut call.args, "apply");
+        self.reject_ineffective_keywords(
+            node,
+            call,
+            &file,
+            &["loop", "loop_control"],
+            "write it into `apply:` of the include",
+        );
+        let mut call = TaskModule { args: call.args.clone(), ..*call };
+        let (file_arg, apply) = split_option(&mut call.args, "apply");
         call.args = file_arg;
-        let mut task = self.plain(node, &call, own);
+        let mut task = self.base_task(node, &call, own);
         task.module = "include_tasks".into();
-        let Some(inner) = self.inside(own, around, apply.as_ref()) else { return Vec::new() };
+        let Some(inner) = self.include_context(own, around, apply.as_ref()) else { return Vec::new() };
         let (choices, refused) = self.choices(&file, at, &inner, &task);
-        if !own.handler && !self.selected(&own.tags) || own.run_once && !self.first {
+        if !own.handler && !self.is_selected(&own.tags) || own.run_once && !self.first {
             return Vec::new();
         }
-        vec![Step::Include(Box::new(Include { task, choices, refused }))]
+        vec![PlanStep::Include(Box::new(DynamicInclude { task, choices, refused }))]
     }
 
     /// The context of the tasks of a dynamic include: the surrounding context, the variables of the
     /// include, and `apply`.
-    pub(super) fn inside(&mut self, own: &Context, around: &Context, apply: Option<&Node>) -> Option<Context> {
+    pub(super) fn include_context(&mut self, own: &Context, around: &Context, apply: Option<&Node>) -> Option<Context> {
         let mut inner = Context { vars: own.vars.clone(), run_once: own.run_once, dynamic: true, ..around.clone() };
         inner.include_params.extend(own.vars.iter().skip(around.vars.len()));
         let Some(apply) = apply else { return Some(inner) };
@@ -138,7 +157,7 @@ impl Compiler<'_> {
             return None;
         };
         for (key, _) in pairs {
-            let known: Vec<&str> = super::spec::BLOCK_KEYS
+            let known: Vec<&str> = super::module_specs::BLOCK_KEYS
                 .iter()
                 .copied()
                 .filter(|k| !matches!(*k, "block" | "rescue" | "always" | "name"))
@@ -175,11 +194,11 @@ impl Compiler<'_> {
 
     /// Compiles every file that an include could select. Returns the possible ones, and those that
     /// cannot be compiled with the reason.
-    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, Refused) {
+    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, RejectedChoices) {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (mut out, mut refused) = (Choices::new(), Refused::new());
+        let (mut out, mut refused) = (Choices::new(), RejectedChoices::new());
         let mut found = BTreeMap::new();
-        if fixed(&name) {
+        if is_literal(&name) {
             match self.task_path(inner, &name) {
                 Some(path) => {
                     found.insert(name.clone(), path);
@@ -191,7 +210,7 @@ impl Compiler<'_> {
             }
         } else {
             for dir in self.task_dirs(inner) {
-                for (name, path) in assets::matching(self.files, &dir, &name) {
+                for (name, path) in assets::matching_files(self.files, &dir, &name) {
                     if path.ends_with(".yml") || path.ends_with(".yaml") {
                         found.entry(name).or_insert(path);
                     }
@@ -213,8 +232,8 @@ impl Compiler<'_> {
         for (choice, path) in found {
             let before = self.faults.len();
             let steps = self.task_file(&path, inner, (file, at));
-            let chosen = !fixed(&name) || !task.when.is_empty();
-            match chosen.then(|| self.soften(before, file, at, &choice)).flatten() {
+            let chosen = !is_literal(&name) || !task.when.is_empty();
+            match chosen.then(|| self.soften_faults(before, file, at, &choice)).flatten() {
                 Some(why) => {
                     refused.insert(choice, why);
                 }
@@ -236,7 +255,7 @@ impl Compiler<'_> {
         let shape = match parsed {
             Some(Ok((node, _))) => {
                 let tasks = |items: &[Node]| !items.iter().any(|item| item.map().is_none() || a_play(item));
-                let empty = node.data == Data::Null;
+                let empty = node.data == SpannedData::Null;
                 (empty || node.list().is_some_and(tasks), empty || node.map().is_some())
             }
             _ => (false, false),
@@ -267,23 +286,23 @@ pub(super) const INHERITED: [&str; 16] = [
 ];
 
 /// Splits off one option: returns the options without `name`, and its value.
-pub(super) fn taken(args: &mut Node, name: &str) -> (Node, Option<Node>) {
-    let Data::Map(pairs) = &args.data else { return (args.clone(), None) };
+pub(super) fn split_option(args: &mut Node, name: &str) -> (Node, Option<Node>) {
+    let SpannedData::Map(pairs) = &args.data else { return (args.clone(), None) };
     let (found, rest): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(|(key, _)| key.text == name);
-    (Node { data: Data::Map(rest), ..args.clone() }, found.into_iter().next().map(|(_, value)| value))
+    (Node { data: SpannedData::Map(rest), ..args.clone() }, found.into_iter().next().map(|(_, value)| value))
 }
 
 /// Rewrites a task whose file is `{{ lookup('first_found', x) }}` to the equivalent loop.
 pub(super) fn first_found(node: &Node) -> Option<Node> {
     let pairs = node.map()?;
     let (at, text) = pairs.iter().enumerate().find_map(|(at, (key, value))| {
-        let takes = matches!(super::spec::short(&key.text), "include_vars" | "include_tasks");
+        let takes = matches!(super::module_specs::short_name(&key.text), "include_vars" | "include_tasks");
         takes.then(|| Some((at, value.get("file").unwrap_or(value).text()?))).flatten()
     })?;
     let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
     let (name, term) = inner.strip_prefix("lookup(")?.strip_suffix(')')?.split_once(',')?;
     let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
-    if super::spec::short(name.trim().trim_matches(['\'', '"'])) != "first_found"
+    if super::module_specs::short_name(name.trim().trim_matches(['\'', '"'])) != "first_found"
         || !super::is_name(term.trim())
         || looped
     {
@@ -291,16 +310,16 @@ pub(super) fn first_found(node: &Node) -> Option<Node> {
     }
     let mut pairs = pairs.to_vec();
     let value = &mut pairs[at].1;
-    let item = Data::Text("{{ item }}".into());
+    let item = SpannedData::Text("{{ item }}".into());
     match &mut value.data {
-        Data::Map(options) => {
+        SpannedData::Map(options) => {
             options.iter_mut().filter(|(k, _)| k.text == "file").for_each(|(_, v)| v.data = item.clone())
         }
         data => *data = item,
     }
     let (line, column) = (value.line, value.column);
     let key = Key { line, column, text: "with_first_found".into(), boolean: None };
-    let list = Node { line, column, data: Data::Text(format!("{{{{ {} }}}}", term.trim())) };
+    let list = Node { line, column, data: SpannedData::Text(format!("{{{{ {} }}}}", term.trim())) };
     pairs.push((key, list));
-    Some(Node { data: Data::Map(pairs), ..node.clone() })
+    Some(Node { data: SpannedData::Map(pairs), ..node.clone() })
 }

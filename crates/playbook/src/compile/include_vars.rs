@@ -2,10 +2,10 @@
 //! the layer.
 
 use super::include::CHOICES_MAX;
-use super::task::fixed;
+use super::task::is_literal;
 use super::{Compiler, Context, ELSEWHERE, Role, assets};
-use crate::data;
 use crate::plan::Task;
+use crate::var_map;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Compiler<'_> {
         }
         let dirs = self.search(own, "vars");
         let mut found = BTreeMap::new();
-        if fixed(&name) {
+        if is_literal(&name) {
             found.extend(
                 dirs.iter()
                     .filter_map(|dir| assets::join(dir, &name))
@@ -46,7 +46,7 @@ impl Compiler<'_> {
                 .extend(repeat.files.iter().filter(|path| self.shape(path).1).map(|path| (path.clone(), path.clone())));
         } else {
             for dir in &dirs {
-                let names = assets::matching(self.files, dir, &name);
+                let names = assets::matching_files(self.files, dir, &name);
                 for (name, path) in names.into_iter().filter(|(_, path)| is_vars(path) && self.shape(path).1) {
                     found.entry(name).or_insert(path);
                 }
@@ -58,18 +58,18 @@ impl Compiler<'_> {
         if found.is_empty() && task.repeat.as_ref().is_none_or(|repeat| repeat.dirs.is_empty())
             || found.len() > CHOICES_MAX
         {
-            let message = match fixed(&name) {
+            let message = match is_literal(&name) {
                 true => format!("{name} is not in the fleet directory"),
                 false => format!("`{name}` could refer to {} files, expected 1 to {CHOICES_MAX}", found.len()),
             };
             self.fault(&own.file, at, message);
             return;
         }
-        let chosen = !fixed(&name);
+        let chosen = !is_literal(&name);
         for (name, path) in found {
             let layer = self.vars_layer(&path, (&own.file, at));
             if chosen {
-                task.vars_files.insert(self.named(&path), layer);
+                task.vars_files.insert(self.playbook_path(&path), layer);
             }
             task.vars_files.insert(name, layer);
         }
@@ -81,7 +81,7 @@ impl Compiler<'_> {
         let text = |name: &str| task.args.get(name).and_then(Value::as_str).map(str::to_owned);
         let known = DIR_OPTIONS.iter().chain(&["dir"]).all(|o| {
             let texts = task.args.get(*o).map(Value::to_string).unwrap_or_default();
-            fixed(&texts)
+            is_literal(&texts)
         });
         if !known || task.args.contains_key("file") {
             let what = if known { "`file` and `dir` exclude each other" } else { "include_vars takes a fixed `dir`" };
@@ -117,10 +117,10 @@ impl Compiler<'_> {
             false => ["yaml", "yml", "json"].map(str::to_owned).to_vec(),
         };
         let depth = task.args.get("depth").and_then(|d| d.as_u64().or_else(|| d.as_str()?.parse().ok())).unwrap_or(0);
-        let lenient = task.args.get("ignore_unknown_extensions").is_some_and(|v| data::boolean(v) == Some(true));
+        let lenient = task.args.get("ignore_unknown_extensions").is_some_and(|v| var_map::boolean(v) == Some(true));
         let files = self.files;
         let mut paths: Vec<(String, String)> = Vec::new();
-        for path in dir.iter().flat_map(|dir| files.under(dir)) {
+        for path in dir.iter().flat_map(|dir| files.paths_below(dir)) {
             let root = dir.as_deref().unwrap_or_default();
             let rest = path[root.len()..].trim_start_matches('/');
             let base = rest.rsplit('/').next().unwrap_or_default();
@@ -138,7 +138,7 @@ impl Compiler<'_> {
                 self.fault_hint(&file, at, format!("{path} has no known extension"), hint);
             }
         }
-        if dir.as_ref().is_none_or(|dir| files.under(dir).next().is_none()) {
+        if dir.as_ref().is_none_or(|dir| files.paths_below(dir).next().is_none()) {
             self.fault(&file, at, format!("directory {name} is not in the fleet directory"));
         }
         paths.sort();

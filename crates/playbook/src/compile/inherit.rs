@@ -1,11 +1,11 @@
 //! Keywords that plays, roles, blocks and tasks share. Each is applied as in Ansible or rejected by
 //! name.
 
-use super::{Compiler, Context, ELSEWHERE, spec};
-use crate::data;
+use super::{Compiler, Context, ELSEWHERE, module_specs};
 use crate::hosts::LOCAL;
-use crate::names::nearest;
-use crate::yaml::{Data, Key, Node};
+use crate::suggestions::nearest;
+use crate::var_map;
+use crate::yaml::{Key, Node, SpannedData};
 use serde_json::Value;
 use std::rc::Rc;
 
@@ -103,7 +103,7 @@ impl Compiler<'_> {
 
     /// Reads a boolean, or markup that will give one.
     fn truth(&mut self, file: &str, key: &str, node: &Node) -> Value {
-        if node.text().is_some_and(|text| data::has_markup(&text)) {
+        if node.text().is_some_and(|text| var_map::has_markup(&text)) {
             self.check_markup(file, node);
             return node.json();
         }
@@ -114,7 +114,7 @@ impl Compiler<'_> {
         let mut out = Vec::new();
         for item in node.list().unwrap_or(std::slice::from_ref(node)) {
             match item.text() {
-                Some(text) if data::has_markup(&text) => {
+                Some(text) if var_map::has_markup(&text) => {
                     let texts = self.known_texts(file, "tags", item, context);
                     out.extend(texts.iter().flat_map(|t| t.split(',')).map(|t| t.trim().to_owned()));
                 }
@@ -127,14 +127,14 @@ impl Compiler<'_> {
 
     /// Reads `no_log`. A value that is only known during a run counts as true.
     fn no_log(&mut self, file: &str, node: &Node, context: &Context) -> bool {
-        if !node.text().is_some_and(|text| data::has_markup(&text)) {
+        if !node.text().is_some_and(|text| var_map::has_markup(&text)) {
             return self.boolean(file, "no_log", node);
         }
         self.check_markup(file, node);
         let value = crate::expr::render_json(&self.known_scope(context), &node.json());
         match value {
             Ok(Value::String(text)) if text.is_empty() => false,
-            Ok(value) => data::boolean(&value) != Some(false),
+            Ok(value) => var_map::boolean(&value) != Some(false),
             Err(_) => true,
         }
     }
@@ -143,7 +143,8 @@ impl Compiler<'_> {
     pub(super) fn number(&mut self, file: &str, key: &str, node: &Node) -> Option<Value> {
         self.check_markup(file, node);
         let json = node.json();
-        let good = json.is_number() || json.as_str().is_some_and(|s| data::has_markup(s) || s.parse::<f64>().is_ok());
+        let good =
+            json.is_number() || json.as_str().is_some_and(|s| var_map::has_markup(s) || s.parse::<f64>().is_ok());
         if !good {
             self.fault(file, (node.line, node.column), format!("`{key}` takes a number, found {}", node.kind()));
         }
@@ -166,7 +167,7 @@ impl Compiler<'_> {
             return;
         }
         let text = match &value.data {
-            Data::Null => String::new(),
+            SpannedData::Null => String::new(),
             _ => self.known_texts(file, word, value, context).pop().unwrap_or_default(),
         };
         match (word, text.trim().trim_start_matches("ansible.builtin.")) {
@@ -192,7 +193,7 @@ impl Compiler<'_> {
     /// Rejects `delegate_to`, unless it names the node itself.
     fn delegation(&mut self, file: &str, node: &Node, context: &Context) {
         let Some(to) = node.get("delegate_to") else { return };
-        if to.data == Data::Null {
+        if to.data == SpannedData::Null {
             return;
         }
         let at = (to.line, to.column);
@@ -233,12 +234,12 @@ impl Compiler<'_> {
             };
             for (key, options) in pairs {
                 let at = (key.line, key.column);
-                let short = spec::short(&key.text);
-                let Some(found) = spec::find(short) else {
+                let short = module_specs::short_name(&key.text);
+                let Some(found) = module_specs::find(short) else {
                     if short.starts_with("group/") {
                         self.fault_hint(file, at, "groups of modules are not part of the language", ELSEWHERE);
-                    } else if !spec::has(spec::ELSEWHERE, short) && !short.contains('.') {
-                        let near = nearest(short, spec::MODULES.iter().map(|m| m.name));
+                    } else if !module_specs::has_word(module_specs::ELSEWHERE, short) && !short.contains('.') {
+                        let near = nearest(short, module_specs::MODULES.iter().map(|m| m.name));
                         let fault = self.fault(file, at, format!("unknown module `{}`", key.text));
                         fault.hint = near.map(|n| format!("did you mean `{n}`?"));
                     }

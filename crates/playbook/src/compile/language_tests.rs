@@ -1,8 +1,8 @@
 //! Tests which keywords, roles and includes the compiler accepts and rejects.
 
-use super::tests::{compiled, files, host, names};
+use super::tests::{compile_files, files, host, names};
 use super::*;
-use crate::hosts::Hosts;
+use crate::hosts::InventoryNames;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn check_faults(list: &[(&str, &str)], expected: Expect) {
 }
 
 fn check_warnings(list: &[(&str, &str)], expected: Expect) {
-    let warnings = compiled(list, &[]).warnings;
+    let warnings = compile_files(list, &[]).warnings;
     expected.assert_eq(&warnings.iter().map(|f| format!("{f}\n")).collect::<String>());
 }
 
@@ -135,7 +135,7 @@ fn keywords_that_mean_nothing_new_are_taken() {
       collections: [ansible.builtin, community.general]
   handlers: [{name: h, debug: }, {name: h2, debug: }]
 ";
-    let plan = compiled(&[("site.yml", text)], &[]).plan;
+    let plan = compile_files(&[("site.yml", text)], &[]).plan;
     let mut tasks = Vec::new();
     plan.plays[0].each_task(&mut |task| tasks.push(task.clone()));
     let arg = |at: usize, name: &str| tasks[at].args[name].as_str().unwrap().to_owned();
@@ -193,7 +193,8 @@ fn what_runs_once_is_done_by_the_first_of_a_batch() {
     - {name: each, debug: }
     - {meta: end_play}
 ";
-    let hosts = Hosts { hosts: ["w0", "w1", "w2", "w3"].map(str::to_owned).to_vec(), ..Hosts::default() };
+    let hosts =
+        InventoryNames { hosts: ["w0", "w1", "w2", "w3"].map(str::to_owned).to_vec(), ..InventoryNames::default() };
     let plan = |name: &str, text: &str| {
         let host = HostContext { name: name.into(), ..host() };
         let options = CompileOptions { hosts: Some(&hosts), ..CompileOptions::default() };
@@ -249,9 +250,9 @@ proptest! {
             "{}", "{a: 1}", "{name: r}", "{file: t.yml}", "t.yml", "r", "'a=1 b=2'", "{dir: ., files_matching: '['}", "[r, {role: r, when: x}]",
             "[{debug: }]", "{files: [t.yml], paths: ['{{ x }}'], skip: yes}",
         ];
-        let modules: Vec<&str> = spec::MODULES.iter().map(|m| m.name).collect();
+        let modules: Vec<&str> = module_specs::MODULES.iter().map(|m| m.name).collect();
         let loops = ["with_items", "with_fileglob", "with_first_found", "with_sequence", "with_subelements", "action", "local_action", "include"];
-        let keys: Vec<&str> = [spec::TASK_KEYS, spec::BLOCK_KEYS, spec::PLAY_KEYS, &modules, &loops].concat();
+        let keys: Vec<&str> = [module_specs::TASK_KEYS, module_specs::BLOCK_KEYS, module_specs::PLAY_KEYS, &modules, &loops].concat();
         let mut pairs: Vec<(&str, &str)> = picks.iter().map(|(k, v)| (keys[k % keys.len()], values[*v])).collect();
         pairs.sort();
         pairs.dedup_by(|a, b| a.0 == b.0);

@@ -4,9 +4,9 @@
 use super::{Compiler, ELSEWHERE, assets};
 use crate::hosts;
 use crate::lint::{self, Lookup};
-use crate::names::nearest;
 use crate::plan::RepeatKind;
-use crate::{data, expr, filters};
+use crate::suggestions::nearest;
+use crate::{expr, filters, var_map};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
@@ -38,7 +38,7 @@ impl Compiler<'_> {
             return self.fault_hint(file, at, message, ELSEWHERE);
         };
         for name in names {
-            if name.starts_with('/') || data::has_markup(name) {
+            if name.starts_with('/') || var_map::has_markup(name) {
                 let message = format!("lookup `{kind}`: `{name}` is not a file of the fleet directory");
                 self.fault_hint(file, at, message, ELSEWHERE);
                 continue;
@@ -94,7 +94,7 @@ impl Compiler<'_> {
     /// Records the files that a lookup finds for each of its patterns or names, as paths in the
     /// fleet directory, like loops over files.
     fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
-        let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| data::has_markup(term)));
+        let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| var_map::has_markup(term)));
         let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
             let what = if kind == "fileglob" { "patterns" } else { "names" };
             let message = format!(
@@ -110,7 +110,7 @@ impl Compiler<'_> {
                 continue;
             }
             let found = match kind {
-                "fileglob" => self.globbed(&dirs, term),
+                "fileglob" => self.glob_files(&dirs, term),
                 _ => Ok(self.first_of(&dirs, term).into_iter().collect()),
             };
             let found = match found {
@@ -133,12 +133,13 @@ impl Compiler<'_> {
     }
 
     /// The files that match a pattern in the first directory that has any, in order.
-    fn globbed(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
+    fn glob_files(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
         let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
         let fits = hosts::wildcard(name)?;
         for dir in dirs.iter().filter_map(|dir| assets::join(dir, folder)) {
             let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-            let here = self.files.under(&dir).filter(|path| assets::parent(path) == dir && fits.is_match(&base(path)));
+            let here =
+                self.files.paths_below(&dir).filter(|path| assets::parent(path) == dir && fits.is_match(&base(path)));
             let found: Vec<String> = here.map(str::to_owned).collect();
             if !found.is_empty() {
                 return Ok(found);
@@ -156,7 +157,7 @@ impl Compiler<'_> {
     pub(super) fn extra(&self) -> Map<String, Value> {
         let mut extra = self.options.extra_vars.clone();
         if !self.given.is_empty() {
-            extra.insert(filters::GIVEN.to_owned(), Value::Object(self.given.clone()));
+            extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(self.given.clone()));
         }
         extra
     }
@@ -181,7 +182,7 @@ pub(super) fn of_files(text: &str) -> Option<(RepeatKind, Vec<String>, bool)> {
 
 /// The text files that lookups read from the fleet directory.
 pub(super) fn texts(extra: &Map<String, Value>) -> Vec<String> {
-    let given = extra.get(filters::GIVEN).and_then(Value::as_object).into_iter().flat_map(Map::values);
+    let given = extra.get(filters::LOOKUP_FILES).and_then(Value::as_object).into_iter().flat_map(Map::values);
     let content = given.filter_map(|file| file.get("content")?.as_str());
     let decoded = content.filter_map(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
     decoded.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
@@ -201,7 +202,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     /// The content of the file that a playbook makes from this text, or the error.
-    fn made(text: &str) -> String {
+    fn rendered_content(text: &str) -> String {
         let tasks = format!("- copy: {{dest: /c, content: \"{text}\"}}\n");
         let files = [
             ("site.yml", "- hosts: all\n  vars: {name: web}\n  roles: [r]\n"),
@@ -240,7 +241,7 @@ mod tests {
             ("{{ lookup('first_found', ['none', 'plain.txt']) | basename }}", "plain.txt"),
             ("{{ query('first_found', 'none', skip=true) | length }}", "0"),
         ] {
-            assert_eq!(made(text), want, "{text}");
+            assert_eq!(rendered_content(text), want, "{text}");
         }
         for (text, want) in [
             ("{{ lookup('file', 'gone.txt') }}", "`gone.txt` is not in the fleet directory"),
@@ -252,7 +253,7 @@ mod tests {
             ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files exists"),
             ("{{ lookup('template', 'loop.j2') }}", "more than 10 nested templates"),
         ] {
-            let got = made(text);
+            let got = rendered_content(text);
             assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");
         }
     }

@@ -4,35 +4,35 @@
 //! Pure: reads only the file set it is given, and collects errors instead of stopping at the first.
 
 mod args;
+mod argument_specs;
 mod assets;
-mod closure;
 mod handlers;
 mod include;
 mod include_vars;
 mod inherit;
-mod kinds;
 mod lookup;
+pub mod module_specs;
+mod needed_vars;
+mod option_types;
 pub mod options;
 mod play;
 mod playbook;
 mod repeat;
 mod role;
-pub mod spec;
-mod specs;
 mod tags;
 mod task;
 
 pub(super) use assets::join;
-pub(super) use closure::{facts_read, names_set, names_set_by};
-pub(super) use kinds::wrong_now;
+pub(super) use needed_vars::{facts_read, names_set, names_set_by};
+pub(super) use option_types::check_rendered;
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
-use super::data::{self, Shared};
 use super::expr;
-use super::hosts::Hosts;
-use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan, VarsFile};
+use super::hosts::InventoryNames;
+use super::plan::{Blob, Handler, PLAN_VERSION, Plan, SourcePlace, TaskCondition, VarsFile};
 use super::schedule::PlayKeys;
-use super::yaml::{self, Data, Node};
+use super::var_map::{self, SharedVar};
+use super::yaml::{self, Node, SpannedData};
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -68,9 +68,9 @@ pub struct CompileOptions<'a> {
     /// Tasks run as root unless `become` says otherwise.
     pub elevated: bool,
     /// The inventory; its limit is the set of hosts of this run. None: only this host.
-    pub hosts: Option<&'a Hosts>,
+    pub hosts: Option<&'a InventoryNames>,
     /// Variables that are the same on all hosts; they take precedence over those of the host.
-    pub shared: BTreeMap<String, Shared>,
+    pub shared: BTreeMap<String, SharedVar>,
     /// Modes of the files, if known.
     pub modes: Option<&'a BTreeMap<String, u32>>,
     /// Absolute path of the directory of the files; empty: playbooks cannot use absolute paths.
@@ -102,7 +102,17 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, beside, unmet, tags, .. } = compiler;
+    let Compiler {
+        mut faults,
+        mut warnings,
+        layers,
+        blobs,
+        set_on_first_host: elsewhere,
+        other_host_layers: beside,
+        unmet,
+        tags,
+        ..
+    } = compiler;
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -114,8 +124,8 @@ pub fn compile(
         plays,
         blobs,
     };
-    faults.extend(closure::missed(&plan, &elsewhere));
-    faults.extend(specs::unmet(&plan, unmet, &host.vars));
+    faults.extend(needed_vars::missed_names(&plan, &elsewhere));
+    faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
     faults.sort();
     faults.dedup();
     if !faults.is_empty() {
@@ -123,12 +133,12 @@ pub fn compile(
     }
     warnings.sort();
     warnings.dedup();
-    (plan.vars, plan.shared) = closure::needed_beside(&plan, &host.vars, &options.shared);
+    (plan.vars, plan.shared) = needed_vars::needed_with_shared(&plan, &host.vars, &options.shared);
     // Layers about other hosts are reduced to what the playbook reads, so that other changes of
     // these hosts do not change the plan.
     for layer in beside {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
-        plan.layers[layer as usize] = closure::needed(&plan, &vars);
+        plan.layers[layer as usize] = needed_vars::needed_vars(&plan, &vars);
     }
     Ok(Compiled { plan, warnings, tags })
 }
@@ -142,7 +152,7 @@ pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>)
     let mut compiler = Compiler::new(files, &nobody, &options);
     let mut out = Vec::new();
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
-        out.extend(compiler.outlined(index, source));
+        out.extend(compiler.outline_play(index, source));
     }
     let mut faults = compiler.faults;
     faults.sort();
@@ -182,15 +192,15 @@ struct Compiler<'a> {
     play_handlers: Vec<Handler>,
     handler_lists: u32,
     /// Names that only the first host of a batch sets, with their places.
-    elsewhere: Vec<(String, Place)>,
+    set_on_first_host: Vec<(String, SourcePlace)>,
     /// Requirements of the argument specs of roles.
-    unmet: Vec<specs::Unmet>,
+    unmet: Vec<argument_specs::Unmet>,
     /// Layers that contain the other hosts of a play.
-    beside: Vec<u32>,
+    other_host_layers: Vec<u32>,
     /// Tags of all tasks that were read.
     tags: BTreeSet<String>,
     /// The variables of the host and the shared variables, as expressions see them.
-    inventory: Arc<data::VarMap>,
+    inventory: Arc<var_map::VarMap>,
 }
 
 #[derive(Clone)]
@@ -222,7 +232,7 @@ struct Context {
     /// Directories of the roles that need this one.
     needing: Vec<String>,
     tags: Vec<String>,
-    when: Vec<Condition>,
+    when: Vec<TaskCondition>,
     environment: Vec<Value>,
     ignore_errors: Option<Value>,
     no_log: bool,
@@ -270,11 +280,11 @@ impl<'a> Compiler<'a> {
             play_files: Vec::new(),
             play_handlers: Vec::new(),
             handler_lists: 0,
-            elsewhere: Vec::new(),
+            set_on_first_host: Vec::new(),
             unmet: Vec::new(),
-            beside: Vec::new(),
+            other_host_layers: Vec::new(),
             tags: BTreeSet::new(),
-            inventory: Arc::new(data::VarMap::trusted(&host.vars).over(&options.shared)),
+            inventory: Arc::new(var_map::VarMap::from_trusted(&host.vars).with_shared(&options.shared)),
         }
     }
 
@@ -295,7 +305,7 @@ impl<'a> Compiler<'a> {
     /// If all errors since `from` are about things that only Ansible supports, replaces them by a
     /// warning, because the file may be one of several that a run selects from. Returns the first
     /// error in short form.
-    fn soften(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
+    fn soften_faults(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
         let new = self.faults.get(from..)?;
         let first = new.first()?;
         if !new.iter().all(|fault| fault.hint.as_ref().is_some_and(|hint| hint.contains(ELSEWHERE))) {
@@ -357,8 +367,8 @@ impl<'a> Compiler<'a> {
     /// Reads a map of variables and checks its templates.
     fn vars(&mut self, file: &str, node: &Node) -> Map<String, Value> {
         match &node.data {
-            Data::Null => Map::new(),
-            Data::Map(pairs) => {
+            SpannedData::Null => Map::new(),
+            SpannedData::Map(pairs) => {
                 for (key, _) in pairs {
                     if !is_name(&key.text) {
                         self.fault(
@@ -388,14 +398,14 @@ impl<'a> Compiler<'a> {
     /// Checks every template in a value.
     fn check_markup(&mut self, file: &str, node: &Node) {
         match &node.data {
-            Data::Text(text) if data::has_markup(text) => {
+            SpannedData::Text(text) if var_map::has_markup(text) => {
                 if let Err(e) = expr::check_template(text) {
                     self.template_fault(file, (node.line, node.column), &e);
                 }
                 self.check_lookups(file, (node.line, node.column), text);
             }
-            Data::List(items) => items.iter().for_each(|item| self.check_markup(file, item)),
-            Data::Map(pairs) => pairs.iter().for_each(|(_, item)| self.check_markup(file, item)),
+            SpannedData::List(items) => items.iter().for_each(|item| self.check_markup(file, item)),
+            SpannedData::Map(pairs) => pairs.iter().for_each(|(_, item)| self.check_markup(file, item)),
             _ => {}
         }
     }
@@ -416,7 +426,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reads `when` and similar keywords: one condition or a list of them.
-    fn conditions(&mut self, file: &str, key: &str, node: &Node) -> Vec<Condition> {
+    fn conditions(&mut self, file: &str, key: &str, node: &Node) -> Vec<TaskCondition> {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
         for item in items {
@@ -425,14 +435,14 @@ impl<'a> Compiler<'a> {
                 self.fault(file, at, format!("`{key}` takes conditions, found {}", item.kind()));
                 continue;
             };
-            if data::has_markup(&text) {
+            if var_map::has_markup(&text) {
                 self.warn(file, at, format!("`{key}` is already an expression"), "leave out the {{ }}");
             }
             if let Err(e) = expr::check_expression(&text) {
                 self.template_fault(file, at, &e);
             }
             self.check_lookups(file, at, &format!("{{{{{text}}}}}"));
-            out.push(Condition { text, line: item.line });
+            out.push(TaskCondition { text, line: item.line });
         }
         out
     }
@@ -458,16 +468,16 @@ impl<'a> Compiler<'a> {
 
     /// Reads a boolean that must be known before the run.
     fn known_bool(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> bool {
-        if !node.text().is_some_and(|text| data::has_markup(&text)) {
+        if !node.text().is_some_and(|text| var_map::has_markup(&text)) {
             return self.boolean(file, key, node);
         }
         let Some(text) = self.known_texts(file, key, node, context).pop() else { return false };
-        let known = Node { data: Data::Text(text), ..node.clone() };
+        let known = Node { data: SpannedData::Text(text), ..node.clone() };
         self.boolean(file, key, &known)
     }
 
     fn boolean(&mut self, file: &str, key: &str, node: &Node) -> bool {
-        data::boolean(&node.json()).unwrap_or_else(|| {
+        var_map::boolean(&node.json()).unwrap_or_else(|| {
             self.fault(file, (node.line, node.column), format!("`{key}` takes yes or no, found {}", node.kind()));
             false
         })
@@ -480,7 +490,7 @@ impl<'a> Compiler<'a> {
         for item in items {
             match item.text() {
                 Some(text) => out.extend(text.split(',').map(|w| w.trim().to_owned()).filter(|w| !w.is_empty())),
-                None if item.data == Data::Null => {}
+                None if item.data == SpannedData::Null => {}
                 None => {
                     self.fault(file, (item.line, item.column), format!("`{key}` takes words, found {}", item.kind()));
                 }

@@ -1,7 +1,7 @@
 //! Options of modules that remoor rejects by name: unsupported ones, and those that exclude each
 //! other.
 
-use super::spec::has;
+use super::module_specs::has_word;
 
 /// Rejected options by module. A plain `false` is accepted, because it is the default.
 pub const REFUSED: &[(&str, &str)] = &[
@@ -83,7 +83,12 @@ const EXTRA: &[&str] = &[
 ];
 
 /// The option that this value requires and that is missing.
-pub fn needed(module: &str, option: &str, value: &str, given: &dyn Fn(&str) -> bool) -> Option<&'static str> {
+pub fn missing_requirement(
+    module: &str,
+    option: &str,
+    value: &str,
+    given: &dyn Fn(&str) -> bool,
+) -> Option<&'static str> {
     let row = NEEDS.iter().find(|(m, o, values, _)| *m == module && *o == option && values.contains(&value))?;
     row.3.iter().find(|name| !given(name)).copied()
 }
@@ -107,12 +112,12 @@ pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
 /// Whether remoor does not support this option of an Ansible module. `files`: the module takes
 /// `mode`.
 pub fn is_refused(module: &str, option: &str, files: bool) -> bool {
-    let own = REFUSED.iter().any(|(name, options)| *name == module && has(options, option));
-    own || files && has(REFUSED_OF_FILES, option)
+    let own = REFUSED.iter().any(|(name, options)| *name == module && has_word(options, option));
+    own || files && has_word(REFUSED_OF_FILES, option)
 }
 
 /// The first two given options that exclude each other.
-pub fn apart(module: &str, given: &dyn Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
+pub fn conflicting_options(module: &str, given: &dyn Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
     let mut rows = APART.iter().filter(|(name, _)| *name == module);
     rows.find_map(|(_, options)| {
         let mut both = options.iter().filter(|option| given(option));

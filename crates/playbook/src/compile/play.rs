@@ -1,34 +1,34 @@
 //! Compiles plays: their hosts, variables, and tasks in order.
 
 use super::include::CHOICES_MAX;
-use super::playbook::Source;
-use super::{Compiler, Context, ELSEWHERE, assets, include_vars, spec};
-use crate::names::nearest;
+use super::playbook::PlaySource;
+use super::{Compiler, Context, ELSEWHERE, assets, include_vars, module_specs};
 use crate::plan::{Play, VarsFile};
 use crate::schedule::{PlayKeys, Schedule};
-use crate::scope::Scope;
-use crate::yaml::{Data, Key, Node};
-use crate::{data, expr};
+use crate::scope::ExprScope;
+use crate::suggestions::nearest;
+use crate::yaml::{Key, Node, SpannedData};
+use crate::{expr, var_map};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Compiler<'_> {
     /// Compiles a play. None if it does not select this host or has an error, which is recorded.
-    pub(super) fn play(&mut self, index: usize, source: &Source) -> Option<Play> {
+    pub(super) fn play(&mut self, index: usize, source: &PlaySource) -> Option<Play> {
         self.base = assets::parent(&source.file);
         self.play_files.clear();
         let node = source.node()?;
         let file = source.file.as_str();
-        let mut context = self.opened(source)?;
+        let mut context = self.play_context(source)?;
         let keys = self.play_keys(index, source, &context)?;
-        if !self.meant(file, node, &keys) {
+        if !self.selects_host(file, node, &keys) {
             return None;
         }
         let mut magic = Map::new();
         magic.insert(
             "playbook_dir".into(),
-            json!(match self.named(&self.base) {
+            json!(match self.playbook_path(&self.base) {
                 dir if dir.is_empty() => ".".to_owned(),
                 dir => dir,
             }),
@@ -40,7 +40,7 @@ impl Compiler<'_> {
         context.play_vars.extend(self.layer(magic));
         let others = self.place_among_others(&keys);
         let others = self.layer(others);
-        self.beside.extend(&others);
+        self.other_host_layers.extend(&others);
         context.play_vars.extend(others);
         if let Some(files) = node.get("vars_files") {
             self.vars_files(file, files, &mut context);
@@ -88,7 +88,7 @@ impl Compiler<'_> {
             match key.text.as_str() {
                 "strategy" => {
                     let texts = self.known_texts(file, "strategy", value, context);
-                    if texts.first().map(|t| spec::short(t)) != Some("linear") {
+                    if texts.first().map(|t| module_specs::short_name(t)) != Some("linear") {
                         self.fault_hint(
                             file,
                             at,
@@ -121,14 +121,14 @@ impl Compiler<'_> {
         (self.alone, self.first) = (true, true);
         let (mut all, mut batch) = (vec![own.to_owned()], vec![own.to_owned()]);
         if let Some(hosts) = self.options.hosts
-            && let Ok(schedule) = Schedule::of(keys, hosts, &BTreeSet::new())
+            && let Ok(schedule) = Schedule::for_play(keys, hosts, &BTreeSet::new())
         {
             let batches = schedule.batches();
             all = batches.concat().into_iter().map(str::to_owned).collect();
             let beside = batches.iter().find(|batch| batch.contains(&own));
             batch = beside.into_iter().flatten().map(|host| (*host).to_owned()).collect();
             self.alone = all.len() < 2;
-            self.first = schedule.first_beside(own).is_none_or(|first| first == own);
+            self.first = schedule.run_once_host(own).is_none_or(|first| first == own);
         }
         let vars = json!({
             "ansible_play_hosts": all, "ansible_play_hosts_all": all, "play_hosts": batch, "ansible_play_batch": batch,
@@ -137,15 +137,15 @@ impl Compiler<'_> {
     }
 
     /// The keywords of a play, without compiling it.
-    pub(super) fn outlined(&mut self, index: usize, source: &Source) -> Option<PlayKeys> {
+    pub(super) fn outline_play(&mut self, index: usize, source: &PlaySource) -> Option<PlayKeys> {
         self.base = assets::parent(&source.file);
-        let context = self.opened(source)?;
+        let context = self.play_context(source)?;
         self.play_keys(index, source, &context)
     }
 
     /// The initial context of a play's tasks: its variables, and the tags and conditions of its
     /// importers.
-    fn opened(&mut self, source: &Source) -> Option<Context> {
+    fn play_context(&mut self, source: &PlaySource) -> Option<Context> {
         let node = source.node()?;
         let file = source.file.as_str();
         let at = (node.line, node.column);
@@ -154,7 +154,7 @@ impl Compiler<'_> {
             return None;
         };
         for (key, _) in pairs {
-            self.known_key(file, key, spec::PLAY_KEYS, "play");
+            self.known_key(file, key, module_specs::PLAY_KEYS, "play");
         }
         if node.get("hosts").is_none() {
             self.fault(file, at, "a play needs `hosts`");
@@ -179,7 +179,7 @@ impl Compiler<'_> {
             return true;
         }
         let at = (key.line, key.column);
-        if spec::has(spec::KEYS_ELSEWHERE, &key.text) || key.text.starts_with("with_") {
+        if module_specs::has_word(module_specs::KEYS_ELSEWHERE, &key.text) || key.text.starts_with("with_") {
             self.fault_hint(file, at, format!("`{}` is not part of the language", key.text), ELSEWHERE);
         } else {
             let fault = self.fault(file, at, format!("unknown {what} keyword `{}`", key.text));
@@ -189,7 +189,7 @@ impl Compiler<'_> {
     }
 
     /// Whether the play's patterns select this host.
-    fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
+    fn selects_host(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
         let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
         let selected = self.known_hosts().select(&keys.hosts);
         match selected {
@@ -202,25 +202,27 @@ impl Compiler<'_> {
     }
 
     /// The variables that are known before the run.
-    pub(super) fn known_scope(&self, context: &Context) -> Scope {
-        let layer = |i: &u32| Some(Arc::new(data::VarMap::trusted(self.layers.get(*i as usize)?)));
+    pub(super) fn known_scope(&self, context: &Context) -> ExprScope {
+        let layer = |i: &u32| Some(Arc::new(var_map::VarMap::from_trusted(self.layers.get(*i as usize)?)));
         let over = context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
         let mut layers: Vec<_> = context.defaults.iter().filter_map(layer).collect();
         layers.push(self.inventory.clone());
         layers.extend(over.filter_map(layer));
-        layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
-        Scope::new(layers, BTreeSet::new())
+        layers.push(Arc::new(var_map::VarMap::from_trusted(&self.options.extra_vars)));
+        ExprScope::new(layers, BTreeSet::new())
     }
 
     /// The variables that an import may use: none of the host, so that a playbook is the same for
     /// all hosts.
-    pub(super) fn early_scope(&self, context: &Context) -> Scope {
+    pub(super) fn early_scope(&self, context: &Context) -> ExprScope {
         let layers =
             context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
-        let mut layers: Vec<_> =
-            layers.filter_map(|i| self.layers.get(*i as usize)).map(|l| Arc::new(data::VarMap::trusted(l))).collect();
-        layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
-        Scope::new(layers, BTreeSet::new())
+        let mut layers: Vec<_> = layers
+            .filter_map(|i| self.layers.get(*i as usize))
+            .map(|l| Arc::new(var_map::VarMap::from_trusted(l)))
+            .collect();
+        layers.push(Arc::new(var_map::VarMap::from_trusted(&self.options.extra_vars)));
+        ExprScope::new(layers, BTreeSet::new())
     }
 
     /// Reads `vars_files`. Each item is a file, or a list of which the first existing file is used.
@@ -228,7 +230,7 @@ impl Compiler<'_> {
     /// following files, because they have higher precedence.
     fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
-        for item in items.iter().filter(|item| item.data != Data::Null) {
+        for item in items.iter().filter(|item| item.data != SpannedData::Null) {
             let at = (item.line, item.column);
             let mut names = Vec::new();
             let mut known = self.play_files.is_empty();
@@ -238,7 +240,7 @@ impl Compiler<'_> {
                     continue;
                 };
                 match expr::render_text(&self.known_scope(context), &name) {
-                    Ok(name) => names.push(self.below(&name).to_owned()),
+                    Ok(name) => names.push(self.strip_root(&name).to_owned()),
                     Err(e) if e.kind() == minijinja::ErrorKind::UndefinedError => {
                         known = false;
                         names.push(name);
@@ -282,9 +284,9 @@ impl Compiler<'_> {
         let dirs = [self.base.clone(), beside, String::new()];
         let mut out = BTreeMap::new();
         for name in names {
-            if data::has_markup(name) {
+            if var_map::has_markup(name) {
                 for dir in &dirs[..2] {
-                    let found = assets::matching(self.files, dir, name);
+                    let found = assets::matching_files(self.files, dir, name);
                     let found = found.into_iter().filter(|(_, path)| include_vars::is_vars(path) && self.shape(path).1);
                     found.for_each(|(name, path)| {
                         out.entry(name).or_insert(path);

@@ -1,12 +1,12 @@
 //! Reads a playbook as a list of plays: opens `import_playbook`, and reads the keywords of each
 //! play that concern all its hosts. `play.rs` compiles a play for one host.
 
-use super::{Compiler, Context, ELSEWHERE, assets, spec};
-use crate::hosts::Hosts;
-use crate::plan::{Condition, Place};
-use crate::schedule::{Order, PlayKeys, Portion};
-use crate::yaml::{Data, Node};
-use crate::{data, expr};
+use super::{Compiler, Context, ELSEWHERE, assets, module_specs};
+use crate::hosts::InventoryNames;
+use crate::plan::{SourcePlace, TaskCondition};
+use crate::schedule::{HostOrder, PlayKeys, Portion};
+use crate::yaml::{Node, SpannedData};
+use crate::{expr, var_map};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -18,18 +18,18 @@ const PLAYS_MAX: usize = 2_000;
 
 /// A play in its file, with the variables, tags and conditions of its importers.
 #[derive(Clone, Default)]
-pub(super) struct Source {
+pub(super) struct PlaySource {
     pub file: String,
     list: Option<Rc<Node>>,
     at: usize,
     pub vars: Map<String, Value>,
     pub tags: Vec<String>,
-    pub when: Vec<Condition>,
+    pub when: Vec<TaskCondition>,
     /// Playbooks that are being read, outermost first.
     open: Vec<String>,
 }
 
-impl Source {
+impl PlaySource {
     pub fn node(&self) -> Option<&Node> {
         self.list.as_ref()?.list()?.get(self.at)
     }
@@ -37,9 +37,9 @@ impl Source {
 
 impl Compiler<'_> {
     /// The plays of a playbook in the order in which they run.
-    pub(super) fn sources(&mut self, path: &str) -> Vec<Source> {
+    pub(super) fn sources(&mut self, path: &str) -> Vec<PlaySource> {
         let mut out = Vec::new();
-        self.collect(path, (path, (0, 0)), &Source::default(), &mut out);
+        self.collect(path, (path, (0, 0)), &PlaySource::default(), &mut out);
         if out.len() > PLAYS_MAX {
             self.fault(path, (0, 0), format!("more than {PLAYS_MAX} plays"));
             out.truncate(PLAYS_MAX);
@@ -47,7 +47,7 @@ impl Compiler<'_> {
         out
     }
 
-    fn collect(&mut self, path: &str, from: (&str, (u32, u32)), around: &Source, out: &mut Vec<Source>) {
+    fn collect(&mut self, path: &str, from: (&str, (u32, u32)), around: &PlaySource, out: &mut Vec<PlaySource>) {
         let mut open = around.open.clone();
         if open.iter().any(|p| p == path) {
             open.push(path.to_owned());
@@ -69,11 +69,16 @@ impl Compiler<'_> {
             return;
         };
         for (at, item) in items.iter().enumerate() {
-            let source =
-                Source { file: path.to_owned(), list: Some(list.clone()), at, open: open.clone(), ..around.clone() };
+            let source = PlaySource {
+                file: path.to_owned(),
+                list: Some(list.clone()),
+                at,
+                open: open.clone(),
+                ..around.clone()
+            };
             let import = item.map().and_then(|pairs| {
                 pairs.iter().find(|(key, _)| {
-                    matches!(spec::short(&key.text), "import_playbook")
+                    matches!(module_specs::short_name(&key.text), "import_playbook")
                         || key.text == "include" && item.get("hosts").is_none()
                 })
             });
@@ -89,7 +94,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn import(&mut self, file: &str, item: &Node, name: &Node, mut source: Source, out: &mut Vec<Source>) {
+    fn import(&mut self, file: &str, item: &Node, name: &Node, mut source: PlaySource, out: &mut Vec<PlaySource>) {
         let at = (name.line, name.column);
         for (key, value) in item.map().unwrap_or_default() {
             match key.text.as_str() {
@@ -108,7 +113,7 @@ impl Compiler<'_> {
                     source.when.extend(when);
                 }
                 "name" | "include" => {}
-                word if spec::short(word) == "import_playbook" => {}
+                word if module_specs::short_name(word) == "import_playbook" => {}
                 _ => {
                     self.known_key(file, key, &["import_playbook", "name", "vars", "tags", "when"], "import_playbook");
                 }
@@ -120,7 +125,7 @@ impl Compiler<'_> {
         };
         let mut scope_vars = source.vars.clone();
         scope_vars.extend(self.options.extra_vars.clone());
-        let scope = crate::scope::Scope::default().with(data::VarMap::trusted(&scope_vars));
+        let scope = crate::scope::ExprScope::default().with_layer(var_map::VarMap::from_trusted(&scope_vars));
         let text = match expr::render_text(&scope, text.trim()) {
             Ok(text) => text,
             Err(e) => {
@@ -142,14 +147,14 @@ impl Compiler<'_> {
 
     /// The keywords of a play that concern all its hosts. None if the play has an error, which is
     /// recorded, or is not a play.
-    pub(super) fn play_keys(&mut self, index: usize, source: &Source, context: &Context) -> Option<PlayKeys> {
+    pub(super) fn play_keys(&mut self, index: usize, source: &PlaySource, context: &Context) -> Option<PlayKeys> {
         let node = source.node()?;
         let file = source.file.as_str();
         let hosts = node.get("hosts")?;
         let mut keys = PlayKeys {
             index: u32::try_from(index).unwrap_or(u32::MAX),
             name: node.get("name").and_then(Node::text).unwrap_or_default(),
-            place: Place { file: file.to_owned(), line: node.line },
+            place: SourcePlace { file: file.to_owned(), line: node.line },
             ..PlayKeys::default()
         };
         let scope = self.known_scope(context);
@@ -178,7 +183,7 @@ impl Compiler<'_> {
             for item in serial.list().unwrap_or(std::slice::from_ref(serial)) {
                 let at = (item.line, item.column);
                 for text in self.known_texts(file, "serial", item, context) {
-                    match Portion::named(&text) {
+                    match Portion::parse(&text) {
                         Some(portion) => keys.serial.push(portion),
                         None => {
                             self.fault(file, at, format!("`serial` takes numbers and percentages, found `{text}`"));
@@ -194,9 +199,9 @@ impl Compiler<'_> {
                 self.fault(file, (most.line, most.column), "`max_fail_percentage` takes a number");
             }
         }
-        if let Some(order) = node.get("order").filter(|o| o.data != Data::Null) {
+        if let Some(order) = node.get("order").filter(|o| o.data != SpannedData::Null) {
             let word = self.known_texts(file, "order", order, context).pop().unwrap_or_default();
-            match Order::named(&word) {
+            match HostOrder::parse(&word) {
                 Some(order) => keys.order = order,
                 None => {
                     let hint = if word == "shuffle" {
@@ -224,7 +229,7 @@ impl Compiler<'_> {
     }
 
     /// The hosts of this run, as far as they are known here.
-    pub(super) fn known_hosts(&self) -> Cow<'_, Hosts> {
+    pub(super) fn known_hosts(&self) -> Cow<'_, InventoryNames> {
         if let Some(hosts) = self.options.hosts {
             return Cow::Borrowed(hosts);
         }
@@ -232,7 +237,7 @@ impl Compiler<'_> {
         let list = |value: &Value| {
             value.as_array().map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>())
         };
-        let mut out = Hosts::default();
+        let mut out = InventoryNames::default();
         for (group, hosts) in self.host.vars.get("groups").and_then(Value::as_object).into_iter().flatten() {
             out.groups.extend(list(hosts).map(|hosts| (group.clone(), hosts)));
         }

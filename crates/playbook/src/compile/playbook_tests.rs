@@ -1,10 +1,10 @@
 //! Tests imported playbooks, and the keywords of plays that concern all hosts.
 
-use super::tests::{compiled, files, host, names};
+use super::tests::{compile_files, files, host, names};
 use super::*;
-use crate::schedule::{Order, Portion};
+use crate::schedule::{HostOrder, Portion};
 
-fn refused(list: &[(&str, &str)]) -> String {
+fn compile_faults(list: &[(&str, &str)]) -> String {
     let faults = outline(&files(list), "site.yml", &Map::new()).unwrap_err();
     faults.iter().map(|f| format!("{f}\n")).collect()
 }
@@ -31,7 +31,7 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
         ("sub/roles/r/tasks/main.yml", "- {name: second, debug: }\n"),
         ("last.yml", "- hosts: all\n  tasks: [{name: third, debug: }]\n"),
     ];
-    let plan = compiled(&list, &[]).plan;
+    let plan = compile_files(&list, &[]).plan;
     assert_eq!(names(&plan), ["first", "second", "third"]);
     assert_eq!(plan.plays.iter().map(|p| p.index).collect::<Vec<_>>(), [0, 1, 3]);
     let vars = |play: usize| plan.layers[plan.plays[play].vars[0] as usize].clone();
@@ -40,7 +40,7 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
     let mut tasks = Vec::new();
     plan.plays[0].each_task(&mut |t| tasks.push((t.tags.clone(), t.when.len())));
     assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
-    assert_eq!(names(&compiled(&list, &["outer"]).plan), ["first", "second"]);
+    assert_eq!(names(&compile_files(&list, &["outer"]).plan), ["first", "second"]);
     let all = outline(&files(&list), "site.yml", &Map::new()).unwrap();
     assert_eq!(all.iter().map(|k| (k.index, k.hosts.join(","))).collect::<Vec<_>>().len(), 4);
 }
@@ -61,7 +61,7 @@ fn keys_of_many_hosts_are_read_and_checked() {
     let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra).unwrap().remove(0);
     assert_eq!(keys.hosts, ["web", "db:!old"]);
     assert_eq!(keys.serial, [Portion::Hosts(1), Portion::Percent(30.0)]);
-    assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), Order::ReverseSorted));
+    assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), HostOrder::ReverseSorted));
     assert!(keys.any_errors_fatal && keys.ignore_unreachable);
     let text = "- hosts: all\n  serial: many\n  order: shuffle\n  max_fail_percentage: x\n- hosts: []\n- {serial: 1}\n- hosts: '{{ nowhere }}'\n- import_playbook: none.yml\n- import_playbook: site.yml\n- 1\n";
     expect_test::expect![[r#"
@@ -76,7 +76,7 @@ fn keys_of_many_hosts_are_read_and_checked() {
         site.yml:9:20: site.yml imports itself: site.yml -> site.yml
         site.yml:10:3: a play is a map, found a number
     "#]]
-    .assert_eq(&refused(&[("site.yml", text)]));
+    .assert_eq(&compile_faults(&[("site.yml", text)]));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_play_means_the_hosts_that_its_patterns_mean() {
 
 #[test]
 fn a_play_knows_its_hosts_and_its_place() {
-    let mut hosts = Hosts { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..Hosts::default() };
+    let mut hosts = InventoryNames { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..InventoryNames::default() };
     hosts.groups.insert("web".into(), hosts.hosts.clone());
     let text =
         "- hosts: web\n  serial: 2\n  connection: local\n  tasks: [{debug: {msg: '{{ ansible_play_batch }}'}}]\n";
@@ -145,7 +145,7 @@ fn what_must_be_known_before_the_run_may_be_a_default_of_the_role() {
         ("roles/r/tasks/main.yml", "- {name: one, debug: , become: '{{ rooted }}'}\n"),
     ];
     let mut elevated = Vec::new();
-    compiled(&list, &[]).plan.each_task(&mut |t| elevated.push(t.elevated));
+    compile_files(&list, &[]).plan.each_task(&mut |t| elevated.push(t.elevated));
     assert_eq!(elevated, [true]);
 }
 

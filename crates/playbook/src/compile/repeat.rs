@@ -2,10 +2,10 @@
 //! over files, the files that could be found are determined here.
 
 use super::{Compiler, Context, ELSEWHERE, assets, lookup};
-use crate::data::{self, Shared};
-use crate::names::nearest;
 use crate::plan::{Repeat, RepeatKind, Task};
-use crate::yaml::{Data, Key, Node};
+use crate::suggestions::nearest;
+use crate::var_map::{self, SharedVar};
+use crate::yaml::{Key, Node, SpannedData};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -61,12 +61,12 @@ impl Compiler<'_> {
         let mut items = value.json();
         let named = matches!(kind, RepeatKind::Sequence | RepeatKind::FileGlob | RepeatKind::FirstFound);
         match &value.data {
-            Data::Text(text) if super::is_name(text) && key.starts_with("with_") && !named => {
+            SpannedData::Text(text) if super::is_name(text) && key.starts_with("with_") && !named => {
                 let hint = format!("write \"{{{{ {text} }}}}\"");
                 self.warn(file, at, format!("bare `{text}` is read as a variable"), hint);
                 items = Value::String(format!("{{{{ {text} }}}}"));
             }
-            Data::Text(text) if !data::has_markup(text) && kind == RepeatKind::Loop => {
+            SpannedData::Text(text) if !var_map::has_markup(text) && kind == RepeatKind::Loop => {
                 self.fault(file, at, format!("`{key}` takes a list")).hint =
                     Some(format!("write \"{{{{ {text} }}}}\" for a variable"));
             }
@@ -80,18 +80,18 @@ impl Compiler<'_> {
         };
         let mut out = Repeat { kind, items, ..Repeat::default() };
         if matches!(kind, RepeatKind::FileGlob | RepeatKind::FirstFound) {
-            out.items = self.all_placed(context, &out.items);
+            out.items = self.fleet_paths(context, &out.items);
             out.dirs = self.search(context, assets::subdir(module));
             let mut names = BTreeSet::new();
-            let terms = self.resolved(&out.items, context);
+            let terms = self.resolve_known(&out.items, context);
             patterns(&terms, &mut names);
             let mut files = BTreeSet::new();
             for name in names {
-                let open = name.trim_start_matches(['{', ' ']).is_empty() || whole(&name);
+                let open = name.trim_start_matches(['{', ' ']).is_empty() || is_single_markup(&name);
                 let leads = name.trim_start().starts_with('{');
                 for dir in &out.dirs {
                     let top = dir.is_empty() || *dir == self.base;
-                    let found = assets::matching(self.files, dir, &name).into_iter();
+                    let found = assets::matching_files(self.files, dir, &name).into_iter();
                     let meant = found.filter(|(name, _)| !top || !(open || leads && is_of_others(name)));
                     files.extend(meant.map(|(_, path)| path));
                 }
@@ -108,7 +108,7 @@ impl Compiler<'_> {
     }
 
     /// Replaces references to variables that are known at compile time by their unrendered values.
-    fn resolved(&self, value: &Value, context: &Context) -> Value {
+    fn resolve_known(&self, value: &Value, context: &Context) -> Value {
         match value {
             Value::String(text) => {
                 let inner = text.trim().strip_prefix("{{").and_then(|t| t.strip_suffix("}}")).map(str::trim);
@@ -119,8 +119,8 @@ impl Compiler<'_> {
                     None => value.clone(),
                 }
             }
-            Value::Array(items) => Value::Array(items.iter().map(|item| self.resolved(item, context)).collect()),
-            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.resolved(v, context))).collect(),
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.resolve_known(item, context)).collect()),
+            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.resolve_known(v, context))).collect(),
             other => other.clone(),
         }
     }
@@ -130,7 +130,7 @@ impl Compiler<'_> {
         let strong = context.include_params.iter().chain(&context.role_params).chain(context.vars.iter().rev());
         let layers = strong.chain(&context.role_vars).chain(&context.play_vars).chain(&context.defaults);
         let found = layers.filter_map(|i| self.layers.get(*i as usize)?.get(name)).next();
-        let shared = self.options.shared.get(name).map(Shared::json);
+        let shared = self.options.shared.get(name).map(SharedVar::json);
         self.options.extra_vars.get(name).or(found).or(shared).or_else(|| self.host.vars.get(name))
     }
 
@@ -176,7 +176,7 @@ impl Compiler<'_> {
 }
 
 /// Whether the name is a single `{{ }}`.
-fn whole(name: &str) -> bool {
+fn is_single_markup(name: &str) -> bool {
     name.trim().starts_with("{{") && name.trim().ends_with("}}") && name.matches("{{").count() == 1
 }
 
@@ -197,7 +197,7 @@ fn patterns(terms: &Value, out: &mut BTreeSet<String>) {
             let words = |name: &str, separators: &[char]| -> Vec<String> {
                 let list = match map.get(name) {
                     Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
-                    Some(Value::String(text)) if data::has_markup(text) => return vec![text.clone()],
+                    Some(Value::String(text)) if var_map::has_markup(text) => return vec![text.clone()],
                     Some(Value::String(text)) => text.split(separators).collect(),
                     _ => Vec::new(),
                 };

@@ -4,11 +4,11 @@
 //! depend on it, and its own; then `vars/` in the same order; then the `vars:` given with its name.
 //! Parameters written next to its name take precedence over registers.
 
-use super::task::{Call, fixed};
-use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, spec};
-use crate::data;
-use crate::plan::{Block, Choices, Exports, Include, Place, Refused, RoleRun, Step};
-use crate::yaml::{Data, Node};
+use super::task::{TaskModule, is_literal};
+use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, module_specs};
+use crate::plan::{Block, Choices, DynamicInclude, Exports, PlanStep, RejectedChoices, RoleRun, SourcePlace};
+use crate::var_map;
+use crate::yaml::{Node, SpannedData};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const PARTS: [(&str, &str); 4] =
 
 /// A reference to a role.
 #[derive(Default)]
-struct Asked {
+struct RoleRequest {
     name: String,
     vars: Map<String, Value>,
     /// Parameters written next to its name.
@@ -39,24 +39,24 @@ struct Asked {
 
 /// The result of a role for the roles that depend on it.
 #[derive(Default)]
-struct Given {
-    steps: Vec<Step>,
+struct RoleResult {
+    steps: Vec<PlanStep>,
     defaults: Vec<u32>,
     exports: Vec<u32>,
 }
 
 impl Compiler<'_> {
     /// Compiles `roles:` of a play.
-    pub(super) fn roles(&mut self, file: &str, node: &Node, context: &Context) -> Vec<Step> {
+    pub(super) fn roles(&mut self, file: &str, node: &Node, context: &Context) -> Vec<PlanStep> {
         let Some(items) = node.list() else {
-            if node.data != Data::Null {
+            if node.data != SpannedData::Null {
                 self.fault(file, (node.line, node.column), format!("`roles` is a list, found {}", node.kind()));
             }
             return Vec::new();
         };
         let mut steps = Vec::new();
         for item in items {
-            let given = self.listed(file, item, context).unwrap_or_default();
+            let given = self.role_in_list(file, item, context).unwrap_or_default();
             steps.extend(given.steps);
             self.play_defaults.extend(given.defaults);
             self.play_exports.extend(given.exports);
@@ -65,12 +65,12 @@ impl Compiler<'_> {
     }
 
     /// Compiles a role in the list of a play or of another role.
-    fn listed(&mut self, file: &str, item: &Node, context: &Context) -> Option<Given> {
+    fn role_in_list(&mut self, file: &str, item: &Node, context: &Context) -> Option<RoleResult> {
         let at = (item.line, item.column);
         let mut own = context.clone();
-        let mut asked = Asked::default();
+        let mut asked = RoleRequest::default();
         let name = match (&item.data, item.text()) {
-            (Data::Map(pairs), _) => {
+            (SpannedData::Map(pairs), _) => {
                 if let Some(vars) = item.get("vars") {
                     asked.vars = self.vars(file, vars);
                 }
@@ -80,7 +80,7 @@ impl Compiler<'_> {
                     if matches!(word, "when" | "tags") {
                         beside.insert(word.to_owned(), value.json());
                     }
-                    if matches!(word, "role" | "name" | "vars" | "when") || spec::BLOCK_KEYS.contains(&word) {
+                    if matches!(word, "role" | "name" | "vars" | "when") || module_specs::BLOCK_KEYS.contains(&word) {
                         continue;
                     }
                     if matches!(word, "src" | "scm" | "version") {
@@ -92,7 +92,7 @@ impl Compiler<'_> {
                         );
                         continue;
                     }
-                    if spec::has(spec::KEYS_ELSEWHERE, word) {
+                    if module_specs::has_word(module_specs::KEYS_ELSEWHERE, word) {
                         self.known_key(file, key, &[], "role");
                         continue;
                     }
@@ -124,9 +124,9 @@ impl Compiler<'_> {
     }
 
     /// Compiles `import_role`: read at compile time; the whole play sees its variables.
-    pub(super) fn import_role(&mut self, node: &Node, call: &Call, own: &Context) -> Vec<Step> {
+    pub(super) fn import_role(&mut self, node: &Node, call: &TaskModule, own: &Context) -> Vec<PlanStep> {
         let at = (call.key.line, call.key.column);
-        self.only(node, call, &own.file, &include::INHERITED, "use include_role");
+        self.reject_ineffective_keywords(node, call, &own.file, &include::INHERITED, "use include_role");
         if self.no_handler(call, own) {
             return Vec::new();
         }
@@ -141,8 +141,8 @@ impl Compiler<'_> {
             self.fault_hint(&own.file, at, "import_role takes fixed names", hint);
             return Vec::new();
         };
-        let public = args.get("public").is_none_or(yes);
-        let asked = self.asked(&args, own, node);
+        let public = args.get("public").is_none_or(is_true);
+        let asked = self.role_request(&args, own, node);
         if asked.name.is_empty() {
             return Vec::new();
         }
@@ -151,7 +151,7 @@ impl Compiler<'_> {
             return given.steps;
         }
         if own.dynamic {
-            return exporting(given, &own.file, node.line);
+            return exporting_block(given, &own.file, node.line);
         }
         self.play_defaults.extend(given.defaults);
         self.play_exports.extend(given.exports);
@@ -159,41 +159,53 @@ impl Compiler<'_> {
     }
 
     /// Compiles `include_role` with every role that it could select.
-    pub(super) fn include_role(&mut self, node: &Node, call: &Call, own: &Context, around: &Context) -> Vec<Step> {
+    pub(super) fn include_role(
+        &mut self,
+        node: &Node,
+        call: &TaskModule,
+        own: &Context,
+        around: &Context,
+    ) -> Vec<PlanStep> {
         let file = own.file.clone();
         let at = (call.key.line, call.key.column);
-        self.only(node, call, &file, &["loop", "loop_control"], "write it into `apply:` of the include");
+        self.reject_ineffective_keywords(
+            node,
+            call,
+            &file,
+            &["loop", "loop_control"],
+            "write it into `apply:` of the include",
+        );
         if self.no_handler(call, own) {
             return Vec::new();
         }
         let mut args = call.args.clone();
-        let (rest, apply) = include::taken(&mut args, "apply");
-        let call = Call { args: rest, ..*call };
-        let task = self.plain(node, &call, own);
-        let Some(inner) = self.inside(own, around, apply.as_ref()) else { return Vec::new() };
-        let public = task.args.get("public").is_some_and(yes);
-        let (mut choices, mut refused) = (Choices::new(), Refused::new());
+        let (rest, apply) = include::split_option(&mut args, "apply");
+        let call = TaskModule { args: rest, ..*call };
+        let task = self.base_task(node, &call, own);
+        let Some(inner) = self.include_context(own, around, apply.as_ref()) else { return Vec::new() };
+        let public = task.args.get("public").is_some_and(is_true);
+        let (mut choices, mut refused) = (Choices::new(), RejectedChoices::new());
         let all = self.role_choices(&file, at, &task.args, &inner);
         let chosen = all.len() > 1 || !task.when.is_empty();
         for args in all {
-            let asked = self.asked(&args, own, node);
+            let asked = self.role_request(&args, own, node);
             let choice = crate::plan::role_choice(&args);
             let before = self.faults.len();
             let given = self.role(&file, at, asked, &inner).unwrap_or_default();
-            if let Some(why) = chosen.then(|| self.soften(before, &file, at, &choice)).flatten() {
+            if let Some(why) = chosen.then(|| self.soften_faults(before, &file, at, &choice)).flatten() {
                 refused.insert(choice, why);
                 continue;
             }
-            let steps = if public { exporting(given, &file, node.line) } else { given.steps };
+            let steps = if public { exporting_block(given, &file, node.line) } else { given.steps };
             choices.insert(choice, steps);
         }
-        if !self.selected(&own.tags) || own.run_once && !self.first {
+        if !self.is_selected(&own.tags) || own.run_once && !self.first {
             return Vec::new();
         }
-        vec![Step::Include(Box::new(Include { task, choices, refused }))]
+        vec![PlanStep::Include(Box::new(DynamicInclude { task, choices, refused }))]
     }
 
-    fn no_handler(&mut self, call: &Call, own: &Context) -> bool {
+    fn no_handler(&mut self, call: &TaskModule, own: &Context) -> bool {
         if own.handler {
             let at = (call.key.line, call.key.column);
             self.fault(&own.file, at, format!("{} cannot be a handler", call.spec.name));
@@ -202,21 +214,21 @@ impl Compiler<'_> {
     }
 
     /// Reads the options of a task that refers to a role.
-    fn asked(&mut self, args: &Map<String, Value>, own: &Context, node: &Node) -> Asked {
+    fn role_request(&mut self, args: &Map<String, Value>, own: &Context, node: &Node) -> RoleRequest {
         let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
         let vars = node.get("vars").map(|vars| match vars.json() {
             Value::Object(map) => map,
             _ => Map::new(),
         });
         let from = PARTS.iter().filter_map(|(option, part)| Some(((*part).to_owned(), text(option)?))).collect();
-        Asked {
+        RoleRequest {
             name: text("name").or(text("role")).unwrap_or_default(),
             vars: vars.unwrap_or_default(),
             params: Map::new(),
             from,
             by_task: true,
-            unchecked: args.get("rolespec_validate").is_some_and(|validate| !yes(validate)),
-            duplicates: Some(args.get("allow_duplicates").is_none_or(yes)),
+            unchecked: args.get("rolespec_validate").is_some_and(|validate| !is_true(validate)),
+            duplicates: Some(args.get("allow_duplicates").is_none_or(is_true)),
             beside: json!([own.when.len(), own.tags]),
         }
     }
@@ -232,16 +244,18 @@ impl Compiler<'_> {
     ) -> Vec<Map<String, Value>> {
         let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
         let Some(name) = text("name").or(text("role")) else { return Vec::new() };
-        if let Some((option, _)) = PARTS.iter().skip(1).find(|(option, _)| text(option).is_some_and(|t| !fixed(&t))) {
+        if let Some((option, _)) =
+            PARTS.iter().skip(1).find(|(option, _)| text(option).is_some_and(|t| !is_literal(&t)))
+        {
             self.fault_hint(file, at, format!("`{option}` takes a fixed name"), ELSEWHERE);
             return Vec::new();
         }
         let mut names = BTreeSet::new();
-        if fixed(&name) {
+        if is_literal(&name) {
             names.insert(name.clone());
         } else {
             for root in self.role_roots(inner) {
-                for (found, _) in assets::matching(self.files, &root, &format!("{name}/*")) {
+                for (found, _) in assets::matching_files(self.files, &root, &format!("{name}/*")) {
                     let parts = name.matches('/').count() + 1;
                     names.insert(found.split('/').take(parts).collect::<Vec<_>>().join("/"));
                 }
@@ -253,12 +267,12 @@ impl Compiler<'_> {
             let mut own = args.clone();
             own.remove("role");
             own.insert("name".into(), json!(role));
-            let Some(from) = text("tasks_from").filter(|from| !fixed(from)) else {
+            let Some(from) = text("tasks_from").filter(|from| !is_literal(from)) else {
                 out.push(own);
                 continue;
             };
             let Some(dir) = self.role_dir(&role, inner) else { continue };
-            for (found, _) in assets::matching(self.files, &format!("{dir}/tasks"), &format!("{from}*")) {
+            for (found, _) in assets::matching_files(self.files, &format!("{dir}/tasks"), &format!("{from}*")) {
                 if inner.open.contains(&format!("{dir}/tasks/{found}")) {
                     continue;
                 }
@@ -293,13 +307,13 @@ impl Compiler<'_> {
         self.role_roots(context).iter().filter_map(|root| assets::join(root, name)).find(|dir| {
             !dir.is_empty()
                 && files
-                    .under(dir)
+                    .paths_below(dir)
                     .any(|path| parts.contains(&path[dir.len() + 1..].split('/').next().unwrap_or_default()))
         })
     }
 
     /// Compiles a role with its dependencies, for one reference to it.
-    fn role(&mut self, file: &str, at: (u32, u32), asked: Asked, context: &Context) -> Option<Given> {
+    fn role(&mut self, file: &str, at: (u32, u32), asked: RoleRequest, context: &Context) -> Option<RoleResult> {
         let name = asked.name.clone();
         let Some(dir) = self.role_dir(&name, context) else {
             let message = format!("role `{name}` is not in the fleet directory (looked for roles/{name})");
@@ -333,13 +347,13 @@ impl Compiler<'_> {
         outer.role_params.extend(&params);
         outer.needing.push(dir.clone());
         outer.role = Some(Role { name: name.clone(), dir: dir.clone() });
-        let mut given = Given::default();
+        let mut given = RoleResult::default();
         let meta = self.files.get(&meta_file).and_then(|_| self.yaml(&meta_file, (file, at)));
         let mut once = !asked.duplicates.unwrap_or(false);
         if let Some(meta) = meta.as_deref() {
             once &= asked.duplicates.is_some() || !self.meta_allows(&meta_file, meta);
             for needed in meta.get("dependencies").and_then(Node::list).unwrap_or_default() {
-                let inner = self.listed(&meta_file, needed, &outer).unwrap_or_default();
+                let inner = self.role_in_list(&meta_file, needed, &outer).unwrap_or_default();
                 given.steps.extend(inner.steps);
                 given.defaults.extend(inner.defaults);
                 given.exports.extend(inner.exports);
@@ -367,9 +381,9 @@ impl Compiler<'_> {
             None => {}
         }
         if !block.is_empty() {
-            let place = Place { file: file.to_owned(), line: at.0 };
+            let place = SourcePlace { file: file.to_owned(), line: at.0 };
             let role = Some(RoleRun { name, once: once.then_some(key) });
-            given.steps.push(Step::Block(Block { place, block, role, ..Block::default() }));
+            given.steps.push(PlanStep::Block(Block { place, block, role, ..Block::default() }));
         }
         given.defaults.extend(own_defaults);
         given.exports.extend(own_vars);
@@ -407,7 +421,7 @@ impl Compiler<'_> {
         }
         let below = format!("{dir}/{part}/{name}");
         let files = self.files;
-        let paths: Vec<&str> = files.under(&below).filter(|p| include_vars::is_vars(p)).collect();
+        let paths: Vec<&str> = files.paths_below(&below).filter(|p| include_vars::is_vars(p)).collect();
         if paths.is_empty() && name != "main" {
             self.fault(from.0, from.1, format!("{below} is not in the fleet directory"));
         }
@@ -415,12 +429,12 @@ impl Compiler<'_> {
     }
 }
 
-fn exporting(given: Given, file: &str, line: u32) -> Vec<Step> {
+fn exporting_block(given: RoleResult, file: &str, line: u32) -> Vec<PlanStep> {
     let exports = Some(Exports { defaults: given.defaults, vars: given.exports });
-    let place = Place { file: file.to_owned(), line };
-    vec![Step::Block(Block { place, block: given.steps, exports, ..Block::default() })]
+    let place = SourcePlace { file: file.to_owned(), line };
+    vec![PlanStep::Block(Block { place, block: given.steps, exports, ..Block::default() })]
 }
 
-fn yes(value: &Value) -> bool {
-    data::boolean(value) == Some(true)
+fn is_true(value: &Value) -> bool {
+    var_map::boolean(value) == Some(true)
 }

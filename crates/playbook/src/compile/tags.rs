@@ -8,13 +8,13 @@ pub const SPECIAL: [&str; 5] = ["all", "always", "never", "tagged", "untagged"];
 impl Compiler<'_> {
     /// Whether a task with these tags is selected, as by Ansible's `--tags` and `--skip-tags`; a
     /// task without tags counts as `untagged`. Also records the tags.
-    pub(super) fn selected(&mut self, tags: &[String]) -> bool {
+    pub(super) fn is_selected(&mut self, tags: &[String]) -> bool {
         self.tags.extend(tags.iter().cloned());
-        selected(tags, self.options.tags, self.options.skip_tags)
+        tags_select(tags, self.options.tags, self.options.skip_tags)
     }
 }
 
-fn selected(own: &[String], only: &[String], skip: &[String]) -> bool {
+fn tags_select(own: &[String], only: &[String], skip: &[String]) -> bool {
     let has = |list: &[String], tag: &str| list.iter().any(|t| t == tag);
     let untagged = own.is_empty();
     let named = |list: &[String]| if untagged { has(list, "untagged") } else { own.iter().any(|tag| has(list, tag)) };
@@ -59,7 +59,7 @@ mod tests {
         ];
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         for (own, only, skip, runs) in table {
-            assert_eq!(super::selected(&words(own), &words(only), &words(skip)), runs, "{own} | {only} | {skip}");
+            assert_eq!(super::tags_select(&words(own), &words(only), &words(skip)), runs, "{own} | {only} | {skip}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Compiles tasks and blocks: their module, keywords and inherited values. Loops are in
 //! `repeat.rs`, includes in `include.rs`.
 
-use super::{Compiler, Context, ELSEWHERE, include, repeat, spec};
-use crate::data;
+use super::{Compiler, Context, ELSEWHERE, include, module_specs, repeat};
 use crate::elevation;
-use crate::names::nearest;
-use crate::plan::{Block, Condition, Place, Step, Task};
-use crate::yaml::{Data, Key, Node};
+use crate::plan::{Block, PlanStep, SourcePlace, Task, TaskCondition};
+use crate::suggestions::nearest;
+use crate::var_map;
+use crate::yaml::{Key, Node, SpannedData};
 use serde_json::Value;
 
 /// Maximum number of tasks of one plan.
@@ -16,19 +16,19 @@ const TASKS_MAX: u32 = 20_000;
 const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 
 /// The module of a task with its arguments.
-pub(super) struct Call<'n> {
+pub(super) struct TaskModule<'n> {
     pub key: &'n Key,
-    pub spec: &'static spec::Spec,
+    pub spec: &'static module_specs::ModuleSpec,
     pub args: Node,
     /// The old `include`, which could be an import or an include.
     pub old_include: bool,
 }
 
 impl Compiler<'_> {
-    pub(super) fn tasks(&mut self, node: &Node, context: &Context) -> Vec<Step> {
+    pub(super) fn tasks(&mut self, node: &Node, context: &Context) -> Vec<PlanStep> {
         match &node.data {
-            Data::Null => Vec::new(),
-            Data::List(items) => items.iter().flat_map(|item| self.task(item, context)).collect(),
+            SpannedData::Null => Vec::new(),
+            SpannedData::List(items) => items.iter().flat_map(|item| self.task(item, context)).collect(),
             _ => {
                 let message = format!("expected a list of tasks, found {}", node.kind());
                 self.fault(&context.file, (node.line, node.column), message);
@@ -37,7 +37,7 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn task(&mut self, node: &Node, context: &Context) -> Vec<Step> {
+    pub(super) fn task(&mut self, node: &Node, context: &Context) -> Vec<PlanStep> {
         let rewritten = include::first_found(node);
         let node = rewritten.as_ref().unwrap_or(node);
         let file = context.file.clone();
@@ -76,15 +76,18 @@ impl Compiler<'_> {
             "import_role" => self.import_role(node, &call, &own),
             "include_role" => self.include_role(node, &call, &own, context),
             _ => {
-                let mut task = self.plain(node, &call, &own);
-                self.here(node, &call, &own, &mut task).map(|()| Step::Task(Box::new(task))).into_iter().collect()
+                let mut task = self.base_task(node, &call, &own);
+                self.finish_task(node, &call, &own, &mut task)
+                    .map(|()| PlanStep::Task(Box::new(task)))
+                    .into_iter()
+                    .collect()
             }
         }
     }
 
     /// Completes a task that is not an include. None: it is not for this host or its tags are not
     /// selected.
-    fn here(&mut self, node: &Node, call: &Call, own: &Context, task: &mut Task) -> Option<()> {
+    fn finish_task(&mut self, node: &Node, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
         if let Some(user) = &task.become_user
             && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
@@ -100,7 +103,7 @@ impl Compiler<'_> {
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
-        let read_only = task.changed_when.as_deref().is_some_and(|all| all.iter().any(Condition::never));
+        let read_only = task.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
         if elevation::COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
             let message = "`check_mode: false` runs this command in check mode too";
             self.warn(
@@ -110,7 +113,7 @@ impl Compiler<'_> {
                 "set `changed_when: false` if it only reads; otherwise remove `check_mode`",
             );
         }
-        if !own.handler && !self.selected(&own.tags) {
+        if !own.handler && !self.is_selected(&own.tags) {
             return None;
         }
         if own.run_once && !self.first {
@@ -118,7 +121,7 @@ impl Compiler<'_> {
             // host.
             let sets = matches!(call.spec.name, "set_fact" | "include_vars").then(|| task.args.keys().cloned());
             let names = task.register.iter().cloned().chain(sets.into_iter().flatten());
-            self.elsewhere.extend(names.map(|name| (name, task.place.clone())));
+            self.set_on_first_host.extend(names.map(|name| (name, task.place.clone())));
             return None;
         }
         Some(())
@@ -152,13 +155,13 @@ impl Compiler<'_> {
     }
 
     /// Compiles a task, except its files.
-    pub(super) fn plain(&mut self, node: &Node, call: &Call, own: &Context) -> Task {
+    pub(super) fn base_task(&mut self, node: &Node, call: &TaskModule, own: &Context) -> Task {
         self.tasks += 1;
         let pairs = node.map().unwrap_or_default();
         let file = own.file.as_str();
         let mut task = Task {
             id: self.tasks,
-            place: Place { file: file.to_owned(), line: node.line },
+            place: SourcePlace { file: file.to_owned(), line: node.line },
             module: call.spec.name.to_owned(),
             when: own.when.clone(),
             environment: own.environment.clone(),
@@ -181,7 +184,7 @@ impl Compiler<'_> {
         task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());
         if FILES.contains(&call.spec.name) {
             for option in ["src", "file"] {
-                let placed = task.args.get(option).map(|value| self.all_placed(own, value));
+                let placed = task.args.get(option).map(|value| self.fleet_paths(own, value));
                 task.args.extend(placed.map(|value| (option.to_owned(), value)));
             }
         }
@@ -194,9 +197,9 @@ impl Compiler<'_> {
         task
     }
 
-    fn block(&mut self, node: &Node, pairs: &[(Key, Node)], own: &Context) -> Vec<Step> {
+    fn block(&mut self, node: &Node, pairs: &[(Key, Node)], own: &Context) -> Vec<PlanStep> {
         for (key, _) in pairs {
-            self.known_key(&own.file, key, spec::BLOCK_KEYS, "block");
+            self.known_key(&own.file, key, module_specs::BLOCK_KEYS, "block");
         }
         if own.handler {
             self.fault(&own.file, (node.line, node.column), "a block cannot be a handler").hint =
@@ -208,13 +211,13 @@ impl Compiler<'_> {
         if block.is_empty() && always.is_empty() {
             return Vec::new();
         }
-        let place = Place { file: own.file.clone(), line: node.line };
-        vec![Step::Block(Block { place, block, rescue, always, ..Block::default() })]
+        let place = SourcePlace { file: own.file.clone(), line: node.line };
+        vec![PlanStep::Block(Block { place, block, rescue, always, ..Block::default() })]
     }
 
     /// Finds the only key of a task that is a module, or the module that `action` names.
-    fn module<'n>(&mut self, file: &str, at: (u32, u32), pairs: &'n [(Key, Node)]) -> Option<Call<'n>> {
-        let mut found: Option<Call> = None;
+    fn module<'n>(&mut self, file: &str, at: (u32, u32), pairs: &'n [(Key, Node)]) -> Option<TaskModule<'n>> {
+        let mut found: Option<TaskModule> = None;
         let mut faulty = false;
         for (key, value) in pairs {
             let place = (key.line, key.column);
@@ -225,7 +228,7 @@ impl Compiler<'_> {
                     faulty = true;
                     continue;
                 }
-                word if spec::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
+                word if module_specs::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
                 // `static` decides what an old `include` is; see `old_include`.
                 "static" if pairs.iter().any(|(key, _)| key.text == "include") => continue,
                 word => (word.to_owned(), value.clone()),
@@ -233,25 +236,29 @@ impl Compiler<'_> {
             if key.text == "action" {
                 self.warn(file, place, "`action` is an old spelling", format!("write `{named}:` with its options"));
             }
-            let short = spec::short(&named);
-            if let Some(spec) = spec::find(short) {
+            let short = module_specs::short_name(&named);
+            if let Some(spec) = module_specs::find(short) {
                 if let Some(first) = &found {
                     let message = format!("a task has one module, found `{}` and `{}`", first.key.text, key.text);
                     self.fault(file, place, message);
                     faulty = true;
                 }
-                found = Some(Call { key, spec, args, old_include: short == "include" });
+                found = Some(TaskModule { key, spec, args, old_include: short == "include" });
                 continue;
             }
             faulty = true;
-            if spec::has(spec::ELSEWHERE, short) || short.contains('.') && !short.starts_with("with_") {
+            if module_specs::has_word(module_specs::ELSEWHERE, short)
+                || short.contains('.') && !short.starts_with("with_")
+            {
                 self.fault_hint(file, place, format!("module `{named}` is not part of the language"), ELSEWHERE);
-            } else if spec::has(spec::KEYS_ELSEWHERE, short) || short.starts_with("with_") {
+            } else if module_specs::has_word(module_specs::KEYS_ELSEWHERE, short) || short.starts_with("with_") {
                 self.fault_hint(file, place, format!("`{named}` is not part of the language"), ELSEWHERE);
             } else {
-                let modules = spec::MODULES.iter().map(|m| m.name);
-                let near =
-                    nearest(short, modules.chain(spec::TASK_KEYS.iter().copied()).chain(["block", "rescue", "always"]));
+                let modules = module_specs::MODULES.iter().map(|m| m.name);
+                let near = nearest(
+                    short,
+                    modules.chain(module_specs::TASK_KEYS.iter().copied()).chain(["block", "rescue", "always"]),
+                );
                 let hint = near.map_or_else(
                     || format!("if it is a module of Ansible, {ELSEWHERE}"),
                     |n| format!("did you mean `{n}`?"),
@@ -289,23 +296,24 @@ impl Compiler<'_> {
 /// Reads `action: copy src=a dest=b`, or a map with `module`.
 fn action(value: &Node) -> (String, Node) {
     match &value.data {
-        Data::Map(pairs) => {
+        SpannedData::Map(pairs) => {
             let name = value.get("module").and_then(Node::text).unwrap_or_default();
             let rest = pairs.iter().filter(|(key, _)| key.text != "module").cloned().collect();
-            (name, Node { data: Data::Map(rest), ..value.clone() })
+            (name, Node { data: SpannedData::Map(rest), ..value.clone() })
         }
         _ => {
             let text = value.text().unwrap_or_default();
             let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
-            let data = if rest.trim().is_empty() { Data::Null } else { Data::Text(rest.trim().to_owned()) };
+            let data =
+                if rest.trim().is_empty() { SpannedData::Null } else { SpannedData::Text(rest.trim().to_owned()) };
             (name.to_owned(), Node { data, ..value.clone() })
         }
     }
 }
 
 /// Whether a name is literal, without markup.
-pub(super) fn fixed(name: &str) -> bool {
-    !data::has_markup(name)
+pub(super) fn is_literal(name: &str) -> bool {
+    !var_map::has_markup(name)
 }
 
 /// The title of a task without a name: its module and main argument, which `no_log` hides.

@@ -17,7 +17,7 @@ fn check_refused(list: &[(&str, &str)], expected: Expect) {
     expected.assert_eq(&faults.iter().map(|f| format!("{f}\n")).collect::<String>());
 }
 
-pub(super) fn compiled(list: &[(&str, &str)], tags: &[&str]) -> Compiled {
+pub(super) fn compile_files(list: &[(&str, &str)], tags: &[&str]) -> Compiled {
     let tags: Vec<String> = tags.iter().map(|t| (*t).to_owned()).collect();
     let options = CompileOptions { tags: &tags, ..CompileOptions::default() };
     compile(&files(list), "site.yml", &host(), &options)
@@ -180,9 +180,9 @@ fn tags_choose() {
       tags: etcd
 ";
     let list = [("site.yml", text)];
-    assert_eq!(names(&compiled(&list, &[]).plan), ["a", "b", "d", "e"]);
-    assert_eq!(names(&compiled(&list, &["etcd"]).plan), ["a", "b", "e"]);
-    assert_eq!(names(&compiled(&list, &["never"]).plan), ["b", "c"]);
+    assert_eq!(names(&compile_files(&list, &[]).plan), ["a", "b", "d", "e"]);
+    assert_eq!(names(&compile_files(&list, &["etcd"]).plan), ["a", "b", "e"]);
+    assert_eq!(names(&compile_files(&list, &["never"]).plan), ["b", "c"]);
 }
 
 #[test]
@@ -194,8 +194,8 @@ fn tags_around_an_include_reach_its_tasks_and_its_own_do_not() {
         ("roles/etcd/tasks/main.yml", "- {name: inner, include_tasks: y.yml}\n"),
         ("roles/etcd/tasks/y.yml", "- {name: tagged, debug: }\n"),
     ];
-    assert_eq!(names(&compiled(&list, &["etcd"]).plan), ["inner", "tagged"]);
-    assert_eq!(names(&compiled(&list, &["other"]).plan), ["own"]);
+    assert_eq!(names(&compile_files(&list, &["etcd"]).plan), ["inner", "tagged"]);
+    assert_eq!(names(&compile_files(&list, &["other"]).plan), ["own"]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_thousand_tasks_compile_and_keep_their_places() {
     for i in 0..1000 {
         text.push_str(&format!("    - copy: {{content: '{{{{ port }}}} {i}', dest: '/x/{{{{ base }}}}{i}'}}\n      when: port == 80 and base is defined\n"));
     }
-    let plan = compiled(&[("site.yml", &text)], &[]).plan;
+    let plan = compile_files(&[("site.yml", &text)], &[]).plan;
     assert_eq!((plan.task_count(), plan.declared_files().len()), (1000, 1000));
 }
 
@@ -229,7 +229,7 @@ fn a_plan_holds_what_it_needs_and_no_more() {
         ("roles/nginx/templates/nginx.conf.j2", "listen {{ base }}; {% include 'part.j2' %}\n"),
         ("roles/nginx/templates/part.j2", "user {{ user }}\n"),
     ];
-    let Compiled { plan, warnings, .. } = compiled(&list, &[]);
+    let Compiled { plan, warnings, .. } = compile_files(&list, &[]);
     assert_eq!(plan.plays.len(), 1);
     assert_eq!(plan.vars.keys().collect::<Vec<_>>(), ["port", "base"]);
     assert_eq!(plan.blobs.len(), 2);
@@ -240,7 +240,7 @@ fn a_plan_holds_what_it_needs_and_no_more() {
         warnings[0]
     );
     assert_eq!(plan.declared_files(), ["/etc/nginx.conf"]);
-    let file = &crate::rendered(&plan, &Map::new())["/etc/nginx.conf"];
+    let file = &crate::predict_files(&plan, &Map::new())["/etc/nginx.conf"];
     assert_eq!(String::from_utf8_lossy(&file.content), "listen 80/x; user www\n");
     assert_eq!((file.mode.as_deref(), file.source.as_str()), (Some("0644"), "roles/nginx/templates/nginx.conf.j2"));
     let json: Plan = serde_json::from_slice(&serde_json::to_vec(&plan).unwrap()).unwrap();
@@ -266,9 +266,9 @@ fn what_depends_on_the_run_is_left_out_of_rendered() {
     - {copy: {content: gone, dest: /f}}
     - {file: {path: /f, state: absent}}
 ";
-    let plan = compiled(&[("site.yml", text)], &[]).plan;
+    let plan = compile_files(&[("site.yml", text)], &[]).plan;
     let facts = serde_json::json!({"ansible_hostname": "w1"});
-    let files = crate::rendered(&plan, facts.as_object().unwrap());
+    let files = crate::predict_files(&plan, facts.as_object().unwrap());
     assert_eq!(files.keys().collect::<Vec<_>>(), ["/d1", "/d2", "/e"]);
 }
 
@@ -288,7 +288,7 @@ fn a_name_that_begins_with_a_fact_means_no_files_of_other_roles_or_hosts() {
     ];
     list.extend(others.iter().map(|path| (path.as_str(), "a: 4\n")));
     let mut found = Vec::new();
-    for play in &compiled(&list, &[]).plan.plays {
+    for play in &compile_files(&list, &[]).plan.plays {
         play.each_task(&mut |task| found.extend(task.vars_files.keys().cloned()));
     }
     assert_eq!(found, ["roles/r/vars/Debian.yml", "vars/RedHat.yml"]);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One address of one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct InterfaceAddress {
     /// The interface index.
     pub interface: u32,
     pub address: IpAddr,
@@ -31,7 +31,7 @@ const IFA_F_SECONDARY: u8 = 1;
 const ANSWERS_MAX: usize = 256;
 
 /// All addresses of all interfaces.
-pub fn ask() -> Result<Vec<Address>, rustix::io::Errno> {
+pub fn ask() -> Result<Vec<InterfaceAddress>, rustix::io::Errno> {
     // Protocol 0 (None) is NETLINK_ROUTE.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_timeout(
@@ -50,37 +50,37 @@ pub fn ask() -> Result<Vec<Address>, rustix::io::Errno> {
     let mut buffer = vec![0u8; 64 << 10];
     for _ in 0..ANSWERS_MAX {
         let (_, len) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-        if len == 0 || parse(&buffer[..len.min(buffer.len())], &mut out) {
+        if len == 0 || parse_datagram(&buffer[..len.min(buffer.len())], &mut out) {
             break;
         }
     }
     Ok(out)
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
 /// Parses one datagram. Returns true if it was the last.
-fn parse(mut bytes: &[u8], out: &mut Vec<Address>) -> bool {
-    while let (Some(len), Some(kind)) = (word(bytes, 0), half(bytes, 4)) {
+fn parse_datagram(mut bytes: &[u8], out: &mut Vec<InterfaceAddress>) -> bool {
+    while let (Some(len), Some(kind)) = (read_u32(bytes, 0), read_u16(bytes, 4)) {
         let len = len as usize;
         if kind == NLMSG_DONE || len < HEADER || len > bytes.len() {
             return true;
         }
         if kind == RTM_NEWADDR {
-            out.extend(address(&bytes[HEADER..len]));
+            out.extend(parse_address(&bytes[HEADER..len]));
         }
         bytes = bytes.get((len + 3) & !3..).unwrap_or_default();
     }
     false
 }
 
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_ip(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?))),
         16 => Some(IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))),
@@ -88,18 +88,18 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn address(message: &[u8]) -> Option<Address> {
+fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
     let (prefix, flags, scope) = (*message.get(1)?, *message.get(2)?, *message.get(3)?);
-    let interface = word(message, 4)?;
+    let interface = read_u32(message, 4)?;
     let (mut own, mut local, mut broadcast) = (None, None, None);
     let mut rest = message.get(8..)?;
-    while let (Some(len), Some(kind)) = (half(rest, 0), half(rest, 2)) {
+    while let (Some(len), Some(kind)) = (read_u16(rest, 0), read_u16(rest, 2)) {
         let len = len as usize;
         let Some(body) = rest.get(4..len) else { break };
         match kind {
-            1 => own = ip(body),
-            2 => local = ip(body),
-            4 => broadcast = ip(body),
+            1 => own = parse_ip(body),
+            2 => local = parse_ip(body),
+            4 => broadcast = parse_ip(body),
             _ => {}
         }
         rest = rest.get((len + 3) & !3..).unwrap_or_default();
@@ -108,7 +108,7 @@ fn address(message: &[u8]) -> Option<Address> {
     let address = local.or(own)?;
     let broadcast = if let Some(IpAddr::V4(b)) = broadcast { Some(b) } else { None };
     let secondary = address.is_ipv4() && flags & IFA_F_SECONDARY != 0;
-    Some(Address { interface, address, broadcast, prefix, scope, secondary })
+    Some(InterfaceAddress { interface, address, broadcast, prefix, scope, secondary })
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_its_loopback_and_a_cut_answer_is_no_address() {
+    fn loopback_is_listed_and_truncated_messages_are_ignored() {
         let all = ask().unwrap();
         let lo = all.iter().find(|a| a.address == IpAddr::V4(Ipv4Addr::LOCALHOST)).expect("127.0.0.1");
         assert_eq!((lo.prefix, lo.scope, lo.secondary), (8, 254, false));
@@ -126,7 +126,7 @@ mod tests {
                 start.copy_from_slice(&200u32.to_ne_bytes());
             }
             let mut out = Vec::new();
-            parse(&bytes, &mut out);
+            parse_datagram(&bytes, &mut out);
             assert_eq!(out, []);
         }
     }

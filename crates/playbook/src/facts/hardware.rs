@@ -1,19 +1,19 @@
 //! Facts about memory, processors, disks and mounts.
 
-use super::Root;
-use crate::event::Cancel;
+use super::FactsRoot;
+use crate::event::CancelToken;
 use remoor_host::files;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// Maximum number of reported mounts and disks.
-const MANY: usize = 500;
+const REPORTED_MAX: usize = 500;
 /// Timeouts for the size of one file system and of all file systems. The server of a network file
 /// system may be unreachable.
-const ANSWER: Duration = Duration::from_secs(1);
-const ANSWERS: Duration = Duration::from_secs(10);
+const STATVFS_TIMEOUT: Duration = Duration::from_secs(1);
+const STATVFS_TOTAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
+pub fn of(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<String, Value>) {
     memory(&root.read("/proc/meminfo"), out);
     processors(root, out);
     out.insert("mounts".into(), json!(mounts(root, cancel)));
@@ -35,14 +35,14 @@ pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
         ("product_version", "product_version"),
         ("system_vendor", "sys_vendor"),
     ] {
-        let text = root.word(&format!("/sys/devices/virtual/dmi/id/{file}"));
-        let text = if name == "form_factor" { text.map(|n| form(&n)) } else { text };
+        let text = root.read_word(&format!("/sys/devices/virtual/dmi/id/{file}"));
+        let text = if name == "form_factor" { text.map(|n| chassis_name(&n)) } else { text };
         out.insert(name.into(), json!(text.unwrap_or_else(|| "NA".into())));
     }
 }
 
 /// The name of a DMI chassis type.
-fn form(number: &str) -> String {
+fn chassis_name(number: &str) -> String {
     let names = [
         "Unknown",
         "Other",
@@ -100,7 +100,7 @@ fn memory(text: &str, out: &mut Map<String, Value>) {
     );
 }
 
-fn processors(root: &Root, out: &mut Map<String, Value>) {
+fn processors(root: &FactsRoot, out: &mut Map<String, Value>) {
     let text = root.read("/proc/cpuinfo");
     let (mut named, mut sockets, mut siblings) = (Vec::new(), Vec::<(String, u64)>::new(), Vec::<(String, u64)>::new());
     let (mut vendors, mut models, mut numbers) = (0u64, 0u64, 0u64);
@@ -153,10 +153,10 @@ fn processors(root: &Root, out: &mut Map<String, Value>) {
 }
 
 /// The mounts from disks and other hosts, with the keys of Ansible.
-fn mounts(root: &Root, cancel: &Cancel) -> Vec<Value> {
+fn mounts(root: &FactsRoot, cancel: &CancelToken) -> Vec<Value> {
     let (mut out, began) = (Vec::new(), Instant::now());
-    for line in root.read("/proc/self/mounts").lines().take(MANY) {
-        let fields: Vec<String> = line.split(' ').map(unescaped).collect();
+    for line in root.read("/proc/self/mounts").lines().take(REPORTED_MAX) {
+        let fields: Vec<String> = line.split(' ').map(unescape_octal).collect();
         let [device, mount, kind, options, ..] = fields.as_slice() else { continue };
         if !device.starts_with(['/', '\\']) && !device.contains(":/") || kind == "none" {
             continue;
@@ -166,8 +166,8 @@ fn mounts(root: &Root, cancel: &Cancel) -> Vec<Value> {
         });
         if root.is_real()
             && !cancel.stopped()
-            && began.elapsed() < ANSWERS
-            && let Ok(Ok(stat)) = files::within(ANSWER, mount, |mount| rustix::fs::statvfs(mount))
+            && began.elapsed() < STATVFS_TOTAL_TIMEOUT
+            && let Ok(Ok(stat)) = files::run_with_deadline(STATVFS_TIMEOUT, mount, |mount| rustix::fs::statvfs(mount))
         {
             for (name, value) in [
                 ("block_size", stat.f_bsize),
@@ -189,7 +189,7 @@ fn mounts(root: &Root, cancel: &Cancel) -> Vec<Value> {
 }
 
 /// Decodes octal escapes such as `\040` in the kernel's mount table.
-fn unescaped(text: &str) -> String {
+fn unescape_octal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
@@ -210,20 +210,22 @@ fn unescaped(text: &str) -> String {
 }
 
 /// Disks with their sizes and partitions.
-fn devices(root: &Root) -> Map<String, Value> {
+fn devices(root: &FactsRoot) -> Map<String, Value> {
     let mut out = Map::new();
-    for name in root.names("/sys/block").into_iter().take(MANY) {
+    for name in root.names("/sys/block").into_iter().take(REPORTED_MAX) {
         let base = format!("/sys/block/{name}");
-        let word = |file: &str| root.word(&format!("{base}/{file}"));
+        let word = |file: &str| root.read_word(&format!("{base}/{file}"));
         // Missing or unreadable sizes count as 0.
         let sectors: u64 = word("size").and_then(|n| n.parse().ok()).unwrap_or(0);
         let mut partitions = Map::new();
-        for part in root.names(&base).into_iter().filter(|p| p.starts_with(&name)).take(MANY) {
-            let of = |file: &str| root.word(&format!("{base}/{part}/{file}"));
+        for part in root.names(&base).into_iter().filter(|p| p.starts_with(&name)).take(REPORTED_MAX) {
+            let of = |file: &str| root.read_word(&format!("{base}/{part}/{file}"));
             let sectors: u64 = of("size").and_then(|n| n.parse().ok()).unwrap_or(0);
             let start = of("start").unwrap_or_default();
-            partitions
-                .insert(part, json!({"sectors": sectors, "sectorsize": 512, "size": size(sectors), "start": start}));
+            partitions.insert(
+                part,
+                json!({"sectors": sectors, "sectorsize": 512, "size": readable_size(sectors), "start": start}),
+            );
         }
         let removable = word("removable").unwrap_or_else(|| "0".into());
         out.insert(
@@ -231,9 +233,9 @@ fn devices(root: &Root) -> Map<String, Value> {
             json!({
                 "model": word("device/model"), "vendor": word("device/vendor"), "removable": removable,
                 "rotational": word("queue/rotational").unwrap_or_else(|| "0".into()), "sectors": sectors,
-                "sectorsize": word("queue/logical_block_size").unwrap_or_else(|| "512".into()), "size": size(sectors),
+                "sectorsize": word("queue/logical_block_size").unwrap_or_else(|| "512".into()), "size": readable_size(sectors),
                 "partitions": partitions, "holders": root.names(&format!("{base}/holders")),
-                "virtual": i32::from(!root.has(&format!("{base}/device"))),
+                "virtual": i32::from(!root.exists(&format!("{base}/device"))),
             }),
         );
     }
@@ -241,7 +243,7 @@ fn devices(root: &Root) -> Map<String, Value> {
 }
 
 /// A number of 512-byte sectors as a readable size.
-fn size(sectors: u64) -> String {
+fn readable_size(sectors: u64) -> String {
     let bytes = sectors as f64 * 512.0;
     let units = [("TB", 40), ("GB", 30), ("MB", 20), ("KB", 10)];
     match units.iter().find(|(_, bits)| bytes >= (1u64 << bits) as f64) {

@@ -4,8 +4,8 @@
 //! A program is run only if no user but root and the user of this process can have written it. Each
 //! program has a timeout and an output limit.
 
-use super::Root;
-use crate::event::Cancel;
+use super::FactsRoot;
+use crate::event::CancelToken;
 use crate::process::{self, Job};
 use serde_json::{Map, Value, json};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -16,18 +16,18 @@ const DIR: &str = "/etc/ansible/facts.d";
 /// Maximum number of files.
 const FILES_MAX: usize = 100;
 /// Timeout of one program.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of all programs together.
-const ALL: Duration = Duration::from_secs(60);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `ansible_local`: the content of each file under its name. The value of an invalid file is the
 /// error text, as in Ansible.
-pub fn of(root: &Root, cancel: &Cancel) -> Value {
-    let (mut out, until) = (Map::new(), Instant::now() + ALL);
+pub fn of(root: &FactsRoot, cancel: &CancelToken) -> Value {
+    let (mut out, until) = (Map::new(), Instant::now() + TOTAL_TIMEOUT);
     for name in root.names(DIR).into_iter().filter(|n| n.ends_with(".fact")).take(FILES_MAX) {
         let short = name.trim_end_matches(".fact").to_owned();
-        let path = root.at(&format!("{DIR}/{name}"));
-        let text = match program(&path) {
+        let path = root.full_path(&format!("{DIR}/{name}"));
+        let text = match is_program(&path) {
             Ok(true) => run(&path, until, cancel),
             Ok(false) => Ok(root.read(&format!("{DIR}/{name}"))),
             Err(message) => Err(message),
@@ -39,7 +39,7 @@ pub fn of(root: &Root, cancel: &Cancel) -> Value {
 
 /// Whether a file is a program. Fails if another user than root or the own user can write it or its
 /// directory.
-fn program(path: &Path) -> Result<bool, String> {
+fn is_program(path: &Path) -> Result<bool, String> {
     let about = |e: std::io::Error| format!("Could not stat fact ({}): {e}", path.display());
     let stat = std::fs::metadata(path).map_err(about)?;
     if stat.permissions().mode() & 0o100 == 0 {
@@ -54,8 +54,8 @@ fn program(path: &Path) -> Result<bool, String> {
     }
 }
 
-fn run(path: &Path, until: Instant, cancel: &Cancel) -> Result<String, String> {
-    let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
+fn run(path: &Path, until: Instant, cancel: &CancelToken) -> Result<String, String> {
+    let patience = PROGRAM_TIMEOUT.min(until.saturating_duration_since(Instant::now()));
     let job = Job { argv: vec![path.display().to_string()], timeout: Some(patience), ..Job::default() };
     let failed = |why: String| format!("Failure executing fact script ({}), {why}", path.display());
     if cancel.stopped() || patience.is_zero() {
@@ -121,7 +121,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn reads_files_runs_programs_and_says_what_is_bad() {
+    fn local_facts_from_files_and_programs() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("etc/ansible/facts.d");
         fs::create_dir_all(&at).unwrap();
@@ -137,7 +137,7 @@ mod tests {
         put("e.fact", "no facts here", 0o644);
         put("f.fact", "#!/bin/sh\necho 1\n", 0o757);
         put("g.txt", "5", 0o644);
-        let got = of(&Root(dir.path().to_owned()), &Cancel::new());
+        let got = of(&FactsRoot(dir.path().to_owned()), &CancelToken::new());
         assert_eq!(got["a"], json!({"x": [1, 2]}));
         assert_eq!(got["b"], json!({"general": {"role": "web", "list": "one\ntwo"}, "empty": {}}));
         assert_eq!(got["c"], json!({"run": true}));
@@ -145,12 +145,12 @@ mod tests {
         assert!(got["e"].as_str().unwrap().contains("JSON or ini"), "{}", got["e"]);
         assert!(got["f"].as_str().unwrap().contains("is not run"), "{}", got["f"]);
         assert_eq!(got.as_object().unwrap().len(), 6);
-        let stopped = Cancel::new();
+        let stopped = CancelToken::new();
         stopped.stop();
-        let got = of(&Root(dir.path().to_owned()), &stopped);
+        let got = of(&FactsRoot(dir.path().to_owned()), &stopped);
         assert_eq!(got["a"], json!({"x": [1, 2]}));
         assert!(got["c"].as_str().unwrap().contains("not run: the run was stopped"), "{}", got["c"]);
-        let late = run(&at.join("c.fact"), Instant::now(), &Cancel::new());
+        let late = run(&at.join("c.fact"), Instant::now(), &CancelToken::new());
         assert!(late.unwrap_err().contains("the timeout of all fact programs was reached"));
     }
 }

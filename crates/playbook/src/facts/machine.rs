@@ -1,12 +1,12 @@
 //! Facts about the running machine: kernel, names, clock, the own user, virtualization.
 
-use super::Root;
-use crate::event::Cancel;
-use crate::owner;
+use super::FactsRoot;
+use crate::accounts;
+use crate::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
+pub fn of(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<String, Value>) {
     if root.is_real() {
         uname(root, out);
         user(cancel, out);
@@ -29,7 +29,7 @@ pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
     }
 }
 
-fn uname(root: &Root, out: &mut Map<String, Value>) {
+fn uname(root: &FactsRoot, out: &mut Map<String, Value>) {
     let uname = rustix::system::uname();
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
     let nodename = text(uname.nodename());
@@ -70,13 +70,13 @@ fn fqdn(hosts: &str, nodename: &str, short: &str) -> String {
     long.unwrap_or(nodename).to_owned()
 }
 
-fn user(cancel: &Cancel, out: &mut Map<String, Value>) {
+fn user(cancel: &CancelToken, out: &mut Map<String, Value>) {
     let (uid, real) = (rustix::process::geteuid().as_raw(), rustix::process::getuid().as_raw());
     out.insert("effective_user_id".into(), json!(uid));
     out.insert("real_user_id".into(), json!(real));
     out.insert("effective_group_id".into(), json!(rustix::process::getegid().as_raw()));
     out.insert("real_group_id".into(), json!(rustix::process::getgid().as_raw()));
-    let fields = owner::user(&real.to_string(), cancel).unwrap_or_default();
+    let fields = accounts::user(&real.to_string(), cancel).unwrap_or_default();
     let field = |i: usize| fields.get(i).cloned();
     out.insert("user_id".into(), json!(field(0).unwrap_or_else(|| real.to_string())));
     out.insert("user_uid".into(), json!(real));
@@ -121,7 +121,7 @@ fn date_time(out: &mut Map<String, Value>) {
 }
 
 /// The kernel command line: `cmdline` keeps the last value of a name, `proc_cmdline` all values.
-fn cmdline(root: &Root, out: &mut Map<String, Value>) {
+fn cmdline(root: &FactsRoot, out: &mut Map<String, Value>) {
     let text = root.read("/proc/cmdline");
     let (mut last, mut all): (Map<String, Value>, Map<String, Value>) = Default::default();
     for word in text.split_whitespace() {
@@ -143,7 +143,7 @@ fn cmdline(root: &Root, out: &mut Map<String, Value>) {
 }
 
 /// The virtualization of which this machine is a guest, and those for which it can be a host.
-fn virtualization(root: &Root, out: &mut Map<String, Value>) {
+fn virtualization(root: &FactsRoot, out: &mut Map<String, Value>) {
     let (mut guest, mut host): (BTreeSet<String>, BTreeSet<String>) = Default::default();
     let mut found: Option<(String, &'static str)> = None;
     let mut is_guest = |name: &str, found: &mut Option<(String, &'static str)>| {
@@ -168,11 +168,11 @@ fn virtualization(root: &Root, out: &mut Map<String, Value>) {
             _ => {}
         }
     }
-    let manager = root.word("/run/systemd/container");
+    let manager = root.read_word("/run/systemd/container");
     if let Some(kind) = &manager {
         is_guest(kind, &mut found);
     }
-    if root.has("/.dockerenv") || root.has("/.dockerinit") {
+    if root.exists("/.dockerenv") || root.exists("/.dockerinit") {
         is_guest("docker", &mut found);
     }
     if found.is_some() {
@@ -182,7 +182,7 @@ fn virtualization(root: &Root, out: &mut Map<String, Value>) {
         guest.insert(name.to_owned());
         found.get_or_insert((name.to_owned(), "guest"));
     };
-    let dmi = |name: &str| root.word(&format!("/sys/devices/virtual/dmi/id/{name}")).unwrap_or_default();
+    let dmi = |name: &str| root.read_word(&format!("/sys/devices/virtual/dmi/id/{name}")).unwrap_or_default();
     let (product, vendor, bios) = (dmi("product_name"), dmi("sys_vendor"), dmi("bios_vendor"));
     let by_product = ["KVM", "KVM Server", "Bochs", "AHV", "CloudStack KVM Hypervisor"].contains(&product.as_str());
     let by_vendor = ["QEMU", "Amazon EC2", "DigitalOcean", "Google", "Scaleway", "Nutanix"].contains(&vendor.as_str());
@@ -217,7 +217,7 @@ fn virtualization(root: &Root, out: &mut Map<String, Value>) {
         (loaded("kvm"), "kvm", "host"),
         (loaded("vboxdrv"), "virtualbox", "host"),
         (loaded("virtio"), "kvm", "guest"),
-        (root.has("/dev/kvm"), "kvm", "host"),
+        (root.exists("/dev/kvm"), "kvm", "host"),
     ] {
         if yes {
             host.insert(name.to_owned());

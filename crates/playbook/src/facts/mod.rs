@@ -13,9 +13,9 @@ mod names;
 mod network;
 mod system;
 
-pub use names::{ABSENT, NAMES, absent, known};
+pub use names::{ABSENT, NAMES, absence_reason, is_known};
 
-use super::event::Cancel;
+use super::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -24,10 +24,10 @@ const FILE_MAX: u64 = 4 << 20;
 
 /// The root directory of the files: `/`, or in tests a tree copied from a machine.
 #[derive(Debug, Clone)]
-struct Root(PathBuf);
+struct FactsRoot(PathBuf);
 
-impl Root {
-    fn at(&self, path: &str) -> PathBuf {
+impl FactsRoot {
+    fn full_path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
 
@@ -35,7 +35,7 @@ impl Root {
     fn read(&self, path: &str) -> String {
         use std::io::Read as _;
         let mut bytes = Vec::new();
-        if let Ok(file) = std::fs::File::open(self.at(path)) {
+        if let Ok(file) = std::fs::File::open(self.full_path(path)) {
             // Reading a kernel file may fail in the middle; the bytes before the error are used.
             let _ = file.take(FILE_MAX).read_to_end(&mut bytes);
         }
@@ -43,19 +43,19 @@ impl Root {
     }
 
     /// The trimmed text of a file. None if it is empty or does not exist.
-    fn word(&self, path: &str) -> Option<String> {
+    fn read_word(&self, path: &str) -> Option<String> {
         let text = self.read(path);
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.at(path).exists()
+    fn exists(&self, path: &str) -> bool {
+        self.full_path(path).exists()
     }
 
     /// The sorted names in a directory.
     fn names(&self, path: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.at(path)).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.full_path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
@@ -68,8 +68,8 @@ impl Root {
 
 /// Gathers all facts. Never fails: facts that cannot be read are left out. After `cancel` no other
 /// program is started.
-pub fn facts(cancel: &Cancel) -> Map<String, Value> {
-    let root = Root(PathBuf::from("/"));
+pub fn gather(cancel: &CancelToken) -> Map<String, Value> {
+    let root = FactsRoot(PathBuf::from("/"));
     let mut out = Map::new();
     machine::of(&root, cancel, &mut out);
     system::of(&root, &mut out);

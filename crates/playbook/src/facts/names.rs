@@ -120,20 +120,22 @@ pub const ABSENT: &[(&str, &str)] = &[
 ];
 
 /// Prefixes of network interface names. Each interface has a fact of its own name.
-const INTERFACES: [&str; 22] = [
+const INTERFACE_PREFIXES: [&str; 22] = [
     "eth", "en", "wl", "ww", "lo", "br", "bond", "team", "vlan", "docker", "veth", "virbr", "tun", "tap", "wg",
     "dummy", "ib", "cni", "flannel", "cali", "ifb", "em",
 ];
 
 /// Whether `name` (`ansible_x`) may be a fact. Interface names are recognised by their usual
 /// prefixes.
-pub fn known(name: &str) -> bool {
+pub fn is_known(name: &str) -> bool {
     let Some(short) = name.strip_prefix("ansible_") else { return false };
     NAMES.contains(&name)
-        || INTERFACES.iter().any(|begin| short.starts_with(begin) && (short == "lo" || short.len() > begin.len()))
+        || INTERFACE_PREFIXES
+            .iter()
+            .any(|begin| short.starts_with(begin) && (short == "lo" || short.len() > begin.len()))
 }
 
 /// The reason why a fact of Ansible (`ansible_x`) is not gathered.
-pub fn absent(name: &str) -> Option<&'static str> {
+pub fn absence_reason(name: &str) -> Option<&'static str> {
     ABSENT.iter().find(|(own, _)| *own == name).map(|(_, why)| *why)
 }

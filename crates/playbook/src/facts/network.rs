@@ -1,25 +1,25 @@
 //! Facts about interfaces, addresses, default routes and DNS.
 
-use super::Root;
-use super::address::Address;
+use super::FactsRoot;
+use super::address::InterfaceAddress;
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Maximum number of reported interfaces.
-const MANY: usize = 500;
+const REPORTED_MAX: usize = 500;
 
-pub fn of(root: &Root, addresses: &[Address], out: &mut Map<String, Value>) {
+pub fn of(root: &FactsRoot, addresses: &[InterfaceAddress], out: &mut Map<String, Value>) {
     let names: Vec<String> = root
         .names("/sys/class/net")
         .into_iter()
-        .filter(|n| root.has(&format!("/sys/class/net/{n}/mtu")))
-        .take(MANY)
+        .filter(|n| root.exists(&format!("/sys/class/net/{n}/mtu")))
+        .take(REPORTED_MAX)
         .collect();
     for name in &names {
         // Characters that a variable name cannot contain become `_`, as in Ansible.
         out.insert(name.replace(['-', ':', '.'], "_"), interface(root, name, addresses));
     }
-    let shown = |a: &Address| a.address.to_string();
+    let shown = |a: &InterfaceAddress| a.address.to_string();
     let v4 = addresses.iter().filter(|a| a.address.is_ipv4() && !a.address.is_loopback());
     out.insert("all_ipv4_addresses".into(), json!(v4.map(shown).collect::<Vec<_>>()));
     let v6 = addresses.iter().filter(|a| a.address.is_ipv6() && !a.address.is_loopback());
@@ -30,11 +30,11 @@ pub fn of(root: &Root, addresses: &[Address], out: &mut Map<String, Value>) {
     out.insert("dns".into(), dns(&root.read("/etc/resolv.conf")));
 }
 
-fn kind(root: &Root, name: &str) -> &'static str {
+fn kind(root: &FactsRoot, name: &str) -> &'static str {
     let base = format!("/sys/class/net/{name}");
-    match root.word(&format!("{base}/type")).as_deref() {
-        _ if root.has(&format!("{base}/bridge")) => "bridge",
-        _ if root.has(&format!("{base}/bonding")) => "bonding",
+    match root.read_word(&format!("{base}/type")).as_deref() {
+        _ if root.exists(&format!("{base}/bridge")) => "bridge",
+        _ if root.exists(&format!("{base}/bonding")) => "bonding",
         Some("1") => "ether",
         Some("32") => "infiniband",
         Some("512") => "ppp",
@@ -44,20 +44,20 @@ fn kind(root: &Root, name: &str) -> &'static str {
     }
 }
 
-fn number(root: &Root, name: &str, file: &str) -> Option<i64> {
-    root.word(&format!("/sys/class/net/{name}/{file}"))?.parse().ok()
+fn number(root: &FactsRoot, name: &str, file: &str) -> Option<i64> {
+    root.read_word(&format!("/sys/class/net/{name}/{file}"))?.parse().ok()
 }
 
 /// The MAC address of an interface; an all-zero address counts as none.
-fn hardware(root: &Root, name: &str) -> Option<String> {
-    root.word(&format!("/sys/class/net/{name}/address")).filter(|a| !a.is_empty() && a != "00:00:00:00:00:00")
+fn mac_address(root: &FactsRoot, name: &str) -> Option<String> {
+    root.read_word(&format!("/sys/class/net/{name}/address")).filter(|a| !a.is_empty() && a != "00:00:00:00:00:00")
 }
 
 fn mask(prefix: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0))
 }
 
-fn v4(address: &Address, own: Ipv4Addr) -> Value {
+fn v4(address: &InterfaceAddress, own: Ipv4Addr) -> Value {
     let mask = mask(address.prefix);
     json!({
         "address": own.to_string(), "broadcast": address.broadcast.map(|b| b.to_string()).unwrap_or_default(),
@@ -66,7 +66,7 @@ fn v4(address: &Address, own: Ipv4Addr) -> Value {
     })
 }
 
-fn scope(scope: u8) -> &'static str {
+fn scope_name(scope: u8) -> &'static str {
     match scope {
         0 => "global",
         200 => "site",
@@ -76,18 +76,18 @@ fn scope(scope: u8) -> &'static str {
     }
 }
 
-fn interface(root: &Root, name: &str, addresses: &[Address]) -> Value {
+fn interface(root: &FactsRoot, name: &str, addresses: &[InterfaceAddress]) -> Value {
     let base = format!("/sys/class/net/{name}");
     let index = number(root, name, "ifindex").and_then(|n| u32::try_from(n).ok());
-    let flags = root.word(&format!("{base}/flags"));
+    let flags = root.read_word(&format!("{base}/flags"));
     let flags = flags.and_then(|f| u32::from_str_radix(f.trim_start_matches("0x"), 16).ok()).unwrap_or(0);
-    let state = root.word(&format!("{base}/operstate"));
+    let state = root.read_word(&format!("{base}/operstate"));
     let mut fact = json!({
         "device": name, "type": kind(root, name), "promisc": flags & 0x100 != 0,
         "active": state.is_some_and(|s| s != "down"),
     });
     fact["mtu"] = json!(number(root, name, "mtu"));
-    if let Some(address) = hardware(root, name) {
+    if let Some(address) = mac_address(root, name) {
         fact["macaddress"] = json!(address);
     }
     if let Some(speed) = number(root, name, "speed") {
@@ -96,9 +96,12 @@ fn interface(root: &Root, name: &str, addresses: &[Address]) -> Value {
     for (list, file) in [("interfaces", "brif"), ("slaves", "bonding/slaves")] {
         let names = match file {
             "brif" => root.names(&format!("{base}/brif")),
-            _ => {
-                root.word(&format!("{base}/{file}")).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-            }
+            _ => root
+                .read_word(&format!("{base}/{file}"))
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
         };
         if !names.is_empty() {
             fact[list] = json!(names);
@@ -110,7 +113,7 @@ fn interface(root: &Root, name: &str, addresses: &[Address]) -> Value {
             IpAddr::V4(own) if fact.get("ipv4").is_none() && !address.secondary => fact["ipv4"] = v4(address, own),
             IpAddr::V4(own) => more.push(v4(address, own)),
             IpAddr::V6(own) => long.push(
-                json!({"address": own.to_string(), "prefix": address.prefix.to_string(), "scope": scope(address.scope)}),
+                json!({"address": own.to_string(), "prefix": address.prefix.to_string(), "scope": scope_name(address.scope)}),
             ),
         }
     }
@@ -123,7 +126,7 @@ fn interface(root: &Root, name: &str, addresses: &[Address]) -> Value {
 }
 
 /// The facts that default routes of IPv4 and IPv6 have in common.
-fn way(root: &Root, name: &str, gateway: IpAddr) -> Map<String, Value> {
+fn route_facts(root: &FactsRoot, name: &str, gateway: IpAddr) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("interface".into(), json!(name));
     if !gateway.is_unspecified() {
@@ -131,12 +134,12 @@ fn way(root: &Root, name: &str, gateway: IpAddr) -> Map<String, Value> {
     }
     out.insert("type".into(), json!(kind(root, name)));
     out.insert("mtu".into(), json!(number(root, name, "mtu")));
-    out.extend(hardware(root, name).map(|a| ("macaddress".to_owned(), json!(a))));
+    out.extend(mac_address(root, name).map(|a| ("macaddress".to_owned(), json!(a))));
     out
 }
 
 /// The default route with the lowest metric, with the first address of its interface.
-fn default_v4(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> {
+fn default_v4(root: &FactsRoot, addresses: &[InterfaceAddress]) -> Option<Map<String, Value>> {
     let table = root.read("/proc/net/route");
     let routes = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
     let route = routes
@@ -144,7 +147,7 @@ fn default_v4(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> 
         .min_by_key(|f| f[6].parse::<u32>().unwrap_or(u32::MAX))?;
     let gateway = u32::from_str_radix(route[2], 16).ok()?;
     let name = route[0];
-    let mut out = way(root, name, IpAddr::V4(Ipv4Addr::from(gateway.swap_bytes())));
+    let mut out = route_facts(root, name, IpAddr::V4(Ipv4Addr::from(gateway.swap_bytes())));
     let index = number(root, name, "ifindex").and_then(|n| u32::try_from(n).ok());
     let own = addresses.iter().filter(|a| Some(a.interface) == index && a.address.is_ipv4());
     if let Some(address) = own.min_by_key(|a| a.secondary)
@@ -157,7 +160,7 @@ fn default_v4(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> 
     Some(out)
 }
 
-fn default_v6(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> {
+fn default_v6(root: &FactsRoot, addresses: &[InterfaceAddress]) -> Option<Map<String, Value>> {
     let table = root.read("/proc/net/ipv6_route");
     let routes = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
     let route = routes
@@ -165,13 +168,13 @@ fn default_v6(root: &Root, addresses: &[Address]) -> Option<Map<String, Value>> 
         .min_by_key(|f| u32::from_str_radix(f[5], 16).unwrap_or(u32::MAX))?;
     let gateway = u128::from_str_radix(route[4], 16).ok()?;
     let name = route[9];
-    let mut out = way(root, name, IpAddr::V6(Ipv6Addr::from(gateway)));
+    let mut out = route_facts(root, name, IpAddr::V6(Ipv6Addr::from(gateway)));
     let index = number(root, name, "ifindex").and_then(|n| u32::try_from(n).ok());
     let mut own = addresses.iter().filter(|a| Some(a.interface) == index && a.address.is_ipv6());
     if let Some(address) = own.find(|a| a.scope == 0) {
         out.insert("address".into(), json!(address.address.to_string()));
         out.insert("prefix".into(), json!(address.prefix.to_string()));
-        out.insert("scope".into(), json!(scope(address.scope)));
+        out.insert("scope".into(), json!(scope_name(address.scope)));
     }
     Some(out)
 }

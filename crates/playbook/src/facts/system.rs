@@ -1,19 +1,22 @@
 //! Facts about the installed system: distribution, package manager, service manager, security
 //! modules.
 
-use super::Root;
+use super::FactsRoot;
 use serde_json::{Map, Value, json};
 
-pub fn of(root: &Root, out: &mut Map<String, Value>) {
+pub fn of(root: &FactsRoot, out: &mut Map<String, Value>) {
     distribution(root, out);
     lsb(root, out);
     out.insert("pkg_mgr".into(), json!(package_manager(root, out)));
     out.insert("service_mgr".into(), json!(service_manager(root)));
     out.insert("selinux".into(), selinux(root));
-    let apparmor = if root.has("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
+    let apparmor = if root.exists("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
     out.insert("apparmor".into(), json!({ "status": apparmor }));
-    out.insert("fips".into(), json!(root.word("/proc/sys/crypto/fips_enabled").as_deref() == Some("1")));
-    out.insert("machine_id".into(), json!(root.word("/var/lib/dbus/machine-id").or(root.word("/etc/machine-id"))));
+    out.insert("fips".into(), json!(root.read_word("/proc/sys/crypto/fips_enabled").as_deref() == Some("1")));
+    out.insert(
+        "machine_id".into(),
+        json!(root.read_word("/var/lib/dbus/machine-id").or(root.read_word("/etc/machine-id"))),
+    );
     for kind in ["rsa", "ecdsa", "ed25519"] {
         let text = root.read(&format!("/etc/ssh/ssh_host_{kind}_key.pub"));
         let mut words = text.split_whitespace();
@@ -61,7 +64,7 @@ const DISTRIBUTIONS: &[(&str, &str, &str)] = &[
     ("openwrt", "OpenWrt", "OpenWrt"),
 ];
 
-fn distribution(root: &Root, out: &mut Map<String, Value>) {
+fn distribution(root: &FactsRoot, out: &mut Map<String, Value>) {
     let text = root.read("/etc/os-release");
     let text = if text.is_empty() { root.read("/usr/lib/os-release") } else { text };
     let field = fields(&text);
@@ -88,13 +91,13 @@ fn distribution(root: &Root, out: &mut Map<String, Value>) {
         }
     };
     let mut minor = None;
-    let exact = root.word("/etc/debian_version").unwrap_or_default();
+    let exact = root.read_word("/etc/debian_version").unwrap_or_default();
     if matches!(id.as_str(), "debian" | "raspbian") && exact.starts_with(|c: char| c.is_ascii_digit()) {
         minor = exact.split_once('.').map(|(_, minor)| minor.to_owned());
         version = exact;
     } else if matches!(id.as_str(), "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol") {
         // These files are more exact than os-release, which only says 9 for CentOS 9.4.
-        let own = root.word("/etc/centos-release").or(root.word("/etc/redhat-release")).unwrap_or_default();
+        let own = root.read_word("/etc/centos-release").or(root.read_word("/etc/redhat-release")).unwrap_or_default();
         let long = own.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
         let long: Vec<&str> = long.split('.').take(2).collect();
         if long.first().is_some_and(|major| version.split('.').next() == Some(major)) {
@@ -131,7 +134,7 @@ fn distribution(root: &Root, out: &mut Map<String, Value>) {
 
 /// The LSB facts from `/etc/lsb-release`. If that file does not exist but the tool `lsb_release` is
 /// installed: from os-release, which the tool reads too.
-fn lsb(root: &Root, out: &mut Map<String, Value>) {
+fn lsb(root: &FactsRoot, out: &mut Map<String, Value>) {
     let (own, release) = (root.read("/etc/lsb-release"), root.read("/etc/os-release"));
     let mut found = Map::new();
     if own.contains("DISTRIB_ID") {
@@ -144,7 +147,7 @@ fn lsb(root: &Root, out: &mut Map<String, Value>) {
         ] {
             found.insert(name.into(), json!(field(key)));
         }
-    } else if root.has("/usr/bin/lsb_release") {
+    } else if root.exists("/usr/bin/lsb_release") {
         let field = fields(&release);
         let id = field("ID");
         found.insert("id".into(), json!(crate::filters::capitalize(&id)));
@@ -158,7 +161,7 @@ fn lsb(root: &Root, out: &mut Map<String, Value>) {
     out.insert("lsb".into(), Value::Object(found));
 }
 
-fn package_manager(root: &Root, out: &Map<String, Value>) -> &'static str {
+fn package_manager(root: &FactsRoot, out: &Map<String, Value>) -> &'static str {
     let family = out.get("os_family").and_then(Value::as_str).unwrap_or_default();
     let managers = [
         ("/usr/bin/rpm-ostree", "atomic_container"),
@@ -175,14 +178,14 @@ fn package_manager(root: &Root, out: &Map<String, Value>) -> &'static str {
         ("/usr/bin/swupd", "swupd"),
     ];
     // The package manager of another distribution may be installed in addition to the system's own.
-    if family == "Debian" && root.has("/usr/bin/apt-get") {
+    if family == "Debian" && root.exists("/usr/bin/apt-get") {
         return "apt";
     }
-    managers.iter().find(|(path, _)| root.has(path)).map_or("unknown", |(_, name)| name)
+    managers.iter().find(|(path, _)| root.exists(path)).map_or("unknown", |(_, name)| name)
 }
 
-fn service_manager(root: &Root) -> String {
-    let first = root.word("/proc/1/comm").unwrap_or_default();
+fn service_manager(root: &FactsRoot) -> String {
+    let first = root.read_word("/proc/1/comm").unwrap_or_default();
     let known = match first.as_str() {
         "procd" => Some("openwrt_init"),
         "runit-init" => Some("runit"),
@@ -203,17 +206,18 @@ fn service_manager(root: &Root) -> String {
         ("/etc/init.d", "sysvinit"),
         ("/etc/dinit.d", "dinit"),
     ];
-    found.iter().find(|(path, _)| root.has(path)).map_or("service", |(_, name)| name).to_owned()
+    found.iter().find(|(path, _)| root.exists(path)).map_or("service", |(_, name)| name).to_owned()
 }
 
-fn selinux(root: &Root) -> Value {
-    if !root.has("/sys/fs/selinux/enforce") {
+fn selinux(root: &FactsRoot) -> Value {
+    if !root.exists("/sys/fs/selinux/enforce") {
         return json!({"status": "disabled"});
     }
     let text = root.read("/etc/selinux/config");
     let field = fields(&text);
-    let mode = if root.word("/sys/fs/selinux/enforce").as_deref() == Some("1") { "enforcing" } else { "permissive" };
-    let version = root.word("/sys/fs/selinux/policyvers").and_then(|v| v.parse::<u32>().ok());
+    let mode =
+        if root.read_word("/sys/fs/selinux/enforce").as_deref() == Some("1") { "enforcing" } else { "permissive" };
+    let version = root.read_word("/sys/fs/selinux/policyvers").and_then(|v| v.parse::<u32>().ok());
     json!({
         "status": "enabled", "mode": mode, "config_mode": field("SELINUX"), "type": field("SELINUXTYPE"), "policyvers": version,
     })

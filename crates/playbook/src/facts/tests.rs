@@ -1,20 +1,20 @@
 //! Facts read from the tree `tests/ansible/node`, compared with the output of Ansible's `setup` on
 //! the machine from which it was copied.
 
-use super::address::Address;
+use super::address::InterfaceAddress;
 use super::*;
 
-fn recorded() -> (Root, Value) {
+fn load_recording() -> (FactsRoot, Value) {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/ansible");
     let text = std::fs::read_to_string(dir.join("setup.json")).unwrap();
-    (Root(dir.join("node")), serde_json::from_str(&text).unwrap())
+    (FactsRoot(dir.join("node")), serde_json::from_str(&text).unwrap())
 }
 
-fn addresses(told: &Value) -> Vec<Address> {
+fn addresses(told: &Value) -> Vec<InterfaceAddress> {
     let mut out = Vec::new();
     for (index, list) in told.as_object().unwrap() {
         for a in list.as_array().unwrap() {
-            out.push(Address {
+            out.push(InterfaceAddress {
                 interface: index.parse().unwrap(),
                 address: a["local"].as_str().unwrap().parse().unwrap(),
                 broadcast: a["broadcast"].as_str().map(|b| b.parse().unwrap()),
@@ -32,31 +32,31 @@ fn addresses(told: &Value) -> Vec<Address> {
 }
 
 /// Sorts all lists, because their order has no meaning.
-fn ordered(value: &Value) -> Value {
+fn sort_lists(value: &Value) -> Value {
     match value {
         Value::Array(items) => {
-            let mut items: Vec<Value> = items.iter().map(ordered).collect();
+            let mut items: Vec<Value> = items.iter().map(sort_lists).collect();
             items.sort_by_key(Value::to_string);
             json!(items)
         }
-        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), ordered(v))).collect::<Map<_, _>>().into(),
+        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), sort_lists(v))).collect::<Map<_, _>>().into(),
         other => other.clone(),
     }
 }
 
 #[test]
-fn what_setup_says_of_the_same_machine() {
-    let (root, told) = recorded();
+fn facts_match_ansible_setup() {
+    let (root, told) = load_recording();
     let mut own = Map::new();
-    machine::of(&root, &Cancel::new(), &mut own);
+    machine::of(&root, &CancelToken::new(), &mut own);
     system::of(&root, &mut own);
-    hardware::of(&root, &Cancel::new(), &mut own);
+    hardware::of(&root, &CancelToken::new(), &mut own);
     network::of(&root, &addresses(&told["addresses"]), &mut own);
     let mut faults = Vec::new();
     let facts = told["facts"].as_object().unwrap();
     for (name, want) in facts {
         let got = own.get(name).unwrap_or(&Value::Null);
-        if ordered(got) != ordered(want) {
+        if sort_lists(got) != sort_lists(want) {
             faults.push(format!("{name}\n  want {want}\n  got  {got}"));
         }
     }
@@ -65,10 +65,10 @@ fn what_setup_says_of_the_same_machine() {
 }
 
 #[test]
-fn knows_this_machine() {
-    let facts = facts(&Cancel::new());
+fn facts_of_this_machine_are_known() {
+    let facts = gather(&CancelToken::new());
     let unknown: Vec<&String> =
-        facts.keys().filter(|name| !known(name) && !facts[*name]["device"].is_string()).collect();
+        facts.keys().filter(|name| !is_known(name) && !facts[*name]["device"].is_string()).collect();
     assert!(unknown.is_empty(), "lint would call these undefined: {unknown:?}");
     for name in [
         "hostname",
@@ -88,13 +88,13 @@ fn knows_this_machine() {
     assert_eq!(facts["ansible_lo"]["ipv4"]["address"], "127.0.0.1", "{}", facts["ansible_lo"]);
     assert!(ABSENT.iter().all(|(name, _)| !facts.contains_key(*name)), "gathered, but listed as absent");
     assert_eq!(
-        (absent("ansible_python").is_some(), known("ansible_eth0"), known("ansible_hosntame")),
+        (absence_reason("ansible_python").is_some(), is_known("ansible_eth0"), is_known("ansible_hosntame")),
         (true, true, false)
     );
 }
 
 #[test]
-fn systems_by_their_files() {
+fn distributions_are_detected() {
     let of = |release: &str, more: &[(&str, &str)]| {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("etc")).unwrap();
@@ -102,7 +102,7 @@ fn systems_by_their_files() {
             std::fs::write(dir.path().join("etc").join(name), text).unwrap();
         }
         let mut out = Map::new();
-        system::of(&Root(dir.path().to_owned()), &mut out);
+        system::of(&FactsRoot(dir.path().to_owned()), &mut out);
         let word = |name: &str| out[name].as_str().unwrap_or_default().to_owned();
         ["distribution", "os_family", "distribution_version", "distribution_major_version", "distribution_release"]
             .map(word)

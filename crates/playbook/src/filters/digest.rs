@@ -1,6 +1,6 @@
 //! Filters that compute hashes: checksums, password hashes for `/etc/shadow`, name-based UUIDs.
 
-use super::{Answer, Args, Filter, differing, failure, filter};
+use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference};
 use crate::python;
 use md5::Md5;
 use minijinja::{Error, State, Value};
@@ -8,7 +8,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 pub const FILTERS: &[Filter] = &[
-    differing(
+    filter_with_difference(
         "hash",
         &["hashtype"],
         |_, v, a| {
@@ -24,7 +24,7 @@ pub const FILTERS: &[Filter] = &[
     filter("checksum", &[], |_, v, _| Ok(hash("sha1", python::text(&v)?.as_bytes()).unwrap_or_default().into())),
     filter("sha1", &[], |_, v, _| Ok(hash("sha1", python::text(&v)?.as_bytes()).unwrap_or_default().into())),
     filter("md5", &[], |_, v, _| Ok(hash("md5", python::text(&v)?.as_bytes()).unwrap_or_default().into())),
-    differing(
+    filter_with_difference(
         "password_hash",
         &["hashtype", "salt", "salt_size", "rounds", "ident"],
         password_hash,
@@ -50,7 +50,7 @@ fn hash(kind: &str, bytes: &[u8]) -> Option<String> {
 const ROUNDS: (u32, u32) = (656_000, 535_000);
 const ROUNDS_MAX: i64 = 1_000_000;
 
-fn password_hash(_: &mut State, v: Value, a: Args) -> Answer {
+fn password_hash(_: &mut State, v: Value, a: Args) -> FilterResult {
     let password = python::text(&v)?;
     let kind = a.text("hashtype")?.unwrap_or_else(|| "sha512".into());
     let long = match kind.as_str() {
@@ -116,7 +116,7 @@ fn crypt64(bytes: &[u8], step: usize) -> String {
     out
 }
 
-fn to_uuid(_: &mut State, v: Value, a: Args) -> Answer {
+fn to_uuid(_: &mut State, v: Value, a: Args) -> FilterResult {
     let name = python::text(&v)?;
     let space = a.text("namespace")?.unwrap_or_else(|| "361E6D51-FAEC-444A-9079-341386DA8E2E".into());
     let bytes = hex::decode(space.replace('-', "")).ok().filter(|b| b.len() == 16);

@@ -1,6 +1,6 @@
 //! Filters on lists. Filters that use an attribute or call another filter are in `per_item`.
 
-use super::{Answer, Args, Filter, differing, failure, filter, list};
+use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference, list};
 use crate::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
@@ -21,38 +21,38 @@ pub const FILTERS: &[Filter] = &[
     }),
     filter("batch", &["linecount", "fill_with"], batch),
     filter("slice", &["slices", "fill_with"], slices),
-    differing(
+    filter_with_difference(
         "union",
         &["other"],
         |_, v, a| {
-            let (a, b) = two(&v, &a)?;
+            let (a, b) = set_operands(&v, &a)?;
             Ok(distinct(a.into_iter().chain(b)).into())
         },
         ORDER,
     ),
-    differing(
+    filter_with_difference(
         "intersect",
         &["other"],
         |_, v, a| {
-            let (a, b) = two(&v, &a)?;
+            let (a, b) = set_operands(&v, &a)?;
             Ok(distinct(a.into_iter().filter(|x| b.contains(x))).into())
         },
         ORDER,
     ),
-    differing(
+    filter_with_difference(
         "difference",
         &["other"],
         |_, v, a| {
-            let (a, b) = two(&v, &a)?;
+            let (a, b) = set_operands(&v, &a)?;
             Ok(distinct(a.into_iter().filter(|x| !b.contains(x))).into())
         },
         ORDER,
     ),
-    differing(
+    filter_with_difference(
         "symmetric_difference",
         &["other"],
         |_, v, a| {
-            let (a, b) = two(&v, &a)?;
+            let (a, b) = set_operands(&v, &a)?;
             let only = a.iter().filter(|x| !b.contains(x)).chain(b.iter().filter(|x| !a.contains(x)));
             Ok(distinct(only.cloned()).into())
         },
@@ -74,12 +74,12 @@ pub const FILTERS: &[Filter] = &[
     filter("permutations", &["r"], |_, v, a| {
         let items = list("permutations", &v)?;
         let r = a.count("r")?.unwrap_or(items.len());
-        picks(&items, r, true)
+        choose_items(&items, r, true)
     }),
     filter("combinations", &["r"], |_, v, a| {
         let items = list("combinations", &v)?;
         let r = usize::try_from(a.number("r")?.ok_or_else(|| failure("combinations: `r` is missing"))?).unwrap_or(0);
-        picks(&items, r, false)
+        choose_items(&items, r, false)
     }),
     filter("subelements", &["subelements", "skip_missing"], |_, v, a| {
         Ok(subelements(&v, a.need("subelements")?, a.flag("skip_missing"))?.into())
@@ -100,16 +100,16 @@ pub const FILTERS: &[Filter] = &[
         let sep = a.text("d")?.unwrap_or_default();
         let mut items = list("join", &v)?;
         if let Some(path) = a.get("attribute").filter(|p| !p.is_none()) {
-            items = items.iter().map(|i| super::wrap::attribute(i, path)).collect::<Result<_, _>>()?;
+            items = items.iter().map(|i| super::per_item::attribute(i, path)).collect::<Result<_, _>>()?;
         }
         if items.iter().any(Value::is_undefined) {
-            return Err(super::undefined("an item to be joined is undefined"));
+            return Err(super::undefined_error("an item to be joined is undefined"));
         }
-        Ok(super::text::joined(&items, &sep)?.into())
+        Ok(super::text::join_values(&items, &sep)?.into())
     }),
 ];
 
-fn length(v: &Value) -> Answer {
+fn length(v: &Value) -> FilterResult {
     let count = match v.as_str() {
         Some(text) => Some(text.chars().count()),
         None => match v.kind() {
@@ -121,9 +121,9 @@ fn length(v: &Value) -> Answer {
 }
 
 /// The value at a key or index of `v`, or undefined.
-pub fn item(v: &Value, key: &Value) -> Answer {
+pub fn item(v: &Value, key: &Value) -> FilterResult {
     if v.is_undefined() {
-        return Err(super::undefined("a value with a subscript or attribute is undefined"));
+        return Err(super::undefined_error("a value with a subscript or attribute is undefined"));
     }
     match v.get_item(key) {
         Ok(value) => super::valid(value),
@@ -132,7 +132,7 @@ pub fn item(v: &Value, key: &Value) -> Answer {
 }
 
 /// The two operands of a set operation.
-fn two(v: &Value, a: &Args) -> Result<(Vec<Value>, Vec<Value>), Error> {
+fn set_operands(v: &Value, a: &Args) -> Result<(Vec<Value>, Vec<Value>), Error> {
     Ok((list("a set", v)?, list("a set", a.need("other")?)?))
 }
 
@@ -147,7 +147,7 @@ pub fn distinct(items: impl Iterator<Item = Value>) -> Vec<Value> {
     out
 }
 
-fn batch(_: &mut State, v: Value, a: Args) -> Answer {
+fn batch(_: &mut State, v: Value, a: Args) -> FilterResult {
     let size = a.count("linecount")?.filter(|n| *n > 0).ok_or_else(|| failure("batch: `linecount` must be above 0"))?;
     let mut rows: Vec<Vec<Value>> = list("batch", &v)?.chunks(size).map(<[Value]>::to_vec).collect();
     if let (Some(fill), Some(last)) = (a.get("fill_with").filter(|f| !f.is_none()), rows.last_mut())
@@ -158,7 +158,7 @@ fn batch(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(rows.into_iter().map(Value::from).collect::<Vec<_>>().into())
 }
 
-fn slices(_: &mut State, v: Value, a: Args) -> Answer {
+fn slices(_: &mut State, v: Value, a: Args) -> FilterResult {
     let count = a.count("slices")?.filter(|n| (1..=ITEMS_MAX).contains(n));
     let count = count.ok_or_else(|| failure("slice: `slices` must be above 0"))?;
     let items = list("slice", &v)?;
@@ -189,7 +189,7 @@ fn flatten(v: &Value, levels: usize, skip: bool, out: &mut Vec<Value>) -> Result
     Ok(())
 }
 
-fn zip(v: &Value, more: &[Value], fill: Option<Value>) -> Answer {
+fn zip(v: &Value, more: &[Value], fill: Option<Value>) -> FilterResult {
     let mut lists = vec![list("zip", v)?];
     for other in more {
         lists.push(list("zip", other)?);
@@ -216,7 +216,7 @@ pub fn cross(lists: &[Vec<Value>]) -> Result<Vec<Vec<Value>>, Error> {
     Ok(out)
 }
 
-fn product(_: &mut State, v: Value, a: Args) -> Answer {
+fn product(_: &mut State, v: Value, a: Args) -> FilterResult {
     let mut lists = vec![list("product", &v)?];
     for other in &a.rest {
         lists.push(list("product", other)?);
@@ -233,7 +233,7 @@ fn product(_: &mut State, v: Value, a: Args) -> Answer {
 }
 
 /// All combinations of `r` items in their order; with `order`, all permutations.
-fn picks(items: &[Value], r: usize, order: bool) -> Answer {
+fn choose_items(items: &[Value], r: usize, order: bool) -> FilterResult {
     fn go(items: &[Value], r: usize, order: bool, taken: &mut Vec<usize>, out: &mut Vec<Value>) -> Result<(), Error> {
         if taken.len() == r {
             if out.len() >= ITEMS_MAX {

@@ -2,7 +2,7 @@
 //! that the compiler includes in the plan. Templates are rendered on the node, so commands and
 //! network requests of the manager are not available; `REFUSED` lists alternatives.
 
-use super::{Answer, failure, list, lists, undefined};
+use super::{FilterResult, failure, list, lists, undefined_error};
 use crate::python;
 use crate::scope::on_the_node;
 use base64::Engine as _;
@@ -46,7 +46,7 @@ pub const REFUSED: &[(&str, &str)] = &[
 
 /// The variable with the files that the compiler includes for lookups. A playbook cannot have a
 /// variable of this name.
-pub const GIVEN: &str = "files of lookups";
+pub const LOOKUP_FILES: &str = "files of lookups";
 
 /// Maximum number of items of one lookup.
 const ITEMS_MAX: usize = 10_000;
@@ -58,12 +58,12 @@ pub fn register(env: &mut Environment<'static>) {
     }
 }
 
-fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
+fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult {
     let Some((name, terms)) = args.split_first() else {
         return Err(failure("lookup: the name of the lookup is missing"));
     };
     if args.iter().any(Value::is_undefined) {
-        return Err(undefined("an argument of a lookup is undefined"));
+        return Err(undefined_error("an argument of a lookup is undefined"));
     }
     let wanted: Option<bool> = k.get("wantlist")?;
     let name = python::text(name)?;
@@ -79,17 +79,18 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
                 let text = if left.unwrap_or(false) { text.trim_start() } else { &text };
                 Value::from(if right.unwrap_or(true) { text.trim_end() } else { text })
             };
-            terms.iter().map(|term| Ok(strip(given(state, "file", term)?))).collect::<Result<_, Error>>()?
+            terms.iter().map(|term| Ok(strip(included_text(state, "file", term)?))).collect::<Result<_, Error>>()?
         }
         "fileglob" => {
             let found =
-                items(terms)?.iter().map(|term| paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
+                items(terms)?.iter().map(|term| found_paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
             found.into_iter().flatten().collect()
         }
         "first_found" => {
             let (skip, errors) = (k.get::<Option<bool>>("skip")?, k.get::<Option<&str>>("errors")?);
             let names = items(terms)?;
-            let found = names.iter().map(|term| paths(state, "first_found", term)).collect::<Result<Vec<_>, _>>()?;
+            let found =
+                names.iter().map(|term| found_paths(state, "first_found", term)).collect::<Result<Vec<_>, _>>()?;
             let first = found.into_iter().flatten().next();
             if first.is_none() && !skip.unwrap_or(false) && errors != Some("ignore") {
                 return Err(failure(format!("lookup first_found: none of the files exists: {}", Value::from(names))));
@@ -107,7 +108,7 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
             let all = items(&[Value::from(items(terms)?)])?;
             all.into_iter().enumerate().map(|(i, v)| Value::from(vec![Value::from(i), v])).collect()
         }
-        "together" => together(terms)?,
+        "together" => lookup_together(terms)?,
         "nested" => {
             let parts = terms.iter().map(|t| list("nested", t)).collect::<Result<Vec<_>, _>>()?;
             lists::cross(&parts)?.into_iter().map(Value::from).collect()
@@ -153,9 +154,9 @@ fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
 }
 
 /// The files that the compiler found for a pattern or name.
-fn paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
+fn found_paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
     let name = python::text(name)?;
-    let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
+    let found = state.lookup(LOOKUP_FILES).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
     match found.filter(|found| found.kind() == ValueKind::Seq) {
         Some(found) => list(kind, &found),
         None => Err(failure(format!("lookup {kind}: `{name}` is not a constant in the playbook"))),
@@ -163,9 +164,9 @@ fn paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
 }
 
 /// The text of a file that the compiler included.
-fn given(state: &State, kind: &str, name: &Value) -> Result<String, Error> {
+fn included_text(state: &State, kind: &str, name: &Value) -> Result<String, Error> {
     let name = python::text(name)?;
-    let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
+    let found = state.lookup(LOOKUP_FILES).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
     let content = found.and_then(|file| file.get_attr("content").ok()).filter(|c| !c.is_undefined());
     let bytes = content.and_then(|c| base64::engine::general_purpose::STANDARD.decode(c.as_str()?).ok());
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
@@ -180,8 +181,8 @@ thread_local! {
 /// Maximum depth of nested template lookups.
 const DEPTH_MAX: u32 = 10;
 
-fn template(state: &State, name: &Value) -> Answer {
-    let text = given(state, "template", name)?;
+fn template(state: &State, name: &Value) -> FilterResult {
+    let text = included_text(state, "template", name)?;
     let vars = state.lookup("vars").ok_or_else(|| failure("lookup template: there are no variables"))?;
     let depth = DEPTH.get();
     if depth >= DEPTH_MAX {
@@ -199,7 +200,7 @@ fn vars(state: &State, terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error>
         let name = python::text(term)?;
         match state.lookup(&name).filter(|v| !v.is_undefined()) {
             Some(value) => super::valid(value),
-            None => fallback.clone().ok_or_else(|| undefined(&format!("`{name}` is undefined"))),
+            None => fallback.clone().ok_or_else(|| undefined_error(&format!("`{name}` is undefined"))),
         }
     };
     terms.iter().map(one).collect()
@@ -246,7 +247,7 @@ fn items(terms: &[Value]) -> Result<Vec<Value>, Error> {
     Ok(out)
 }
 
-fn together(terms: &[Value]) -> Result<Vec<Value>, Error> {
+fn lookup_together(terms: &[Value]) -> Result<Vec<Value>, Error> {
     let parts = terms.iter().map(|t| list("together", t)).collect::<Result<Vec<_>, _>>()?;
     let rows = parts.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |part: &Vec<Value>, i: usize| part.get(i).cloned().unwrap_or_else(|| Value::from(()));

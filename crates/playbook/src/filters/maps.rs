@@ -1,6 +1,6 @@
 //! Filters on maps.
 
-use super::{Answer, Args, Filter, failure, filter, json, list, lists, wrap};
+use super::{Args, Filter, FilterResult, failure, filter, json, list, lists, per_item};
 use crate::{python, scope};
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, State, Value};
@@ -26,7 +26,7 @@ fn pairs(who: &str, v: &Value) -> Result<Vec<(Value, Value)>, Error> {
 }
 
 /// `dict(a=1)`, `dict(map, a=1)`, `dict(pairs)`.
-pub fn dict(of: Option<Value>, more: Kwargs) -> Answer {
+pub fn dict(of: Option<Value>, more: Kwargs) -> FilterResult {
     let mut out = match of {
         None => Vec::new(),
         Some(of) if of.kind() == ValueKind::Map => pairs("dict", &of)?,
@@ -46,7 +46,7 @@ pub fn dict(of: Option<Value>, more: Kwargs) -> Answer {
 
 /// How `combine` merges two lists under the same key (`list_merge`).
 #[derive(Clone, Copy)]
-enum Lists {
+enum ListMerge {
     Replace,
     Keep,
     Append,
@@ -55,17 +55,17 @@ enum Lists {
     PrependOver,
 }
 
-fn combine(_: &mut State, v: Value, a: Args) -> Answer {
-    let (mut recursive, mut how) = (false, Lists::Replace);
+fn combine(_: &mut State, v: Value, a: Args) -> FilterResult {
+    let (mut recursive, mut how) = (false, ListMerge::Replace);
     for (name, value) in &a.named {
         match (name.as_str(), python::text(value)?.as_str()) {
             ("recursive", _) => recursive = value.is_true(),
-            ("list_merge", "replace") => how = Lists::Replace,
-            ("list_merge", "keep") => how = Lists::Keep,
-            ("list_merge", "append") => how = Lists::Append,
-            ("list_merge", "prepend") => how = Lists::Prepend,
-            ("list_merge", "append_rp") => how = Lists::AppendOver,
-            ("list_merge", "prepend_rp") => how = Lists::PrependOver,
+            ("list_merge", "replace") => how = ListMerge::Replace,
+            ("list_merge", "keep") => how = ListMerge::Keep,
+            ("list_merge", "append") => how = ListMerge::Append,
+            ("list_merge", "prepend") => how = ListMerge::Prepend,
+            ("list_merge", "append_rp") => how = ListMerge::AppendOver,
+            ("list_merge", "prepend_rp") => how = ListMerge::PrependOver,
             ("list_merge", _) => {
                 return Err(failure(
                     "combine: list_merge takes replace, keep, append, prepend, append_rp or prepend_rp",
@@ -91,7 +91,7 @@ fn combine(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(scope::object(&out))
 }
 
-fn merge(into: &mut Map<String, Json>, from: Map<String, Json>, recursive: bool, how: Lists) {
+fn merge(into: &mut Map<String, Json>, from: Map<String, Json>, recursive: bool, how: ListMerge) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
             (Some(Json::Object(old)), Json::Object(new)) if recursive => merge(old, new, true, how),
@@ -100,12 +100,12 @@ fn merge(into: &mut Map<String, Json>, from: Map<String, Json>, recursive: bool,
                     list.iter().filter(|x| !over.contains(x)).cloned().collect()
                 };
                 *old = match how {
-                    Lists::Replace => new,
-                    Lists::Keep => std::mem::take(old),
-                    Lists::Append => [std::mem::take(old), new].concat(),
-                    Lists::Prepend => [new, std::mem::take(old)].concat(),
-                    Lists::AppendOver => [absent(old, &new), new].concat(),
-                    Lists::PrependOver => [new.clone(), absent(old, &new)].concat(),
+                    ListMerge::Replace => new,
+                    ListMerge::Keep => std::mem::take(old),
+                    ListMerge::Append => [std::mem::take(old), new].concat(),
+                    ListMerge::Prepend => [new, std::mem::take(old)].concat(),
+                    ListMerge::AppendOver => [absent(old, &new), new].concat(),
+                    ListMerge::PrependOver => [new.clone(), absent(old, &new)].concat(),
                 };
             }
             (_, value) => {
@@ -115,7 +115,7 @@ fn merge(into: &mut Map<String, Json>, from: Map<String, Json>, recursive: bool,
     }
 }
 
-fn dict2items(_: &mut State, v: Value, a: Args) -> Answer {
+fn dict2items(_: &mut State, v: Value, a: Args) -> FilterResult {
     let key = a.text("key_name")?.unwrap_or_else(|| "key".into());
     let value = a.text("value_name")?.unwrap_or_else(|| "value".into());
     let items = pairs("dict2items", &v)?;
@@ -123,7 +123,7 @@ fn dict2items(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(items.into_iter().map(item).collect::<Vec<_>>().into())
 }
 
-fn items2dict(_: &mut State, v: Value, a: Args) -> Answer {
+fn items2dict(_: &mut State, v: Value, a: Args) -> FilterResult {
     if !matches!(v.kind(), ValueKind::Seq | ValueKind::Iterable) {
         return Err(failure(format!("items2dict: takes a list, not {}", v.kind())));
     }
@@ -140,7 +140,7 @@ fn items2dict(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(Value::from_pairs(out))
 }
 
-fn dictsort(_: &mut State, v: Value, a: Args) -> Answer {
+fn dictsort(_: &mut State, v: Value, a: Args) -> FilterResult {
     let by_value = match a.text("by")?.as_deref() {
         None | Some("key") => false,
         Some("value") => true,
@@ -155,7 +155,7 @@ fn dictsort(_: &mut State, v: Value, a: Args) -> Answer {
     let mut wrong = None;
     items.sort_by(|x, y| {
         let (x, y) = if by_value { (&x.1, &y.1) } else { (&x.0, &y.0) };
-        let order = wrap::compare(&mark(x), &mark(y)).unwrap_or_else(|e| {
+        let order = per_item::compare(&mark(x), &mark(y)).unwrap_or_else(|e| {
             wrong.get_or_insert(e);
             std::cmp::Ordering::Equal
         });
@@ -167,7 +167,7 @@ fn dictsort(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(items.into_iter().map(|(k, v)| Value::from(vec![k, v])).collect::<Vec<_>>().into())
 }
 
-fn rekey(_: &mut State, v: Value, a: Args) -> Answer {
+fn rekey(_: &mut State, v: Value, a: Args) -> FilterResult {
     let key = a.need("key")?;
     let over = match a.text("duplicates")?.as_deref() {
         None | Some("error") => false,

@@ -2,7 +2,7 @@
 //! change a value in place (`append`, `update`, `pop` ...) are refused at compile time, because
 //! values are immutable here.
 
-use super::{Answer, Undefined, failure, list, lists, text};
+use super::{FilterResult, UndefinedPolicy, failure, list, lists, text};
 use crate::python;
 use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -65,7 +65,7 @@ pub const KNOWN: &[&str] = &[
 ];
 
 /// Methods of Python that change a value in place.
-pub const CHANGING: &[&str] = &[
+pub const MUTATING: &[&str] = &[
     "append",
     "extend",
     "insert",
@@ -82,28 +82,34 @@ pub const CHANGING: &[&str] = &[
 ];
 
 /// Calls a method that minijinja itself does not implement.
-pub fn call(undefined: Undefined, state: &mut State, value: &Value, method: &str, args: &[Value]) -> Answer {
+pub fn call(
+    undefined: UndefinedPolicy,
+    state: &mut State,
+    value: &Value,
+    method: &str,
+    args: &[Value],
+) -> FilterResult {
     if value.is_undefined() {
-        return undefined.passed();
+        return undefined.undefined_result();
     }
     match value.kind() {
-        ValueKind::String => of_text(state, value, method, args),
-        ValueKind::Map => of_map(state, value, method, args),
-        ValueKind::Seq | ValueKind::Iterable => of_list(value, method, args),
+        ValueKind::String => call_on_text(state, value, method, args),
+        ValueKind::Map => call_on_map(state, value, method, args),
+        ValueKind::Seq | ValueKind::Iterable => call_on_list(value, method, args),
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
 }
 
-fn of_map(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Answer {
+fn call_on_map(state: &mut State, value: &Value, method: &str, args: &[Value]) -> FilterResult {
     match (method, args) {
         ("copy", []) => Ok(value.clone()),
-        ("get", [key]) => found(value, key, None),
-        ("get", [key, other]) if !other.is_kwargs() => found(value, key, Some(other)),
+        ("get", [key]) => get_or_default(value, key, None),
+        ("get", [key, other]) if !other.is_kwargs() => get_or_default(value, key, Some(other)),
         _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args),
     }
 }
 
-fn found(value: &Value, key: &Value, other: Option<&Value>) -> Answer {
+fn get_or_default(value: &Value, key: &Value, other: Option<&Value>) -> FilterResult {
     let item = lists::item(value, key)?;
     Ok(match (item.is_undefined(), other) {
         (false, _) => item,
@@ -112,7 +118,7 @@ fn found(value: &Value, key: &Value, other: Option<&Value>) -> Answer {
     })
 }
 
-fn of_list(value: &Value, method: &str, args: &[Value]) -> Answer {
+fn call_on_list(value: &Value, method: &str, args: &[Value]) -> FilterResult {
     let items = list(method, value)?;
     match (method, args) {
         ("copy", []) => Ok(items.into()),
@@ -130,7 +136,7 @@ fn of_list(value: &Value, method: &str, args: &[Value]) -> Answer {
     }
 }
 
-fn of_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Answer {
+fn call_on_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> FilterResult {
     let own = value.as_str().unwrap_or_default();
     let word = |i: usize| args.get(i).and_then(Value::as_str);
     let pad = || -> Result<(usize, char), Error> {
@@ -159,9 +165,9 @@ fn of_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> An
         }
         ("replace", 2 | 3) => {
             let (old, new, limit): (String, String, Option<usize>) = from_args(args)?;
-            text::replaced(own, &old, &new, limit)?.into()
+            text::replace_text(own, &old, &new, limit)?.into()
         }
-        ("join", 1) => text::joined(&list(method, &args[0])?, own)?.into(),
+        ("join", 1) => text::join_values(&list(method, &args[0])?, own)?.into(),
         ("swapcase", 0) => own
             .chars()
             .flat_map(
@@ -179,17 +185,17 @@ fn of_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> An
         ("rjust", 1 | 2) => pad().map(|(room, fill)| format!("{}{own}", fill.to_string().repeat(room)))?.into(),
         ("center", 1 | 2) => {
             let (_, fill) = pad()?;
-            text::centered(own, args[0].as_usize().unwrap_or_default(), fill)?.into()
+            text::center_text(own, args[0].as_usize().unwrap_or_default(), fill)?.into()
         }
         ("partition", 1) => {
             let sep = word(0).unwrap_or_default();
             let (a, b) = own.split_once(sep).map_or((own, None), |(a, b)| (a, Some(b)));
-            three(a, b.map_or("", |_| sep), b.unwrap_or_default())
+            text_triple(a, b.map_or("", |_| sep), b.unwrap_or_default())
         }
         ("rpartition", 1) => {
             let sep = word(0).unwrap_or_default();
             let (a, b) = own.rsplit_once(sep).map_or((None, own), |(a, b)| (Some(a), b));
-            three(a.unwrap_or_default(), a.map_or("", |_| sep), b)
+            text_triple(a.unwrap_or_default(), a.map_or("", |_| sep), b)
         }
         ("removeprefix", 1) => own.strip_prefix(word(0).unwrap_or_default()).unwrap_or(own).into(),
         ("removesuffix", 1) => own.strip_suffix(word(0).unwrap_or_default()).unwrap_or(own).into(),
@@ -204,6 +210,6 @@ fn of_text(state: &mut State, value: &Value, method: &str, args: &[Value]) -> An
     })
 }
 
-fn three(a: &str, b: &str, c: &str) -> Value {
+fn text_triple(a: &str, b: &str, c: &str) -> Value {
     Value::from(vec![a.to_owned(), b.to_owned(), c.to_owned()])
 }

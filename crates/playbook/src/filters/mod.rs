@@ -4,8 +4,8 @@
 //! The implementations are in the other files of this folder. `REFUSED` lists what Ansible has but
 //! remoor does not support. `vocabulary.rs` reports its use at compile time, never at run time.
 
-mod asks;
 mod digest;
+mod jinja_tests;
 mod lists;
 mod lookups;
 mod maps;
@@ -13,26 +13,26 @@ mod methods;
 mod net;
 mod numbers;
 mod paths;
+mod per_item;
 mod regexes;
-mod serial;
+mod serialization;
 mod text;
 mod time;
 mod vocabulary;
-mod wrap;
 
-pub use lookups::{GIVEN, KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED};
+pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED};
 pub use methods::call as call_method;
-pub use methods::{CHANGING as METHODS_REFUSED, KNOWN as METHODS};
+pub use methods::{KNOWN as METHODS, MUTATING as METHODS_REFUSED};
+pub use per_item::as_pair;
 pub use regexes::replacement;
 pub use text::{capitalize, shell_quote};
 pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
-pub use wrap::as_pair;
 
-use super::{data, python};
+use super::{python, var_map};
 use minijinja::value::{Kwargs, Rest};
 use minijinja::{Environment, Error, ErrorKind, State, Value, tests as engine};
 
-pub type Answer = Result<Value, Error>;
+pub type FilterResult = Result<Value, Error>;
 
 /// A filter. Arguments may be positional or named, as in Python.
 pub struct Filter {
@@ -40,7 +40,7 @@ pub struct Filter {
     /// Names of its arguments in order. `*` takes all further positional arguments, `**` all
     /// further named ones.
     pub takes: &'static [&'static str],
-    pub run: fn(&mut State, Value, Args) -> Answer,
+    pub run: fn(&mut State, Value, Args) -> FilterResult,
     /// The filter accepts undefined values.
     pub lenient: bool,
     /// The difference from Ansible; empty: none.
@@ -48,7 +48,7 @@ pub struct Filter {
 }
 
 /// A Jinja test, used with `is`.
-pub struct Ask {
+pub struct JinjaTest {
     pub name: &'static str,
     pub takes: &'static [&'static str],
     pub run: fn(&mut State, Value, Args) -> Result<bool, Error>,
@@ -59,16 +59,16 @@ pub struct Ask {
 const fn filter(
     name: &'static str,
     takes: &'static [&'static str],
-    run: fn(&mut State, Value, Args) -> Answer,
+    run: fn(&mut State, Value, Args) -> FilterResult,
 ) -> Filter {
     Filter { name, takes, run, lenient: false, differs: "" }
 }
 
 /// A table row: a filter that differs from Ansible as described in `differs`.
-const fn differing(
+const fn filter_with_difference(
     name: &'static str,
     takes: &'static [&'static str],
-    run: fn(&mut State, Value, Args) -> Answer,
+    run: fn(&mut State, Value, Args) -> FilterResult,
     differs: &'static str,
 ) -> Filter {
     Filter { name, takes, run, lenient: false, differs }
@@ -155,7 +155,7 @@ impl Args {
     }
 
     /// Whether any argument is undefined.
-    fn undefined(&self) -> bool {
+    fn has_undefined(&self) -> bool {
         self.values.iter().flatten().chain(&self.rest).any(Value::is_undefined)
             || self.named.iter().any(|(_, v)| v.is_undefined())
     }
@@ -165,9 +165,9 @@ impl Args {
 const TABLES: &[&[Filter]] = &[
     text::FILTERS,
     regexes::FILTERS,
-    serial::FILTERS,
+    serialization::FILTERS,
     lists::FILTERS,
-    wrap::FILTERS,
+    per_item::FILTERS,
     maps::FILTERS,
     paths::FILTERS,
     net::FILTERS,
@@ -197,8 +197,8 @@ pub fn all() -> impl Iterator<Item = &'static Filter> {
 }
 
 /// All supported tests except those of the engine.
-pub fn asks() -> impl Iterator<Item = &'static Ask> {
-    asks::ASKS.iter()
+pub fn all_tests() -> impl Iterator<Item = &'static JinjaTest> {
+    jinja_tests::TESTS.iter()
 }
 
 pub(super) fn failure(message: impl Into<String>) -> Error {
@@ -209,27 +209,27 @@ pub(super) fn failure(message: impl Into<String>) -> Error {
 const TEXT_MAX: usize = 16 << 20;
 
 /// Fails if a text would exceed the maximum length; called before the text is built.
-fn fits(len: usize) -> Result<(), Error> {
+fn check_length(len: usize) -> Result<(), Error> {
     if len > TEXT_MAX {
         return Err(failure(format!("the text would be longer than {TEXT_MAX} bytes")));
     }
     Ok(())
 }
 
-fn undefined(what: &str) -> Error {
+fn undefined_error(what: &str) -> Error {
     Error::new(ErrorKind::UndefinedError, what.to_owned())
 }
 
 /// How a filter that does not accept undefined values treats one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Undefined {
+pub enum UndefinedPolicy {
     Fails,
     /// The result is undefined, so that a later filter such as `default` can replace it.
     Passes,
 }
 
-impl Undefined {
-    fn passed(self) -> Answer {
+impl UndefinedPolicy {
+    fn undefined_result(self) -> FilterResult {
         match self {
             Self::Passes => Ok(Value::UNDEFINED),
             Self::Fails => Err(Error::from(ErrorKind::UndefinedError)),
@@ -238,28 +238,28 @@ impl Undefined {
 }
 
 /// Adds all filters, tests and functions to an environment, also under Ansible's full names.
-pub fn register(env: &mut Environment<'static>, undefined: Undefined) {
+pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy) {
     for filter in all() {
-        let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> Answer {
+        let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> FilterResult {
             let args = Args::new(filter.name, filter.takes, rest.0, &kwargs)?;
-            if !filter.lenient && (value.is_undefined() || args.undefined()) {
-                return undefined.passed();
+            if !filter.lenient && (value.is_undefined() || args.has_undefined()) {
+                return undefined.undefined_result();
             }
             let out = (filter.run)(state, value, args)?;
-            fits(out.as_str().map_or(0, str::len))?;
+            check_length(out.as_str().map_or(0, str::len))?;
             Ok(out)
         };
         for prefix in prefixes(filter.name) {
             env.add_filter(format!("{prefix}{}", filter.name), run);
         }
     }
-    for ask in asks() {
+    for ask in all_tests() {
         let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> Result<bool, Error> {
             let args = Args::new(ask.name, ask.takes, rest.0, &kwargs)?;
-            if value.is_undefined() || args.undefined() {
+            if value.is_undefined() || args.has_undefined() {
                 return Err(Error::from(ErrorKind::UndefinedError));
             }
-            if ask.differs == asks::ON_THE_NODE {
+            if ask.differs == jinja_tests::ON_THE_NODE {
                 super::scope::on_the_node(state)?;
             }
             (ask.run)(state, value, args)
@@ -278,8 +278,8 @@ pub fn register(env: &mut Environment<'static>, undefined: Undefined) {
     time::register(env);
 }
 
-type OfOne = fn(&Value) -> bool;
-type OfTwo = fn(&Value, &Value) -> bool;
+type UnaryTest = fn(&Value) -> bool;
+type BinaryTest = fn(&Value, &Value) -> bool;
 
 /// Replaces minijinja's tests by strict ones. Its own tests accept an undefined value and return
 /// false; here that is an error.
@@ -288,7 +288,7 @@ fn strict_tests(env: &mut Environment<'static>) {
         true => Err(Error::from(ErrorKind::UndefinedError)),
         false => Ok(()),
     };
-    let of_one: [(&str, OfOne); 12] = [
+    let of_one: [(&str, UnaryTest); 12] = [
         ("boolean", engine::is_boolean),
         ("even", |value| engine::is_even(value.clone())),
         ("false", engine::is_false),
@@ -305,7 +305,7 @@ fn strict_tests(env: &mut Environment<'static>) {
     for (name, test) in of_one {
         env.add_test(name, move |value: &Value| used(value).map(|()| test(value)));
     }
-    let of_two: [(&[&str], OfTwo); 8] = [
+    let of_two: [(&[&str], BinaryTest); 8] = [
         (&["divisibleby"], engine::is_divisibleby),
         (&["eq", "equalto", "=="], engine::is_eq),
         (&["ne", "!="], engine::is_ne),
@@ -334,7 +334,7 @@ fn prefixes(name: &str) -> &'static [&'static str] {
 /// Whether a value is true by Ansible's rules for module options and keywords.
 pub fn truthy(v: &Value) -> bool {
     match v.as_str() {
-        Some(s) => data::boolean_word(s) == Some(true),
+        Some(s) => var_map::boolean_word(s) == Some(true),
         None => v.is_true(),
     }
 }
@@ -350,7 +350,7 @@ fn list(who: &str, v: &Value) -> Result<Vec<Value>, Error> {
 }
 
 /// Returns the value, or its error if it is invalid.
-fn valid(v: Value) -> Answer {
+fn valid(v: Value) -> FilterResult {
     match v.kind() {
         minijinja::value::ValueKind::Invalid => Err(v.try_iter().err().unwrap_or_else(|| failure("no value"))),
         _ => Ok(v),

@@ -1,7 +1,7 @@
 //! `ipaddr` and related filters of Ansible's collection ansible.utils, limited to the queries that
 //! playbooks use.
 
-use super::{Answer, Args, Filter, differing, failure, list};
+use super::{Args, Filter, FilterResult, failure, filter_with_difference, list};
 use crate::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
@@ -12,20 +12,20 @@ const DIFFERS: &str = "these queries only: address, network, netmask, prefix, br
     a number, a network";
 
 pub const FILTERS: &[Filter] = &[
-    differing("ipaddr", &["query"], |_, v, a| each(&v, &a, None), DIFFERS),
-    differing("ipv4", &["query"], |_, v, a| each(&v, &a, Some(4)), DIFFERS),
-    differing("ipv6", &["query"], |_, v, a| each(&v, &a, Some(6)), DIFFERS),
+    filter_with_difference("ipaddr", &["query"], |_, v, a| query_each(&v, &a, None), DIFFERS),
+    filter_with_difference("ipv4", &["query"], |_, v, a| query_each(&v, &a, Some(4)), DIFFERS),
+    filter_with_difference("ipv6", &["query"], |_, v, a| query_each(&v, &a, Some(6)), DIFFERS),
     super::filter("ipwrap", &["query"], ipwrap),
 ];
 
 /// An IP address with an optional prefix length.
 #[derive(Clone, Copy, PartialEq)]
-struct Net {
+struct IpNetwork {
     address: IpAddr,
     prefix: Option<u32>,
 }
 
-impl Net {
+impl IpNetwork {
     fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -58,7 +58,7 @@ impl Net {
         (own & !host, own | host)
     }
 
-    fn at(self, n: u128) -> IpAddr {
+    fn address_at(self, n: u128) -> IpAddr {
         match self.address {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(n).unwrap_or(u32::MAX))),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(n)),
@@ -69,7 +69,7 @@ impl Net {
         self.prefix.is_some() && number(self.address) == self.range().0 && self.length() < bits(self.address)
     }
 
-    fn holds(self, other: IpAddr) -> bool {
+    fn contains(self, other: IpAddr) -> bool {
         let (first, last) = self.range();
         bits(self.address) == bits(other) && (first..=last).contains(&number(other))
     }
@@ -86,7 +86,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-fn each(v: &Value, a: &Args, version: Option<u8>) -> Answer {
+fn query_each(v: &Value, a: &Args, version: Option<u8>) -> FilterResult {
     let query = match a.get("query").filter(|q| !q.is_none()) {
         Some(query) => python::text(query)?,
         None => String::new(),
@@ -94,30 +94,30 @@ fn each(v: &Value, a: &Args, version: Option<u8>) -> Answer {
     if matches!(v.kind(), ValueKind::Seq | ValueKind::Iterable) {
         let mut out = Vec::new();
         for item in list("ipaddr", v)? {
-            let found = one(&item, &query, version)?;
+            let found = query_one(&item, &query, version)?;
             if found.is_true() {
                 out.push(found);
             }
         }
         return Ok(out.into());
     }
-    one(v, &query, version)
+    query_one(v, &query, version)
 }
 
-fn one(v: &Value, query: &str, version: Option<u8>) -> Answer {
+fn query_one(v: &Value, query: &str, version: Option<u8>) -> FilterResult {
     let none = || Ok(Value::from(false));
     let text = match v.kind() {
         ValueKind::String => v.as_str().unwrap_or_default().to_owned(),
         _ => return none(),
     };
-    let Some(net) = Net::parse(&text).filter(|n| version.is_none_or(|v| (v == 4) == n.address.is_ipv4())) else {
-        known(query)?;
+    let Some(net) = IpNetwork::parse(&text).filter(|n| version.is_none_or(|v| (v == 4) == n.address.is_ipv4())) else {
+        check_query(query)?;
         return none();
     };
-    answer(net, query)
+    answer_query(net, query)
 }
 
-const QUESTIONS: [&str; 21] = [
+const QUERIES: [&str; 21] = [
     "",
     "address",
     "ip",
@@ -141,16 +141,20 @@ const QUESTIONS: [&str; 21] = [
     "int",
 ];
 
-fn known(query: &str) -> Result<(), Error> {
-    if QUESTIONS.contains(&query) || query == "revdns" || query.parse::<i64>().is_ok() || Net::parse(query).is_some() {
+fn check_query(query: &str) -> Result<(), Error> {
+    if QUERIES.contains(&query)
+        || query == "revdns"
+        || query.parse::<i64>().is_ok()
+        || IpNetwork::parse(query).is_some()
+    {
         return Ok(());
     }
     Err(failure(format!("ipaddr: the query `{query}` is not supported; {DIFFERS}")))
 }
 
-fn answer(net: Net, query: &str) -> Answer {
-    known(query)?;
-    let Net { address, prefix } = net;
+fn answer_query(net: IpNetwork, query: &str) -> FilterResult {
+    check_query(query)?;
+    let IpNetwork { address, prefix } = net;
     let (first, last) = net.range();
     let (length, whole) = (net.length(), net.length() == bits(address));
     let shown = || prefix.map_or_else(|| address.to_string(), |p| format!("{address}/{p}"));
@@ -160,23 +164,23 @@ fn answer(net: Net, query: &str) -> Answer {
     let text = match query {
         "" => shown(),
         "address" | "ip" if is_host => address.to_string(),
-        "network" => net.at(first).to_string(),
+        "network" => net.address_at(first).to_string(),
         "netmask" => {
             let ones = if length == 0 { 0 } else { u128::MAX << (128 - length) };
             let mask = if address.is_ipv4() { ones >> 96 } else { ones };
-            net.at(mask).to_string()
+            net.address_at(mask).to_string()
         }
         "prefix" => return Ok(length.into()),
-        "broadcast" if address.is_ipv4() && length < 31 => net.at(last).to_string(),
+        "broadcast" if address.is_ipv4() && length < 31 => net.address_at(last).to_string(),
         "broadcast" => return Ok(Value::from("")),
-        "subnet" => format!("{}/{length}", net.at(first)),
+        "subnet" => format!("{}/{length}", net.address_at(first)),
         "net" if net.is_network() => shown(),
         "net" => return Ok(Value::from(())),
         "size" => return Ok((last - first).checked_add(1).map_or_else(|| Value::from(0), Value::from)),
         "host" | "host/prefix" if is_host && !whole => shown(),
         "host" | "host/prefix" if whole => format!("{address}/{length}"),
         "address/prefix" if is_host => format!("{address}/{length}"),
-        "network/prefix" => format!("{}/{length}", net.at(first)),
+        "network/prefix" => format!("{}/{length}", net.address_at(first)),
         "private" => return if_so(is_private(address)),
         "public" => {
             return if_so(
@@ -189,7 +193,7 @@ fn answer(net: Net, query: &str) -> Answer {
         "version" => return Ok(if address.is_ipv4() { 4 } else { 6 }.into()),
         "int" => return Ok(number(address).into()),
         "revdns" => revdns(address),
-        other => match (other.parse::<i64>(), Net::parse(other)) {
+        other => match (other.parse::<i64>(), IpNetwork::parse(other)) {
             (Ok(n), _) if !whole => {
                 let from = if n < 0 {
                     last.checked_sub(u128::from(n.unsigned_abs()) - 1)
@@ -197,12 +201,12 @@ fn answer(net: Net, query: &str) -> Answer {
                     first.checked_add(n.unsigned_abs().into())
                 };
                 match from.filter(|n| (first..=last).contains(n)) {
-                    Some(n) => format!("{}/{length}", net.at(n)),
+                    Some(n) => format!("{}/{length}", net.address_at(n)),
                     None => return Ok(Value::from(false)),
                 }
             }
             (Err(_), Some(outer)) => {
-                return Ok(if outer.holds(address) { Value::from(shown()) } else { Value::from(()) });
+                return Ok(if outer.contains(address) { Value::from(shown()) } else { Value::from(()) });
             }
             _ => return Ok(Value::from(false)),
         },
@@ -238,15 +242,15 @@ fn revdns(address: IpAddr) -> String {
 }
 
 /// Puts brackets around IPv6 addresses; returns everything else unchanged.
-fn ipwrap(_: &mut State, v: Value, a: Args) -> Answer {
+fn ipwrap(_: &mut State, v: Value, a: Args) -> FilterResult {
     if a.get("query").is_some_and(|q| !q.is_none() && q.as_str() != Some("")) {
         return Err(failure("ipwrap: a query is not supported"));
     }
-    let wrap = |v: &Value| -> Answer {
+    let wrap = |v: &Value| -> FilterResult {
         let Some(text) = v.as_str() else { return Ok(v.clone()) };
-        Ok(match Net::parse(text) {
-            Some(Net { address: IpAddr::V6(v6), prefix: None }) => format!("[{v6}]").into(),
-            Some(Net { address: IpAddr::V6(v6), prefix: Some(p) }) => format!("[{v6}]/{p}").into(),
+        Ok(match IpNetwork::parse(text) {
+            Some(IpNetwork { address: IpAddr::V6(v6), prefix: None }) => format!("[{v6}]").into(),
+            Some(IpNetwork { address: IpAddr::V6(v6), prefix: Some(p) }) => format!("[{v6}]/{p}").into(),
             _ => v.clone(),
         })
     };

@@ -1,6 +1,6 @@
 //! Filters for numbers, booleans and human-readable sizes.
 
-use super::{Answer, Args, Filter, differing, failure, filter};
+use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference};
 use crate::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
@@ -15,24 +15,24 @@ pub const FILTERS: &[Filter] = &[
     filter("round", &["precision", "method"], round),
     filter("abs", &[], |_, v, _| match v.as_i64() {
         Some(n) => n.checked_abs().map(Value::from).ok_or_else(|| failure("abs: too large")),
-        None => Ok(need("abs", &v)?.abs().into()),
+        None => Ok(required_number("abs", &v)?.abs().into()),
     }),
     filter("log", &["base"], |_, v, a| {
-        let x = need("log", &v)?;
-        let base = a.get("base").map(|b| need("log", b)).transpose()?;
+        let x = required_number("log", &v)?;
+        let base = a.get("base").map(|b| required_number("log", b)).transpose()?;
         finite(match base {
             Some(10.0) => x.log10(),
             Some(b) => x.ln() / b.ln(),
             None => x.ln(),
         })
     }),
-    filter("pow", &["y"], |_, v, a| finite(need("pow", &v)?.powf(need("pow", a.need("y")?)?))),
+    filter("pow", &["y"], |_, v, a| finite(required_number("pow", &v)?.powf(required_number("pow", a.need("y")?)?))),
     filter("root", &["base"], |_, v, a| {
-        let x = need("root", &v)?;
-        let base = a.get("base").map_or(Ok(2.0), |b| need("root", b))?;
+        let x = required_number("root", &v)?;
+        let base = a.get("base").map_or(Ok(2.0), |b| required_number("root", b))?;
         finite(if base == 2.0 { x.sqrt() } else { x.powf(1.0 / base) })
     }),
-    differing(
+    filter_with_difference(
         "human_readable",
         &["size_as_bits", "unit", "isbits"],
         human_readable,
@@ -66,7 +66,7 @@ fn number(v: &Value) -> Option<f64> {
     }
 }
 
-fn need(who: &str, v: &Value) -> Result<f64, Error> {
+fn required_number(who: &str, v: &Value) -> Result<f64, Error> {
     match v.kind() {
         ValueKind::Number | ValueKind::Bool => number(v),
         _ => None,
@@ -74,11 +74,11 @@ fn need(who: &str, v: &Value) -> Result<f64, Error> {
     .ok_or_else(|| failure(format!("{who}: takes a number, not {}", v.kind())))
 }
 
-fn finite(x: f64) -> Answer {
+fn finite(x: f64) -> FilterResult {
     if x.is_nan() { Err(failure("the result is not a number")) } else { Ok(x.into()) }
 }
 
-fn int(_: &mut State, v: Value, a: Args) -> Answer {
+fn int(_: &mut State, v: Value, a: Args) -> FilterResult {
     let other = || a.get("default").cloned().unwrap_or_else(|| Value::from(0));
     if v.is_integer() {
         return Ok(v);
@@ -112,9 +112,9 @@ fn int(_: &mut State, v: Value, a: Args) -> Answer {
     })
 }
 
-fn round(_: &mut State, v: Value, a: Args) -> Answer {
+fn round(_: &mut State, v: Value, a: Args) -> FilterResult {
     let precision = i32::try_from(a.number("precision")?.unwrap_or(0)).unwrap_or(0).clamp(-30, 30);
-    let x = need("round", &v)?;
+    let x = required_number("round", &v)?;
     let factor = 10f64.powi(precision);
     Ok(match a.text("method")?.as_deref() {
         None | Some("common") if v.is_integer() && precision >= 0 => v,
@@ -143,8 +143,8 @@ const RANGES: [(char, f64); 9] = [
     ('B', 1.0),
 ];
 
-fn human_readable(_: &mut State, v: Value, a: Args) -> Answer {
-    let size = need("human_readable", &v)?;
+fn human_readable(_: &mut State, v: Value, a: Args) -> FilterResult {
+    let size = required_number("human_readable", &v)?;
     let bits = a.flag("isbits") || a.flag("size_as_bits");
     let base = if bits { "bits" } else { "Bytes" };
     let unit = a.text("unit")?.map(|u| u.to_ascii_uppercase());
@@ -160,7 +160,7 @@ fn human_readable(_: &mut State, v: Value, a: Args) -> Answer {
     .into())
 }
 
-fn human_to_bytes(_: &mut State, v: Value, a: Args) -> Answer {
+fn human_to_bytes(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let wrong = || failure(format!("human_to_bytes: `{text}` is not a size"));
     let bare = text.trim_end();
@@ -171,7 +171,7 @@ fn human_to_bytes(_: &mut State, v: Value, a: Args) -> Answer {
     }
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let unit = if unit.is_empty() { a.text("default_unit")?.unwrap_or_default() } else { unit.to_owned() };
-    let Some(first) = unit.chars().next() else { return whole(number) };
+    let Some(first) = unit.chars().next() else { return to_integer(number) };
     let bits = a.flag("isbits");
     let name = first.to_ascii_uppercase();
     let (_, limit) = RANGES.iter().find(|(n, _)| *n == name).ok_or_else(wrong)?;
@@ -191,14 +191,14 @@ fn human_to_bytes(_: &mut State, v: Value, a: Args) -> Answer {
     if unit.len() > 1 && unit.to_ascii_lowercase() != word && unit != short {
         return Err(wrong());
     }
-    whole(number * limit)
+    to_integer(number * limit)
 }
 
-fn whole(x: f64) -> Answer {
+fn to_integer(x: f64) -> FilterResult {
     if x.abs() < 9.2e18 { Ok((x.round_ties_even() as i64).into()) } else { Err(failure("human_to_bytes: too large")) }
 }
 
-fn filesizeformat(_: &mut State, v: Value, a: Args) -> Answer {
+fn filesizeformat(_: &mut State, v: Value, a: Args) -> FilterResult {
     let size = number(&v).ok_or_else(|| failure("filesizeformat: takes a number"))?;
     let (base, units) = match a.flag("binary") {
         true => (1024.0, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"]),

@@ -1,10 +1,10 @@
 //! Filters for paths and URLs. They only process text, except `realpath` and `expanduser`, which
 //! read the node.
 
-use super::{Answer, Args, Filter, differing, failure, filter, list};
-use crate::event::Cancel;
+use super::{Args, Filter, FilterResult, failure, filter, filter_with_difference, list};
+use crate::event::CancelToken;
 use crate::scope::on_the_node;
-use crate::{owner, python};
+use crate::{accounts, python};
 use minijinja::{Error, State, Value};
 
 pub const FILTERS: &[Filter] = &[
@@ -14,8 +14,8 @@ pub const FILTERS: &[Filter] = &[
     filter("normpath", &[], |_, v, _| Ok(normpath(&python::text(&v)?).into())),
     filter("path_join", &[], path_join),
     filter("commonpath", &[], commonpath),
-    differing("relpath", &["start"], relpath, "without a start, uses the working directory on the node"),
-    differing(
+    filter_with_difference("relpath", &["start"], relpath, "without a start, uses the working directory on the node"),
+    filter_with_difference(
         "realpath",
         &[],
         |state, v, _| {
@@ -26,7 +26,7 @@ pub const FILTERS: &[Filter] = &[
         },
         "reads files of the node; in Ansible, of the controller",
     ),
-    differing(
+    filter_with_difference(
         "expanduser",
         &[],
         |state, v, _| {
@@ -115,11 +115,11 @@ fn texts(who: &str, v: &Value) -> Result<Vec<String>, Error> {
     list(who, v)?.iter().map(python::text).collect()
 }
 
-fn path_join(_: &mut State, v: Value, _: Args) -> Answer {
+fn path_join(_: &mut State, v: Value, _: Args) -> FilterResult {
     Ok(join(&texts("path_join", &v)?).into())
 }
 
-fn commonpath(_: &mut State, v: Value, _: Args) -> Answer {
+fn commonpath(_: &mut State, v: Value, _: Args) -> FilterResult {
     if v.as_str().is_some() {
         return Err(failure("commonpath: takes a list"));
     }
@@ -137,7 +137,7 @@ fn commonpath(_: &mut State, v: Value, _: Args) -> Answer {
     Ok(format!("{}{}", if absolute > 0 { "/" } else { "" }, common.join("/")).into())
 }
 
-fn relpath(state: &mut State, v: Value, a: Args) -> Answer {
+fn relpath(state: &mut State, v: Value, a: Args) -> FilterResult {
     if [Some(python::text(&v)?), a.text("start")?].iter().any(|p| !p.as_deref().is_some_and(|p| p.starts_with('/'))) {
         on_the_node(state)?;
     }
@@ -157,9 +157,9 @@ fn expanduser(path: &str) -> String {
     let home = match name {
         "" => std::env::var("HOME").ok().or_else(|| {
             let own = rustix::process::geteuid().as_raw().to_string();
-            owner::user(&own, &Cancel::new()).and_then(|fields| fields.get(5).cloned())
+            accounts::user(&own, &CancelToken::new()).and_then(|fields| fields.get(5).cloned())
         }),
-        name => owner::user(name, &Cancel::new()).and_then(|fields| fields.get(5).cloned()),
+        name => accounts::user(name, &CancelToken::new()).and_then(|fields| fields.get(5).cloned()),
     };
     home.map_or_else(|| path.to_owned(), |home| format!("{}{tail}", home.trim_end_matches('/')))
 }
@@ -172,7 +172,7 @@ fn win(path: &str) -> (&str, &str, &str) {
     (drive, &rest[..at], &rest[at..])
 }
 
-fn urlsplit(_: &mut State, v: Value, a: Args) -> Answer {
+fn urlsplit(_: &mut State, v: Value, a: Args) -> FilterResult {
     let url = python::text(&v)?;
     let scheme = url.split_once(':').map(|(s, _)| s).filter(|s| {
         s.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,6 +1,6 @@
 //! Filters with patterns of Python's `re`, including look-around and back-references.
 
-use super::{Answer, Args, Filter, failure, filter};
+use super::{Args, Filter, FilterResult, failure, filter};
 use crate::pyregex::{self, Flags, Replacement};
 use crate::python;
 use minijinja::{Error, State, Value};
@@ -44,7 +44,7 @@ fn flags(a: &Args) -> Flags {
     Flags { ignorecase: a.flag("ignorecase"), multiline: a.flag("multiline") }
 }
 
-fn replace(_: &mut State, v: Value, a: Args) -> Answer {
+fn replace(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let pattern = a.text("pattern")?.unwrap_or_default();
     let regex = pyregex::regex(&pattern, flags(&a), &text).map_err(failure)?;
@@ -58,7 +58,7 @@ fn replace(_: &mut State, v: Value, a: Args) -> Answer {
     }
 }
 
-fn search(_: &mut State, v: Value, a: Args) -> Answer {
+fn search(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let (mut groups, mut own) = (Vec::new(), Flags::default());
     for (name, value) in &a.named {
@@ -94,7 +94,7 @@ fn search(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(out.into())
 }
 
-fn findall(_: &mut State, v: Value, a: Args) -> Answer {
+fn findall(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let regex = pyregex::regex(&a.need_text("regex")?, flags(&a), &text).map_err(failure)?;
     let mut out: Vec<Value> = Vec::new();
@@ -110,7 +110,7 @@ fn findall(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(out.into())
 }
 
-fn escape(_: &mut State, v: Value, a: Args) -> Answer {
+fn escape(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let special = match a.text("re_type")?.as_deref() {
         None | Some("python") => "\t\n\u{b}\u{c}\r #$&()*+-.?[\\]^{|}~",

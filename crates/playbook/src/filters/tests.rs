@@ -2,9 +2,9 @@
 //! Ansible's own templar, or with the documented difference.
 
 use super::*;
-use crate::data::VarMap;
 use crate::expr;
-use crate::scope::Scope;
+use crate::scope::ExprScope;
+use crate::var_map::VarMap;
 use serde_json::Value as Json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ fn table(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn scope() -> Scope {
+fn scope() -> ExprScope {
     let (node, _) = crate::yaml::parse("vars.yml", &table("vars.yml")).unwrap();
     let Json::Object(vars) = node.json() else { panic!("vars.yml is a map") };
-    Scope::new(vec![Arc::new(VarMap::trusted(&vars))], Default::default())
+    ExprScope::new(vec![Arc::new(VarMap::from_trusted(&vars))], Default::default())
 }
 
 /// The result of remoor for one line of the table.
-fn ours(scope: &Scope, line: &str) -> Result<Json, String> {
+fn evaluate_line(scope: &ExprScope, line: &str) -> Result<Json, String> {
     let text = line.replace('↵', "\n");
     let told = |e: Error| expr::explain(&e);
     if let Some(text) = text.strip_prefix("[file] ") {
@@ -37,7 +37,7 @@ fn ours(scope: &Scope, line: &str) -> Result<Json, String> {
 }
 
 #[test]
-fn answers_as_ansible_does() {
+fn expressions_give_ansibles_results() {
     let (scope, answers) = (scope(), table("answers.json"));
     // The table has no numbers that JSON cannot represent.
     let answers: Json = serde_json::from_str(&answers).unwrap();
@@ -58,7 +58,7 @@ fn answers_as_ansible_does() {
             }
         };
         assert!(own.is_none() || want != theirs, "no longer differs: {line}");
-        let got = ours(&scope, line);
+        let got = evaluate_line(&scope, line);
         asked += 1;
         failing += usize::from(want.is_none());
         if got.as_ref().ok() != want.as_ref() {
@@ -72,14 +72,14 @@ fn answers_as_ansible_does() {
 }
 
 #[test]
-fn a_template_that_never_ends_is_ended() {
+fn an_endless_template_is_stopped() {
     let endless = "{% for i in range(9999) %}{% for j in range(9999) %}{{ j }}{% endfor %}{% endfor %}";
     let error = expr::render(&scope(), "t", endless, &Default::default()).unwrap_err();
     assert!(expr::explain(&error).contains("too long"), "{}", expr::explain(&error));
 }
 
 #[test]
-fn every_name_is_there_once_and_is_not_refused() {
+fn filter_names_are_unique_and_not_refused() {
     let mut names: Vec<&str> = all().map(|f| f.name).collect();
     let count = names.len();
     names.sort_unstable();

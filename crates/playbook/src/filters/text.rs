@@ -1,6 +1,6 @@
 //! Filters on text. Regular expressions are in `regexes`, paths in `paths`.
 
-use super::{Answer, Args, Filter, failure, filter, fits};
+use super::{Args, Filter, FilterResult, check_length, failure, filter};
 use crate::python;
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};
@@ -21,7 +21,7 @@ pub const FILTERS: &[Filter] = &[
     filter("string", &[], |_, v, _| Ok(python::text(&v)?.into())),
     filter("replace", &["old", "new", "count"], |_, v, a| {
         let limit = a.number("count")?.and_then(|n| usize::try_from(n).ok());
-        Ok(replaced(&python::text(&v)?, &a.need_text("old")?, &a.need_text("new")?, limit)?.into())
+        Ok(replace_text(&python::text(&v)?, &a.need_text("old")?, &a.need_text("new")?, limit)?.into())
     }),
     filter("indent", &["width", "first", "blank"], indent),
     filter("comment", &["style", "**"], comment),
@@ -30,7 +30,7 @@ pub const FILTERS: &[Filter] = &[
         Ok(shell_quote(&text).into())
     }),
     filter("center", &["width"], |_, v, a| {
-        Ok(centered(&python::text(&v)?, a.count("width")?.unwrap_or(80), ' ')?.into())
+        Ok(center_text(&python::text(&v)?, a.count("width")?.unwrap_or(80), ' ')?.into())
     }),
     filter("truncate", &["length", "killwords", "end", "leeway"], truncate),
     filter("wordcount", &[], |_, v, _| Ok(python::text(&v)?.split_whitespace().count().into())),
@@ -82,9 +82,9 @@ pub fn widths_fit(format: &str, open: char, args: &[Value]) -> Result<(), Error>
 }
 
 /// Like Python's `str.replace`.
-pub fn replaced(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
+pub fn replace_text(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
     let hits = text.matches(old).count().min(limit.unwrap_or(usize::MAX));
-    fits(text.len().saturating_add(hits.saturating_mul(new.len())))?;
+    check_length(text.len().saturating_add(hits.saturating_mul(new.len())))?;
     Ok(match limit {
         Some(n) => text.replacen(old, new, n),
         None => text.replace(old, new),
@@ -92,14 +92,14 @@ pub fn replaced(text: &str, old: &str, new: &str, limit: Option<usize>) -> Resul
 }
 
 /// Like Python's `str.join`.
-pub fn joined(items: &[Value], sep: &str) -> Result<String, Error> {
+pub fn join_values(items: &[Value], sep: &str) -> Result<String, Error> {
     let mut out = String::new();
     for (i, item) in items.iter().enumerate() {
         if i > 0 {
             out.push_str(sep);
         }
         out.push_str(&python::text(item)?);
-        fits(out.len())?;
+        check_length(out.len())?;
     }
     Ok(out)
 }
@@ -123,7 +123,7 @@ fn title(text: &str) -> String {
 const PAD_MAX: usize = 1 << 20;
 
 /// Like Python's `str.center`.
-pub fn centered(text: &str, width: usize, fill: char) -> Result<String, Error> {
+pub fn center_text(text: &str, width: usize, fill: char) -> Result<String, Error> {
     let room = width.saturating_sub(text.chars().count());
     if room > PAD_MAX {
         return Err(failure(format!("a width of more than {PAD_MAX} is not allowed")));
@@ -133,14 +133,14 @@ pub fn centered(text: &str, width: usize, fill: char) -> Result<String, Error> {
     Ok(format!("{}{text}{}", pad(left), pad(room - left)))
 }
 
-fn indent(_: &mut State, v: Value, a: Args) -> Answer {
+fn indent(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let pad = match a.get("width") {
         Some(width) if width.kind() == ValueKind::String => width.as_str().unwrap_or_default().to_owned(),
         _ => " ".repeat(a.count("width")?.unwrap_or(4).min(1000)),
     };
     let (first, blank) = (a.flag("first"), a.flag("blank"));
-    fits(text.len().saturating_add(text.matches('\n').count().saturating_add(1).saturating_mul(pad.len())))?;
+    check_length(text.len().saturating_add(text.matches('\n').count().saturating_add(1).saturating_mul(pad.len())))?;
     let mut out = String::with_capacity(text.len() + 64);
     for (i, line) in text.split('\n').enumerate() {
         if i > 0 {
@@ -156,7 +156,7 @@ fn indent(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(out.into())
 }
 
-fn comment(_: &mut State, v: Value, a: Args) -> Answer {
+fn comment(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let style = a.text("style")?.unwrap_or_else(|| "plain".into());
     let (beginning, decoration, end) = match style.as_str() {
@@ -194,7 +194,7 @@ fn comment(_: &mut State, v: Value, a: Args) -> Answer {
         let line = if prefix == newline { newline.clone() } else { format!("{prefix}{newline}") };
         out.push_str(&line.repeat(times("prefix_count")?));
     }
-    let body = format!("{decoration}{}", replaced(&text, &newline, &format!("{newline}{decoration}"), None)?);
+    let body = format!("{decoration}{}", replace_text(&text, &newline, &format!("{newline}{decoration}"), None)?);
     out.push_str(&body.replace(&format!("{decoration}{newline}"), &format!("{}{newline}", decoration.trim_end())));
     out.push_str(&format!("{newline}{postfix}").repeat(times("postfix_count")?));
     if !end.is_empty() {
@@ -213,7 +213,7 @@ pub fn shell_quote(text: &str) -> String {
     }
 }
 
-fn truncate(_: &mut State, v: Value, a: Args) -> Answer {
+fn truncate(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let chars: Vec<char> = text.chars().collect();
     let length = a.count("length")?.unwrap_or(255);
@@ -232,7 +232,7 @@ fn truncate(_: &mut State, v: Value, a: Args) -> Answer {
     Ok(format!("{kept}{end}").into())
 }
 
-fn wordwrap(_: &mut State, v: Value, a: Args) -> Answer {
+fn wordwrap(_: &mut State, v: Value, a: Args) -> FilterResult {
     let text = python::text(&v)?;
     let width = a.count("width")?.unwrap_or(79).max(1);
     let long = a.get("break_long_words").is_none_or(Value::is_true);
@@ -307,7 +307,7 @@ fn percent(text: &str, safe: &[u8]) -> String {
     out
 }
 
-fn urlencode(_: &mut State, v: Value, _: Args) -> Answer {
+fn urlencode(_: &mut State, v: Value, _: Args) -> FilterResult {
     let plus = |v: &Value| Ok::<_, Error>(percent(&python::text(v)?, b" ").replace(' ', "+"));
     match v.kind() {
         ValueKind::Map => {

@@ -1,6 +1,6 @@
 //! Date and time filters, and the function `now`. Only `now` and `strftime` read the node's clock.
 
-use super::{Answer, Args, Filter, failure, filter};
+use super::{Args, Filter, FilterResult, failure, filter};
 use crate::python;
 use crate::scope::on_the_node;
 use jiff::civil::DateTime;
@@ -15,7 +15,7 @@ pub const FILTERS: &[Filter] = &[
     filter("strftime", &["second", "utc"], strftime),
     filter("to_datetime", &["format"], |_, v, a| {
         let (text, format) = (python::text(&v)?, a.text("format")?.unwrap_or_else(|| "%Y-%m-%d %H:%M:%S".into()));
-        Ok(Value::from_object(Moment(parse(&text, &format)?)))
+        Ok(Value::from_object(NaiveDateTime(parse(&text, &format)?)))
     }),
 ];
 
@@ -26,7 +26,7 @@ fn parse(text: &str, format: &str) -> Result<DateTime, Error> {
     parsed.to_datetime().or_else(|_| parsed.to_date().map(|date| date.at(0, 0, 0, 0))).map_err(|_| wrong())
 }
 
-fn strftime(state: &mut State, v: Value, a: Args) -> Answer {
+fn strftime(state: &mut State, v: Value, a: Args) -> FilterResult {
     let format = python::text(&v)?;
     // Clock and time zone must be those of the node.
     if !a.flag("utc") || a.get("second").is_none_or(Value::is_none) {
@@ -42,24 +42,24 @@ fn strftime(state: &mut State, v: Value, a: Args) -> Answer {
             Timestamp::from_second(seconds.floor() as i64).map_err(|e| failure(format!("strftime: {e}")))?
         }
     };
-    shown(&at.to_zoned(zone), &format)
+    format_zoned(&at.to_zoned(zone), &format)
 }
 
-fn shown(at: &Zoned, format: &str) -> Answer {
+fn format_zoned(at: &Zoned, format: &str) -> FilterResult {
     jiff::fmt::strtime::format(format, at).map(Value::from).map_err(|e| failure(format!("strftime: {e}")))
 }
 
 /// A date and time without a time zone, like Python's naive `datetime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(DateTime);
+pub struct NaiveDateTime(DateTime);
 
-impl Moment {
-    fn zoned(self) -> Result<Zoned, Error> {
+impl NaiveDateTime {
+    fn to_zoned(self) -> Result<Zoned, Error> {
         self.0.to_zoned(TimeZone::system()).map_err(|e| failure(e.to_string()))
     }
 }
 
-impl Object for Moment {
+impl Object for NaiveDateTime {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }
@@ -77,14 +77,14 @@ impl Object for Moment {
         })
     }
 
-    fn call_method(self: &Arc<Self>, state: &mut State, method: &str, args: &[Value]) -> Answer {
+    fn call_method(self: &Arc<Self>, state: &mut State, method: &str, args: &[Value]) -> FilterResult {
         if matches!(method, "strftime" | "timestamp") {
             on_the_node(state)?;
         }
         match (method, args) {
-            ("strftime", [format]) => shown(&self.zoned()?, &python::text(format)?),
+            ("strftime", [format]) => format_zoned(&self.to_zoned()?, &python::text(format)?),
             ("isoformat", []) => Ok(self.0.strftime("%Y-%m-%dT%H:%M:%S").to_string().into()),
-            ("timestamp", []) => Ok((self.zoned()?.timestamp().as_microsecond() as f64 / 1e6).into()),
+            ("timestamp", []) => Ok((self.to_zoned()?.timestamp().as_microsecond() as f64 / 1e6).into()),
             ("date", []) => Ok(self.0.date().to_string().into()),
             ("weekday", []) => Ok(i64::from(self.0.weekday().to_monday_zero_offset()).into()),
             ("isoweekday", []) => Ok(i64::from(self.0.weekday().to_monday_one_offset()).into()),
@@ -99,15 +99,15 @@ impl Object for Moment {
 
 /// Adds the function `now`.
 pub fn register(env: &mut Environment<'static>) {
-    env.add_function("now", |state: &State, kwargs: Kwargs| -> Answer {
+    env.add_function("now", |state: &State, kwargs: Kwargs| -> FilterResult {
         on_the_node(state)?;
         let (utc, format) = (kwargs.get::<Option<bool>>("utc")?, kwargs.get::<Option<String>>("fmt")?);
         kwargs.assert_all_used()?;
         let zone = if utc.unwrap_or(false) { TimeZone::UTC } else { TimeZone::system() };
         let now = Zoned::now().with_time_zone(zone);
         match format {
-            Some(format) => shown(&now, &format),
-            None => Ok(Value::from_object(Moment(now.datetime()))),
+            Some(format) => format_zoned(&now, &format),
+            None => Ok(Value::from_object(NaiveDateTime(now.datetime()))),
         }
     });
 }

@@ -1,10 +1,10 @@
 //! The filters, tests, functions and methods that a template may use. Unknown names are reported
 //! before a template runs.
 
-use super::methods::{CHANGING, KNOWN};
-use super::{REFUSED, all, asks};
-use crate::lint::{self, Kind};
-use crate::names::nearest;
+use super::methods::{KNOWN, MUTATING};
+use super::{REFUSED, all, all_tests};
+use crate::lint::{self, NameKind};
+use crate::suggestions::nearest;
 use minijinja::{Error, ErrorKind};
 
 /// Tests of minijinja that behave as in Jinja2.
@@ -66,9 +66,9 @@ pub fn check_names(template: &str) -> Result<(), Error> {
                 .find_map(|prefix| name.strip_prefix(prefix))
                 .unwrap_or(&name);
         let (known, refused, what): (Vec<&str>, _, _) = match kind {
-            Kind::Filter => (all().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
-            Kind::Test => {
-                let known = asks().map(|a| a.name).chain(BUILTIN_TESTS.iter().copied());
+            NameKind::Filter => (all().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
+            NameKind::Test => {
+                let known = all_tests().map(|a| a.name).chain(BUILTIN_TESTS.iter().copied());
                 (known.collect(), TESTS_REFUSED, ErrorKind::UnknownTest)
             }
         };
@@ -84,7 +84,7 @@ pub fn check_names(template: &str) -> Result<(), Error> {
     // Imported macros may have any name and look like methods.
     if !template.contains("import") {
         for name in lint::methods(template) {
-            if CHANGING.contains(&name.as_str()) {
+            if MUTATING.contains(&name.as_str()) {
                 let message = format!(
                     "`.{name}()` changes a value in place, which is not supported; build a new value, for example with `+`"
                 );

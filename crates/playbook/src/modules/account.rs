@@ -1,13 +1,13 @@
 //! The `user` and `group` modules. They call the system's own tools, and only if something differs.
 
-use super::{Answer, Call, Outcome, complaint, secret};
-use crate::node::Would;
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, user_secrets};
+use crate::node::PredictedState;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub fn group(call: &mut Call) -> Answer {
+pub fn group(call: &mut ModuleCall) -> ModuleResult {
     let name = name(call)?;
     let now = call.ground.node.group(&name).filter(|e| e[0] == name);
     let gid = call.text(&["gid"]);
@@ -38,30 +38,30 @@ pub fn group(call: &mut Call) -> Answer {
 }
 
 /// The `--key` arguments for those of these id limits that are set.
-fn bounds(call: &Call, options: &[&str]) -> Vec<String> {
+fn bounds(call: &ModuleCall, options: &[&str]) -> Vec<String> {
     let given = options.iter().filter_map(|o| Some(format!("{}={}", o.to_uppercase(), call.text(&[o])?)));
     given.flat_map(|bound| ["--key".to_owned(), bound]).collect()
 }
 
 /// `--non-unique` if the task sets an id and permits an id that is already in use.
-fn unique(call: &Call, numbered: bool) -> Option<String> {
+fn unique(call: &ModuleCall, numbered: bool) -> Option<String> {
     (numbered && call.flag("non_unique", false)).then(|| "--non-unique".to_owned())
 }
 
-pub fn user(call: &mut Call) -> Answer {
+pub fn user(call: &mut ModuleCall) -> ModuleResult {
     let mut out = entry(call)?;
     if call.text(&["state"]).as_deref() != Some("absent") {
-        let created = out.more.remove("created").is_some();
-        secret::password(call, created, &mut out)?;
+        let created = out.extra_keys.remove("created").is_some();
+        user_secrets::set_password(call, created, &mut out)?;
         if call.flag("generate_ssh_key", false) {
-            secret::key(call, &mut out)?;
+            user_secrets::create_ssh_key(call, &mut out)?;
         }
     }
     Ok(out)
 }
 
 /// Applies the fields of the passwd entry and the group memberships.
-fn entry(call: &mut Call) -> Answer {
+fn entry(call: &mut ModuleCall) -> ModuleResult {
     let name = name(call)?;
     let now = call.ground.node.user(&name).filter(|e| e[0] == name);
     if call.text(&["state"]).as_deref() == Some("absent") {
@@ -73,7 +73,7 @@ fn entry(call: &mut Call) -> Answer {
         }
         return finish(call, argv, name);
     }
-    let expires = secret::expiry(call, &name)?;
+    let expires = user_secrets::expiry_change(call, &name)?;
     let primary = call.text(&["group"]).map(|g| call.ground.node.gid(&g).map(|gid| (g, gid))).transpose()?;
     let groups: Option<BTreeSet<String>> =
         call.args.get("groups").map(|_| call.list(&["groups"]).into_iter().collect());
@@ -106,7 +106,7 @@ fn entry(call: &mut Call) -> Answer {
         flags.extend(call.flag("system", false).then(|| "--system".into()));
         flags.insert(0, "useradd".into());
         let mut out = finish(call, flags, name)?;
-        out.more.insert("created".into(), json!(true));
+        out.extra_keys.insert("created".into(), json!(true));
         return Ok(out);
     };
     if flags.iter().any(|flag| flag == "--home") && call.flag("move_home", false) {
@@ -127,8 +127,8 @@ fn entry(call: &mut Call) -> Answer {
 }
 
 /// The name of the user or group. Fails if it contains characters that the tools would misread.
-pub fn name(call: &Call) -> Result<String, String> {
-    let name = call.need(&["name", "user"])?;
+pub fn name(call: &ModuleCall) -> Result<String, String> {
+    let name = call.required_text(&["name", "user"])?;
     let good = |c: char| c.is_alphanumeric() || "._-$@".contains(c);
     if name.starts_with('-') || !name.chars().all(good) {
         Err(format!("`{name}` is not a valid name of a user or group"))
@@ -139,12 +139,12 @@ pub fn name(call: &Call) -> Result<String, String> {
 
 /// The supplementary groups of a user by `/etc/group`, corrected by the predicted state in check
 /// mode.
-fn memberships(call: &Call, name: &str) -> BTreeSet<String> {
+fn memberships(call: &ModuleCall, name: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let member = |line: &&str| line.rsplit(':').next().is_some_and(|members| members.split(',').any(|m| m == name));
     let mut out: BTreeSet<String> =
         text.lines().filter(member).filter_map(|l| l.split(':').next()).map(str::to_owned).collect();
-    for (group, entry) in call.ground.node.would().into_iter().flat_map(Would::groups) {
+    for (group, entry) in call.ground.node.predicted_state().into_iter().flat_map(PredictedState::groups) {
         match entry.as_ref().and_then(|e| e.get(3)).is_some_and(|members| members.split(',').any(|m| m == name)) {
             true => drop(out.insert(group.clone())),
             false => drop(out.remove(group)),
@@ -154,7 +154,7 @@ fn memberships(call: &Call, name: &str) -> BTreeSet<String> {
 }
 
 /// The passwd or group entry that the tool would leave behind. None: the entry would be removed.
-fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Vec<String>> {
+fn predict_entry(call: &ModuleCall, tool: &str, flags: &[String], name: &str) -> Option<Vec<String>> {
     let given = |flag: &str| flags.iter().position(|f| f == flag).and_then(|at| flags.get(at + 1)).cloned();
     let node = &call.ground.node;
     if tool.ends_with("del") {
@@ -162,12 +162,12 @@ fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Ve
     }
     if tool.starts_with("group") {
         let old = node.group(name).filter(|e| e[0] == name);
-        let old = old.unwrap_or_else(|| vec![name.to_owned(), "x".into(), unused().to_string(), String::new()]);
+        let old = old.unwrap_or_else(|| vec![name.to_owned(), "x".into(), placeholder_id().to_string(), String::new()]);
         let gid = given("--gid").unwrap_or_else(|| old[2].clone());
         return Some(vec![old[0].clone(), old[1].clone(), gid, old.get(3).cloned().unwrap_or_default()]);
     }
     let fresh = || {
-        let id = unused().to_string();
+        let id = placeholder_id().to_string();
         let home = Path::new("/home").join(name).display().to_string();
         [name, "x", &id, &id, "", &home, "/bin/sh"].map(str::to_owned).to_vec()
     };
@@ -185,7 +185,7 @@ fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Ve
 
 /// The entries of the groups to which a call of the tool adds the user, or from which it removes
 /// the user.
-fn joined(call: &Call, argv: &[String], name: &str) -> Vec<Vec<String>> {
+fn predict_group_entries(call: &ModuleCall, argv: &[String], name: &str) -> Vec<Vec<String>> {
     let Some(wanted) = argv.iter().position(|a| a == "--groups").and_then(|at| argv.get(at + 1)) else {
         return Vec::new();
     };
@@ -204,21 +204,21 @@ fn joined(call: &Call, argv: &[String], name: &str) -> Vec<Vec<String>> {
 
 /// A placeholder id for an account that check mode would create without an explicit id. It is not
 /// the id that the tool will choose, and no real account has it.
-fn unused() -> u32 {
+fn placeholder_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(4_200_000_000);
     NEXT.fetch_sub(1, Ordering::Relaxed)
 }
 
 /// Runs the tool if `argv` is not empty, and adds the resulting entry to the outcome.
-fn finish(call: &mut Call, mut argv: Vec<String>, name: String) -> Answer {
-    let mut out = Outcome::default();
+fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleResult {
+    let mut out = TaskOutcome::default();
     if !argv.is_empty() {
         argv.extend(["--".into(), name.clone()]);
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-        let after = predicted(call, &argv[0], &argv[1..argv.len() - 2], &name);
+        let after = predict_entry(call, &argv[0], &argv[1..argv.len() - 2], &name);
         let user = call.task.module == "user";
-        let joined = joined(call, &argv, &name);
-        let done = call.act(&words, |would| {
+        let joined = predict_group_entries(call, &argv, &name);
+        let done = call.run_or_predict(&words, |would| {
             joined.into_iter().for_each(|group| would.set_group(&group[0].clone(), Some(group)));
             match user {
                 true => would.set_user(&name, after),
@@ -226,17 +226,17 @@ fn finish(call: &mut Call, mut argv: Vec<String>, name: String) -> Answer {
             }
         })?;
         if !done.success() {
-            return Err(complaint(&argv[0], &done));
+            return Err(failure_message(&argv[0], &done));
         }
-        out = Outcome::changed(argv[..argv.len() - 2].join(" "));
+        out = TaskOutcome::change(argv[..argv.len() - 2].join(" "));
     }
     if let Some(entry) = call.ground.node.user(&name).filter(|e| e[0] == name && call.task.module == "user") {
         for (key, at) in [("uid", 2), ("group", 3)] {
-            out.more.insert(key.into(), json!(entry[at].parse::<u32>().unwrap_or_default()));
+            out.extra_keys.insert(key.into(), json!(entry[at].parse::<u32>().unwrap_or_default()));
         }
-        out.more.insert("home".into(), json!(entry[5]));
-        out.more.insert("shell".into(), json!(entry[6]));
+        out.extra_keys.insert("home".into(), json!(entry[5]));
+        out.extra_keys.insert("shell".into(), json!(entry[6]));
     }
-    out.more.insert("name".into(), json!(name));
+    out.extra_keys.insert("name".into(), json!(name));
     Ok(out)
 }

@@ -1,7 +1,7 @@
 //! The `apt` module. It queries dpkg first and calls apt-get only for differences. In check mode
 //! apt-get simulates the same change.
 
-use super::{Answer, Call, Outcome, complaint};
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use crate::process::Finished;
 use globset::GlobBuilder;
 use serde_json::json;
@@ -13,44 +13,44 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const MATCHES_MAX: usize = 5_000;
 
 /// One entry of the `name` option.
-struct Wanted {
+struct PackageSpec {
     /// The package specification as apt-get expects it.
-    word: String,
+    spec: String,
     /// The package name without version, release and architecture.
     name: String,
     version: Option<String>,
 }
 
-impl Wanted {
-    fn of(word: &str) -> Self {
+impl PackageSpec {
+    fn parse(word: &str) -> Self {
         let (name, version) = match word.split_once('=') {
             Some((name, version)) => (name, Some(version.trim_start_matches('=').to_owned())),
             None => (word, None),
         };
         let plain = name.split([':', '/']).next().unwrap_or(name).to_owned();
-        let word = version.as_ref().map_or_else(|| word.to_owned(), |v| format!("{name}={v}"));
-        Self { word, name: plain, version }
+        let spec = version.as_ref().map_or_else(|| word.to_owned(), |v| format!("{name}={v}"));
+        Self { spec, name: plain, version }
     }
 }
 
-pub fn apt(call: &mut Call) -> Answer {
+pub fn apt(call: &mut ModuleCall) -> ModuleResult {
     call.env.extend([("DEBIAN_FRONTEND".into(), "noninteractive".into()), ("LC_ALL".into(), "C".into())]);
     let mut names = call.list(&["name", "pkg", "package"]);
     if let Some(bad) = names.iter().find(|n| n.starts_with('-') || n.contains(char::is_whitespace)) {
         return Err(format!("`{bad}` is not a valid package name"));
     }
-    let mut told = Told::default();
+    let mut told = CacheUpdate::default();
     if call.flag("clean", false) {
         let done = change(call, &base(call)?, &["clean"], &[])?;
-        return Ok(told.answer(finished("clean", true, done)));
+        return Ok(told.answer(apt_outcome("clean", true, done)));
     }
     if call.flag("update_cache", call.flag("update-cache", false)) || call.args.contains_key("cache_valid_time") {
-        told.updated = update(call)?;
+        told.updated = update_cache(call)?;
     }
-    told.time = stamp();
-    let mut out = Outcome::default();
+    told.time = cache_update_time();
+    let mut out = TaskOutcome::default();
     if let Some(path) = call.text(&["deb"]) {
-        return Ok(told.answer(deb(call, &path)?));
+        return Ok(told.answer(install_deb_file(call, &path)?));
     }
     let mut upgrade = call.text(&["upgrade"]).filter(|u| !matches!(u.to_ascii_lowercase().as_str(), "no" | "false"));
     let state = call.text(&["state"]).unwrap_or_else(|| "present".into());
@@ -70,21 +70,21 @@ pub fn apt(call: &mut Call) -> Answer {
         let mut argv = base(call)?;
         argv.extend(call.flag("autoremove", false).then(|| "--auto-remove".into()));
         let done = change(call, &argv, verb, &[])?;
-        let any = acted(&done);
-        out = finished("upgrade", any, done);
+        let any = reports_change(&done);
+        out = apt_outcome("upgrade", any, done);
         if out.failed || names.is_empty() {
             return Ok(told.answer(out));
         }
     }
-    let wanted = expand(call, &names, &state)?;
-    let packages = packages(call, &state, &wanted)?;
+    let wanted = expand_wildcards(call, &names, &state)?;
+    let packages = ensure_packages(call, &state, &wanted)?;
     let changed = out.changed;
     out = packages;
     out.changed |= changed;
     if names.is_empty() && call.flag("autoclean", false) {
         let done = change(call, &base(call)?, &["autoclean"], &[])?;
         let any = done.stdout.lines().any(|l| l.starts_with("Del "));
-        out = finished("autoclean", any, done);
+        out = apt_outcome("autoclean", any, done);
     }
     if told.updated && !out.changed && names.is_empty() {
         // Ansible reports an update of the package lists as a change if no package was requested.
@@ -96,41 +96,41 @@ pub fn apt(call: &mut Call) -> Answer {
 
 #[derive(Default)]
 /// The results of a cache update.
-struct Told {
+struct CacheUpdate {
     updated: bool,
     time: u64,
 }
 
-impl Told {
-    fn answer(self, mut out: Outcome) -> Outcome {
-        out.more.insert("cache_updated".into(), json!(self.updated));
-        out.more.insert("cache_update_time".into(), json!(self.time));
+impl CacheUpdate {
+    fn answer(self, mut out: TaskOutcome) -> TaskOutcome {
+        out.extra_keys.insert("cache_updated".into(), json!(self.updated));
+        out.extra_keys.insert("cache_update_time".into(), json!(self.time));
         out
     }
 }
 
 /// Brings the packages to `state`: calls apt-get only for packages that differ.
-fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
-    let installed = query(call, wanted)?;
-    let have = |w: &Wanted| installed.get(&w.name);
+fn ensure_packages(call: &mut ModuleCall, state: &str, wanted: &[PackageSpec]) -> ModuleResult {
+    let installed = query_installed(call, wanted)?;
+    let have = |w: &PackageSpec| installed.get(&w.name);
     let words =
-        |keep: &dyn Fn(&&Wanted) -> bool| wanted.iter().filter(keep).map(|w| w.word.clone()).collect::<Vec<_>>();
+        |keep: &dyn Fn(&&PackageSpec) -> bool| wanted.iter().filter(keep).map(|w| w.spec.clone()).collect::<Vec<_>>();
     let only_upgrade = call.flag("only_upgrade", false);
-    let is_there = |w: &Wanted| have(w).is_some_and(|(installed, _)| *installed);
+    let is_there = |w: &PackageSpec| have(w).is_some_and(|(installed, _)| *installed);
     let (verb, todo) = match state {
         "present" | "installed" => {
-            let differs = |w: &&Wanted| match (&w.version, have(w)) {
+            let differs = |w: &&PackageSpec| match (&w.version, have(w)) {
                 (_, None | Some((false, _))) => !only_upgrade,
-                (Some(want), Some((_, version))) => !fits(want, version),
+                (Some(want), Some((_, version))) => !matches_version(want, version),
                 (None, Some(_)) => false,
             };
             ("install", words(&differs))
         }
         "latest" => {
             let candidates = candidates(call, wanted)?;
-            let differs = |w: &&Wanted| match have(w) {
+            let differs = |w: &&PackageSpec| match have(w) {
                 Some((true, version)) => match &w.version {
-                    Some(want) => !fits(want, version),
+                    Some(want) => !matches_version(want, version),
                     None => candidates.get(&w.name).is_some_and(|c| c != version && c != "(none)"),
                 },
                 _ => !only_upgrade,
@@ -140,7 +140,7 @@ fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
         "absent" | "removed" => {
             let purge = call.flag("purge", false);
             // A package that was removed but not purged still has its configuration in dpkg.
-            let there = |w: &&Wanted| is_there(w) || purge && have(w).is_some();
+            let there = |w: &&PackageSpec| is_there(w) || purge && have(w).is_some();
             let names = wanted.iter().filter(there).map(|w| w.name.clone()).collect();
             (if purge { "purge" } else { "remove" }, names)
         }
@@ -150,7 +150,7 @@ fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
     };
     let autoremove = call.flag("autoremove", false) && (wanted.is_empty() || verb != "install");
     if todo.is_empty() && verb != "--fix-broken" && !(autoremove && wanted.is_empty()) {
-        return Ok(Outcome::default());
+        return Ok(TaskOutcome::default());
     }
     let mut argv = base(call)?;
     if autoremove {
@@ -166,27 +166,31 @@ fn packages(call: &mut Call, state: &str, wanted: &[Wanted]) -> Answer {
     };
     let done = change(call, &argv, verbs, &todo)?;
     let any = match verb {
-        "install" | "remove" | "purge" => !todo.is_empty() || acted(&done),
-        _ => acted(&done),
+        "install" | "remove" | "purge" => !todo.is_empty() || reports_change(&done),
+        _ => reports_change(&done),
     };
-    Ok(finished(&format!("{verb}: {}", todo.join(" ")), any, done))
+    Ok(apt_outcome(&format!("{verb}: {}", todo.join(" ")), any, done))
 }
 
 /// The outcome of an apt-get command; `changed` counts only if it succeeded.
-fn finished(what: &str, changed: bool, done: Finished) -> Outcome {
+fn apt_outcome(what: &str, changed: bool, done: Finished) -> TaskOutcome {
     let failed = !done.success();
-    Outcome {
+    TaskOutcome {
         changed: changed && !failed,
         failed,
-        msg: if failed { complaint(&format!("apt-get {what}"), &done) } else { what.trim_end_matches(": ").to_owned() },
+        msg: if failed {
+            failure_message(&format!("apt-get {what}"), &done)
+        } else {
+            what.trim_end_matches(": ").to_owned()
+        },
         rc: done.rc,
         output: Some(done),
-        ..Outcome::default()
+        ..TaskOutcome::default()
     }
 }
 
 /// The `apt-get` command line with the flags for all options of the task.
-fn base(call: &Call) -> Result<Vec<String>, String> {
+fn base(call: &ModuleCall) -> Result<Vec<String>, String> {
     let mut argv = vec!["apt-get".to_owned(), "-y".to_owned(), "-q".to_owned()];
     let mut set = |value: String| argv.extend(["-o".to_owned(), value]);
     set(format!("DPkg::Lock::Timeout={}", call.seconds("lock_timeout", 60.0)?.as_secs()));
@@ -222,7 +226,7 @@ fn base(call: &Call) -> Result<Vec<String>, String> {
 
 /// Runs apt-get. In check mode apt-get only simulates, and the packages that it would install or
 /// remove are recorded in the predicted state.
-fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> Result<Finished, String> {
+fn change(call: &mut ModuleCall, base: &[String], verb: &[&str], names: &[String]) -> Result<Finished, String> {
     let mut argv: Vec<&str> = base.iter().map(String::as_str).collect();
     let simulated = call.ground.node.checks();
     if simulated {
@@ -234,7 +238,7 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
         argv.extend(names.iter().map(String::as_str));
     }
     if !simulated {
-        return call.act(&argv, |_| {});
+        return call.run_or_predict(&argv, |_| {});
     }
     if matches!(verb, ["clean" | "autoclean"]) {
         return Ok(Finished { rc: Some(0), ..Finished::default() });
@@ -243,11 +247,11 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
     if !done.success() {
         // A run that is not a check may succeed: an earlier task may update the package lists or
         // add a repository.
-        let message = complaint("apt-get -s", &done);
-        call.ground.node.missing(message.clone());
+        let message = failure_message("apt-get -s", &done);
+        call.ground.node.note_missing(message.clone());
         return Err(message);
     }
-    if let Some(would) = call.ground.node.would_mut() {
+    if let Some(would) = call.ground.node.predicted_state_mut() {
         for line in done.stdout.lines() {
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
@@ -255,7 +259,7 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
                     let version = line.split(['(', ' ']).find(|w| w.starts_with(|c: char| c.is_ascii_digit()));
                     would.set_package(name, Some(version.unwrap_or_default().to_owned()));
                     // A package may install files, units and users that cannot be predicted.
-                    would.blur();
+                    would.mark_unknown();
                 }
                 (Some("Remv" | "Purg"), Some(name)) => would.set_package(name, None),
                 _ => {}
@@ -266,14 +270,14 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
 }
 
 /// Whether the summary line of apt-get reports a change, done or simulated.
-fn acted(done: &Finished) -> bool {
+fn reports_change(done: &Finished) -> bool {
     let counts = |l: &&str| l.contains(" upgraded, ") && l.contains(" newly installed, ");
     let line = done.stdout.lines().find(counts);
     !line.is_some_and(|l| l.starts_with("0 upgraded, 0 newly installed, 0 to remove"))
 }
 
 /// Installs a package file that is on the node.
-fn deb(call: &mut Call, path: &str) -> Answer {
+fn install_deb_file(call: &mut ModuleCall, path: &str) -> ModuleResult {
     if path.contains("://") {
         return Err(
             "`deb` must be a file on the node; download it first with get_url, or use provisioner kind: ansible".into(),
@@ -281,39 +285,39 @@ fn deb(call: &mut Call, path: &str) -> Answer {
     }
     let file = Path::new(path);
     let there = call.ground.node.follow(file).is_some();
-    if call.is_by_command(file) || there && !file.exists() {
-        return Ok(Outcome::unknown(format!("{path} does not exist yet, so its package is unknown")));
+    if call.depends_on_skipped_command(file) || there && !file.exists() {
+        return Ok(TaskOutcome::indeterminate(format!("{path} does not exist yet, so its package is unknown")));
     }
     if !there {
-        return Err(call.ground.node.missing(format!("{path} does not exist")));
+        return Err(call.ground.node.note_missing(format!("{path} does not exist")));
     }
     let real = std::fs::canonicalize(file).map_err(|e| format!("{path}: {e}"))?.display().to_string();
     let done = call.quiet(&["dpkg-deb", "--field", &real, "Package", "Version"])?;
     let field =
         |name: &str| done.stdout.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
     let (Some(name), Some(version)) = (field("Package"), field("Version")) else {
-        return Err(complaint(&format!("{path} is not a Debian package"), &done));
+        return Err(failure_message(&format!("{path} is not a Debian package"), &done));
     };
-    let wanted = [Wanted { word: name.clone(), name: name.clone(), version: None }];
-    if let Some((true, have)) = query(call, &wanted)?.get(&name) {
+    let wanted = [PackageSpec { spec: name.clone(), name: name.clone(), version: None }];
+    if let Some((true, have)) = query_installed(call, &wanted)?.get(&name) {
         let older = call.quiet(&["dpkg", "--compare-versions", &version, "lt", have])?.success();
         let downgrades =
             ["allow_downgrade", "allow-downgrade", "allow_downgrades", "force"].iter().any(|o| call.flag(o, false));
         if *have == version || older && !downgrades {
-            return Ok(Outcome::ok(format!("{name} {have} is installed")));
+            return Ok(TaskOutcome::ok(format!("{name} {have} is installed")));
         }
     }
     let base = base(call)?;
     let done = change(call, &base, &["install"], &[real])?;
-    Ok(finished(&format!("install: {name} {version}"), true, done))
+    Ok(apt_outcome(&format!("install: {name} {version}"), true, done))
 }
 
 /// Replaces names with wildcards by the matching packages: installed packages for removal,
 /// otherwise all packages that are available.
-fn expand(call: &Call, names: &[String], state: &str) -> Result<Vec<Wanted>, String> {
+fn expand_wildcards(call: &ModuleCall, names: &[String], state: &str) -> Result<Vec<PackageSpec>, String> {
     let wild = |n: &str| n.split('=').next().unwrap_or(n).contains(['*', '?', '[']);
     if !names.iter().any(|n| wild(n)) {
-        return Ok(names.iter().map(|n| Wanted::of(n)).collect());
+        return Ok(names.iter().map(|n| PackageSpec::parse(n)).collect());
     }
     let argv: &[&str] = match state {
         "absent" | "removed" => &["dpkg-query", "-W", "-f", "${Package}\n"],
@@ -323,7 +327,7 @@ fn expand(call: &Call, names: &[String], state: &str) -> Result<Vec<Wanted>, Str
     let mut out = Vec::new();
     for name in names {
         if !wild(name) {
-            out.push(Wanted::of(name));
+            out.push(PackageSpec::parse(name));
             continue;
         }
         let (pattern, version) = name.split_once('=').map_or((name.as_str(), ""), |(p, v)| (p, v));
@@ -335,18 +339,18 @@ fn expand(call: &Call, names: &[String], state: &str) -> Result<Vec<Wanted>, Str
             return Err(format!("`{name}` matches {} packages; the maximum is {MATCHES_MAX}", matches.len()));
         }
         if matches.is_empty() && !matches!(state, "absent" | "removed") {
-            return Err(call.ground.node.missing(format!("no package matches `{name}`")));
+            return Err(call.ground.node.note_missing(format!("no package matches `{name}`")));
         }
         out.extend(matches.into_iter().map(|n| match version {
-            "" => Wanted::of(n),
-            version => Wanted::of(&format!("{n}={version}")),
+            "" => PackageSpec::parse(n),
+            version => PackageSpec::parse(&format!("{n}={version}")),
         }));
     }
     Ok(out)
 }
 
 /// Whether an installed version matches a wanted version, which may be a glob such as `1.2*`.
-fn fits(want: &str, version: &str) -> bool {
+fn matches_version(want: &str, version: &str) -> bool {
     match want.contains(['*', '?', '[']) {
         true => GlobBuilder::new(want).build().is_ok_and(|g| g.compile_matcher().is_match(version)),
         false => version == want,
@@ -355,7 +359,7 @@ fn fits(want: &str, version: &str) -> bool {
 
 /// For each wanted package that dpkg knows: whether it is installed, and its version. In check mode
 /// the predicted state takes precedence.
-fn query(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, (bool, String)>, String> {
+fn query_installed(call: &ModuleCall, wanted: &[PackageSpec]) -> Result<BTreeMap<String, (bool, String)>, String> {
     let mut out = BTreeMap::new();
     if wanted.is_empty() {
         return Ok(out);
@@ -373,7 +377,7 @@ fn query(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, (bool, Strin
         }
     }
     for w in wanted {
-        match call.ground.node.would().and_then(|would| would.package(&w.name)) {
+        match call.ground.node.predicted_state().and_then(|would| would.package(&w.name)) {
             Some(Some(version)) => drop(out.insert(w.name.clone(), (true, version))),
             Some(None) => drop(out.remove(&w.name)),
             None => {}
@@ -383,7 +387,7 @@ fn query(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, (bool, Strin
 }
 
 /// The version that apt would install, by package name.
-fn candidates(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, String>, String> {
+fn candidates(call: &ModuleCall, wanted: &[PackageSpec]) -> Result<BTreeMap<String, String>, String> {
     let mut out = BTreeMap::new();
     if wanted.is_empty() {
         return Ok(out);
@@ -403,7 +407,7 @@ fn candidates(call: &Call, wanted: &[Wanted]) -> Result<BTreeMap<String, String>
 }
 
 /// Time of the last update of the package lists, in seconds since 1970. 0: never.
-fn stamp() -> u64 {
+fn cache_update_time() -> u64 {
     let paths = ["/var/lib/apt/periodic/update-success-stamp", "/var/lib/apt/lists"];
     let times = paths.iter().filter_map(|p| std::fs::metadata(p).ok()?.modified().ok());
     times.filter_map(|t| t.duration_since(UNIX_EPOCH).ok()).map(|d| d.as_secs()).max().unwrap_or(0)
@@ -411,10 +415,10 @@ fn stamp() -> u64 {
 
 /// Updates the package lists unless they are younger than `cache_valid_time`. Returns whether they
 /// were updated, or would be in check mode.
-fn update(call: &mut Call) -> Result<bool, String> {
+fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
     let valid = call.seconds("cache_valid_time", 0.0)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    if now.saturating_sub(stamp()) < valid.as_secs() {
+    if now.saturating_sub(cache_update_time()) < valid.as_secs() {
         return Ok(false);
     }
     let lock = format!("DPkg::Lock::Timeout={}", call.seconds("lock_timeout", 60.0)?.as_secs());
@@ -422,15 +426,15 @@ fn update(call: &mut Call) -> Result<bool, String> {
     let longest = call.seconds("update_cache_retry_max_delay", 12.0)?;
     for attempt in 1.. {
         // Updated lists may contain packages that the present lists do not.
-        let done = call.act(&["apt-get", "-q", "-o", &lock, "update"], |would| would.blur())?;
+        let done = call.run_or_predict(&["apt-get", "-q", "-o", &lock, "update"], |would| would.mark_unknown())?;
         if done.success() {
             break;
         }
         if attempt >= retries || done.cancelled || done.timed_out || call.cancel.stopped() {
-            return Err(complaint("apt-get update", &done));
+            return Err(failure_message("apt-get update", &done));
         }
         let pause = Duration::from_secs(1 << attempt.min(10)).min(longest);
-        if !super::wait::nap(call, pause) {
+        if !super::wait_for::interruptible_sleep(call, pause) {
             return Err("cancelled".into());
         }
     }

@@ -1,10 +1,10 @@
 //! The `assert` module: fails if a condition is false.
 
-use super::{Answer, Call, Outcome, text_of};
+use super::{ModuleCall, ModuleResult, TaskOutcome, text_of};
 use crate::{expr, unknown};
 use serde_json::{Value, json};
 
-pub fn assert(call: &mut Call) -> Answer {
+pub fn assert(call: &mut ModuleCall) -> ModuleResult {
     let that = match call.task.args.get("that") {
         Some(Value::Array(items)) => items.clone(),
         Some(other) => vec![other.clone()],
@@ -25,16 +25,16 @@ pub fn assert(call: &mut Call) -> Answer {
             None => certain = false,
             Some(false) => {
                 let own = call.args.get("fail_msg").or(call.args.get("msg")).map(said);
-                let mut out = Outcome { failed: true, ..Outcome::default() };
+                let mut out = TaskOutcome { failed: true, ..TaskOutcome::default() };
                 out.msg = own.unwrap_or_else(|| format!("assertion failed: {text}"));
-                out.more.insert("assertion".into(), condition);
-                out.more.insert("evaluated_to".into(), json!(false));
+                out.extra_keys.insert("assertion".into(), condition);
+                out.extra_keys.insert("evaluated_to".into(), json!(false));
                 return Ok(out);
             }
         }
     }
     if !certain {
-        return Ok(Outcome::unknown("it depends on a result that is unknown in check mode"));
+        return Ok(TaskOutcome::indeterminate("it depends on a result that is unknown in check mode"));
     }
-    Ok(Outcome::ok(call.args.get("success_msg").map_or_else(|| "all assertions hold".into(), said)))
+    Ok(TaskOutcome::ok(call.args.get("success_msg").map_or_else(|| "all assertions hold".into(), said)))
 }

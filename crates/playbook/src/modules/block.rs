@@ -1,22 +1,22 @@
 //! The `blockinfile` and `replace` modules: a marked block of lines, and a pattern in the text of a
 //! file.
 
-use super::line::pattern_text;
-use super::{Answer, Call, Outcome, place};
+use super::lineinfile::compile_pattern;
+use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
 use crate::{filters, pyregex};
 use std::path::PathBuf;
 
 /// The path of a file and its content. None: the file does not exist.
-pub type Existing = (PathBuf, Option<Vec<u8>>);
+pub type ExistingFile = (PathBuf, Option<Vec<u8>>);
 
 /// The file of the task. None: a command that check mode did not run would create or remove it.
-pub fn existing(call: &Call) -> Result<Option<Existing>, String> {
+pub fn load_existing(call: &ModuleCall) -> Result<Option<ExistingFile>, String> {
     let path = call.path(&["path", "dest", "destfile", "name"])?;
-    if call.is_by_command(&path) {
+    if call.depends_on_skipped_command(&path) {
         return Ok(None);
     }
     let path = match call.ground.node.look(&path)? {
-        Some(_) => place::regular(call, &path)?.map_or(path, |(path, _)| path),
+        Some(_) => write_file::resolve_target(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
     };
     let old = match call.ground.node.look(&path)? {
@@ -26,17 +26,17 @@ pub fn existing(call: &Call) -> Result<Option<Existing>, String> {
     Ok(Some((path, old)))
 }
 
-pub fn blockinfile(call: &mut Call) -> Answer {
-    let Some((path, old)) = existing(call)? else {
-        return Ok(Outcome::unknown("the file depends on a command that check mode did not run"));
+pub fn blockinfile(call: &mut ModuleCall) -> ModuleResult {
+    let Some((path, old)) = load_existing(call)? else {
+        return Ok(TaskOutcome::indeterminate("the file depends on a command that check mode did not run"));
     };
     let present = call.text(&["state"]).as_deref() != Some("absent");
     if old.is_none() && !(present && call.flag("create", false)) {
         if !present {
-            return Ok(Outcome::ok("file not present"));
+            return Ok(TaskOutcome::ok("file not present"));
         }
         let message = format!("{} does not exist; set `create: true` to create it", path.display());
-        return Err(call.ground.node.missing(message));
+        return Err(call.ground.node.note_missing(message));
     }
     let marker = call.text(&["marker"]).unwrap_or_else(|| "# {mark} ANSIBLE MANAGED BLOCK".into());
     let mark = |option: &str, word: &str| {
@@ -65,7 +65,7 @@ pub fn blockinfile(call: &mut Call) -> Answer {
             lines.drain(from.min(to)..=from.max(to));
             from.min(to)
         }
-        _ => place_of(call, &lines)?,
+        _ => insertion_index(call, &lines)?,
     };
     if let Some(previous) = at.checked_sub(1).and_then(|at| lines.get_mut(at)).filter(|l| !l.ends_with(b"\n")) {
         previous.push(b'\n');
@@ -81,9 +81,9 @@ pub fn blockinfile(call: &mut Call) -> Answer {
     }
     let created = old.is_none();
     if created {
-        place::make_above(call, &path)?;
+        write_file::make_parents(call, &path)?;
     }
-    let mut out = place::finish(call, &path, old, lines.concat(), "blockinfile")?;
+    let mut out = write_file::finish(call, &path, old, lines.concat(), "blockinfile")?;
     if out.changed && out.diff.is_some() {
         out.msg = if created {
             "File created"
@@ -98,10 +98,10 @@ pub fn blockinfile(call: &mut Call) -> Answer {
 }
 
 /// The index of the line before which a new block is inserted.
-fn place_of(call: &Call, lines: &[Vec<u8>]) -> Result<usize, String> {
+fn insertion_index(call: &ModuleCall, lines: &[Vec<u8>]) -> Result<usize, String> {
     let (after, before) = (call.text(&["insertafter"]), call.text(&["insertbefore"]));
     let find = |text: &str| -> Result<Option<usize>, String> {
-        let pattern = pattern_text(text)?;
+        let pattern = compile_pattern(text)?;
         Ok(lines.iter().rposition(|l| pattern.is_match(l.strip_suffix(b"\n").unwrap_or(l))))
     };
     Ok(match (after.as_deref(), before.as_deref()) {
@@ -113,18 +113,18 @@ fn place_of(call: &Call, lines: &[Vec<u8>]) -> Result<usize, String> {
     })
 }
 
-pub fn replace(call: &mut Call) -> Answer {
-    let Some((path, old)) = existing(call)? else {
-        return Ok(Outcome::unknown("the file depends on a command that check mode did not run"));
+pub fn replace(call: &mut ModuleCall) -> ModuleResult {
+    let Some((path, old)) = load_existing(call)? else {
+        return Ok(TaskOutcome::indeterminate("the file depends on a command that check mode did not run"));
     };
     let Some(old) = old else {
-        return Err(call.ground.node.missing(format!("{} does not exist", path.display())));
+        return Err(call.ground.node.note_missing(format!("{} does not exist", path.display())));
     };
     let build = |text: &str, many: bool| {
         let built = pyregex::bytes(text).multi_line(many).dot_matches_new_line(!many).build();
         built.map_err(|e| format!("pattern `{text}`: {e}"))
     };
-    let pattern = build(&call.need(&["regexp"])?, true)?;
+    let pattern = build(&call.required_text(&["regexp"])?, true)?;
     let with = filters::replacement(&call.text(&["replace"]).unwrap_or_default());
     let section = match (call.text(&["after"]), call.text(&["before"])) {
         (None, None) => None,
@@ -138,14 +138,14 @@ pub fn replace(call: &mut Call) -> Answer {
             Some(found) => found.range(),
             None => {
                 let said = format!("Pattern for before/after params did not match the given file: {}", path.display());
-                return Ok(Outcome::ok(said));
+                return Ok(TaskOutcome::ok(said));
             }
         },
     };
     let part = &old[range.clone()];
     let count = pattern.find_iter(part).count();
     let new = [&old[..range.start], &pattern.replace_all(part, with.as_bytes()), &old[range.end..]].concat();
-    let mut out = place::finish(call, &path, Some(old), new, "replace")?;
+    let mut out = write_file::finish(call, &path, Some(old), new, "replace")?;
     if out.changed && out.diff.is_some() {
         out.msg = format!("{count} replacements made");
     }

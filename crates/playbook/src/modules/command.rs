@@ -2,12 +2,12 @@
 //! into words, so a value with spaces stays one argument. Check mode runs none of them, and their
 //! results are then UNKNOWN. Only these modules can run as another user.
 
-use super::content::{asset, blob};
-use super::{Answer, Call, Outcome, UMASK, complaint, started};
-use crate::plan::Condition;
+use super::content::{asset_content, find_asset};
+use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
+use crate::plan::TaskCondition;
 use crate::process::{self, Finished, Job};
-use crate::scope::traced;
-use crate::{data, expr, split, unknown};
+use crate::scope::with_trace;
+use crate::{expr, unknown, var_map, word_split};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +18,7 @@ use std::time::Instant;
 const GLOBBED_MAX: usize = 100_000;
 
 /// The user that runs a command, if it is not the user of this process.
-struct Account {
+struct CommandUser {
     uid: u32,
     gid: u32,
     home: PathBuf,
@@ -29,7 +29,7 @@ struct Account {
 ///
 /// For another user the environment is replaced by one like that of sudo: the user's own variables,
 /// PATH, language, time zone, and the variables of the task.
-fn account(call: &mut Call) -> Result<Option<Account>, String> {
+fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
     let key = match (&call.task.become_user, call.ground.options.login) {
         (Some(name), _) => name.clone(),
         (None, Some(login)) if !call.task.elevated => login.to_string(),
@@ -37,11 +37,11 @@ fn account(call: &mut Call) -> Result<Option<Account>, String> {
     };
     let node = &call.ground.node;
     let entry = node.user(&key).filter(|entry| call.task.become_user.is_none() || entry[0] == key);
-    let entry = entry.ok_or_else(|| node.missing(format!("`become_user`: there is no user `{key}`")))?;
+    let entry = entry.ok_or_else(|| node.note_missing(format!("`become_user`: there is no user `{key}`")))?;
     let id = |at: usize| {
         entry[at].parse().map_err(|_| format!("the passwd entry of `{key}` has no numeric id: {}", entry.join(":")))
     };
-    let account = Account { uid: id(2)?, gid: id(3)?, home: PathBuf::from(&entry[5]) };
+    let account = CommandUser { uid: id(2)?, gid: id(3)?, home: PathBuf::from(&entry[5]) };
     let shell = if entry[6].is_empty() { "/bin/sh" } else { &entry[6] };
     let of_user = [("HOME", &*entry[5]), ("USER", &*entry[0]), ("LOGNAME", &*entry[0]), ("SHELL", shell)];
     let mut env: Vec<(String, String)> = of_user.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -52,11 +52,13 @@ fn account(call: &mut Call) -> Result<Option<Account>, String> {
     Ok(Some(account))
 }
 
-pub fn command(call: &mut Call) -> Answer {
-    let account = account(call)?;
+pub fn command(call: &mut ModuleCall) -> ModuleResult {
+    let account = task_user(call)?;
     let argv = match argv(call)? {
         Some(argv) => argv,
-        None => return Ok(Outcome::unknown("its arguments depend on a result that is unknown in check mode")),
+        None => {
+            return Ok(TaskOutcome::indeterminate("its arguments depend on a result that is unknown in check mode"));
+        }
     };
     if argv.is_empty() {
         return Err("the command is empty".into());
@@ -66,10 +68,10 @@ pub fn command(call: &mut Call) -> Answer {
 }
 
 /// The words of the command. None: they depend on a value that is UNKNOWN in check mode.
-fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
+fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
     let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
     let expands = call.flag("expand_argument_vars", true);
-    let (words, trace) = traced(|| -> Result<Vec<String>, String> {
+    let (words, trace) = with_trace(|| -> Result<Vec<String>, String> {
         // Uses the words before rendering. The rendered `args` no longer show which words were
         // quoted and which text came from a value.
         if let Some(Value::Array(words)) = call.task.args.get("words") {
@@ -77,9 +79,9 @@ fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
             for word in words {
                 let source = word.get(0).and_then(Value::as_str).unwrap_or_default();
                 let quoted = word.get(1).and_then(Value::as_bool).unwrap_or(false);
-                let source = if expands { expanded(source, &call.env) } else { source.to_owned() };
+                let source = if expands { expand_environment(source, &call.env) } else { source.to_owned() };
                 let rendered = expr::render_text(call.scope, &source).map_err(|e| expr::explain(&e))?;
-                if !rendered.is_empty() || quoted || !data::has_markup(&source) {
+                if !rendered.is_empty() || quoted || !var_map::has_markup(&source) {
                     out.push(rendered);
                 }
             }
@@ -88,17 +90,17 @@ fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
         if let (Some(Value::Array(raw)), Some(Value::Array(argv))) = (call.task.args.get("argv"), call.args.get("argv"))
         {
             let plain = |at: usize| {
-                raw.get(at).and_then(Value::as_str).filter(|s| raw.len() == argv.len() && !data::has_markup(s))
+                raw.get(at).and_then(Value::as_str).filter(|s| raw.len() == argv.len() && !var_map::has_markup(s))
             };
             let word = |(at, value): (usize, &Value)| match plain(at) {
-                Some(source) if expands => expanded(source, &call.env),
+                Some(source) if expands => expand_environment(source, &call.env),
                 _ => text(value),
             };
             return Ok(argv.iter().enumerate().map(word).collect());
         }
         match call.args.get("argv").or(call.args.get("cmd")) {
             Some(Value::Array(words)) => Ok(words.iter().map(text).collect()),
-            Some(Value::String(line)) => Ok(split::words(line)?.into_iter().map(|w| w.text).collect()),
+            Some(Value::String(line)) => Ok(word_split::split_words(line)?.into_iter().map(|w| w.text).collect()),
             _ => Err("`cmd` is missing".into()),
         }
     });
@@ -107,11 +109,11 @@ fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
 
 /// Expands `$NAME`, `${NAME}` and a leading `~` in text of the playbook, never in values. Names
 /// without a value stay as written.
-fn expanded(text: &str, env: &[(String, String)]) -> String {
+fn expand_environment(text: &str, env: &[(String, String)]) -> String {
     let value = |name: &str| {
         let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
         // The value of an environment variable must not be rendered as a template.
-        own.or_else(|| std::env::var(name).ok()).filter(|v| !data::has_markup(v))
+        own.or_else(|| std::env::var(name).ok()).filter(|v| !var_map::has_markup(v))
     };
     let mut out = String::new();
     let mut rest = text;
@@ -141,40 +143,40 @@ fn expanded(text: &str, env: &[(String, String)]) -> String {
     out
 }
 
-pub fn shell(call: &mut Call) -> Answer {
-    let account = account(call)?;
-    let script = call.need(&["cmd"])?;
+pub fn shell(call: &mut ModuleCall) -> ModuleResult {
+    let account = task_user(call)?;
+    let script = call.required_text(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
     let said = json!(script);
     execute(call, vec![shell, "-c".into(), script], said, account)
 }
 
-pub fn raw(call: &mut Call) -> Answer {
-    let account = account(call)?;
-    let script = call.need(&["cmd"])?;
+pub fn raw(call: &mut ModuleCall) -> ModuleResult {
+    let account = task_user(call)?;
+    let script = call.required_text(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
     let said = json!(script);
     let mut out = execute(call, vec![shell, "-c".into(), script], said, account)?;
-    out.whole_output = true;
+    out.keep_trailing_newlines = true;
     Ok(out)
 }
 
 /// Runs a file of the fleet directory as a program. The words after the file name are its
 /// arguments.
-pub fn script(call: &mut Call) -> Answer {
-    let account = account(call)?;
+pub fn script(call: &mut ModuleCall) -> ModuleResult {
+    let account = task_user(call)?;
     let Some(mut words) = argv(call)? else {
-        return Ok(Outcome::unknown("its arguments depend on a result that is unknown in check mode"));
+        return Ok(TaskOutcome::indeterminate("its arguments depend on a result that is unknown in check mode"));
     };
     if words.is_empty() {
         return Err("`cmd` is missing".into());
     }
     let said = json!(words.join(" "));
     let name = words.remove(0);
-    let source = asset(call.task, &name).ok_or_else(|| format!("the plan does not contain the file `{name}`"))?;
-    let content = blob(call.plan, source)?;
+    let source = find_asset(call.task, &name).ok_or_else(|| format!("the plan does not contain the file `{name}`"))?;
+    let content = asset_content(call.plan, source)?;
     let mut argv: Vec<String> = match call.text(&["executable"]) {
-        Some(line) => split::words(&line)?.into_iter().map(|w| w.text).collect(),
+        Some(line) => word_split::split_words(&line)?.into_iter().map(|w| w.text).collect(),
         None => Vec::new(),
     };
     if call.ground.node.checks() {
@@ -190,7 +192,7 @@ pub fn script(call: &mut Call) -> Answer {
     };
     let mut file = tempfile::Builder::new().prefix(".remoor-script-").make(make).map_err(fail)?;
     file.write_all(content).map_err(fail)?;
-    if let Some(Account { uid, gid, .. }) = account {
+    if let Some(CommandUser { uid, gid, .. }) = account {
         std::os::unix::fs::fchown(file.as_file(), Some(uid), Some(gid)).map_err(fail)?;
     }
     // The kernel does not run a program that is open for writing (ETXTBSY), so the file is closed
@@ -201,10 +203,10 @@ pub fn script(call: &mut Call) -> Answer {
     execute(call, argv, said, account)
 }
 
-fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Account>) -> Answer {
+fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Option<CommandUser>) -> ModuleResult {
     let dir = call.text(&["chdir"]).map(PathBuf::from);
     if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
-        return Err(call.ground.node.missing(format!("`chdir`: {} is not a directory", dir.display())));
+        return Err(call.ground.node.note_missing(format!("`chdir`: {} is not a directory", dir.display())));
     }
     let full = |path: &str| match &dir {
         Some(dir) => dir.join(path),
@@ -212,16 +214,16 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
     };
     for (option, wanted) in [("creates", true), ("removes", false)] {
         let Some(path) = call.text(&[option]) else { continue };
-        if call.is_by_command(&full(&path)) {
-            return Ok(Outcome::unknown(format!(
+        if call.depends_on_skipped_command(&full(&path)) {
+            return Ok(TaskOutcome::indeterminate(format!(
                 "whether {path} exists depends on a command that check mode did not run"
             )));
         }
         if exists(call, &full(&path))? == wanted {
             let how = if wanted { "exists" } else { "does not exist" };
-            let mut out = Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} {how}")) };
+            let mut out = TaskOutcome { rc: Some(0), ..TaskOutcome::ok(format!("not run: {path} {how}")) };
             out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
-            out.more.insert("cmd".into(), said);
+            out.extra_keys.insert("cmd".into(), said);
             // Ansible reports `skipped` for a script that is not needed, but `ok` for a command.
             out.skipped = call.task.module == "script";
             return Ok(out);
@@ -230,7 +232,7 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
     if call.ground.node.checks() {
         let paths: Vec<PathBuf> =
             ["creates", "removes"].iter().filter_map(|o| call.text(&[o])).map(|p| full(&p)).collect();
-        return Ok(not_run(call, &paths, said));
+        return Ok(skipped_outcome(call, &paths, said));
     }
     let stdin = call.text(&["stdin"]).map(|mut text| {
         if call.flag("stdin_add_newline", true) {
@@ -238,7 +240,7 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
         }
         text.into_bytes()
     });
-    call.ground.node.begin()?;
+    call.ground.node.begin_change()?;
     let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.left(), umask: Some(UMASK), clean: false };
     let job = match &account {
         Some(account) => as_user(job, account),
@@ -248,40 +250,40 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
     let done = match process::run(&job, call.cancel, call.emit) {
         Ok(done) => done,
         Err(e) => {
-            let mut out = Outcome { failed: true, rc: e.errno(), msg: started(&e), ..Outcome::default() };
+            let mut out = TaskOutcome { failed: true, rc: e.errno(), msg: spawn_failure(&e), ..TaskOutcome::default() };
             out.output = Some(Finished::default());
             if account.is_some() && e.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()) {
                 out.msg.push_str("; next: install util-linux on the node (it contains setpriv)");
             }
-            out.more.insert("cmd".into(), said);
+            out.extra_keys.insert("cmd".into(), said);
             return Ok(out);
         }
     };
     let took = clock.elapsed();
     let failed = !done.success();
-    let mut out = Outcome {
+    let mut out = TaskOutcome {
         changed: true,
         failed,
-        msg: if failed { complaint("the command", &done) } else { String::new() },
+        msg: if failed { failure_message("the command", &done) } else { String::new() },
         rc: done.rc.or(Some(-1)),
         output: Some(done),
-        whole_output: !call.flag("strip_empty_ends", true),
-        ..Outcome::default()
+        keep_trailing_newlines: !call.flag("strip_empty_ends", true),
+        ..TaskOutcome::default()
     };
     let time = |at: &jiff::Zoned| json!(at.strftime("%Y-%m-%d %H:%M:%S%.6f").to_string());
-    out.more.insert("cmd".into(), said);
-    out.more.insert("start".into(), time(&start));
-    out.more.insert("end".into(), time(&jiff::Zoned::now()));
+    out.extra_keys.insert("cmd".into(), said);
+    out.extra_keys.insert("start".into(), time(&start));
+    out.extra_keys.insert("end".into(), time(&jiff::Zoned::now()));
     let seconds = took.as_secs();
     let delta = format!("{}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, took.subsec_micros());
-    out.more.insert("delta".into(), json!(delta));
+    out.extra_keys.insert("delta".into(), json!(delta));
     Ok(out)
 }
 
 /// The same job, run as another user by setpriv (part of util-linux). setpriv sets exactly the
 /// user's own groups and then executes the command in its own place. The working directory is
 /// `chdir`, else the user's home directory if it exists, else `/`.
-fn as_user(job: Job, account: &Account) -> Job {
+fn as_user(job: Job, account: &CommandUser) -> Job {
     let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
         .map(str::to_owned);
     let home = if account.home.is_dir() { account.home.clone() } else { PathBuf::from("/") };
@@ -291,23 +293,23 @@ fn as_user(job: Job, account: &Account) -> Job {
 
 /// The outcome of a command in check mode: it would run and count as changed. Its effects are
 /// unknown unless `changed_when: false` declares that it changes nothing.
-fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
-    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(Condition::never));
-    if let Some(would) = call.ground.node.would_mut().filter(|_| !harmless) {
-        would.blur();
-        paths.iter().for_each(|path| would.by_command(path));
+fn skipped_outcome(call: &mut ModuleCall, paths: &[PathBuf], said: Value) -> TaskOutcome {
+    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
+    if let Some(would) = call.ground.node.predicted_state_mut().filter(|_| !harmless) {
+        would.mark_unknown();
+        paths.iter().for_each(|path| would.add_skipped_path(path));
     }
-    let mut out = Outcome { changed: true, would_run: true, ..Outcome::default() };
+    let mut out = TaskOutcome { changed: true, would_run: true, ..TaskOutcome::default() };
     out.msg = "not run in check mode".into();
     if call.task.ignore_errors.is_some() || call.task.failed_when.is_some() {
-        out.more.insert("failed".into(), unknown::mark());
+        out.extra_keys.insert("failed".into(), unknown::mark());
     }
-    out.more.insert("cmd".into(), said);
+    out.extra_keys.insert("cmd".into(), said);
     out
 }
 
 /// Whether `path` exists. A path with wildcards exists if any file matches it.
-pub fn exists(call: &Call, path: &Path) -> Result<bool, String> {
+pub fn exists(call: &ModuleCall, path: &Path) -> Result<bool, String> {
     let node = &call.ground.node;
     let text = path.to_string_lossy();
     let wild = |part: &str| part.contains(['*', '?', '[']);
@@ -359,7 +361,7 @@ mod tests {
             ("a~ ~b", "a~ ~b"),
             ("{{ x }}$A", "{{ x }}1"),
         ] {
-            assert_eq!(expanded(text, &env), want, "{text}");
+            assert_eq!(expand_environment(text, &env), want, "{text}");
         }
     }
 }

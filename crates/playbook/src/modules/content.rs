@@ -1,10 +1,10 @@
 //! The content that `template` and `copy` write, built from the files in the plan.
 
-use super::{Answer, Call, Outcome, place};
-use crate::data::{self, Var, VarMap};
+use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
 use crate::plan::{Asset, Plan, Task};
-use crate::scope::{Scope, traced};
+use crate::scope::{ExprScope, with_trace};
 use crate::template_fault::{Language, TemplateFault};
+use crate::var_map::{self, Var, VarMap};
 use crate::{expr, tera_text};
 use regex::Regex;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub fn content_of(
     plan: &Plan,
     task: &Task,
     args: &serde_json::Map<String, Value>,
-    scope: &Scope,
+    scope: &ExprScope,
 ) -> Result<(Vec<u8>, String), ContentError> {
     if task.module == "copy"
         && let Some(content) = args.get("content")
@@ -51,21 +51,21 @@ pub fn content_of(
         return Ok((bytes.to_vec(), asset.path.clone()));
     }
     let text = template_text(asset, bytes).map_err(ContentError::Source)?;
-    let scope = &scope.with(told(asset, args, scope));
+    let scope = &scope.with_layer(template_variables(asset, args, scope));
     let fault = |fault| ContentError::Template(Box::new(fault));
-    let rendered = match Language::of(&asset.path) {
+    let rendered = match Language::for_path(&asset.path) {
         Language::Tera => tera_text::render(scope, &asset.path, text).map_err(fault)?,
         Language::Jinja => {
-            let text = &*as_asked(text, args);
+            let text = &*apply_block_options(text, args);
             let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
             for (name, part) in &task.parts {
-                let bytes = blob(plan, part).map_err(ContentError::Source)?;
+                let bytes = asset_content(plan, part).map_err(ContentError::Source)?;
                 let part = String::from_utf8_lossy(bytes);
-                let part = as_asked(&part, args);
+                let part = apply_block_options(&part, args);
                 // Jinja2 removes one trailing newline from an included template.
                 parts.insert(name.clone(), part.strip_suffix('\n').unwrap_or(&part).into());
             }
-            let (rendered, trace) = traced(|| expr::render(scope, &asset.path, text, &parts));
+            let (rendered, trace) = with_trace(|| expr::render(scope, &asset.path, text, &parts));
             let rendered = rendered.map_err(|e| {
                 // The error may be in an included template; then its path and text are reported.
                 let part = e.name().and_then(|name| Some((task.parts.get(name)?, parts.get(name)?)));
@@ -79,12 +79,12 @@ pub fn content_of(
             rendered + &"\n".repeat(missing)
         }
     };
-    Ok((ended(rendered, args).into_bytes(), asset.path.clone()))
+    Ok((apply_newline_sequence(rendered, args).into_bytes(), asset.path.clone()))
 }
 
 /// The variables that describe the template itself. Host, owner and times are left out, because
 /// every run must produce the same text.
-fn told(asset: &Asset, args: &serde_json::Map<String, Value>, scope: &Scope) -> VarMap {
+fn template_variables(asset: &Asset, args: &serde_json::Map<String, Value>, scope: &ExprScope) -> VarMap {
     let mut out = VarMap::default();
     let mut set = |name: &str, value: &str| out.set(name, Var::Plain(Value::from(value)));
     if !scope.knows("ansible_managed") {
@@ -114,8 +114,8 @@ fn source_of<'p>(
     args: &serde_json::Map<String, Value>,
 ) -> Result<(&'p Asset, &'p [u8]), String> {
     let src = args.get("src").and_then(Value::as_str).ok_or("`src` is missing")?;
-    let asset = asset(task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
-    Ok((asset, blob(plan, asset)?))
+    let asset = find_asset(task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
+    Ok((asset, asset_content(plan, asset)?))
 }
 
 fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> {
@@ -124,14 +124,14 @@ fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> 
 
 /// The plan's file for a name in a task option. `./`, `templates/` and `files/` before the name are
 /// optional.
-pub fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
+pub fn find_asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
     let plain = src.strip_prefix("./").unwrap_or(src);
     let short = plain.strip_prefix("templates/").or(plain.strip_prefix("files/"));
     [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.assets.get(name))
 }
 
 /// The content of a file in the plan.
-pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
+pub fn asset_content<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
     plan.blobs
         .get(&asset.sha256)
         .map(|b| b.0.as_slice())
@@ -139,7 +139,7 @@ pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
 }
 
 /// Replaces `mode: preserve` by the mode of the source file.
-pub fn preserve(call: &mut Call, asset: &Asset) -> Result<(), String> {
+pub fn apply_preserved_mode(call: &mut ModuleCall, asset: &Asset) -> Result<(), String> {
     if call.text(&["mode"]).as_deref() == Some("preserve") {
         let mode =
             asset.mode.ok_or_else(|| format!("the mode of {} is not known; set `mode` explicitly", asset.path))?;
@@ -148,31 +148,31 @@ pub fn preserve(call: &mut Call, asset: &Asset) -> Result<(), String> {
     Ok(())
 }
 
-pub fn template(call: &mut Call) -> Answer {
-    let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
+pub fn template(call: &mut ModuleCall) -> ModuleResult {
+    let (content, trace) = with_trace(|| content_of(call.plan, call.task, &call.args, call.scope));
     if trace.unknown {
-        return Ok(Outcome::unknown("its content depends on a result that is unknown in check mode"));
+        return Ok(TaskOutcome::indeterminate("its content depends on a result that is unknown in check mode"));
     }
     let (content, source) = content?;
     let dest = call.path(&["dest"])?;
     let name = call.text(&["src"]).unwrap_or_default();
-    if let Some(asset) = asset(call.task, &name).cloned() {
-        preserve(call, &asset)?;
+    if let Some(asset) = find_asset(call.task, &name).cloned() {
+        apply_preserved_mode(call, &asset)?;
     }
-    place::place(call, &dest, content, &source, Path::new(&name))
+    write_file::write_content(call, &dest, content, &source, Path::new(&name))
 }
 
 /// Prepares a template for minijinja, which removes the newline after a block (`trim_blocks`) and
 /// leaves blanks before it. Normalises line endings and edits the text according to the options
 /// `trim_blocks` and `lstrip_blocks`. Text in `raw` blocks stays as it is.
-fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t, str> {
+fn apply_block_options<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t, str> {
     /// `BEGIN` finds a block or comment at the start of a line, `END` one at the end of a line.
     /// Blocks with an explicit `+` or `-` do not match.
     static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?m)^[ \t]+(\{[%#])([^+])").ok());
     static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"([^-+])([%#]\}\n)").ok());
     static RAW: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)%\}.*?\{%[-+]?\s*endraw").ok());
     static OPEN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*raw\s*[-+]?%\}").ok());
-    let flag = |name: &str, default: bool| args.get(name).and_then(data::boolean).unwrap_or(default);
+    let flag = |name: &str, default: bool| args.get(name).and_then(var_map::boolean).unwrap_or(default);
     let mut text = Cow::Borrowed(text);
     if text.contains('\r') {
         text = text.replace("\r\n", "\n").replace('\r', "\n").into();
@@ -200,7 +200,7 @@ fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t,
 }
 
 /// Applies `newline_sequence`: the line ending of the result.
-fn ended(text: String, args: &serde_json::Map<String, Value>) -> String {
+fn apply_newline_sequence(text: String, args: &serde_json::Map<String, Value>) -> String {
     match args.get("newline_sequence").and_then(Value::as_str) {
         Some("\r\n" | "\\r\\n") => text.replace('\n', "\r\n"),
         Some("\r" | "\\r") => text.replace('\n', "\r"),
@@ -214,19 +214,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn blanks_around_blocks_as_the_options_say() {
+    fn block_options_control_whitespace() {
         let text =
             "a\n  {% if x %}\n b {% y %}\n  {%+ z %}\n{% raw %}\n  {% k %}\n{% endraw %}\n  {# c #}\n  {{ v }}\n";
         let args = |v: Value| v.as_object().cloned().unwrap_or_default();
-        assert_eq!(as_asked(text, &args(json!({}))), text);
+        assert_eq!(apply_block_options(text, &args(json!({}))), text);
         assert_eq!(
-            as_asked(text, &args(json!({"lstrip_blocks": true}))),
+            apply_block_options(text, &args(json!({"lstrip_blocks": true}))),
             "a\n{% if x %}\n b {% y %}\n  {%+ z %}\n{% raw %}\n  {% k %}\n{% endraw %}\n{# c #}\n  {{ v }}\n"
         );
         assert_eq!(
-            as_asked(text, &args(json!({"trim_blocks": "no"}))),
+            apply_block_options(text, &args(json!({"trim_blocks": "no"}))),
             "a\n  {% if x +%}\n b {% y +%}\n  {%+ z +%}\n{% raw %}\n  {% k %}\n{% endraw +%}\n  {# c +#}\n  {{ v }}\n"
         );
-        assert_eq!(as_asked("a\r\nb\r", &args(json!({}))), "a\nb\n");
+        assert_eq!(apply_block_options("a\r\nb\r", &args(json!({}))), "a\nb\n");
     }
 }

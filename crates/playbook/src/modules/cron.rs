@@ -1,15 +1,15 @@
 //! The `cron` module: a job or a variable in the crontab of a user or in a file of `/etc/cron.d`. A
 //! comment line with its name marks a job.
 
-use super::{Answer, Call, Outcome, complaint, place};
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
 use crate::process::Job;
-use crate::{process, safe};
+use crate::{atomic_fs, process};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 const MARK: &str = "#Ansible: ";
 
-pub fn cron(call: &mut Call) -> Answer {
+pub fn cron(call: &mut ModuleCall) -> ModuleResult {
     let name = call.text(&["name"]).unwrap_or_default();
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let env = call.flag("env", false);
@@ -19,119 +19,119 @@ pub fn cron(call: &mut Call) -> Answer {
     let table = table(call)?;
     let old = read(call, &table)?;
     if !present && name.is_empty() {
-        let Table::File(path) = &table else { return Err("`name` is missing".into()) };
+        let Crontab::File(path) = &table else { return Err("`name` is missing".into()) };
         return match call.ground.node.look(path)? {
-            None => Ok(Outcome::ok("does not exist")),
-            Some(stat) => Ok(Outcome::changed(call.ground.take_away(path, &stat)?)),
+            None => Ok(TaskOutcome::ok("does not exist")),
+            Some(stat) => Ok(TaskOutcome::change(call.ground.remove_or_park(path, &stat)?)),
         };
     }
     let mut lines: Vec<String> = old.lines().map(str::to_owned).collect();
     if env {
         variable(call, &mut lines, &name, present)?;
     } else {
-        job(call, &mut lines, &name, present, matches!(table, Table::File(_)))?;
+        job(call, &mut lines, &name, present, matches!(table, Crontab::File(_)))?;
     }
     let mut new = lines.join("\n");
     if !new.is_empty() {
         new.push('\n');
     }
-    let mut out = if new == old { Outcome::default() } else { write(call, &table, &old, &new)? };
+    let mut out = if new == old { TaskOutcome::default() } else { write(call, &table, &old, &new)? };
     let names = |marked: bool| -> Vec<&str> {
         let jobs = lines.iter().filter_map(|l| l.strip_prefix(MARK));
         let variables = lines.iter().filter(|l| !l.starts_with('#')).filter_map(|l| l.split_once('=')).map(|(n, _)| n);
         if marked { jobs.collect() } else { variables.filter(|n| !n.contains(' ')).collect() }
     };
-    out.more.insert("jobs".into(), json!(names(true)));
-    out.more.insert("envs".into(), json!(names(false)));
+    out.extra_keys.insert("jobs".into(), json!(names(true)));
+    out.extra_keys.insert("envs".into(), json!(names(false)));
     Ok(out)
 }
 
-enum Table {
+enum Crontab {
     File(PathBuf),
     /// The crontab of this user. None: of the user that runs the task.
     User(Option<String>),
 }
 
-fn table(call: &Call) -> Result<Table, String> {
+fn table(call: &ModuleCall) -> Result<Crontab, String> {
     let user = call.text(&["user"]).filter(|u| !u.is_empty());
     if let Some(bad) = user.as_ref().filter(|u| u.starts_with('-')) {
         return Err(format!("`{bad}` is not a valid user name"));
     }
-    let Some(file) = call.text(&["cron_file"]) else { return Ok(Table::User(user)) };
+    let Some(file) = call.text(&["cron_file"]) else { return Ok(Crontab::User(user)) };
     let path = if file.starts_with('/') { PathBuf::from(&file) } else { Path::new("/etc/cron.d").join(&file) };
     if path.components().any(|c| c == std::path::Component::ParentDir) {
         return Err(format!("`cron_file` must not contain `..`: {file}"));
     }
-    Ok(Table::File(path))
+    Ok(Crontab::File(path))
 }
 
-fn of_user<'u>(user: Option<&'u str>, more: &[&'u str]) -> Vec<&'u str> {
+fn crontab_command<'u>(user: Option<&'u str>, more: &[&'u str]) -> Vec<&'u str> {
     let mut argv = vec!["crontab"];
     argv.extend(user.into_iter().flat_map(|u| ["-u", u]));
     argv.extend(more);
     argv
 }
 
-fn read(call: &Call, table: &Table) -> Result<String, String> {
+fn read(call: &ModuleCall, table: &Crontab) -> Result<String, String> {
     let key = |user: &Option<String>| format!("crontab {}", user.as_deref().unwrap_or_default());
     match table {
-        Table::File(path) => Ok(call.text_at(path)?.1),
-        Table::User(user) => {
-            if let Some(text) = call.ground.node.would().and_then(|w| w.text(&key(user))) {
+        Crontab::File(path) => Ok(call.read_text(path)?.1),
+        Crontab::User(user) => {
+            if let Some(text) = call.ground.node.predicted_state().and_then(|w| w.text(&key(user))) {
                 return Ok(text);
             }
-            let done = call.quiet(&of_user(user.as_deref(), &["-l"]))?;
+            let done = call.quiet(&crontab_command(user.as_deref(), &["-l"]))?;
             match done.success() {
                 true if done.partial => Err("the crontab is not UTF-8 or is too long; it was left unchanged".into()),
                 true => Ok(done.stdout),
                 // The user has no crontab yet.
                 false if done.stderr.contains("no crontab") => Ok(String::new()),
-                false => Err(complaint("crontab -l", &done)),
+                false => Err(failure_message("crontab -l", &done)),
             }
         }
     }
 }
 
-fn write(call: &mut Call, table: &Table, old: &str, new: &str) -> Answer {
+fn write(call: &mut ModuleCall, table: &Crontab, old: &str, new: &str) -> ModuleResult {
     match table {
-        Table::File(path) => {
+        Crontab::File(path) => {
             let path = path.clone();
             let old = call.ground.node.look(&path)?.map(|_| old.as_bytes().to_vec());
-            place::finish(call, &path, old, new.as_bytes().to_vec(), "cron")
+            write_file::finish(call, &path, old, new.as_bytes().to_vec(), "cron")
         }
-        Table::User(user) => {
-            let mut out = Outcome::changed("the crontab changed");
+        Crontab::User(user) => {
+            let mut out = TaskOutcome::change("the crontab changed");
             out.diff = Some(super::diff::of(Some(old.as_bytes()), new.as_bytes(), Path::new("crontab"), "cron"));
-            out.more.insert("path".into(), json!("crontab"));
+            out.extra_keys.insert("path".into(), json!("crontab"));
             if call.flag("backup", false) && !old.is_empty() && !call.ground.node.checks() {
                 let file = tempfile::Builder::new().prefix("crontab").tempfile().map_err(|e| e.to_string())?;
                 let (_, path) = file.keep().map_err(|e| e.to_string())?;
-                let private = safe::Attributes { mode: Some(0o600), ..safe::Attributes::default() };
+                let private = atomic_fs::Attributes { mode: Some(0o600), ..atomic_fs::Attributes::default() };
                 call.ground.node.write(&path, old.as_bytes(), private, &mut |_| Ok(()))?;
-                out.more.insert("backup_file".into(), json!(path.display().to_string()));
+                out.extra_keys.insert("backup_file".into(), json!(path.display().to_string()));
             }
-            if let Some(would) = call.ground.node.would_mut() {
+            if let Some(would) = call.ground.node.predicted_state_mut() {
                 would.set_text(&format!("crontab {}", user.as_deref().unwrap_or_default()), new);
                 return Ok(out);
             }
-            let argv = of_user(user.as_deref(), &["-"]).into_iter().map(str::to_owned).collect();
+            let argv = crontab_command(user.as_deref(), &["-"]).into_iter().map(str::to_owned).collect();
             let stdin = Some(new.as_bytes().to_vec());
             let job = Job { argv, env: call.env.clone(), stdin, timeout: call.left(), ..Job::default() };
-            call.ground.node.begin()?;
-            let done = process::run(&job, call.cancel, call.emit).map_err(|e| super::started(&e))?;
-            if done.success() { Ok(out) } else { Err(complaint("crontab", &done)) }
+            call.ground.node.begin_change()?;
+            let done = process::run(&job, call.cancel, call.emit).map_err(|e| super::spawn_failure(&e))?;
+            if done.success() { Ok(out) } else { Err(failure_message("crontab", &done)) }
         }
     }
 }
 
-fn variable(call: &Call, lines: &mut Vec<String>, name: &str, present: bool) -> Result<(), String> {
+fn variable(call: &ModuleCall, lines: &mut Vec<String>, name: &str, present: bool) -> Result<(), String> {
     let of = |name: &str, l: &String| l.split_once('=').is_some_and(|(n, _)| n == name);
     let at = lines.iter().position(|l| of(name, l));
     if !present {
         lines.retain(|l| !of(name, l));
         return Ok(());
     }
-    let line = format!("{name}=\"{}\"", call.need(&["job", "value"])?);
+    let line = format!("{name}=\"{}\"", call.required_text(&["job", "value"])?);
     if let Some(at) = at {
         lines[at] = line;
         return Ok(());
@@ -150,7 +150,7 @@ fn variable(call: &Call, lines: &mut Vec<String>, name: &str, present: bool) -> 
     Ok(())
 }
 
-fn job(call: &Call, lines: &mut Vec<String>, name: &str, present: bool, with_user: bool) -> Result<(), String> {
+fn job(call: &ModuleCall, lines: &mut Vec<String>, name: &str, present: bool, with_user: bool) -> Result<(), String> {
     let mark = format!("{MARK}{name}");
     let at = lines.iter().position(|l| *l == mark);
     if !present {
@@ -159,7 +159,7 @@ fn job(call: &Call, lines: &mut Vec<String>, name: &str, present: bool, with_use
         }
         return Ok(());
     }
-    let what = call.need(&["job", "value"])?;
+    let what = call.required_text(&["job", "value"])?;
     if what.contains('\n') {
         return Err("`job` must be one line".into());
     }

@@ -15,7 +15,7 @@ pub fn of(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> Str
     let old = before.unwrap_or_default();
     let name = path.display().to_string();
     let from = if before.is_some() { name.as_str() } else { "/dev/null" };
-    let said = |bytes: &[u8]| format!("{} bytes, sha256 {}", bytes.len(), Sha256::of(bytes));
+    let said = |bytes: &[u8]| format!("{} bytes, sha256 {}", bytes.len(), Sha256::digest(bytes));
     let summary = || format!("--- {from}: {}\n+++ {source}: {}\n", said(old), said(after));
     let text = |bytes| std::str::from_utf8(bytes).ok().filter(|t| t.len() <= CONTENT_MAX && !t.contains('\0'));
     let Some((a, b)) = text(old).zip(text(after)) else { return summary() };
@@ -30,7 +30,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn texts_are_shown_and_others_summed() {
+    fn text_is_diffed_and_other_content_is_summarised() {
         let path = Path::new("/etc/x");
         expect![[r#"
             --- /etc/x

@@ -1,7 +1,7 @@
 //! The `dnf` and `yum` modules; each uses the other program if its own is not installed. They query
 //! rpm first and call the package manager only for differences.
 
-use super::{Answer, Call, Outcome, complaint};
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use crate::process::Finished;
 use serde_json::json;
 use std::path::Path;
@@ -34,7 +34,7 @@ const VALUES: [(&str, &str); 9] = [
     ("releasever", "--releasever="),
 ];
 
-pub fn dnf(call: &mut Call) -> Answer {
+pub fn dnf(call: &mut ModuleCall) -> ModuleResult {
     let there = |program: &&&str| ["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
     let on_path = call.env.iter().any(|(name, _)| name == "PATH");
     let asked: &[&str] = if call.task.module == "yum" { &["yum", "dnf"] } else { &["dnf", "yum"] };
@@ -65,10 +65,10 @@ pub fn dnf(call: &mut Call) -> Answer {
     let mut todo: Vec<String> = Vec::new();
     for name in names.iter().filter(|n| *n != "*") {
         let group = name.starts_with('@') || name.contains("://") || name.ends_with(".rpm");
-        let have = if group { None } else { installed(call, name)? };
+        let have = if group { None } else { installed_version(call, name)? };
         let differs = match state.as_str() {
             "present" | "installed" => have.is_none(),
-            "latest" => have.is_none() || newer(call, program, name)?,
+            "latest" => have.is_none() || has_update(call, program, name)?,
             "absent" | "removed" => group || have.is_some(),
             other => return Err(format!("`{other}` is not a valid package state")),
         };
@@ -86,49 +86,49 @@ pub fn dnf(call: &mut Call) -> Answer {
         _ => "install",
     };
     if todo.is_empty() && !(all && verb == "upgrade") && verb != "autoremove" {
-        return Ok(results(Outcome::ok("Nothing to do"), &[]));
+        return Ok(add_results(TaskOutcome::ok("Nothing to do"), &[]));
     }
     let argv = [base, vec![verb.to_owned()], todo.clone()].concat();
     let done = run(call, &argv, &todo)?;
     let quiet = done.stdout.contains("Nothing to do") || todo.is_empty() && done.stdout.trim().is_empty();
     let changed = !quiet || call.ground.node.checks();
-    let out = Outcome {
+    let out = TaskOutcome {
         changed,
         msg: format!("{verb}: {}", todo.join(" ")),
         rc: done.rc,
         output: Some(done),
-        ..Outcome::default()
+        ..TaskOutcome::default()
     };
-    Ok(results(out, &todo))
+    Ok(add_results(out, &todo))
 }
 
-fn results(mut out: Outcome, done: &[String]) -> Outcome {
-    out.more.insert("results".into(), json!(done));
+fn add_results(mut out: TaskOutcome, done: &[String]) -> TaskOutcome {
+    out.extra_keys.insert("results".into(), json!(done));
     out.rc = out.rc.or(Some(0));
     out
 }
 
-fn run(call: &mut Call, argv: &[String], names: &[String]) -> Result<Finished, String> {
+fn run(call: &mut ModuleCall, argv: &[String], names: &[String]) -> Result<Finished, String> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     let gone = argv.iter().any(|a| a == "remove");
-    let done = call.act(&words, |would| {
+    let done = call.run_or_predict(&words, |would| {
         names.iter().for_each(|name| would.set_package(name, (!gone).then(String::new)));
         // Packages may install files, units and users that cannot be predicted.
-        would.blur();
+        would.mark_unknown();
     })?;
-    if done.success() { Ok(done) } else { Err(complaint(&argv[0], &done)) }
+    if done.success() { Ok(done) } else { Err(failure_message(&argv[0], &done)) }
 }
 
 /// The installed version of a package. None: it is not installed.
-fn installed(call: &Call, name: &str) -> Result<Option<String>, String> {
-    if let Some(would) = call.ground.node.would().and_then(|would| would.package(name)) {
+fn installed_version(call: &ModuleCall, name: &str) -> Result<Option<String>, String> {
+    if let Some(would) = call.ground.node.predicted_state().and_then(|would| would.package(name)) {
         return Ok(would);
     }
     let done = call.quiet(&["rpm", "-q", "--whatprovides", "--queryformat", "%{EVR}\n", "--", name])?;
     Ok(done.success().then(|| done.stdout.lines().next().unwrap_or_default().to_owned()))
 }
 
-fn newer(call: &Call, program: &str, name: &str) -> Result<bool, String> {
+fn has_update(call: &ModuleCall, program: &str, name: &str) -> Result<bool, String> {
     // `check-update` exits with 100 if an update is available.
     Ok(call.quiet(&[program, "-q", "check-update", name])?.rc == Some(100))
 }

@@ -1,9 +1,9 @@
 //! The `file` module: the type of a path (file, directory, link, absent), its attributes and its
 //! times.
 
-use super::{Answer, Call, Outcome, said};
+use super::{ModuleCall, ModuleResult, TaskOutcome, describe_changes};
+use crate::atomic_fs::{self, Attributes};
 use crate::event::AttributeChange;
-use crate::safe::{self, Attributes};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -15,14 +15,17 @@ const TREE_MAX: usize = 1_000_000;
 /// Options that set attributes or times of an existing file.
 const ATTRIBUTES: [&str; 5] = ["mode", "owner", "group", "access_time", "modification_time"];
 
-pub fn file(call: &mut Call) -> Answer {
+pub fn file(call: &mut ModuleCall) -> ModuleResult {
     let path = call.path(&["path", "dest", "name"])?;
-    if call.is_by_command(&path) {
-        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", path.display())));
+    if call.depends_on_skipped_command(&path) {
+        return Ok(TaskOutcome::indeterminate(format!(
+            "{} depends on a command that check mode did not run",
+            path.display()
+        )));
     }
     let now = call.ground.node.look(&path)?;
     let state = call.text(&["state"]).unwrap_or_else(|| {
-        let kind = now.as_ref().map(safe::kind);
+        let kind = now.as_ref().map(atomic_fs::kind);
         match kind {
             Some(FileType::Directory) => "directory",
             Some(FileType::Symlink) if call.args.contains_key("src") => "link",
@@ -43,36 +46,36 @@ pub fn file(call: &mut Call) -> Answer {
         "file" => match now {
             None => {
                 let message = format!("{} does not exist; set `state: touch` to create it", path.display());
-                Err(call.ground.node.missing(message))
+                Err(call.ground.node.note_missing(message))
             }
             Some(_) if call.args.contains_key("state") && call.ground.node.is_directory(&path) => {
                 Err(format!("{} is a directory, not a file", path.display()))
             }
-            Some(stat) => settle(call, &path, &stat, false, "preserve"),
+            Some(stat) => set_attributes(call, &path, &stat, false, "preserve"),
         },
         other => Err(format!("`{other}` is not a valid state of file")),
     }?;
-    out.more.insert("path".into(), json!(path.display().to_string()));
-    out.more.insert("dest".into(), json!(path.display().to_string()));
-    call.path_info(&path, &mut out);
+    out.extra_keys.insert("path".into(), json!(path.display().to_string()));
+    out.extra_keys.insert("dest".into(), json!(path.display().to_string()));
+    call.add_path_info(&path, &mut out);
     if state == "absent" {
-        out.more.insert("state".into(), json!("absent"));
+        out.extra_keys.insert("state".into(), json!("absent"));
     }
     if let (true, Some(src)) = (matches!(state.as_str(), "link" | "hard"), call.text(&["src"])) {
-        out.more.insert("src".into(), json!(src));
+        out.extra_keys.insert("src".into(), json!(src));
     }
     Ok(out)
 }
 
 /// The outcome of a changed file type.
-fn became(before: &str, after: impl Into<String>, msg: impl Into<String>) -> Outcome {
-    let mut out = Outcome::changed(msg);
+fn state_change(before: &str, after: impl Into<String>, msg: impl Into<String>) -> TaskOutcome {
+    let mut out = TaskOutcome::change(msg);
     out.attributes.push(AttributeChange::new("state", before, after));
     out
 }
 
 fn kind_name(stat: Option<&Stat>) -> &'static str {
-    match stat.map(safe::kind) {
+    match stat.map(atomic_fs::kind) {
         None => "absent",
         Some(FileType::Directory) => "directory",
         Some(FileType::Symlink) => "link",
@@ -80,17 +83,17 @@ fn kind_name(stat: Option<&Stat>) -> &'static str {
     }
 }
 
-fn absent(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+fn absent(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult {
     match now {
-        None => Ok(Outcome::ok("does not exist")),
+        None => Ok(TaskOutcome::ok("does not exist")),
         Some(stat) => {
-            let msg = call.ground.take_away(path, stat)?;
-            Ok(became(kind_name(now), "absent", msg))
+            let msg = call.ground.remove_or_park(path, stat)?;
+            Ok(state_change(kind_name(now), "absent", msg))
         }
     }
 }
 
-fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+fn directory(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult {
     let mut out = match now {
         None => {
             let mut missing: Vec<PathBuf> = Vec::new();
@@ -104,15 +107,17 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
                 call.ground.keep(dir)?;
                 call.ground.node.make_directory(dir, want)?;
             }
-            became("absent", "directory", "created")
+            state_change("absent", "directory", "created")
         }
-        Some(stat) if safe::kind(stat) == FileType::Directory => settle(call, path, stat, true, "preserve")?,
-        Some(stat) if safe::kind(stat) == FileType::Symlink => {
-            let led = call.ground.node.follow(path).filter(|(_, stat)| safe::kind(stat) == FileType::Directory);
+        Some(stat) if atomic_fs::kind(stat) == FileType::Directory => {
+            set_attributes(call, path, stat, true, "preserve")?
+        }
+        Some(stat) if atomic_fs::kind(stat) == FileType::Symlink => {
+            let led = call.ground.node.follow(path).filter(|(_, stat)| atomic_fs::kind(stat) == FileType::Directory);
             if led.is_none() {
                 return Err(format!("{} is a symbolic link that does not lead to a directory", path.display()));
             }
-            settle(call, path, stat, true, "preserve")?
+            set_attributes(call, path, stat, true, "preserve")?
         }
         Some(_) => return Err(format!("{} exists and is not a directory", path.display())),
     };
@@ -124,9 +129,9 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
 
 /// Sets the attributes of everything below a directory and, with `follow`, of the targets of links.
 /// Skips links that another user than root could have created, and links to system directories.
-fn recurse(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String> {
+fn recurse(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<(), String> {
     let follow = call.flag("follow", true);
-    let mut open = vec![call.ground.node.lead(path)?.0];
+    let mut open = vec![call.ground.node.follow_trusted(path)?.0];
     let (mut seen, mut left, mut count) = (BTreeSet::new(), TREE_MAX, 0);
     while let Some(top) = open.pop() {
         if !seen.insert(top.clone()) {
@@ -135,18 +140,18 @@ fn recurse(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String
         let entries = call.ground.node.walk(&top, left)?;
         left -= entries.len();
         for (inner, stat) in entries {
-            let (inner, stat) = match safe::kind(&stat) {
+            let (inner, stat) = match atomic_fs::kind(&stat) {
                 FileType::Symlink if !follow => continue,
-                FileType::Symlink => match call.ground.node.lead(&inner) {
+                FileType::Symlink => match call.ground.node.follow_trusted(&inner) {
                     Ok((real, Some(stat))) if !super::is_vital(&real) => {
-                        open.extend((safe::kind(&stat) == FileType::Directory).then(|| real.clone()));
+                        open.extend((atomic_fs::kind(&stat) == FileType::Directory).then(|| real.clone()));
                         (real, stat)
                     }
                     _ => continue,
                 },
                 _ => (inner, stat),
             };
-            let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
+            let want = call.attributes(Some(&stat), 0o644, atomic_fs::kind(&stat) == FileType::Directory)?;
             let changes = call.attribute_changes(&stat, want);
             if !changes.is_empty() {
                 call.ground.keep(&inner)?;
@@ -168,35 +173,36 @@ fn recurse(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String
 
 /// The target of a link, so that it can be changed. Only links that no user but root can have
 /// created are followed.
-fn led(call: &Call, path: &Path) -> Result<(PathBuf, Stat), String> {
+fn follow_target(call: &ModuleCall, path: &Path) -> Result<(PathBuf, Stat), String> {
     if !call.flag("follow", true) {
         return Err(
             "owner, mode and times of a symbolic link itself cannot be set; use provisioner kind: ansible".into()
         );
     }
-    let (real, stat) = call.ground.node.lead(path)?;
+    let (real, stat) = call.ground.node.follow_trusted(path)?;
     let message = || format!("{} is a dangling symbolic link", path.display());
-    stat.map(|stat| (real, stat)).ok_or_else(|| call.ground.node.missing(message()))
+    stat.map(|stat| (real, stat)).ok_or_else(|| call.ground.node.note_missing(message()))
 }
 
 /// Sets mode, owner, group and times that differ. `times` is the default of the time options:
 /// `preserve` or `now`.
-fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &str) -> Answer {
-    if safe::kind(stat) == FileType::Symlink {
+fn set_attributes(call: &mut ModuleCall, path: &Path, stat: &Stat, directory: bool, times: &str) -> ModuleResult {
+    if atomic_fs::kind(stat) == FileType::Symlink {
         let asks = |option: &&str| call.args.contains_key(*option);
         if times == "preserve" && !ATTRIBUTES.iter().any(asks) {
-            return Ok(Outcome::default());
+            return Ok(TaskOutcome::default());
         }
-        let (real, stat) = led(call, path)?;
-        return settle(call, &real, &stat, safe::kind(&stat) == FileType::Directory, times);
+        let (real, stat) = follow_target(call, path)?;
+        return set_attributes(call, &real, &stat, atomic_fs::kind(&stat) == FileType::Directory, times);
     }
     let want = call.attributes(Some(stat), 0o644, directory)?;
     let changes = call.attribute_changes(stat, want);
-    let (accessed, modified) = (time(call, "access_time", times)?, time(call, "modification_time", times)?);
+    let (accessed, modified) =
+        (time_option(call, "access_time", times)?, time_option(call, "modification_time", times)?);
     let accessed = accessed.filter(|at| *at != stat.st_atime);
     let modified = modified.filter(|at| *at != stat.st_mtime);
     if changes.is_empty() && accessed.is_none() && modified.is_none() {
-        return Ok(Outcome::default());
+        return Ok(TaskOutcome::default());
     }
     call.ground.keep(path)?;
     if !changes.is_empty() {
@@ -205,7 +211,7 @@ fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &st
     if accessed.is_some() || modified.is_some() {
         call.ground.node.set_times(path, accessed, modified)?;
     }
-    let mut out = Outcome::changed(said(&changes));
+    let mut out = TaskOutcome::change(describe_changes(&changes));
     out.attributes = changes;
     if out.msg.is_empty() {
         out.msg = "times set".into();
@@ -215,7 +221,7 @@ fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &st
 
 /// The value of a time option in seconds since 1970; `unless` is its default. None: the time is
 /// left unchanged.
-fn time(call: &Call, option: &str, unless: &str) -> Result<Option<i64>, String> {
+fn time_option(call: &ModuleCall, option: &str, unless: &str) -> Result<Option<i64>, String> {
     let text = call.text(&[option]).filter(|t| !t.is_empty()).unwrap_or_else(|| unless.to_owned());
     match text.as_str() {
         "preserve" => Ok(None),
@@ -234,20 +240,21 @@ fn time(call: &Call, option: &str, unless: &str) -> Result<Option<i64>, String> 
 }
 
 /// Creates an empty file if none exists, and sets its times, by default to now.
-fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+fn touch(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult {
     match now {
         None => {
             let want = call.attributes(None, 0o644, false)?;
-            let (accessed, modified) = (time(call, "access_time", "now")?, time(call, "modification_time", "now")?);
+            let (accessed, modified) =
+                (time_option(call, "access_time", "now")?, time_option(call, "modification_time", "now")?);
             call.ground.keep(path)?;
             call.ground.node.write(path, b"", want, &mut |_| Ok(()))?;
             if call.text(&["access_time", "modification_time"]).is_some() {
                 call.ground.node.set_times(path, accessed, modified)?;
             }
-            Ok(became("absent", "file", "created"))
+            Ok(state_change("absent", "file", "created"))
         }
         Some(stat) => {
-            let mut out = settle(call, path, stat, safe::kind(stat) == FileType::Directory, "now")?;
+            let mut out = set_attributes(call, path, stat, atomic_fs::kind(stat) == FileType::Directory, "now")?;
             // A `touch` with the time `now` always counts as a change, even if the file happens to
             // have that time.
             let now = |o: &str| call.text(&[o]).is_none_or(|t| t == "now");
@@ -258,10 +265,12 @@ fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
 }
 
 /// Creates or changes a symbolic link.
-fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+fn link(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult {
     let Some(target) = call.text(&["src"]).map(PathBuf::from) else {
         return match now {
-            Some(stat) if safe::kind(stat) == FileType::Symlink => settle(call, path, stat, false, "preserve"),
+            Some(stat) if atomic_fs::kind(stat) == FileType::Symlink => {
+                set_attributes(call, path, stat, false, "preserve")
+            }
             _ => Err("`src` (the target of the link) is missing".into()),
         };
     };
@@ -269,53 +278,53 @@ fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let seen = if target.is_absolute() { target.clone() } else { path.parent().unwrap_or(path).join(&target) };
     if !force && call.ground.node.follow(&seen).is_none() {
         let message = format!("{} does not exist; `force: true` creates a dangling link", target.display());
-        return Err(call.ground.node.missing(message));
+        return Err(call.ground.node.note_missing(message));
     }
-    let mut out = Outcome::default();
+    let mut out = TaskOutcome::default();
     match now {
-        Some(stat) if safe::kind(stat) == FileType::Symlink => {
+        Some(stat) if atomic_fs::kind(stat) == FileType::Symlink => {
             let old = call.ground.node.read_link(path)?;
             if old != target {
-                call.ground.keep_leaving(path, false)?;
-                out = Outcome::changed(format!("now points to {}", target.display()));
+                call.ground.back_up_removed(path, false)?;
+                out = TaskOutcome::change(format!("now points to {}", target.display()));
                 let change = AttributeChange::new("target", old.display().to_string(), target.display().to_string());
                 out.attributes.push(change);
             }
         }
-        Some(stat) if force && safe::kind(stat) == FileType::Directory => {
+        Some(stat) if force && atomic_fs::kind(stat) == FileType::Directory => {
             if !call.ground.node.list(path)?.is_empty() {
                 return Err(format!("{} is a directory that is not empty; it was left unchanged", path.display()));
             }
-            call.ground.take_away(path, stat)?;
-            out = became("directory", "link", format!("now points to {}", target.display()));
+            call.ground.remove_or_park(path, stat)?;
+            out = state_change("directory", "link", format!("now points to {}", target.display()));
         }
         Some(stat) if force => {
-            call.ground.take_away(path, stat)?;
-            out = became("file", "link", format!("now points to {}", target.display()));
+            call.ground.remove_or_park(path, stat)?;
+            out = state_change("file", "link", format!("now points to {}", target.display()));
         }
         Some(_) => return Err(format!("{} exists and is not a link; `force: true` replaces a file", path.display())),
         None => {
             call.ground.keep(path)?;
-            out = became("absent", "link", format!("now points to {}", target.display()));
+            out = state_change("absent", "link", format!("now points to {}", target.display()));
         }
     }
     if out.changed {
         call.ground.node.link(path, &target)?;
     }
-    owned_target(call, path, &mut out)?;
+    set_target_attributes(call, path, &mut out)?;
     Ok(out)
 }
 
 /// Sets the attributes that are given with a link on the link's target, unless `follow: false`.
-fn owned_target(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String> {
+fn set_target_attributes(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<(), String> {
     if !["mode", "owner", "group"].iter().any(|o| call.args.contains_key(*o)) {
         return Ok(());
     }
     if call.flag("follow", true) && call.ground.node.follow(path).is_none() {
         return Ok(());
     }
-    let (real, stat) = led(call, path)?;
-    let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
+    let (real, stat) = follow_target(call, path)?;
+    let want = call.attributes(Some(&stat), 0o644, atomic_fs::kind(&stat) == FileType::Directory)?;
     let changes = call.attribute_changes(&stat, want);
     if !changes.is_empty() {
         call.ground.keep(&real)?;
@@ -327,24 +336,24 @@ fn owned_target(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), S
 }
 
 /// Creates a hard link.
-fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+fn hard(call: &mut ModuleCall, path: &Path, now: Option<&Stat>) -> ModuleResult {
     let source = call.path(&["src"])?;
     let from = call.ground.node.look(&source)?;
-    let from = from.ok_or_else(|| call.ground.node.missing(format!("{} does not exist", source.display())))?;
-    let mut out = Outcome::default();
+    let from = from.ok_or_else(|| call.ground.node.note_missing(format!("{} does not exist", source.display())))?;
+    let mut out = TaskOutcome::default();
     let same = now.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino));
     if !same {
-        if now.is_some_and(|stat| safe::kind(stat) == FileType::Directory) {
+        if now.is_some_and(|stat| atomic_fs::kind(stat) == FileType::Directory) {
             return Err(format!("{} is a directory; it was left unchanged", path.display()));
         }
         if now.is_some() && !call.flag("force", false) {
             return Err(format!("{} exists; `force: true` replaces it", path.display()));
         }
-        call.ground.second_name(&source, path)?;
-        out = became(kind_name(now), "hard", format!("hard link to {}", source.display()));
+        call.ground.hard_link(&source, path)?;
+        out = state_change(kind_name(now), "hard", format!("hard link to {}", source.display()));
     }
     if let Some(stat) = call.ground.node.look(path)? {
-        let more = settle(call, path, &stat, false, "preserve")?;
+        let more = set_attributes(call, path, &stat, false, "preserve")?;
         out.changed |= more.changed;
         out.attributes.extend(more.attributes);
     }

@@ -1,10 +1,10 @@
 //! The `getent` module: entries of a name service database as facts.
 
-use super::{Answer, Call, Outcome};
+use super::{ModuleCall, ModuleResult, TaskOutcome};
 use serde_json::{Map, Value, json};
 
-pub fn getent(call: &mut Call) -> Answer {
-    let database = call.need(&["database"])?;
+pub fn getent(call: &mut ModuleCall) -> ModuleResult {
+    let database = call.required_text(&["database"])?;
     let key = call.text(&["key"]).filter(|k| !k.is_empty());
     let service = call.text(&["service"]);
     if [Some(&database), key.as_ref(), service.as_ref()].into_iter().flatten().any(|w| w.starts_with('-')) {
@@ -23,17 +23,17 @@ pub fn getent(call: &mut Call) -> Answer {
         Some(1) => return Err("Missing arguments, or database unknown.".into()),
         Some(2) if !call.flag("fail_key", true) => {
             let facts = Map::from_iter([(name, json!({key.unwrap_or_default(): null}))]);
-            return Ok(Outcome {
+            return Ok(TaskOutcome {
                 facts,
-                ..Outcome::ok("One or more supplied key could not be found in the database.")
+                ..TaskOutcome::ok("One or more supplied key could not be found in the database.")
             });
         }
         Some(2) => {
             let message = "One or more supplied key could not be found in the database.".to_owned();
-            return Err(call.ground.node.missing(message));
+            return Err(call.ground.node.note_missing(message));
         }
         Some(3) => return Err("Enumeration not supported on this database.".into()),
-        _ => return Err(super::complaint("getent", &done)),
+        _ => return Err(super::failure_message("getent", &done)),
     }
     let mut found: Map<String, Value> = Map::new();
     for line in done.stdout.lines() {
@@ -45,5 +45,5 @@ pub fn getent(call: &mut Call) -> Answer {
         let rest: Vec<&str> = parts.collect();
         found.insert(first.to_owned(), json!(rest));
     }
-    Ok(Outcome { facts: Map::from_iter([(name, Value::Object(found))]), ..Outcome::default() })
+    Ok(TaskOutcome { facts: Map::from_iter([(name, Value::Object(found))]), ..TaskOutcome::default() })
 }

@@ -2,11 +2,11 @@
 //! and password in the URL are passed to git in its environment, not as arguments, and are not
 //! stored in the clone. In check mode only `git ls-remote` queries the repository.
 
-use super::{Answer, Call, Outcome, UMASK, complaint, started};
+use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
+use crate::atomic_fs::Attributes;
 use crate::event::AttributeChange;
 use crate::filters::shell_quote;
 use crate::process::{self, Finished, Job};
-use crate::safe::Attributes;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ const DIFF_MAX: usize = 256 << 10;
 
 /// The commits of the remote refs that `version` may mean.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Known {
+struct RemoteRefs {
     head: Option<String>,
     branch: Option<String>,
     tag: Option<String>,
 }
 
-impl Known {
+impl RemoteRefs {
     /// Parses the output of `git ls-remote`.
-    fn of(listing: &str, version: &str) -> Self {
+    fn parse(listing: &str, version: &str) -> Self {
         let mut out = Self::default();
         for (commit, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
             let commit = Some(commit.to_owned());
@@ -43,8 +43,8 @@ impl Known {
 }
 
 /// A repository and its clone, as described by the task's options.
-struct Clone<'c, 'a, 'g> {
-    call: &'c mut Call<'a, 'g>,
+struct GitClone<'c, 'a, 'g> {
+    call: &'c mut ModuleCall<'a, 'g>,
     program: String,
     /// The URL without user name and password.
     repo: String,
@@ -57,47 +57,50 @@ struct Clone<'c, 'a, 'g> {
     umask: u32,
 }
 
-pub fn git(call: &mut Call) -> Answer {
+pub fn git(call: &mut ModuleCall) -> ModuleResult {
     let (update, clones) = (call.flag("update", true), call.flag("clone", true));
     let dest = match (call.text(&["dest"]).filter(|d| !d.is_empty()), clones) {
         (None, true) => return Err("`dest` is missing; it is optional only with `clone: false`".into()),
         (None, false) => None,
         (Some(_), _) => Some(call.path(&["dest"])?),
     };
-    if let Some(dest) = dest.as_ref().filter(|dest| call.is_by_command(dest)) {
-        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
+    if let Some(dest) = dest.as_ref().filter(|dest| call.depends_on_skipped_command(dest)) {
+        return Ok(TaskOutcome::indeterminate(format!(
+            "{} depends on a command that check mode did not run",
+            dest.display()
+        )));
     }
-    let place = dest.as_ref().map(|dest| led(call, dest)).transpose()?;
-    let mut clone = opened(call, place.unwrap_or_default())?;
+    let place = dest.as_ref().map(|dest| resolve_trusted(call, dest)).transpose()?;
+    let mut clone = prepare_clone(call, place.unwrap_or_default())?;
     let inside = if clone.bare { clone.dest.join("config") } else { clone.dest.join(".git") };
-    let there = dest.is_some() && clone.call.ground.node.lead_to(&inside)?.is_some();
+    let there = dest.is_some() && clone.call.ground.node.find_trusted(&inside)?.is_some();
     if update || !there {
-        clone.call.ground.node.begin()?;
+        clone.call.ground.node.begin_change()?;
     }
     let mut out = if !there {
-        clone.fresh(clones)?
+        clone.create_clone(clones)?
     } else if update {
-        clone.updated()?
+        clone.update_clone()?
     } else {
         let now = clone.commit()?;
         clone.outcome(now.clone(), now)
     };
     if out.changed
-        && let Some(would) = clone.call.ground.node.would_mut()
+        && let Some(would) = clone.call.ground.node.predicted_state_mut()
     {
-        would.by_command(dest.as_ref().unwrap_or(&clone.dest));
+        would.add_skipped_path(dest.as_ref().unwrap_or(&clone.dest));
     }
     if let Some(dest) = dest {
-        out.more.insert("path".into(), json!(dest.display().to_string()));
+        out.extra_keys.insert("path".into(), json!(dest.display().to_string()));
     }
     Ok(out)
 }
 
 /// Resolves a path that git will use; its last components need not exist yet. Fails on a link that
 /// a user other than root may have created.
-fn led(call: &Call, path: &Path) -> Result<PathBuf, String> {
+fn resolve_trusted(call: &ModuleCall, path: &Path) -> Result<PathBuf, String> {
     for at in path.ancestors() {
-        if let Some((real, _)) = call.ground.node.lead_to(at)? {
+        if let Some((real, _)) = call.ground.node.find_trusted(at)? {
             let missing = path.strip_prefix(at).unwrap_or(Path::new(""));
             return Ok(real.join(missing).components().collect());
         }
@@ -106,8 +109,8 @@ fn led(call: &Call, path: &Path) -> Result<PathBuf, String> {
 }
 
 /// Reads the options and prepares the environment of git. Nothing is run yet.
-fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone<'c, 'a, 'g>, String> {
-    let given = call.need(&["repo", "name"])?;
+fn prepare_clone<'c, 'a, 'g>(call: &'c mut ModuleCall<'a, 'g>, dest: PathBuf) -> Result<GitClone<'c, 'a, 'g>, String> {
+    let given = call.required_text(&["repo", "name"])?;
     let version = call.text(&["version"]).filter(|v| !v.is_empty()).unwrap_or_else(|| "HEAD".into());
     let remote = call.text(&["remote"]).filter(|r| !r.is_empty()).unwrap_or_else(|| "origin".into());
     for (option, text) in [("repo", &given), ("version", &version), ("remote", &remote)] {
@@ -127,10 +130,10 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
             .ok_or("`umask` is not an octal number up to 777")?,
     };
     if let Some(local) = Some(given.strip_prefix("file://").unwrap_or(&given)).filter(|path| path.starts_with('/')) {
-        led(call, Path::new(local))?;
+        resolve_trusted(call, Path::new(local))?;
     }
     let given = if given.starts_with('/') { format!("file://{given}") } else { given };
-    let (repo, login) = without_login(&given);
+    let (repo, login) = split_login(&given);
     let mut env = call.env.clone();
     let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
     for name in ["LC_ALL", "LANG", "LANGUAGE"] {
@@ -144,17 +147,17 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
         set("GIT_CONFIG_KEY_0", format!("url.{with}.insteadOf"));
         set("GIT_CONFIG_VALUE_0", base);
     }
-    if let Some(ssh) = ssh(call)? {
+    if let Some(ssh) = ssh_command(call)? {
         set("GIT_SSH_COMMAND", ssh);
     }
     let program = call.text(&["executable"]).filter(|p| !p.is_empty()).unwrap_or_else(|| "git".into());
     let (bare, depth) = (call.flag("bare", false), depth.filter(|d| *d > 0));
-    Ok(Clone { call, program, repo, version, remote, dest, bare, depth, env, umask })
+    Ok(GitClone { call, program, repo, version, remote, dest, bare, depth, env, umask })
 }
 
 /// The URL without user name and password, and the base URLs without and with them for `insteadOf`.
 /// Only URLs with a password are changed: a user name alone is not secret, and ssh needs it.
-fn without_login(url: &str) -> (String, Option<(String, String)>) {
+fn split_login(url: &str) -> (String, Option<(String, String)>) {
     let plain = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else { return plain() };
     let end = rest.find('/').unwrap_or(rest.len());
@@ -168,7 +171,7 @@ fn without_login(url: &str) -> (String, Option<(String, String)>) {
 }
 
 /// The command for GIT_SSH_COMMAND. None: the task's environment already sets one.
-fn ssh(call: &Call) -> Result<Option<String>, String> {
+fn ssh_command(call: &ModuleCall) -> Result<Option<String>, String> {
     let own = call.text(&["ssh_opts"]).filter(|o| !o.is_empty());
     let accepts = call.flag("accept_hostkey", false) || call.flag("accept_newhostkey", false);
     let key = match call.text(&["key_file"]).filter(|k| !k.is_empty()) {
@@ -184,7 +187,7 @@ fn ssh(call: &Call) -> Result<Option<String>, String> {
         line.push_str(&format!(" -i {} -o IdentitiesOnly=yes", shell_quote(&key.display().to_string())));
     }
     if let Some(own) = &own {
-        for word in crate::split::words(own)? {
+        for word in crate::word_split::split_words(own)? {
             line.push(' ');
             line.push_str(&shell_quote(&word.text));
         }
@@ -196,7 +199,7 @@ fn ssh(call: &Call) -> Result<Option<String>, String> {
     Ok(Some(line))
 }
 
-impl Clone<'_, '_, '_> {
+impl GitClone<'_, '_, '_> {
     fn run(&self, argv: &[&str]) -> Result<Finished, String> {
         let job = Job {
             argv: std::iter::once(self.program.as_str()).chain(argv.iter().copied()).map(str::to_owned).collect(),
@@ -206,52 +209,52 @@ impl Clone<'_, '_, '_> {
             ..Job::default()
         };
         let install = |why| format!("{why}; this node needs git: install it by a task before this one");
-        process::run(&job, self.call.cancel, &mut |_| {}).map_err(|e| install(started(&e)))
+        process::run(&job, self.call.cancel, &mut |_| {}).map_err(|e| install(spawn_failure(&e)))
     }
 
     /// Runs git in the clone and returns its output. Fails if git fails.
-    fn inside(&self, argv: &[&str]) -> Result<String, String> {
-        let done = self.tried(argv)?;
+    fn run_in_clone(&self, argv: &[&str]) -> Result<String, String> {
+        let done = self.try_in_clone(argv)?;
         match done.success() {
             true => Ok(done.stdout),
-            false => Err(complaint(&format!("git {}", argv.first().unwrap_or(&"")), &done)),
+            false => Err(failure_message(&format!("git {}", argv.first().unwrap_or(&"")), &done)),
         }
     }
 
     /// Runs git in the clone. A failure of git is not an error.
-    fn tried(&self, argv: &[&str]) -> Result<Finished, String> {
+    fn try_in_clone(&self, argv: &[&str]) -> Result<Finished, String> {
         let dest = self.dest.display().to_string();
         self.run(&[&["-C", &dest], argv].concat())
     }
 
     fn commit(&self) -> Result<String, String> {
-        Ok(self.inside(&["rev-parse", "HEAD"])?.trim().to_owned())
+        Ok(self.run_in_clone(&["rev-parse", "HEAD"])?.trim().to_owned())
     }
 
     /// Queries the remote for the commits that `version` may mean.
-    fn known(&self) -> Result<Known, String> {
+    fn query_refs(&self) -> Result<RemoteRefs, String> {
         let (branch, tag) = (format!("refs/heads/{}", self.version), format!("refs/tags/{}", self.version));
         let peeled = format!("{tag}^{{}}");
         let done = self.run(&["ls-remote", "--", &self.repo, "HEAD", &branch, &tag, &peeled])?;
         if !done.success() {
-            return Err(self.call.ground.node.missing(complaint("git ls-remote", &done)));
+            return Err(self.call.ground.node.note_missing(failure_message("git ls-remote", &done)));
         }
-        Ok(Known::of(&done.stdout, &self.version))
+        Ok(RemoteRefs::parse(&done.stdout, &self.version))
     }
 
-    fn outcome(&self, before: String, after: String) -> Outcome {
-        let mut out = Outcome { changed: before != after, ..Outcome::default() };
+    fn outcome(&self, before: String, after: String) -> TaskOutcome {
+        let mut out = TaskOutcome { changed: before != after, ..TaskOutcome::default() };
         if out.changed {
             out.attributes.push(AttributeChange::new("commit", before.clone(), after.clone()));
         }
-        out.more.insert("before".into(), if before.is_empty() { json!(null) } else { json!(before) });
-        out.more.insert("after".into(), json!(after));
+        out.extra_keys.insert("before".into(), if before.is_empty() { json!(null) } else { json!(before) });
+        out.extra_keys.insert("after".into(), json!(after));
         out
     }
 
     /// Creates the clone, or predicts the commit in check mode and with `clone: false`.
-    fn fresh(&mut self, clones: bool) -> Answer {
-        let known = self.known()?;
+    fn create_clone(&mut self, clones: bool) -> ModuleResult {
+        let known = self.query_refs()?;
         if !clones || self.call.ground.node.checks() {
             let after = match self.version.as_str() {
                 "HEAD" => known.head,
@@ -275,16 +278,16 @@ impl Clone<'_, '_, '_> {
         }
         let reference = self.call.text(&["reference"]).filter(|r| !r.is_empty());
         if let Some(path) = reference.as_deref().map(Path::new).filter(|path| path.is_absolute()) {
-            led(self.call, path)?;
+            resolve_trusted(self.call, path)?;
         }
         argv.extend(reference.iter().flat_map(|path| ["--reference", path.as_str()]));
         argv.extend(["--", &self.repo, &dest]);
         let done = self.run(&argv)?;
         if !done.success() {
-            return Err(complaint("git clone", &done));
+            return Err(failure_message("git clone", &done));
         }
         if self.bare && self.remote != "origin" {
-            self.inside(&["remote", "add", &self.remote, &self.repo])?;
+            self.run_in_clone(&["remote", "add", &self.remote, &self.repo])?;
         }
         if !self.bare {
             self.switch(&known)?;
@@ -308,37 +311,37 @@ impl Clone<'_, '_, '_> {
     }
 
     /// Updates an existing clone.
-    fn updated(&mut self) -> Answer {
+    fn update_clone(&mut self) -> ModuleResult {
         let force = self.call.flag("force", false);
         let before = self.commit()?;
-        let status = if self.bare { String::new() } else { self.inside(&["status", "--porcelain"])? };
+        let status = if self.bare { String::new() } else { self.run_in_clone(&["status", "--porcelain"])? };
         let modified = status.lines().any(|line| !line.starts_with("??"));
         if modified && !force {
             let dest = self.dest.display();
             return Err(format!("Local modifications exist in the destination: {dest} (force=no)."));
         }
         let address = format!("remote.{}.url", self.remote);
-        let now = self.tried(&["config", "--get", &address])?.stdout.trim().to_owned();
-        let moved = without_login(&now).0 != self.repo;
-        let known = self.known()?;
+        let now = self.try_in_clone(&["config", "--get", &address])?.stdout.trim().to_owned();
+        let moved = split_login(&now).0 != self.repo;
+        let known = self.query_refs()?;
         if self.call.ground.node.checks() {
             let after = match self.version.as_str() {
                 "HEAD" if self.bare => known.head,
-                "HEAD" => self.head_there()?,
+                "HEAD" => self.remote_head()?,
                 _ => known.branch.or(known.tag).or_else(|| is_commit(&self.version).then(|| self.version.clone())),
             };
             let after = after.ok_or_else(|| format!("Could not determine remote revision for {}", self.version))?;
             let mut out = self.outcome(before, after);
             out.changed |= moved || modified;
-            out.more.insert("remote_url_changed".into(), json!(moved));
+            out.extra_keys.insert("remote_url_changed".into(), json!(moved));
             return Ok(out);
         }
         if modified {
-            self.inside(&["reset", "--hard", "HEAD"])?;
+            self.run_in_clone(&["reset", "--hard", "HEAD"])?;
         }
         if moved {
             let verb = if now.is_empty() { "add" } else { "set-url" };
-            self.inside(&["remote", verb, &self.remote, &self.repo])?;
+            self.run_in_clone(&["remote", verb, &self.remote, &self.repo])?;
         }
         self.fetch(&known, force)?;
         let mut renewed = false;
@@ -349,16 +352,18 @@ impl Clone<'_, '_, '_> {
         let after = self.commit()?;
         let mut out = self.outcome(before.clone(), after.clone());
         if out.changed {
-            let whole = self.tried(&["diff", &before, &after])?.stdout;
+            let whole = self.try_in_clone(&["diff", &before, &after])?.stdout;
             out.diff = Some(match whole.len() > DIFF_MAX {
-                true => self.tried(&["diff", "--stat", &before, &after])?.stdout.chars().take(DIFF_MAX).collect(),
+                true => {
+                    self.try_in_clone(&["diff", "--stat", &before, &after])?.stdout.chars().take(DIFF_MAX).collect()
+                }
                 false => whole,
             });
         }
         out.changed |= moved || modified || renewed;
-        out.more.insert("remote_url_changed".into(), json!(moved));
+        out.extra_keys.insert("remote_url_changed".into(), json!(moved));
         if renewed {
-            out.more.insert("submodules_changed".into(), json!(true));
+            out.extra_keys.insert("submodules_changed".into(), json!(true));
         }
         Ok(out)
     }
@@ -366,27 +371,27 @@ impl Clone<'_, '_, '_> {
     /// The current branch of the clone. If HEAD is detached: the default branch of the remote when
     /// it was cloned.
     fn branch(&self) -> Result<String, String> {
-        let here = self.tried(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
+        let here = self.try_in_clone(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         if here.success() {
             return Ok(here.stdout.trim().to_owned());
         }
         let there = format!("refs/remotes/{}/HEAD", self.remote);
-        let there = self.inside(&["symbolic-ref", "--short", &there])?;
+        let there = self.run_in_clone(&["symbolic-ref", "--short", &there])?;
         let branch = there.trim().strip_prefix(&format!("{}/", self.remote)).map(str::to_owned);
         branch.ok_or_else(|| format!("`{}` is not a branch of {}; set `version`", there.trim(), self.remote))
     }
 
     /// The remote commit of the clone's current branch.
-    fn head_there(&self) -> Result<Option<String>, String> {
+    fn remote_head(&self) -> Result<Option<String>, String> {
         let name = format!("refs/heads/{}", self.branch()?);
         let done = self.run(&["ls-remote", "--", &self.repo, &name])?;
         if !done.success() {
-            return Err(complaint("git ls-remote", &done));
+            return Err(failure_message("git ls-remote", &done));
         }
         Ok(done.stdout.split_once('\t').map(|(commit, _)| commit.to_owned()))
     }
 
-    fn fetch(&self, known: &Known, force: bool) -> Result<(), String> {
+    fn fetch(&self, known: &RemoteRefs, force: bool) -> Result<(), String> {
         let (version, remote) = (&self.version, &self.remote);
         let mut refs = Vec::new();
         if self.depth.is_some() {
@@ -408,37 +413,38 @@ impl Clone<'_, '_, '_> {
         argv.extend(force.then_some("--force"));
         argv.push(remote);
         argv.extend(refs.iter().map(String::as_str));
-        self.inside(&argv).map(drop)
+        self.run_in_clone(&argv).map(drop)
     }
 
     /// Checks out the version.
-    fn switch(&self, known: &Known) -> Result<(), String> {
+    fn switch(&self, known: &RemoteRefs) -> Result<(), String> {
         let (version, remote) = (&self.version, &self.remote);
         let branch = match version.as_str() {
             "HEAD" => Some(self.branch()?),
             _ => known.branch.as_ref().map(|_| version.clone()),
         };
         let Some(branch) = branch else {
-            return self.inside(&["checkout", "--force", version]).map(drop);
+            return self.run_in_clone(&["checkout", "--force", version]).map(drop);
         };
         let (here, there) = (format!("refs/heads/{branch}"), format!("refs/remotes/{remote}/{branch}"));
-        let has = |name: &str| Ok::<bool, String>(self.tried(&["show-ref", "--verify", "--quiet", name])?.success());
+        let has =
+            |name: &str| Ok::<bool, String>(self.try_in_clone(&["show-ref", "--verify", "--quiet", name])?.success());
         if !has(&there)?
             && let Some(depth) = self.depth.map(|d| d.to_string())
         {
             // A shallow clone only tracks the branch it was created from.
-            self.inside(&["fetch", "--depth", &depth, remote, &format!("+{here}:{there}")])?;
+            self.run_in_clone(&["fetch", "--depth", &depth, remote, &format!("+{here}:{there}")])?;
         }
         if !has(&here)? {
             let from = format!("{remote}/{branch}");
-            if self.tried(&["checkout", "--force", "--track", "-b", &branch, &from])?.success() {
+            if self.try_in_clone(&["checkout", "--force", "--track", "-b", &branch, &from])?.success() {
                 return Ok(());
             }
             // A single-branch clone cannot track other branches.
-            return self.inside(&["checkout", "--force", "--no-track", "-b", &branch, &from]).map(drop);
+            return self.run_in_clone(&["checkout", "--force", "--no-track", "-b", &branch, &from]).map(drop);
         }
-        self.inside(&["checkout", "--force", &branch])?;
-        self.inside(&["reset", "--hard", &there, "--"]).map(drop)
+        self.run_in_clone(&["checkout", "--force", &branch])?;
+        self.run_in_clone(&["reset", "--hard", &there, "--"]).map(drop)
     }
 
     /// Updates the submodules to the commits that the checkout records. Returns whether any was
@@ -447,14 +453,14 @@ impl Clone<'_, '_, '_> {
         if !self.call.flag("recursive", true) || !self.dest.join(".gitmodules").is_file() {
             return Ok(false);
         }
-        let status = self.inside(&["submodule", "status"])?;
+        let status = self.run_in_clone(&["submodule", "status"])?;
         if status.lines().all(|line| line.starts_with(' ')) {
             return Ok(false);
         }
-        self.inside(&["submodule", "sync"])?;
+        self.run_in_clone(&["submodule", "sync"])?;
         let mut argv = vec!["submodule", "update", "--init", "--recursive"];
         argv.extend(self.call.flag("force", false).then_some("--force"));
-        self.inside(&argv)?;
+        self.run_in_clone(&argv)?;
         Ok(true)
     }
 }
@@ -468,15 +474,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_repository_has() {
+    fn remote_refs_are_parsed() {
         let listing = "aa\tHEAD\nbb\trefs/heads/v1\ncc\trefs/heads/x/v1\ndd\trefs/tags/v1\nee\trefs/tags/v1^{}\n";
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(Known::of(listing, "v1"), Known { head: some("aa"), branch: some("bb"), tag: some("ee") });
-        assert_eq!(Known::of("aa\tHEAD\n", "v1"), Known { head: some("aa"), ..Known::default() });
+        assert_eq!(
+            RemoteRefs::parse(listing, "v1"),
+            RemoteRefs { head: some("aa"), branch: some("bb"), tag: some("ee") }
+        );
+        assert_eq!(RemoteRefs::parse("aa\tHEAD\n", "v1"), RemoteRefs { head: some("aa"), ..RemoteRefs::default() });
     }
 
     #[test]
-    fn a_password_is_taken_out_of_an_address() {
+    fn a_password_is_removed_from_a_url() {
         for (url, plain, with) in [
             ("https://me:pass@h/x.git", "https://h/x.git", Some("https://me:pass@h/")),
             ("https://me@h/x.git", "https://me@h/x.git", None),
@@ -484,7 +493,7 @@ mod tests {
             ("git@h:x/y.git", "git@h:x/y.git", None),
             ("https://h/a:b@c", "https://h/a:b@c", None),
         ] {
-            let (repo, login) = without_login(url);
+            let (repo, login) = split_login(url);
             assert_eq!((repo.as_str(), login.as_ref().map(|(_, with)| with.as_str())), (plain, with));
         }
         assert!(is_commit("0123abc") && !is_commit("v1.2") && !is_commit("abc"));

@@ -1,13 +1,13 @@
 //! The modules `sysctl`, `modprobe` and `hostname`: settings of the running kernel and those used
 //! after a boot.
 
-use super::{Answer, Call, Outcome, complaint, place};
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
 use crate::event::AttributeChange;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-pub fn sysctl(call: &mut Call) -> Answer {
-    let name = call.need(&["name", "key"])?;
+pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
+    let name = call.required_text(&["name", "key"])?;
     let good = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if !name.chars().all(good) || name.starts_with(['/', '.']) || name.contains("..") {
         return Err(format!("`{name}` is not a valid kernel parameter name"));
@@ -23,7 +23,7 @@ pub fn sysctl(call: &mut Call) -> Answer {
         true => call.path(&["sysctl_file"])?,
         false => PathBuf::from("/etc/sysctl.conf"),
     };
-    let (old, text) = call.text_at(&path)?;
+    let (old, text) = call.read_text(&path)?;
     let is = |line: &str| {
         let key = line.split_once('=').map(|(key, _)| key.trim().trim_start_matches('-'));
         !line.trim_start().starts_with(['#', ';']) && key.map(|k| k.replace('/', ".")) == Some(name.replace('/', "."))
@@ -45,19 +45,20 @@ pub fn sysctl(call: &mut Call) -> Answer {
         (true, None) => lines.push(format!("{name}={value}")),
     }
     let mut out = match lines.iter().map(String::as_str).eq(text.lines()) {
-        true => Outcome::default(),
-        false => place::finish(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
+        true => TaskOutcome::default(),
+        false => write_file::finish(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
     };
     let in_file = out.changed;
     if present && call.flag("sysctl_set", false) {
         let now = std::fs::read_to_string(Path::new("/proc/sys").join(name.replace('.', "/")));
         let now = now.ok().map(|t| t.split_whitespace().collect::<Vec<_>>().join(" "));
-        let told = call.ground.node.would().and_then(|w| w.text(&format!("sysctl {name}"))).or(now);
+        let told = call.ground.node.predicted_state().and_then(|w| w.text(&format!("sysctl {name}"))).or(now);
         if told.as_deref() != Some(value.as_str()) {
             let pair = format!("{name}={value}");
-            let done = call.act(&["sysctl", "-w", &pair], |would| would.set_text(&format!("sysctl {name}"), &value))?;
+            let done = call
+                .run_or_predict(&["sysctl", "-w", &pair], |would| would.set_text(&format!("sysctl {name}"), &value))?;
             if !done.success() && !call.flag("ignoreerrors", false) {
-                return Err(complaint("sysctl", &done));
+                return Err(failure_message("sysctl", &done));
             }
             out.changed = true;
             out.attributes.push(AttributeChange::new(&name, told.unwrap_or_default(), value.clone()));
@@ -68,22 +69,22 @@ pub fn sysctl(call: &mut Call) -> Answer {
         let mut argv = vec!["sysctl"];
         argv.extend(call.flag("ignoreerrors", false).then_some("-e"));
         argv.extend(["-p", &file]);
-        let done = call.act(&argv, |would| would.set_text(&format!("sysctl {name}"), &value))?;
+        let done = call.run_or_predict(&argv, |would| would.set_text(&format!("sysctl {name}"), &value))?;
         if !done.success() {
-            return Err(complaint("sysctl -p", &done));
+            return Err(failure_message("sysctl -p", &done));
         }
     }
     Ok(out)
 }
 
-pub fn modprobe(call: &mut Call) -> Answer {
-    let name = call.need(&["name"])?;
+pub fn modprobe(call: &mut ModuleCall) -> ModuleResult {
+    let name = call.required_text(&["name"])?;
     if name.starts_with('-') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) {
         return Err(format!("`{name}` is not a valid kernel module name"));
     }
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let plain = name.replace('-', "_");
-    let known = call.ground.node.would().and_then(|w| w.text(&format!("module {plain}")));
+    let known = call.ground.node.predicted_state().and_then(|w| w.text(&format!("module {plain}")));
     let loaded = match known {
         Some(text) => text == "loaded",
         None => {
@@ -91,7 +92,7 @@ pub fn modprobe(call: &mut Call) -> Answer {
             modules.lines().any(|l| l.split(' ').next() == Some(&plain)) || built_in(&plain)
         }
     };
-    let mut out = Outcome::default();
+    let mut out = TaskOutcome::default();
     if present != loaded {
         let params = call.text(&["params"]).unwrap_or_default();
         let mut argv = vec!["modprobe"];
@@ -99,14 +100,14 @@ pub fn modprobe(call: &mut Call) -> Answer {
         argv.push(&name);
         argv.extend(params.split_whitespace().filter(|_| present));
         let after = if present { "loaded" } else { "absent" };
-        let done = call.act(&argv, |would| would.set_text(&format!("module {plain}"), after))?;
+        let done = call.run_or_predict(&argv, |would| would.set_text(&format!("module {plain}"), after))?;
         if !done.success() {
-            return Err(complaint("modprobe", &done));
+            return Err(failure_message("modprobe", &done));
         }
-        out = Outcome::changed(after);
+        out = TaskOutcome::change(after);
     }
     for (key, value) in [("name", name), ("state", if present { "present" } else { "absent" }.into())] {
-        out.more.insert(key.into(), json!(value));
+        out.extra_keys.insert(key.into(), json!(value));
     }
     Ok(out)
 }
@@ -117,8 +118,8 @@ fn built_in(name: &str) -> bool {
     list.lines().filter_map(|l| l.rsplit('/').next()?.split('.').next()).any(|n| n.replace('-', "_") == name)
 }
 
-pub fn hostname(call: &mut Call) -> Answer {
-    let name = call.need(&["name"])?;
+pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
+    let name = call.required_text(&["name"])?;
     if name.len() > 64
         || name.starts_with(['-', '.'])
         || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
@@ -129,25 +130,25 @@ pub fn hostname(call: &mut Call) -> Answer {
     let node = &call.ground.node;
     let kept = node.look(path)?.map(|_| node.read(path)).transpose()?.unwrap_or_default();
     let kept = String::from_utf8_lossy(&kept).trim().to_owned();
-    let told = node.would().and_then(|would| would.text("hostname"));
+    let told = node.predicted_state().and_then(|would| would.text("hostname"));
     let now = told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    let mut out = Outcome::default();
+    let mut out = TaskOutcome::default();
     if kept != name || now != name {
-        let done =
-            call.act(&["hostnamectl", "set-hostname", "--", &name], |would| would.set_text("hostname", &name))?;
+        let done = call
+            .run_or_predict(&["hostnamectl", "set-hostname", "--", &name], |would| would.set_text("hostname", &name))?;
         if !done.success() {
-            return Err(complaint("hostnamectl", &done));
+            return Err(failure_message("hostnamectl", &done));
         }
         if call.ground.node.checks() {
-            let all = crate::safe::Attributes { mode: Some(0o644), ..Default::default() };
+            let all = crate::atomic_fs::Attributes { mode: Some(0o644), ..Default::default() };
             call.ground.node.write(path, format!("{name}\n").as_bytes(), all, &mut |_| Ok(()))?;
         }
-        out = Outcome::changed(format!("{now} -> {name}"));
+        out = TaskOutcome::change(format!("{now} -> {name}"));
         out.attributes.push(AttributeChange::new("hostname", now, name.clone()));
     }
     let short = name.split('.').next().unwrap_or(&name);
     out.facts.insert("ansible_hostname".into(), json!(short));
     out.facts.insert("ansible_nodename".into(), json!(name));
-    out.more.insert("name".into(), json!(name));
+    out.extra_keys.insert("name".into(), json!(name));
     Ok(out)
 }

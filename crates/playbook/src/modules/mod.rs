@@ -4,8 +4,10 @@
 mod account;
 mod apt;
 mod assert;
+mod authorized_key;
 mod block;
 mod checksum;
+mod chunked_search;
 mod command;
 mod content;
 mod copy;
@@ -13,47 +15,45 @@ mod cron;
 mod debug;
 mod diff;
 mod dnf;
+mod fact_modules;
 mod fail;
-mod fetch;
 mod file;
+mod find;
+mod get_url;
 mod getent;
 mod git;
-mod ground;
-mod ini;
+mod http_request;
+mod ini_file;
 mod kernel;
-mod keys;
-mod line;
+mod lineinfile;
 mod mount;
 mod package;
 mod pause;
-mod pieces;
 mod ping;
-mod place;
-mod secret;
-mod seek;
+mod run_context;
 mod service;
 mod set_fact;
 mod setup;
 mod stat;
 mod tempfile;
-mod told;
 mod unarchive;
 mod unpack;
 mod uri;
-mod wait;
-mod web;
+mod user_secrets;
+mod wait_for;
+mod write_file;
 
 pub use content::{ContentError, content_of, template_of};
-pub use ground::Ground;
+pub use run_context::RunContext;
 
-use super::event::{AttributeChange, Cancel, Phase};
-use super::node::Would;
+use super::atomic_fs::{self, Attributes, SafeError};
+use super::event::{AttributeChange, CancelToken, ResetupPhase};
+use super::node::PredictedState;
 use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
-use super::safe::{self, Attributes, SafeError};
-use super::scope::Scope;
-use super::{compile, data, owner, process};
-use ground::is_vital;
+use super::scope::ExprScope;
+use super::{accounts, compile, process, var_map};
+use run_context::is_vital;
 use rustix::fs::{FileType, Stat};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ const UMASK: u32 = 0o022;
 
 /// The result of one execution of a task.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct TaskOutcome {
     pub changed: bool,
     pub failed: bool,
     pub skipped: bool,
@@ -78,32 +78,32 @@ pub struct Outcome {
     /// Exit status and output of a command, if the module ran one.
     pub output: Option<Finished>,
     /// Trailing newlines of the output are kept in the registered result.
-    pub whole_output: bool,
+    pub keep_trailing_newlines: bool,
     pub diff: Option<String>,
     pub attributes: Vec<AttributeChange>,
     /// The variables that `set_fact` sets.
     pub facts: Map<String, Value>,
     /// Additional keys of the registered result.
-    pub more: Map<String, Value>,
+    pub extra_keys: Map<String, Value>,
 }
 
-impl Outcome {
+impl TaskOutcome {
     /// Nothing had to be changed.
     pub fn ok(msg: impl Into<String>) -> Self {
         Self { msg: msg.into(), ..Self::default() }
     }
     /// The node was changed, or would be in check mode.
-    pub fn changed(msg: impl Into<String>) -> Self {
+    pub fn change(msg: impl Into<String>) -> Self {
         Self { changed: true, msg: msg.into(), ..Self::default() }
     }
     /// Check mode cannot predict the effect; `msg` says why.
-    pub fn unknown(msg: impl Into<String>) -> Self {
+    pub fn indeterminate(msg: impl Into<String>) -> Self {
         Self { unknown: true, msg: msg.into(), ..Self::default() }
     }
 }
 
 /// The result of a module. The error is the message of the failed task.
-pub type Answer = Result<Outcome, String>;
+pub type ModuleResult = Result<TaskOutcome, String>;
 
 impl From<SafeError> for String {
     fn from(e: SafeError) -> Self {
@@ -112,33 +112,33 @@ impl From<SafeError> for String {
 }
 
 /// One execution of one task.
-pub struct Call<'a, 'g> {
+pub struct ModuleCall<'a, 'g> {
     pub plan: &'a Plan,
     pub task: &'a Task,
     /// The options with all templates rendered.
     pub args: Map<String, Value>,
-    pub scope: &'a Scope,
+    pub scope: &'a ExprScope,
     pub env: Vec<(String, String)>,
     /// The deadline of the task (its `timeout`), if it has one.
     pub until: Option<Instant>,
-    pub cancel: &'a Cancel,
-    pub ground: &'a mut Ground<'g>,
+    pub cancel: &'a CancelToken,
+    pub ground: &'a mut RunContext<'g>,
     pub emit: &'a mut dyn FnMut(&str),
 }
 
-impl<'a> Call<'a, '_> {
+impl<'a> ModuleCall<'a, '_> {
     pub fn tool(&self) -> Tool<'a> {
-        Tool { env: self.env.clone(), until: self.until, cancel: self.cancel }
+        Tool { env: self.env.clone(), deadline: self.until, cancel: self.cancel }
     }
 
     /// The time until the task's deadline. None: the task has no deadline.
     pub fn left(&self) -> Option<Duration> {
-        left(self.until)
+        time_until(self.until)
     }
 
     /// Whether this run is the cleanup of a node.
-    pub fn cleanup(&self) -> bool {
-        self.ground.options.phase == Phase::Cleanup
+    pub fn is_cleanup(&self) -> bool {
+        self.ground.options.phase == ResetupPhase::Cleanup
     }
 
     /// The first of these options that is set, as text. Booleans become `True` or `False`, as in
@@ -153,7 +153,7 @@ impl<'a> Call<'a, '_> {
     }
 
     /// The first of these options that is set, as text. Fails if none is set or the text is empty.
-    pub fn need(&self, names: &[&str]) -> Result<String, String> {
+    pub fn required_text(&self, names: &[&str]) -> Result<String, String> {
         self.text(names).filter(|t| !t.is_empty()).ok_or_else(|| format!("`{}` is missing or empty", names[0]))
     }
 
@@ -162,7 +162,7 @@ impl<'a> Call<'a, '_> {
         match self.args.get(name) {
             None | Some(Value::Null) => default,
             // `run_module` has already rejected values that are not booleans.
-            Some(value) => data::boolean(value) == Some(true),
+            Some(value) => var_map::boolean(value) == Some(true),
         }
     }
 
@@ -172,7 +172,7 @@ impl<'a> Call<'a, '_> {
     }
 
     /// A list option whose items may contain commas. None: the option is not set.
-    pub fn list_of_texts(&self, name: &str) -> Option<Vec<String>> {
+    pub fn text_list(&self, name: &str) -> Option<Vec<String>> {
         match self.args.get(name)? {
             Value::Null => None,
             Value::Array(items) => {
@@ -214,7 +214,7 @@ impl<'a> Call<'a, '_> {
     /// A path option: absolute, without `..`. A leading `~/` means the home directory of this
     /// process.
     pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
-        let text = self.need(names)?;
+        let text = self.required_text(names)?;
         let path = match text.strip_prefix("~/") {
             Some(rest) => PathBuf::from(std::env::var("HOME").unwrap_or_else(|_| "/root".into())).join(rest),
             None => PathBuf::from(&text),
@@ -229,9 +229,9 @@ impl<'a> Call<'a, '_> {
     /// The attributes to set on a file from `mode`, `owner` and `group`. `old` is its current
     /// state; None: the file is new and gets `fresh_mode` unless `mode` is set.
     pub fn attributes(&self, old: Option<&Stat>, fresh_mode: u32, directory: bool) -> Result<Attributes, String> {
-        let base = old.map_or(fresh_mode, safe::mode_of);
+        let base = old.map_or(fresh_mode, atomic_fs::mode_of);
         let mode = match self.text(&["mode"]) {
-            Some(text) if text != "preserve" => Some(owner::mode(&text, base, directory)?),
+            Some(text) if text != "preserve" => Some(accounts::mode(&text, base, directory)?),
             _ => old.is_none().then_some(fresh_mode),
         };
         let uid = self.text(&["owner"]).map(|name| self.ground.node.uid(&name)).transpose()?;
@@ -248,8 +248,8 @@ impl<'a> Call<'a, '_> {
         };
         let user = |id: u32| name(node.user(&id.to_string()), id);
         let group = |id: u32| name(node.group(&id.to_string()), id);
-        if let Some(mode) = want.mode.filter(|m| *m != safe::mode_of(stat)) {
-            out.push(AttributeChange::new("mode", format!("{:04o}", safe::mode_of(stat)), format!("{mode:04o}")));
+        if let Some(mode) = want.mode.filter(|m| *m != atomic_fs::mode_of(stat)) {
+            out.push(AttributeChange::new("mode", format!("{:04o}", atomic_fs::mode_of(stat)), format!("{mode:04o}")));
         }
         if let Some(uid) = want.uid.filter(|u| *u != stat.st_uid) {
             out.push(AttributeChange::new("owner", user(stat.st_uid), user(uid)));
@@ -262,19 +262,19 @@ impl<'a> Call<'a, '_> {
 
     /// Adds mode, owner, group, size and type of a file to the result. Adds nothing if the file
     /// does not exist.
-    pub fn path_info(&self, path: &Path, out: &mut Outcome) {
+    pub fn add_path_info(&self, path: &Path, out: &mut TaskOutcome) {
         let node = &self.ground.node;
         let Ok(Some(stat)) = node.look(path) else { return };
         let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
-        let state = match safe::kind(&stat) {
+        let state = match atomic_fs::kind(&stat) {
             FileType::Directory => "directory",
             FileType::Symlink => "link",
             _ if stat.st_nlink > 1 => "hard",
             _ => "file",
         };
-        let mut set = |key: &str, value: Value| drop(out.more.insert(key.into(), value));
+        let mut set = |key: &str, value: Value| drop(out.extra_keys.insert(key.into(), value));
         set("state", json!(state));
-        set("mode", json!(format!("{:04o}", safe::mode_of(&stat))));
+        set("mode", json!(format!("{:04o}", atomic_fs::mode_of(&stat))));
         set("uid", json!(stat.st_uid));
         set("gid", json!(stat.st_gid));
         set("size", json!(stat.st_size));
@@ -289,10 +289,10 @@ impl<'a> Call<'a, '_> {
 
     /// The content of a file whose lines will be edited, as bytes and as text. None and an empty
     /// text if the file does not exist; an error if it is not UTF-8.
-    pub fn text_at(&self, path: &Path) -> Result<(Option<Vec<u8>>, String), String> {
+    pub fn read_text(&self, path: &Path) -> Result<(Option<Vec<u8>>, String), String> {
         let node = &self.ground.node;
         let old = node.look(path)?.map(|_| node.read(path)).transpose()?;
-        let text = whole_text(old.clone().unwrap_or_default(), &path.display())?;
+        let text = decode_utf8(old.clone().unwrap_or_default(), &path.display())?;
         Ok((old, text))
     }
 
@@ -304,26 +304,30 @@ impl<'a> Call<'a, '_> {
 
     /// Runs a program that changes the node. Its output lines are events. In check mode the program
     /// is not run; `effect` then records the expected result in the predicted state.
-    pub fn act(&mut self, argv: &[&str], effect: impl FnOnce(&mut Would)) -> Result<Finished, String> {
-        if let Some(would) = self.ground.node.would_mut() {
+    pub fn run_or_predict(
+        &mut self,
+        argv: &[&str],
+        effect: impl FnOnce(&mut PredictedState),
+    ) -> Result<Finished, String> {
+        if let Some(would) = self.ground.node.predicted_state_mut() {
             effect(would);
             return Ok(Finished { rc: Some(0), ..Finished::default() });
         }
-        self.loud(argv)
+        self.run_with_events(argv)
     }
 
     /// Whether a command that check mode did not run would create or remove `path`.
-    pub fn is_by_command(&self, path: &Path) -> bool {
-        self.ground.node.would().is_some_and(|would| would.is_by_command(path))
+    pub fn depends_on_skipped_command(&self, path: &Path) -> bool {
+        self.ground.node.predicted_state().is_some_and(|would| would.depends_on_skipped_command(path))
     }
 
     /// Runs a program that changes the node, also in check mode. Its output lines are events.
-    fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
-        self.ground.node.begin()?;
+    fn run_with_events(&mut self, argv: &[&str]) -> Result<Finished, String> {
+        self.ground.node.begin_change()?;
         let (env, timeout) = (self.env.clone(), self.left());
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
-        let done = process::run(&job, self.cancel, self.emit).map_err(|e| started(&e));
+        let done = process::run(&job, self.cancel, self.emit).map_err(|e| spawn_failure(&e));
         self.ground.node.forget_accounts();
         done
     }
@@ -332,11 +336,11 @@ impl<'a> Call<'a, '_> {
 /// The environment, deadline and cancellation of a task's helper programs.
 pub struct Tool<'a> {
     env: Vec<(String, String)>,
-    until: Option<Instant>,
-    cancel: &'a Cancel,
+    deadline: Option<Instant>,
+    cancel: &'a CancelToken,
 }
 
-fn left(until: Option<Instant>) -> Option<Duration> {
+fn time_until(until: Option<Instant>) -> Option<Duration> {
     until.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
@@ -346,16 +350,16 @@ impl Tool<'_> {
         let job = Job {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
-            timeout: left(self.until),
+            timeout: time_until(self.deadline),
             umask: Some(UMASK),
             ..Job::default()
         };
-        process::run(&job, self.cancel, &mut |_| {}).map_err(|e| started(&e))
+        process::run(&job, self.cancel, &mut |_| {}).map_err(|e| spawn_failure(&e))
     }
 }
 
 /// The message for a command that could not be started, with its cause.
-fn started(e: &process::SpawnError) -> String {
+fn spawn_failure(e: &process::SpawnError) -> String {
     match std::error::Error::source(e) {
         Some(source) => format!("{e}: {source}"),
         None => e.to_string(),
@@ -364,12 +368,12 @@ fn started(e: &process::SpawnError) -> String {
 
 /// Decodes a file that will be edited and written back. Other encodings are rejected, because a
 /// lossy conversion would damage the file.
-fn whole_text(bytes: Vec<u8>, name: &dyn std::fmt::Display) -> Result<String, String> {
+fn decode_utf8(bytes: Vec<u8>, name: &dyn std::fmt::Display) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8; it was left unchanged"))
 }
 
 /// The message for a command that failed: how it ended, and its last line of output.
-fn complaint(what: &str, done: &Finished) -> String {
+fn failure_message(what: &str, done: &Finished) -> String {
     let how = match (done.rc, done.timed_out, done.cancelled) {
         (_, true, _) => "timed out".to_owned(),
         (_, _, true) => "was cancelled".to_owned(),
@@ -382,7 +386,7 @@ fn complaint(what: &str, done: &Finished) -> String {
 }
 
 /// The attribute changes as one line of text.
-fn said(changes: &[AttributeChange]) -> String {
+fn describe_changes(changes: &[AttributeChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -393,8 +397,8 @@ fn text_of(value: &Value) -> String {
 
 /// Runs the module of one task. The rendered options are validated first, because their values may
 /// come from variables.
-pub fn call(call: &mut Call) -> Answer {
-    if let Some(why) = compile::wrong_now(&call.task.module, &call.args) {
+pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
+    if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
         return Err(why);
     }
     // A task since the last call may have created users or groups.
@@ -403,7 +407,7 @@ pub fn call(call: &mut Call) -> Answer {
         "template" => content::template(call),
         "copy" => copy::copy(call),
         "file" => file::file(call),
-        "lineinfile" => line::lineinfile(call),
+        "lineinfile" => lineinfile::lineinfile(call),
         "command" => command::command(call),
         "shell" => command::shell(call),
         "raw" => command::raw(call),
@@ -414,13 +418,13 @@ pub fn call(call: &mut Call) -> Answer {
         "package" => package::package(call),
         "user" => account::user(call),
         "group" => account::group(call),
-        "wait_for" => wait::wait_for(call),
+        "wait_for" => wait_for::wait_for(call),
         "blockinfile" => block::blockinfile(call),
         "replace" => block::replace(call),
-        "ini_file" => ini::ini_file(call),
-        "authorized_key" => keys::authorized_key(call),
+        "ini_file" => ini_file::ini_file(call),
+        "authorized_key" => authorized_key::authorized_key(call),
         "cron" => cron::cron(call),
-        "get_url" => fetch::get_url(call),
+        "get_url" => get_url::get_url(call),
         "git" => git::git(call),
         "mount" => mount::mount(call),
         "unarchive" => unarchive::unarchive(call),
@@ -428,10 +432,10 @@ pub fn call(call: &mut Call) -> Answer {
         "sysctl" => kernel::sysctl(call),
         "modprobe" => kernel::modprobe(call),
         "hostname" => kernel::hostname(call),
-        "service_facts" => told::service_facts(call),
-        "package_facts" => told::package_facts(call),
-        "find" => seek::find(call),
-        "slurp" => seek::slurp(call),
+        "service_facts" => fact_modules::service_facts(call),
+        "package_facts" => fact_modules::package_facts(call),
+        "find" => find::find(call),
+        "slurp" => find::slurp(call),
         "getent" => getent::getent(call),
         "ping" => ping::ping(call),
         "pause" => pause::pause(call),

@@ -1,17 +1,17 @@
 //! The `package` module: calls the module of the node's package manager with all options except
 //! `use`.
 
-use super::{Answer, Call, apt, dnf};
-use crate::compile::spec;
+use super::{ModuleCall, ModuleResult, apt, dnf};
+use crate::compile::module_specs;
 use std::path::Path;
 
-pub fn package(call: &mut Call) -> Answer {
+pub fn package(call: &mut ModuleCall) -> ModuleResult {
     let there = |program: &str| ["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
     match call.text(&["use"]).as_deref() {
-        Some("apt") => by("apt", apt::apt, call),
-        Some("dnf" | "dnf4" | "dnf5" | "yum") => by("dnf", dnf::dnf, call),
-        None | Some("auto") if there("apt-get") => by("apt", apt::apt, call),
-        None | Some("auto") if there("dnf") || there("yum") => by("dnf", dnf::dnf, call),
+        Some("apt") => run_with_manager("apt", apt::apt, call),
+        Some("dnf" | "dnf4" | "dnf5" | "yum") => run_with_manager("dnf", dnf::dnf, call),
+        None | Some("auto") if there("apt-get") => run_with_manager("apt", apt::apt, call),
+        None | Some("auto") if there("dnf") || there("yum") => run_with_manager("dnf", dnf::dnf, call),
         None | Some("auto") => {
             Err("this node has neither apt-get nor dnf nor yum; use provisioner kind: ansible".into())
         }
@@ -20,8 +20,8 @@ pub fn package(call: &mut Call) -> Answer {
 }
 
 /// Rejects options that only another package manager has, as Ansible does.
-fn by(manager: &str, module: fn(&mut Call) -> Answer, call: &mut Call) -> Answer {
-    let known = spec::find(manager).map_or(&[][..], |spec| spec.options);
+fn run_with_manager(manager: &str, module: fn(&mut ModuleCall) -> ModuleResult, call: &mut ModuleCall) -> ModuleResult {
+    let known = module_specs::find(manager).map_or(&[][..], |spec| spec.options);
     match call.args.keys().find(|option| *option != "use" && !known.contains(&option.as_str())) {
         None => module(call),
         Some(option) => Err(format!("`{option}` is not an option of {manager}, the package manager of this node")),

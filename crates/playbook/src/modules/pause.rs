@@ -1,10 +1,10 @@
 //! The `pause` module: waits for a fixed time.
 
-use super::{Answer, Call, Outcome, wait};
+use super::{ModuleCall, ModuleResult, TaskOutcome, wait_for};
 use serde_json::json;
 use std::time::Duration;
 
-pub fn pause(call: &mut Call) -> Answer {
+pub fn pause(call: &mut ModuleCall) -> ModuleResult {
     let time = match (call.args.contains_key("minutes"), call.args.contains_key("seconds")) {
         (true, _) => call.seconds("minutes", 0.0)?.saturating_mul(60),
         (_, true) => call.seconds("seconds", 0.0)?,
@@ -16,10 +16,10 @@ pub fn pause(call: &mut Call) -> Answer {
         }
     };
     let time = time.max(Duration::from_secs(1));
-    if !call.ground.node.checks() && !wait::nap(call, time) {
+    if !call.ground.node.checks() && !wait_for::interruptible_sleep(call, time) {
         return Err("cancelled".into());
     }
-    let mut out = Outcome::ok(format!("Paused for {} seconds", time.as_secs()));
-    out.more.insert("delta".into(), json!(time.as_secs()));
+    let mut out = TaskOutcome::ok(format!("Paused for {} seconds", time.as_secs()));
+    out.extra_keys.insert("delta".into(), json!(time.as_secs()));
     Ok(out)
 }

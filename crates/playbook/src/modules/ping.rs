@@ -1,14 +1,14 @@
 //! The `ping` module: answers without using the node.
 
-use super::{Answer, Call, Outcome};
+use super::{ModuleCall, ModuleResult, TaskOutcome};
 use serde_json::json;
 
-pub fn ping(call: &mut Call) -> Answer {
+pub fn ping(call: &mut ModuleCall) -> ModuleResult {
     let data = call.text(&["data"]).unwrap_or_else(|| "pong".into());
     if data == "crash" {
         return Err("boom".into());
     }
-    let mut out = Outcome::default();
-    out.more.insert("ping".into(), json!(data));
+    let mut out = TaskOutcome::default();
+    out.extra_keys.insert("ping".into(), json!(data));
     Ok(out)
 }

@@ -2,8 +2,8 @@
 //! differs. They use D-Bus; `systemctl` is the fallback if D-Bus does not answer or does not offer
 //! the operation.
 
-use super::{Answer, Call, Outcome, complaint};
-use remoor_host::systemd::{Fault, Job, Manager, Patience, Sockets, UnitFiles, unit_name};
+use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
+use remoor_host::systemd::{BusDeadline, BusError, Job, SystemdManager, SystemdSockets, UnitFileChange, unit_name};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,39 +14,39 @@ const LAST_LINES: &str = "10";
 /// Timeout of the journal query.
 const JOURNAL_MAX: Duration = Duration::from_secs(5);
 
-pub fn service(call: &mut Call) -> Answer {
+pub fn service(call: &mut ModuleCall) -> ModuleResult {
     if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
         return Err(format!(
             "the service manager `{other}` is not supported, only systemd; use provisioner kind: ansible"
         ));
     }
     let mut said: Vec<String> = Vec::new();
-    let mut way = way(call)?;
+    let mut way = manager_for_task(call)?;
     if call.flag("daemon_reload", call.flag("daemon-reload", false)) {
-        tell(call, &mut way, Order::Reload, "", &[])?;
+        perform(call, &mut way, ServiceOperation::Reload, "", &[])?;
     }
     if call.flag("daemon_reexec", call.flag("daemon-reexec", false)) {
         // A re-exec of systemd closes all connections.
         systemctl(call, &["daemon-reexec"])?;
-        way = self::way(call)?;
+        way = self::manager_for_task(call)?;
     }
     let Some(name) = call.text(&["name", "service", "unit"]) else {
-        return Ok(Outcome::ok(""));
+        return Ok(TaskOutcome::ok(""));
     };
     if name.starts_with('-') || name.is_empty() || name.contains(['*', '?', '[', '/']) {
         return Err(format!("`{name}` is not a valid unit name"));
     }
-    let mut unit = show(call, &mut way, &name)?;
+    let mut unit = show_unit(call, &mut way, &name)?;
     let state = call.text(&["state"]);
     let of = |unit: &BTreeMap<String, String>, key: &str| unit.get(key).cloned().unwrap_or_default();
     let load = of(&unit, "LoadState");
     let mut active = of(&unit, "ActiveState");
     if matches!(load.as_str(), "not-found" | "") && active != "active" {
         let gone = state.as_deref().is_none_or(|s| s == "stopped") && call.given_flag("enabled") != Some(true);
-        if call.cleanup() && gone {
-            return Ok(Outcome::ok("the unit does not exist, as wanted"));
+        if call.is_cleanup() && gone {
+            return Ok(TaskOutcome::ok("the unit does not exist, as wanted"));
         }
-        return Err(call.ground.node.missing(format!("there is no unit `{name}`")));
+        return Err(call.ground.node.note_missing(format!("there is no unit `{name}`")));
     }
     let file = of(&unit, "UnitFileState");
     let mut masked = load == "masked" || file.starts_with("masked");
@@ -55,12 +55,12 @@ pub fn service(call: &mut Call) -> Answer {
             ("UnitFileState", if want { "masked" } else { "disabled" }),
             ("LoadState", if want { "masked" } else { "loaded" }),
         ];
-        let order = Order::Files(if want { UnitFiles::Mask } else { UnitFiles::Unmask });
-        tell(call, &mut way, order, &name, &set)?;
+        let order = ServiceOperation::Files(if want { UnitFileChange::Mask } else { UnitFileChange::Unmask });
+        perform(call, &mut way, order, &name, &set)?;
         said.push(if want { "masked" } else { "unmasked" }.into());
         masked = want;
         // The mask hid the properties of the unit file.
-        unit = show(call, &mut way, &name)?;
+        unit = show_unit(call, &mut way, &name)?;
     }
     let file = of(&unit, "UnitFileState");
     // Units in these states cannot be enabled or disabled.
@@ -72,13 +72,14 @@ pub fn service(call: &mut Call) -> Answer {
         && (want || !masked)
     {
         let force = call.flag("force", false);
-        let order = Order::Files(if want { UnitFiles::Enable { force } } else { UnitFiles::Disable });
+        let order =
+            ServiceOperation::Files(if want { UnitFileChange::Enable { force } } else { UnitFileChange::Disable });
         if is_script(&unit, &name) {
             // `systemctl` calls systemd-sysv-install, which creates the links of init scripts;
             // D-Bus does not.
             way = None;
         }
-        tell(call, &mut way, order, &name, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
+        perform(call, &mut way, order, &name, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
         said.push(if want { "enabled" } else { "disabled" }.into());
         enabled = want;
     }
@@ -97,57 +98,57 @@ pub fn service(call: &mut Call) -> Answer {
         }
         active = if job == Job::Stop { "inactive" } else { "active" }.into();
         let sub = if job == Job::Stop { "dead" } else { "running" };
-        tell(call, &mut way, Order::Job(job), &name, &[("ActiveState", &active), ("SubState", sub)])?;
+        perform(call, &mut way, ServiceOperation::Job(job), &name, &[("ActiveState", &active), ("SubState", sub)])?;
         said.push(match job {
             Job::Stop => "stopped".into(),
             Job::Reload => "reloaded".into(),
-            job => format!("{}ed", verb(Order::Job(job))),
+            job => format!("{}ed", verb(ServiceOperation::Job(job))),
         });
     }
     let is_up = matches!(active.as_str(), "active" | "activating" | "reloading");
-    let mut out = Outcome { changed: !said.is_empty(), msg: said.join(", "), ..Outcome::default() };
-    out.more.insert("name".into(), json!(name));
+    let mut out = TaskOutcome { changed: !said.is_empty(), msg: said.join(", "), ..TaskOutcome::default() };
+    out.extra_keys.insert("name".into(), json!(name));
     if state.is_some() {
-        out.more.insert("state".into(), json!(if is_up { "started" } else { "stopped" }));
+        out.extra_keys.insert("state".into(), json!(if is_up { "started" } else { "stopped" }));
     }
     if call.given_flag("enabled").is_some() {
-        out.more.insert("enabled".into(), json!(enabled));
+        out.extra_keys.insert("enabled".into(), json!(enabled));
     }
-    out.more.insert("status".into(), json!(unit));
+    out.extra_keys.insert("status".into(), json!(unit));
     Ok(out)
 }
 
 /// An operation that systemd performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ServiceOperation {
     Reload,
-    Files(UnitFiles),
+    Files(UnitFileChange),
     Job(Job),
 }
 
 /// The `systemctl` subcommand of an operation.
-fn verb(order: Order) -> &'static str {
+fn verb(order: ServiceOperation) -> &'static str {
     match order {
-        Order::Reload => "daemon-reload",
-        Order::Files(UnitFiles::Enable { .. }) => "enable",
-        Order::Files(UnitFiles::Disable) => "disable",
-        Order::Files(UnitFiles::Mask) => "mask",
-        Order::Files(UnitFiles::Unmask) => "unmask",
-        Order::Job(Job::Start) => "start",
-        Order::Job(Job::Stop) => "stop",
-        Order::Job(Job::Restart) => "restart",
-        Order::Job(Job::Reload) => "reload",
+        ServiceOperation::Reload => "daemon-reload",
+        ServiceOperation::Files(UnitFileChange::Enable { .. }) => "enable",
+        ServiceOperation::Files(UnitFileChange::Disable) => "disable",
+        ServiceOperation::Files(UnitFileChange::Mask) => "mask",
+        ServiceOperation::Files(UnitFileChange::Unmask) => "unmask",
+        ServiceOperation::Job(Job::Start) => "start",
+        ServiceOperation::Job(Job::Stop) => "stop",
+        ServiceOperation::Job(Job::Restart) => "restart",
+        ServiceOperation::Job(Job::Reload) => "reload",
     }
 }
 
 /// A connection to the systemd of the task's `scope`. None: `systemctl` must be used.
-fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
-    let sockets = match scope(call)? {
+fn manager_for_task<'a>(call: &ModuleCall<'a, '_>) -> Result<Option<SystemdManager<'a>>, String> {
+    let sockets = match scope_flag(call)? {
         None => call.ground.options.systemd.clone(),
         Some("--user") => {
             let given = call.env.iter().find(|(name, _)| name == "XDG_RUNTIME_DIR").map(|(_, dir)| PathBuf::from(dir));
             match given.or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)) {
-                Some(dir) => Sockets::below(&dir),
+                Some(dir) => SystemdSockets::in_runtime_dir(&dir),
                 None => return Ok(None),
             }
         }
@@ -157,19 +158,25 @@ fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
 }
 
 /// Connects to systemd at these sockets, limited by the task's deadline. None: it does not answer.
-pub(super) fn connect<'a>(call: &Call<'a, '_>, sockets: &Sockets) -> Result<Option<Manager<'a>>, String> {
+pub(super) fn connect<'a>(
+    call: &ModuleCall<'a, '_>,
+    sockets: &SystemdSockets,
+) -> Result<Option<SystemdManager<'a>>, String> {
     let cancel = call.cancel;
-    let patience =
-        Patience { until: call.until, answer: Manager::ANSWER_MAX, stop: Box::new(move || cancel.cancelled()) };
-    match Manager::open(sockets, patience) {
+    let patience = BusDeadline {
+        until: call.until,
+        answer: SystemdManager::ANSWER_MAX,
+        stop: Box::new(move || cancel.is_cancelled()),
+    };
+    match SystemdManager::open(sockets, patience) {
         Ok(manager) => Ok(Some(manager)),
-        Err(Fault::Absent) => Ok(None),
-        Err(fault) => Err(format!("cannot connect to systemd: {}", told(&fault))),
+        Err(BusError::Absent) => Ok(None),
+        Err(fault) => Err(format!("cannot connect to systemd: {}", describe_fault(&fault))),
     }
 }
 
 /// The error with its source, as one line.
-pub(super) fn told(fault: &Fault) -> String {
+pub(super) fn describe_fault(fault: &BusError) -> String {
     match std::error::Error::source(fault) {
         Some(source) => format!("{fault}: {source}"),
         None => fault.to_string(),
@@ -183,65 +190,71 @@ fn is_script(unit: &BTreeMap<String, String>, name: &str) -> bool {
 }
 
 /// The properties of a unit; in check mode with the predicted changes.
-fn show(call: &Call, way: &mut Option<Manager>, name: &str) -> Result<BTreeMap<String, String>, String> {
+fn show_unit(
+    call: &ModuleCall,
+    way: &mut Option<SystemdManager>,
+    name: &str,
+) -> Result<BTreeMap<String, String>, String> {
     if let Some(manager) = way {
         let shown = manager.show(&unit_name(name));
-        let shown = shown.map_err(|fault| format!("cannot query unit `{name}` from systemd: {}", told(&fault)))?;
-        return Ok(call.ground.node.unit(name, shown));
+        let shown =
+            shown.map_err(|fault| format!("cannot query unit `{name}` from systemd: {}", describe_fault(&fault)))?;
+        return Ok(call.ground.node.predicted_unit(name, shown));
     }
     let mut argv = vec!["systemctl", "show", "--no-pager"];
-    argv.extend(scope(call)?);
+    argv.extend(scope_flag(call)?);
     argv.extend(["--", name]);
     let done =
         call.quiet(&argv).map_err(|e| format!("{e}; this node has no systemd, use provisioner kind: ansible"))?;
     if !done.success() {
-        return Err(complaint("systemctl show", &done));
+        return Err(failure_message("systemctl show", &done));
     }
     let told = done.stdout.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
-    Ok(call.ground.node.unit(name, told.collect()))
+    Ok(call.ground.node.predicted_unit(name, told.collect()))
 }
 
 /// Performs the operation. In check mode records the properties `set` in the predicted state
 /// instead.
-fn tell(
-    call: &mut Call,
-    way: &mut Option<Manager>,
-    order: Order,
+fn perform(
+    call: &mut ModuleCall,
+    way: &mut Option<SystemdManager>,
+    order: ServiceOperation,
     name: &str,
     set: &[(&str, &str)],
 ) -> Result<(), String> {
-    if let Some(would) = call.ground.node.would_mut() {
+    if let Some(would) = call.ground.node.predicted_state_mut() {
         set.iter().for_each(|(key, value)| would.set_unit(name, key, value));
         return Ok(());
     }
     let Some(manager) = way else {
-        let force = matches!(order, Order::Files(UnitFiles::Enable { force: true })).then_some("--force");
+        let force =
+            matches!(order, ServiceOperation::Files(UnitFileChange::Enable { force: true })).then_some("--force");
         let unit = if name.is_empty() { [None, None] } else { [Some("--"), Some(name)] };
         let argv: Vec<&str> = [Some(verb(order)), force].into_iter().chain(unit).flatten().collect();
         return systemctl(call, &argv);
     };
-    call.ground.node.begin()?;
+    call.ground.node.begin_change()?;
     let unit = unit_name(name);
     let done = match order {
-        Order::Reload => manager.reload().map(|()| None),
-        Order::Files(what) => manager.set_unit_files(what, &unit).map(|()| None),
-        Order::Job(job) => manager.run(job, &unit, !call.flag("no_block", false)),
+        ServiceOperation::Reload => manager.reload().map(|()| None),
+        ServiceOperation::Files(what) => manager.set_unit_files(what, &unit).map(|()| None),
+        ServiceOperation::Job(job) => manager.run(job, &unit, !call.flag("no_block", false)),
     };
     let why = match done {
         Ok(None) => return Ok(()),
         Ok(Some(result)) if matches!(result.as_str(), "done" | "skipped") => return Ok(()),
-        Ok(Some(result)) => failure(call, manager, &unit, &result),
-        Err(fault) => told(&fault),
+        Ok(Some(result)) => job_failure(call, manager, &unit, &result),
+        Err(fault) => describe_fault(&fault),
     };
     Err(match order {
-        Order::Reload => format!("{}: {why}", verb(order)),
+        ServiceOperation::Reload => format!("{}: {why}", verb(order)),
         _ => format!("{} {unit}: {why}", verb(order)),
     })
 }
 
 /// The reason why a job failed: its result, the unit's state in systemd, and the unit's last
 /// journal lines.
-fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> String {
+fn job_failure(call: &ModuleCall, manager: &mut SystemdManager, unit: &str, result: &str) -> String {
     let mut why = match result {
         "dependency" => "a required unit failed".to_owned(),
         "timeout" => "the job timed out".to_owned(),
@@ -259,9 +272,9 @@ fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> Stri
         ("2" | "3", signal) => why.push_str(&format!(", main process was killed by signal {signal}")),
         _ => {}
     }
-    let tool = super::Tool { until: Some(Instant::now() + JOURNAL_MAX), ..call.tool() };
+    let tool = super::Tool { deadline: Some(Instant::now() + JOURNAL_MAX), ..call.tool() };
     let mut argv = vec!["journalctl"];
-    argv.extend(scope(call).ok().flatten());
+    argv.extend(scope_flag(call).ok().flatten());
     argv.extend(["--no-pager", "-q", "-o", "cat", "-n", LAST_LINES, "-u", unit]);
     if let Ok(done) = tool.run(&argv)
         && done.success()
@@ -273,19 +286,19 @@ fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> Stri
 }
 
 /// Runs `systemctl` in the task's scope.
-fn systemctl(call: &mut Call, args: &[&str]) -> Result<(), String> {
+fn systemctl(call: &mut ModuleCall, args: &[&str]) -> Result<(), String> {
     let mut argv = vec!["systemctl"];
-    argv.extend(scope(call)?);
+    argv.extend(scope_flag(call)?);
     if call.flag("no_block", false) {
         argv.push("--no-block");
     }
     argv.extend(args);
-    let done = call.act(&argv, |_| {})?;
-    if done.success() { Ok(()) } else { Err(complaint(&argv.join(" "), &done)) }
+    let done = call.run_or_predict(&argv, |_| {})?;
+    if done.success() { Ok(()) } else { Err(failure_message(&argv.join(" "), &done)) }
 }
 
 /// The `systemctl` flag for the task's `scope`. None: the system manager.
-fn scope(call: &Call) -> Result<Option<&'static str>, String> {
+fn scope_flag(call: &ModuleCall) -> Result<Option<&'static str>, String> {
     match call.text(&["scope"]).as_deref() {
         None | Some("system") => Ok(None),
         Some("user") => Ok(Some("--user")),

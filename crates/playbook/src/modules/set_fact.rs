@@ -1,9 +1,9 @@
 //! The `set_fact` module: sets variables.
 
-use super::{Answer, Call, Outcome};
+use super::{ModuleCall, ModuleResult, TaskOutcome};
 
-pub fn set_fact(call: &mut Call) -> Answer {
+pub fn set_fact(call: &mut ModuleCall) -> ModuleResult {
     let mut facts = call.args.clone();
     facts.remove("cacheable");
-    Ok(Outcome { facts, ..Outcome::default() })
+    Ok(TaskOutcome { facts, ..TaskOutcome::default() })
 }

@@ -1,20 +1,20 @@
 //! The `setup` module: gathers the facts of the node again.
 
-use super::{Answer, Call, Outcome};
+use super::{ModuleCall, ModuleResult, TaskOutcome};
 use crate::facts;
 use globset::GlobBuilder;
 
-pub fn setup(call: &mut Call) -> Answer {
+pub fn setup(call: &mut ModuleCall) -> ModuleResult {
     let globs = call.list(&["filter"]);
     let globs: Vec<_> = globs
         .iter()
         .filter(|g| *g != "*")
         .map(|g| GlobBuilder::new(g).build().map(|g| g.compile_matcher()).map_err(|e| e.to_string()))
         .collect::<Result<_, _>>()?;
-    let all = facts::facts(call.cancel);
+    let all = facts::gather(call.cancel);
     let fits = |name: &str| {
         let short = name.strip_prefix("ansible_").unwrap_or(name);
         name == "ansible_facts" || globs.is_empty() || globs.iter().any(|g| g.is_match(name) || g.is_match(short))
     };
-    Ok(Outcome { facts: all.into_iter().filter(|(name, _)| fits(name)).collect(), ..Outcome::default() })
+    Ok(TaskOutcome { facts: all.into_iter().filter(|(name, _)| fits(name)).collect(), ..TaskOutcome::default() })
 }

@@ -1,7 +1,7 @@
 //! The `stat` module: metadata, checksum and attribute flags of a path.
 
-use super::{Answer, Call, Outcome, checksum};
-use crate::{safe, unknown};
+use super::{ModuleCall, ModuleResult, TaskOutcome, checksum};
+use crate::{atomic_fs, unknown};
 use rustix::fs::{Access, AtFlags, CWD, FileType, IFlags, Stat};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -9,11 +9,11 @@ use std::path::Path;
 /// Maximum size of a file for which a checksum is computed, in bytes.
 const SUMMED_MAX: u64 = 64 << 30;
 
-pub fn stat(call: &mut Call) -> Answer {
+pub fn stat(call: &mut ModuleCall) -> ModuleResult {
     let mut path = call.path(&["path", "dest", "name"])?;
-    let mut out = Outcome::default();
-    if call.is_by_command(&path) {
-        out.more.insert("stat".into(), unknown::open(Map::new()));
+    let mut out = TaskOutcome::default();
+    if call.depends_on_skipped_command(&path) {
+        out.extra_keys.insert("stat".into(), unknown::open(Map::new()));
         return Ok(out);
     }
     let node = &call.ground.node;
@@ -32,11 +32,11 @@ pub fn stat(call: &mut Call) -> Answer {
         node.look(&path)?
     };
     let Some(stat) = found else {
-        out.more.insert("stat".into(), json!({"exists": false}));
+        out.extra_keys.insert("stat".into(), json!({"exists": false}));
         return Ok(out);
     };
-    let kind = safe::kind(&stat);
-    let mut map = plain(call, &asked, &stat);
+    let kind = atomic_fs::kind(&stat);
+    let mut map = basic_keys(call, &asked, &stat);
     if kind == FileType::Symlink {
         map.insert("lnk_target".into(), json!(call.ground.node.read_link(&path)?.display().to_string()));
         let source = call.ground.node.follow(&path).map(|(real, _)| real.display().to_string());
@@ -50,19 +50,19 @@ pub fn stat(call: &mut Call) -> Answer {
         // Like Ansible, reports no checksum for a file that cannot be read.
         map.insert("checksum".into(), json!(sum.ok()));
     }
-    mime(call, &path, &mut map);
+    add_mime(call, &path, &mut map);
     let on_disk = !call.ground.node.checks() || rustix::fs::lstat(&path).is_ok();
     if on_disk && call.flag("get_attributes", true) && matches!(kind, FileType::RegularFile | FileType::Directory) {
-        flags(&path, &mut map);
+        add_attribute_flags(&path, &mut map);
     }
-    out.more.insert("stat".into(), Value::Object(map));
+    out.extra_keys.insert("stat".into(), Value::Object(map));
     Ok(out)
 }
 
 /// The keys that come directly from the metadata.
-fn plain(call: &Call, asked: &Path, stat: &Stat) -> Map<String, Value> {
-    let kind = safe::kind(stat);
-    let mode = safe::mode_of(stat);
+fn basic_keys(call: &ModuleCall, asked: &Path, stat: &Stat) -> Map<String, Value> {
+    let kind = atomic_fs::kind(stat);
+    let mode = atomic_fs::mode_of(stat);
     let has = |bit: u32| mode & bit != 0;
     let time = |seconds: f64, nanos: f64| json!(seconds + nanos / 1e9);
     let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
@@ -97,7 +97,7 @@ fn plain(call: &Call, asked: &Path, stat: &Stat) -> Map<String, Value> {
 
 /// Adds `mimetype` and `charset`. The `file` program determines them, but only if the task requests
 /// it, because that costs a process.
-fn mime(call: &Call, path: &Path, map: &mut Map<String, Value>) {
+fn add_mime(call: &ModuleCall, path: &Path, map: &mut Map<String, Value>) {
     let asked = ["get_mime", "mime", "mime_type", "mime-type"].iter().find_map(|name| call.given_flag(name));
     let mut said = ("unknown".to_owned(), "unknown".to_owned());
     if asked == Some(false) {
@@ -116,7 +116,7 @@ fn mime(call: &Call, path: &Path, map: &mut Map<String, Value>) {
 }
 
 /// Adds the attribute flags that `lsattr` shows.
-fn flags(path: &Path, map: &mut Map<String, Value>) {
+fn add_attribute_flags(path: &Path, map: &mut Map<String, Value>) {
     const LETTERS: [(IFlags, char, &str); 12] = [
         (IFlags::SECURE_REMOVAL, 's', "secure_deletion"),
         (IFlags::UNRM, 'u', "undelete"),
@@ -131,7 +131,7 @@ fn flags(path: &Path, map: &mut Map<String, Value>) {
         (IFlags::NOTAIL, 't', "notail"),
         (IFlags::NOCOW, 'C', "nocow"),
     ];
-    let Ok(set) = safe::flags(path) else { return };
+    let Ok(set) = atomic_fs::flags(path) else { return };
     let mut all: Vec<(char, &str)> =
         LETTERS.iter().filter(|(flag, ..)| set.contains(*flag)).map(|(_, letter, name)| (*letter, *name)).collect();
     if set.bits() & EXTENTS != 0 {

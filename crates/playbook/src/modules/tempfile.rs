@@ -1,17 +1,17 @@
 //! The `tempfile` module: creates a temporary file or directory that the run does not remove.
 
-use super::{Answer, Call, Outcome};
+use super::{ModuleCall, ModuleResult, TaskOutcome};
 use crate::unknown;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 
-pub fn tempfile(call: &mut Call) -> Answer {
+pub fn tempfile(call: &mut ModuleCall) -> ModuleResult {
     let directory = call.text(&["state"]).as_deref() == Some("directory");
-    let mut out = Outcome::changed("");
-    out.more.insert("state".into(), json!(if directory { "directory" } else { "file" }));
+    let mut out = TaskOutcome::change("");
+    out.extra_keys.insert("state".into(), json!(if directory { "directory" } else { "file" }));
     if call.ground.node.checks() {
         // The real name will be random.
-        out.more.insert("path".into(), unknown::mark());
+        out.extra_keys.insert("path".into(), unknown::mark());
         return Ok(out);
     }
     let (prefix, suffix) =
@@ -26,13 +26,13 @@ pub fn tempfile(call: &mut Call) -> Answer {
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).suffix(&suffix).rand_bytes(8);
     let fail = |e: std::io::Error| format!("{}: {e}", within.display());
-    call.ground.node.begin()?;
+    call.ground.node.begin_change()?;
     let path = if directory {
         builder.permissions(std::fs::Permissions::from_mode(0o700)).tempdir_in(&within).map_err(fail)?.keep()
     } else {
         builder.tempfile_in(&within).map_err(fail)?.keep().map_err(|e| fail(e.error))?.1
     };
-    out.more.insert("path".into(), json!(path.display().to_string()));
-    call.path_info(&path, &mut out);
+    out.extra_keys.insert("path".into(), json!(path.display().to_string()));
+    call.add_path_info(&path, &mut out);
     Ok(out)
 }

@@ -7,13 +7,13 @@
 //! check mode predicts what a run would do, and an archive that cannot be unpacked completely
 //! leaves nothing behind.
 
-use super::content::{asset, blob};
-use super::unpack::{self, Kind};
-use super::web::{self, Wish};
-use super::{Answer, Call, Outcome, command, said};
+use super::content::{asset_content, find_asset};
+use super::http_request::{self, WebRequest};
+use super::unpack::{self, ArchiveFormat};
+use super::{ModuleCall, ModuleResult, TaskOutcome, command, describe_changes};
+use crate::atomic_fs::{self, Attributes};
 use crate::event::AttributeChange;
-use crate::notes::Notes;
-use crate::safe::{self, Attributes};
+use crate::temp_files::TempFileNotes;
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -29,145 +29,161 @@ const ENTRIES_MAX: usize = 1_000_000;
 const ARCHIVE_MAX: u64 = 16 << 30;
 /// Maximum size of an archive that check mode unpacks for inspection, in bytes, packed and
 /// unpacked.
-const TRIAL_MAX: u64 = 256 << 20;
+const INSPECTED_MAX: u64 = 256 << 20;
 /// The message for larger archives.
-const LARGE: &str = "the archive is too large to be inspected in check mode";
+const TOO_LARGE: &str = "the archive is too large to be inspected in check mode";
 /// Maximum number of reported attribute changes.
-const TOLD_MAX: usize = 200;
+const REPORTED_MAX: usize = 200;
 
 /// The open archive, and a path in `/proc` for other programs that names this open file even if
 /// others rename the original.
-struct Source {
+struct ArchiveSource {
     path: PathBuf,
     file: File,
 }
 
-impl Source {
-    fn of(file: File) -> Self {
+impl ArchiveSource {
+    fn from_file(file: File) -> Self {
         Self { path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(), file }
     }
 }
 
-pub fn unarchive(call: &mut Call) -> Answer {
-    let src = call.need(&["src"])?;
+pub fn unarchive(call: &mut ModuleCall) -> ModuleResult {
+    let src = call.required_text(&["src"])?;
     let dest = call.path(&["dest"])?;
     if call.text(&["creates"]).is_some_and(|path| !path.is_empty()) {
         let path = call.path(&["creates"])?;
-        if call.is_by_command(&path) {
-            return Ok(Outcome::unknown(format!(
+        if call.depends_on_skipped_command(&path) {
+            return Ok(TaskOutcome::indeterminate(format!(
                 "whether {} exists depends on a command that check mode did not run",
                 path.display()
             )));
         }
         if command::exists(call, &path)? {
             let said = format!("skipped, since {} exists", path.display());
-            return Ok(Outcome { skipped: true, ..Outcome::ok(said) });
+            return Ok(TaskOutcome { skipped: true, ..TaskOutcome::ok(said) });
         }
     }
-    if call.is_by_command(&dest) {
-        return Ok(Outcome::unknown(format!("{} depends on a command that check mode did not run", dest.display())));
+    if call.depends_on_skipped_command(&dest) {
+        return Ok(TaskOutcome::indeterminate(format!(
+            "{} depends on a command that check mode did not run",
+            dest.display()
+        )));
     }
-    let there = call.ground.node.lead_to(&dest)?.filter(|(_, s)| safe::kind(s) == FileType::Directory);
+    let there = call.ground.node.find_trusted(&dest)?.filter(|(_, s)| atomic_fs::kind(s) == FileType::Directory);
     let Some((top, _)) = there else {
-        return Err(call.ground.node.missing(format!("dest '{}' must be an existing dir", dest.display())));
+        return Err(call.ground.node.note_missing(format!("dest '{}' must be an existing dir", dest.display())));
     };
     let fail = |e: std::io::Error| format!("cannot create a temporary directory for unpacking: {e}");
-    let room = call.ground.node.notes().room().map_err(fail)?;
+    let room = call.ground.node.notes().private_dir().map_err(fail)?;
     let yard = room.path().canonicalize().map_err(fail)?;
-    let source = match source(call, &src, &yard)? {
+    let source = match open_source(call, &src, &yard)? {
         Some(source) => source,
-        None => return Ok(untold(call, &dest, "only a download can show the content of the archive")),
+        None => return Ok(indeterminate_outcome(call, &dest, "only a download can show the content of the archive")),
     };
     let told = |why: String| why.replace(&source.path.display().to_string(), &src);
-    let kind = kind(&source).map_err(told)?;
+    let kind = detect_format(&source).map_err(told)?;
     let checks = call.ground.node.checks();
     let packed = source.file.metadata().map_or(0, |meta| meta.len());
-    if checks && (packed > TRIAL_MAX || unpack::size(call, kind, &source.path).map_err(told)? > TRIAL_MAX) {
-        return Ok(untold(call, &dest, LARGE));
+    if checks
+        && (packed > INSPECTED_MAX
+            || unpack::uncompressed_size(call, kind, &source.path).map_err(told)? > INSPECTED_MAX)
+    {
+        return Ok(indeterminate_outcome(call, &dest, TOO_LARGE));
     }
-    let out = unpacked(call, kind, &source.path, &yard, (&dest, &top)).map_err(told);
+    let out = unpack_and_move(call, kind, &source.path, &yard, (&dest, &top)).map_err(told);
     // Removes the temporary directory and whatever was not moved out of it.
     let cleared = room.close();
     let mut out = out?;
     cleared.map_err(|e| format!("cannot remove the temporary directory: {e}"))?;
     for (key, value) in [("dest", dest.display().to_string()), ("src", src), ("handler", kind.handler().to_owned())] {
-        out.more.insert(key.into(), json!(value));
+        out.extra_keys.insert(key.into(), json!(value));
     }
-    call.path_info(&top, &mut out);
+    call.add_path_info(&top, &mut out);
     Ok(out)
 }
 
 /// The outcome if check mode cannot inspect the archive: everything below `dest` is then unknown.
-fn untold(call: &mut Call, dest: &Path, why: &str) -> Outcome {
-    if let Some(would) = call.ground.node.would_mut() {
-        would.by_command(dest);
+fn indeterminate_outcome(call: &mut ModuleCall, dest: &Path, why: &str) -> TaskOutcome {
+    if let Some(would) = call.ground.node.predicted_state_mut() {
+        would.add_skipped_path(dest);
     }
-    Outcome::unknown(why)
+    TaskOutcome::indeterminate(why)
 }
 
 /// Opens the archive; stores it in `room` if it is not on disk yet. None: check mode does not
 /// download it.
-fn source(call: &mut Call, src: &str, room: &Path) -> Result<Option<Source>, String> {
+fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<ArchiveSource>, String> {
     let fail = |e: std::io::Error| format!("cannot store the archive: {e}");
     let held = room.join("archive");
     let private = Attributes { mode: Some(0o600), ..Attributes::default() };
     let remote = call.flag("remote_src", false) || !call.flag("copy", true);
     if !remote {
-        let found = asset(call.task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
-        safe::write(&Notes::default(), &held, blob(call.plan, found)?, private, &mut |_| Ok(()))?;
-        return Ok(Some(Source::of(safe::open(&held)?.0)));
+        let found = find_asset(call.task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
+        atomic_fs::write(&TempFileNotes::default(), &held, asset_content(call.plan, found)?, private, &mut |_| Ok(()))?;
+        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)));
     }
     if src.contains("://") {
         if call.ground.node.checks() {
             return Ok(None);
         }
-        let got = web::ask(call, &Wish::get(src))?;
+        let got = http_request::ask(call, &WebRequest::get(src))?;
         if got.status != 200 {
-            return Err(format!("{}: {}", web::shown(src), got.said()));
+            return Err(format!("{}: {}", http_request::host_of(src), got.status_text()));
         }
-        got.save(call, &mut File::create_new(&held).map_err(fail)?, ARCHIVE_MAX)?;
-        return Ok(Some(Source::of(safe::open(&held)?.0)));
+        got.write_body(call, &mut File::create_new(&held).map_err(fail)?, ARCHIVE_MAX)?;
+        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)));
     }
     let path = call.path(&["src"])?;
-    if call.is_by_command(&path) {
+    if call.depends_on_skipped_command(&path) {
         return Ok(None);
     }
-    let Some((real, stat)) = call.ground.node.lead_to(&path)? else {
-        return Err(call.ground.node.missing(format!("Source '{}' does not exist", path.display())));
+    let Some((real, stat)) = call.ground.node.find_trusted(&path)? else {
+        return Err(call.ground.node.note_missing(format!("Source '{}' does not exist", path.display())));
     };
-    if safe::kind(&stat) != FileType::RegularFile {
+    if atomic_fs::kind(&stat) != FileType::RegularFile {
         return Err(format!("{} is not a regular file", path.display()));
     }
     if !call.ground.node.checks() {
-        return Ok(Some(Source::of(safe::open(&real)?.0)));
+        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&real)?.0)));
     }
     // The archive may exist only in the prediction, so its content is copied to disk. The copy is
     // cut at the inspection limit.
     let mut file = File::create_new(&held).map_err(fail)?;
-    std::io::copy(&mut call.ground.node.open(&real)?.take(TRIAL_MAX + 1), &mut file).map_err(fail)?;
-    Ok(Some(Source::of(safe::open(&held)?.0)))
+    std::io::copy(&mut call.ground.node.open(&real)?.take(INSPECTED_MAX + 1), &mut file).map_err(fail)?;
+    Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)))
 }
 
 /// Detects the format of the archive by its first bytes.
-fn kind(source: &Source) -> Result<Kind, String> {
+fn detect_format(source: &ArchiveSource) -> Result<ArchiveFormat, String> {
     let fail = |e: std::io::Error| format!("cannot read the archive: {e}");
     let mut begin = [0; 8];
     let length = source.file.read_at(&mut begin, 0).map_err(fail)?;
     if length == 0 {
         return Err(format!("Invalid archive '{}', the file is 0 bytes", source.path.display()));
     }
-    Ok(Kind::of(&begin[..length]))
+    Ok(ArchiveFormat::detect(&begin[..length]))
 }
 
 /// Unpacks the archive into `yard`, checks its entries and moves them to `top`.
-fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top): (&Path, &Path)) -> Answer {
+fn unpack_and_move(
+    call: &mut ModuleCall,
+    kind: ArchiveFormat,
+    archive: &Path,
+    yard: &Path,
+    (dest, top): (&Path, &Path),
+) -> ModuleResult {
     // Unpacks into a subdirectory, because an archive may change the mode of the directory into
     // which it is unpacked.
     let root = yard.join("root");
-    safe::make_directory(&Notes::default(), &root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
+    atomic_fs::make_directory(
+        &TempFileNotes::default(),
+        &root,
+        Attributes { mode: Some(0o700), ..Attributes::default() },
+    )?;
     let members = match kind {
-        Kind::Zip => unpack::unzip(call, archive, &root)?,
-        Kind::Tar(packed) => unpack::untar(call, archive, packed, yard, &root)?,
+        ArchiveFormat::Zip => unpack::unzip(call, archive, &root)?,
+        ArchiveFormat::Tar(packed) => unpack::untar(call, archive, packed, yard, &root)?,
     };
     for name in &members {
         let path = Path::new(name);
@@ -175,13 +191,13 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top
             return Err(format!("the archive entry `{name}` is outside the destination; nothing was changed"));
         }
     }
-    let packed = safe::look(&root)?;
-    safe::set_attributes(&root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
-    let entries = safe::walk(&root, ENTRIES_MAX)?;
+    let packed = atomic_fs::look(&root)?;
+    atomic_fs::set_attributes(&root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
+    let entries = atomic_fs::walk(&root, ENTRIES_MAX)?;
     for (path, stat) in &entries {
         let name = path.strip_prefix(&root).unwrap_or(path);
-        match safe::kind(stat) {
-            FileType::Symlink => stays(name, &safe::read_link(path)?, top)?,
+        match atomic_fs::kind(stat) {
+            FileType::Symlink => check_link_target(name, &atomic_fs::read_link(path)?, top)?,
             FileType::RegularFile | FileType::Directory => {}
             _ => {
                 let what = "is not a file, directory or symbolic link; nothing was changed";
@@ -192,8 +208,8 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top
     let size = |stat: &Stat| u64::try_from(stat.st_size).unwrap_or(0);
     if call.ground.node.checks() {
         // A sparse file is small in the archive but large when its content is held in memory.
-        if entries.iter().map(|(_, stat)| size(stat)).sum::<u64>() > TRIAL_MAX {
-            return Ok(untold(call, dest, LARGE));
+        if entries.iter().map(|(_, stat)| size(stat)).sum::<u64>() > INSPECTED_MAX {
+            return Ok(indeterminate_outcome(call, dest, TOO_LARGE));
         }
     } else {
         // Syncs once for all files, so that each file has its content on disk before it is renamed.
@@ -204,29 +220,35 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top
         );
         fd.and_then(rustix::fs::syncfs).map_err(|e| format!("{}: cannot sync it: {e}", root.display()))?;
     }
-    let mut work = Work { root: &root, top, named: named(&members), out: Outcome::default(), late: Vec::new() };
+    let mut work = TreeMove {
+        root: &root,
+        top,
+        listed_directories: listed_directories(&members),
+        out: TaskOutcome::default(),
+        deferred_attributes: Vec::new(),
+    };
     let whole = members.iter().any(|name| Path::new(name).components().all(|c| c == Component::CurDir));
     if let Some(packed) = packed.filter(|_| whole) {
-        work.whole(call, &packed)?;
+        work.apply_root_entry(call, &packed)?;
     }
     for (path, stat) in &entries {
-        work.entry(call, path, stat)?;
+        work.move_entry(call, path, stat)?;
     }
-    for (path, attributes) in work.late.iter().rev() {
+    for (path, attributes) in work.deferred_attributes.iter().rev() {
         call.ground.node.set_attributes(path, *attributes)?;
     }
     let mut out = work.out;
     out.changed = !out.attributes.is_empty();
-    out.msg = said(&out.attributes).chars().take(2000).collect();
+    out.msg = describe_changes(&out.attributes).chars().take(2000).collect();
     if call.flag("list_files", false) {
-        out.more.insert("files".into(), json!(members));
+        out.extra_keys.insert("files".into(), json!(members));
     }
     Ok(out)
 }
 
 /// The directories that the archive lists, and the topmost component of each entry. Only these get
 /// the archive's attributes.
-fn named(members: &[String]) -> BTreeSet<PathBuf> {
+fn listed_directories(members: &[String]) -> BTreeSet<PathBuf> {
     let plain = |name: &str| -> PathBuf { Path::new(name).components().filter(|c| *c != Component::CurDir).collect() };
     let mut out: BTreeSet<PathBuf> =
         members.iter().filter(|name| name.ends_with('/')).map(|name| plain(name)).collect();
@@ -236,7 +258,7 @@ fn named(members: &[String]) -> BTreeSet<PathBuf> {
 
 /// Rejects a link that leads outside the destination. `..` is accepted only at the start of a
 /// target, because only then the check is valid whatever other links exist.
-fn stays(name: &Path, target: &Path, top: &Path) -> Result<(), String> {
+fn check_link_target(name: &Path, target: &Path, top: &Path) -> Result<(), String> {
     let depth = name.components().count().saturating_sub(1);
     let mut parts = target.components().peekable();
     let mut good = true;
@@ -262,26 +284,26 @@ fn stays(name: &Path, target: &Path, top: &Path) -> Result<(), String> {
 }
 
 /// The move of the unpacked tree into its destination.
-struct Work<'a> {
+struct TreeMove<'a> {
     root: &'a Path,
     top: &'a Path,
-    named: BTreeSet<PathBuf>,
-    out: Outcome,
+    listed_directories: BTreeSet<PathBuf>,
+    out: TaskOutcome,
     /// Directory attributes that are set last, because nothing can be moved into a directory that
     /// is not writable.
-    late: Vec<(PathBuf, Attributes)>,
+    deferred_attributes: Vec<(PathBuf, Attributes)>,
 }
 
-impl Work<'_> {
-    fn told(&mut self, change: AttributeChange) {
-        if self.out.attributes.len() < TOLD_MAX {
+impl TreeMove<'_> {
+    fn record_change(&mut self, change: AttributeChange) {
+        if self.out.attributes.len() < REPORTED_MAX {
             self.out.attributes.push(change);
         }
     }
 
-    fn changes(&mut self, path: &Path, changes: Vec<AttributeChange>) {
+    fn record_changes(&mut self, path: &Path, changes: Vec<AttributeChange>) {
         for change in changes {
-            self.told(AttributeChange::new(
+            self.record_change(AttributeChange::new(
                 &format!("{} of {}", change.name, path.display()),
                 change.before,
                 change.after,
@@ -290,37 +312,41 @@ impl Work<'_> {
     }
 
     /// Applies the attributes of the archive's entry for its root directory to the destination.
-    fn whole(&mut self, call: &mut Call, packed: &Stat) -> Result<(), String> {
+    fn apply_root_entry(&mut self, call: &mut ModuleCall, packed: &Stat) -> Result<(), String> {
         let Some(now) = call.ground.node.look(self.top)?.filter(|_| !super::is_vital(self.top)) else { return Ok(()) };
-        let want = wanted(call, packed, true)?;
+        let want = wanted_attributes(call, packed, true)?;
         let changes = call.attribute_changes(&now, want);
         if !changes.is_empty() {
             call.ground.keep(self.top)?;
-            self.late.push((self.top.to_owned(), want));
-            self.changes(self.top, changes);
+            self.deferred_attributes.push((self.top.to_owned(), want));
+            self.record_changes(self.top, changes);
         }
         Ok(())
     }
 
     /// Moves one entry to its destination, if it differs.
-    fn entry(&mut self, call: &mut Call, path: &Path, stat: &Stat) -> Result<(), String> {
+    fn move_entry(&mut self, call: &mut ModuleCall, path: &Path, stat: &Stat) -> Result<(), String> {
         let name = path.strip_prefix(self.root).unwrap_or(path);
         let to = self.top.join(name);
         let now = call.ground.node.look(&to)?;
-        match safe::kind(stat) {
+        match atomic_fs::kind(stat) {
             FileType::Directory => self.directory(call, path, name, &to, stat, now),
             FileType::Symlink => {
-                let target = safe::read_link(path)?;
-                let link = now.is_some_and(|s| safe::kind(&s) == FileType::Symlink);
+                let target = atomic_fs::read_link(path)?;
+                let link = now.is_some_and(|s| atomic_fs::kind(&s) == FileType::Symlink);
                 if link && call.ground.node.read_link(&to)? == target {
                     return Ok(());
                 }
-                if now.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+                if now.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
                     return Err(format!("{} is a directory, but a link in the archive", to.display()));
                 }
-                call.ground.keep_exchanged(&to)?;
+                call.ground.back_up_replaced(&to)?;
                 call.ground.node.link(&to, &target)?;
-                self.told(AttributeChange::new(&to.display().to_string(), "", format!("link to {}", target.display())));
+                self.record_change(AttributeChange::new(
+                    &to.display().to_string(),
+                    "",
+                    format!("link to {}", target.display()),
+                ));
                 Ok(())
             }
             _ => self.file(call, path, &to, stat, now),
@@ -329,54 +355,61 @@ impl Work<'_> {
 
     fn directory(
         &mut self,
-        call: &mut Call,
+        call: &mut ModuleCall,
         path: &Path,
         name: &Path,
         to: &Path,
         stat: &Stat,
         now: Option<Stat>,
     ) -> Result<(), String> {
-        let want = wanted(call, stat, true)?;
-        if safe::mode_of(stat) & 0o700 != 0o700 {
+        let want = wanted_attributes(call, stat, true)?;
+        if atomic_fs::mode_of(stat) & 0o700 != 0o700 {
             // The entries in this directory must still be moved out.
-            let mode = Some(safe::mode_of(stat) | 0o700);
-            safe::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
+            let mode = Some(atomic_fs::mode_of(stat) | 0o700);
+            atomic_fs::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
         }
         let Some(now) = now else {
             call.ground.keep(to)?;
             let open = Attributes { mode: want.mode.map(|mode| mode | 0o700), ..want };
             call.ground.node.make_directory(to, open)?;
             if open != want {
-                self.late.push((to.to_owned(), want));
+                self.deferred_attributes.push((to.to_owned(), want));
             }
-            self.told(AttributeChange::new(&to.display().to_string(), "absent", "directory"));
+            self.record_change(AttributeChange::new(&to.display().to_string(), "absent", "directory"));
             return Ok(());
         };
-        if safe::kind(&now) == FileType::Symlink && call.ground.node.is_directory(to) {
+        if atomic_fs::kind(&now) == FileType::Symlink && call.ground.node.is_directory(to) {
             return Ok(());
         }
-        if safe::kind(&now) != FileType::Directory {
+        if atomic_fs::kind(&now) != FileType::Directory {
             return Err(format!("{} exists and is not a directory", to.display()));
         }
         let changes = call.attribute_changes(&now, want);
-        if self.named.contains(name) && !changes.is_empty() {
+        if self.listed_directories.contains(name) && !changes.is_empty() {
             call.ground.keep(to)?;
-            self.late.push((to.to_owned(), want));
-            self.changes(to, changes);
+            self.deferred_attributes.push((to.to_owned(), want));
+            self.record_changes(to, changes);
         }
         Ok(())
     }
 
-    fn file(&mut self, call: &mut Call, path: &Path, to: &Path, stat: &Stat, now: Option<Stat>) -> Result<(), String> {
-        let want = wanted(call, stat, false)?;
+    fn file(
+        &mut self,
+        call: &mut ModuleCall,
+        path: &Path,
+        to: &Path,
+        stat: &Stat,
+        now: Option<Stat>,
+    ) -> Result<(), String> {
+        let want = wanted_attributes(call, stat, false)?;
         if let Some(now) = &now {
-            if safe::kind(now) == FileType::Directory {
+            if atomic_fs::kind(now) == FileType::Directory {
                 return Err(format!("{} is a directory, but a file in the archive", to.display()));
             }
             if call.flag("keep_newer", false) && now.st_mtime > stat.st_mtime {
                 return Ok(());
             }
-            let same = safe::kind(now) == FileType::RegularFile
+            let same = atomic_fs::kind(now) == FileType::RegularFile
                 && now.st_size == stat.st_size
                 && call.ground.node.same_content(path, to)?;
             if same {
@@ -384,7 +417,7 @@ impl Work<'_> {
                 if !changes.is_empty() {
                     call.ground.keep(to)?;
                     call.ground.node.set_attributes(to, want)?;
-                    self.changes(to, changes);
+                    self.record_changes(to, changes);
                 }
                 return Ok(());
             }
@@ -393,25 +426,25 @@ impl Work<'_> {
             let emptied = now.is_some_and(|now| now.st_size > 0);
             call.ground.write(to, emptied, b"", want, &mut |_| Ok(()))?;
         } else {
-            call.ground.keep_exchanged(to)?;
+            call.ground.back_up_replaced(to)?;
             call.ground.node.adopt(path, to, want)?;
         }
         if stat.st_size == 0 || call.ground.node.checks() {
             call.ground.node.set_times(to, None, Some(stat.st_mtime))?;
         }
         let before = if now.is_some() { "other content" } else { "absent" };
-        self.told(AttributeChange::new(&to.display().to_string(), before, format!("{} bytes", stat.st_size)));
+        self.record_change(AttributeChange::new(&to.display().to_string(), before, format!("{} bytes", stat.st_size)));
         Ok(())
     }
 }
 
 /// The attributes from the task's options, else from the archive. Only root sets the archive's
 /// owner and group.
-fn wanted(call: &Call, packed: &Stat, directory: bool) -> Result<Attributes, String> {
+fn wanted_attributes(call: &ModuleCall, packed: &Stat, directory: bool) -> Result<Attributes, String> {
     let given = call.attributes(Some(packed), 0o644, directory)?;
     let root = rustix::process::geteuid().is_root();
     Ok(Attributes {
-        mode: given.mode.or(Some(safe::mode_of(packed))),
+        mode: given.mode.or(Some(atomic_fs::mode_of(packed))),
         uid: given.uid.or(root.then_some(packed.st_uid)),
         gid: given.gid.or(root.then_some(packed.st_gid)),
     })
@@ -422,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_stay_where_they_are_unpacked() {
+    fn links_outside_the_destination_are_rejected() {
         let top = Path::new("/opt/x");
         for (name, target, good) in [
             ("a", "b", true),
@@ -440,14 +473,14 @@ mod tests {
             ("a", "/opt/x/../y", false),
             ("a", "/opt/xy", false),
         ] {
-            assert_eq!(stays(Path::new(name), Path::new(target), top).is_ok(), good, "{name} -> {target}");
+            assert_eq!(check_link_target(Path::new(name), Path::new(target), top).is_ok(), good, "{name} -> {target}");
         }
-        assert!(stays(Path::new("etc/a"), Path::new("/usr/b"), Path::new("/")).is_ok());
+        assert!(check_link_target(Path::new("etc/a"), Path::new("/usr/b"), Path::new("/")).is_ok());
     }
 
     #[test]
-    fn directories_that_the_archive_names() {
+    fn listed_directories_of_an_archive() {
         let list = ["./a/", "./a/b/c", "d"].map(str::to_owned);
-        assert_eq!(named(&list), BTreeSet::from(["a", "d"].map(PathBuf::from)));
+        assert_eq!(listed_directories(&list), BTreeSet::from(["a", "d"].map(PathBuf::from)));
     }
 }

@@ -1,9 +1,9 @@
 //! Calls the node's own tar and unzip for `unarchive` and interprets their output.
 
-use super::Call;
+use super::ModuleCall;
+use crate::atomic_fs;
 use crate::compile::options;
 use crate::process::Finished;
-use crate::safe;
 use std::path::Path;
 
 /// The warning of tar when it changes an absolute name to a relative one.
@@ -11,14 +11,14 @@ const STRIPPED: &str = "Removing leading";
 
 /// The format of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArchiveFormat {
     Zip,
     /// A tar archive, with tar's option for its compression.
     Tar(Option<&'static str>),
 }
 
-impl Kind {
-    pub fn of(begin: &[u8]) -> Self {
+impl ArchiveFormat {
+    pub fn detect(begin: &[u8]) -> Self {
         let packed: [(&[u8], &'static str); 4] =
             [(b"\x1f\x8b", "--gzip"), (b"BZh", "--bzip2"), (b"\xfd7zXZ\0", "--xz"), (b"\x28\xb5\x2f\xfd", "--zstd")];
         if begin.starts_with(b"PK\x03\x04") || begin.starts_with(b"PK\x05\x06") {
@@ -43,13 +43,13 @@ impl Kind {
 /// Unpacks a tar archive into `root` and returns its entry names. `yard` is a directory for
 /// temporary files.
 pub fn untar(
-    call: &Call,
+    call: &ModuleCall,
     archive: &Path,
     packed: Option<&str>,
     yard: &Path,
     root: &Path,
 ) -> Result<Vec<String>, String> {
-    gnu(call)?;
+    require_gnu_tar(call)?;
     let index = yard.join("names");
     let texts = [root, archive, index.as_path()].map(|path| path.display().to_string());
     let index_file = format!("--index-file={}", texts[2]);
@@ -63,8 +63,8 @@ pub fn untar(
         &index_file,
     ];
     argv.extend(packed);
-    let extra = call.list_of_texts("extra_opts").unwrap_or_default();
-    harmless(&extra)?;
+    let extra = call.text_list("extra_opts").unwrap_or_default();
+    check_extra_opts(&extra)?;
     argv.extend(extra.iter().map(String::as_str));
     let excludes: Vec<String> =
         call.list(&["exclude"]).iter().map(|e| format!("--exclude={}", e.trim_end_matches('/'))).collect();
@@ -79,27 +79,27 @@ pub fn untar(
     tool.env.push(("LC_ALL".into(), "C".into()));
     let done = tool.run(&argv)?;
     if !done.success() {
-        return Err(trouble("tar", &done));
+        return Err(unpack_failure("tar", &done));
     }
     // tar has changed absolute names; the entries would go elsewhere than the archive says.
     if let Some(line) = done.stderr.lines().find(|line| line.contains(STRIPPED)) {
         return Err(format!("the archive has entries outside the destination ({line}); nothing was changed"));
     }
-    let listing = safe::read(&index)?;
-    Ok(String::from_utf8_lossy(&listing).lines().map(plain).collect())
+    let listing = atomic_fs::read(&index)?;
+    Ok(String::from_utf8_lossy(&listing).lines().map(unescape_name).collect())
 }
 
 /// The uncompressed size of an archive in bytes. Writes nothing.
-pub fn size(call: &Call, kind: Kind, archive: &Path) -> Result<u64, String> {
+pub fn uncompressed_size(call: &ModuleCall, kind: ArchiveFormat, archive: &Path) -> Result<u64, String> {
     let archive = archive.display().to_string();
     let number = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
-    let Kind::Tar(packed) = kind else {
-        let done = call.quiet(&["unzip", "-Zt", &archive]).map_err(|e| missing("unzip", &e))?;
+    let ArchiveFormat::Tar(packed) = kind else {
+        let done = call.quiet(&["unzip", "-Zt", &archive]).map_err(|e| missing_program("unzip", &e))?;
         // `2 files, 8 bytes uncompressed, 8 bytes compressed:  0.0%`
         let told = done.stdout.lines().find_map(|line| number(line.split_once(',')?.1));
-        return told.ok_or_else(|| trouble("unzip", &done));
+        return told.ok_or_else(|| unpack_failure("unzip", &done));
     };
-    gnu(call)?;
+    require_gnu_tar(call)?;
     let mut argv = vec!["tar", "--list", "--totals", "--force-local", "--index-file=/dev/null"];
     argv.extend(packed);
     argv.extend(["-f", &archive]);
@@ -108,12 +108,12 @@ pub fn size(call: &Call, kind: Kind, archive: &Path) -> Result<u64, String> {
     let done = tool.run(&argv)?;
     // `Total bytes read: 10240 (10KiB, 36MiB/s)`
     let told = done.stderr.lines().find_map(|line| number(line.strip_prefix("Total bytes read:")?));
-    told.filter(|_| done.success()).ok_or_else(|| trouble("tar", &done))
+    told.filter(|_| done.success()).ok_or_else(|| unpack_failure("tar", &done))
 }
 
 /// Fails if the node's tar is not GNU tar.
-fn gnu(call: &Call) -> Result<(), String> {
-    let version = call.quiet(&["tar", "--version"]).map_err(|e| missing("tar", &e))?;
+fn require_gnu_tar(call: &ModuleCall) -> Result<(), String> {
+    let version = call.quiet(&["tar", "--version"]).map_err(|e| missing_program("tar", &e))?;
     match version.stdout.contains("GNU tar") {
         true => Ok(()),
         false => Err("`unarchive` needs GNU tar, and the tar of this node is another; install GNU tar first".into()),
@@ -121,7 +121,7 @@ fn gnu(call: &Call) -> Result<(), String> {
 }
 
 /// Decodes an entry name that tar has escaped.
-fn plain(text: &str) -> String {
+fn unescape_name(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -140,14 +140,14 @@ fn plain(text: &str) -> String {
 }
 
 /// Unpacks a zip archive into `root` and returns its entry names.
-pub fn unzip(call: &Call, archive: &Path, root: &Path) -> Result<Vec<String>, String> {
+pub fn unzip(call: &ModuleCall, archive: &Path, root: &Path) -> Result<Vec<String>, String> {
     let texts = [archive, root].map(|path| path.display().to_string());
     let (excludes, includes) = (call.list(&["exclude"]), call.list(&["include"]));
     if let Some(odd) = excludes.iter().chain(&includes).find(|name| name.starts_with('-')) {
         return Err(format!("`{odd}`: unzip does not support names that begin with `-`"));
     }
-    let extra = call.list_of_texts("extra_opts").unwrap_or_default();
-    harmless(&extra)?;
+    let extra = call.text_list("extra_opts").unwrap_or_default();
+    check_extra_opts(&extra)?;
     let with = |begin: &[&str], end: &[&str]| {
         let mut argv: Vec<String> = begin.iter().map(|a| (*a).to_owned()).collect();
         argv.push(texts[0].clone());
@@ -160,11 +160,11 @@ pub fn unzip(call: &Call, archive: &Path, root: &Path) -> Result<Vec<String>, St
         argv
     };
     let run = |argv: &[String]| call.quiet(&argv.iter().map(String::as_str).collect::<Vec<_>>());
-    let list = run(&with(&["unzip", "-Z1"], &[])).map_err(|e| missing("unzip", &e))?;
+    let list = run(&with(&["unzip", "-Z1"], &[])).map_err(|e| missing_program("unzip", &e))?;
     // Exit code 11: no entry matches the patterns.
     let empty = |done: &Finished| done.rc == Some(11);
     if !list.success() && !empty(&list) {
-        return Err(trouble("unzip", &list));
+        return Err(unpack_failure("unzip", &list));
     }
     if list.stdout.ends_with("[output cut]") {
         return Err("the archive has more names than can be listed; use provisioner kind: ansible".into());
@@ -173,13 +173,13 @@ pub fn unzip(call: &Call, archive: &Path, root: &Path) -> Result<Vec<String>, St
     begin.extend(extra.iter().map(String::as_str));
     let done = run(&with(&begin, &["-d", &texts[1]]))?;
     if !done.success() && !empty(&done) {
-        return Err(trouble("unzip", &done));
+        return Err(unpack_failure("unzip", &done));
     }
     Ok(list.stdout.lines().map(str::to_owned).collect())
 }
 
 /// The first error line gives the cause; the later lines only report that there was an error.
-fn trouble(program: &str, done: &Finished) -> String {
+fn unpack_failure(program: &str, done: &Finished) -> String {
     let how = if done.timed_out { "timed out" } else { "cannot unpack the archive" };
     let first = done
         .stderr
@@ -190,12 +190,12 @@ fn trouble(program: &str, done: &Finished) -> String {
     format!("{program} {how}: {first}; nothing was changed")
 }
 
-fn missing(program: &str, why: &str) -> String {
+fn missing_program(program: &str, why: &str) -> String {
     format!("{why}; this node needs `{program}` for `unarchive`: install it by a task before this one")
 }
 
 /// Rejects `extra_opts` that could change where files are written.
-fn harmless(extra: &[String]) -> Result<(), String> {
+fn check_extra_opts(extra: &[String]) -> Result<(), String> {
     match options::odd_extra(extra.iter().map(String::as_str)) {
         Some(odd) => Err(format!("`extra_opts`: {odd} is not supported; use provisioner kind: ansible")),
         None => Ok(()),
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn archives_are_known_by_their_begin() {
+    fn archive_formats_are_detected() {
         for (begin, handler) in [
             (&b"PK\x03\x04...."[..], "ZipArchive"),
             (b"\x1f\x8b\x08", "TgzArchive"),
@@ -216,16 +216,16 @@ mod tests {
             (b"\x28\xb5\x2f\xfd", "TarZstdArchive"),
             (b"some/name", "TarArchive"),
         ] {
-            assert_eq!(Kind::of(begin).handler(), handler);
+            assert_eq!(ArchiveFormat::detect(begin).handler(), handler);
         }
     }
 
     #[test]
-    fn names_are_read_as_tar_escapes_them() {
+    fn escaped_names_are_decoded() {
         for (text, name) in
             [("a/b", "a/b"), ("a\\nb", "a\nb"), ("\\303\\251", "é"), ("a\\\\b", "a\\b"), ("a\\tb\\ c", "a\tb c")]
         {
-            assert_eq!(plain(text), name);
+            assert_eq!(unescape_name(text), name);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The `uri` module: one HTTP request. It is not sent in check mode.
 
-use super::content::{asset, blob};
-use super::web::{self, Asker, Follow, Got, Wish};
-use super::{Answer, Call, Outcome, command, place};
+use super::content::{asset_content, find_asset};
+use super::http_request::{self, RedirectPolicy, RequestCredentials, WebRequest, WebResponse};
+use super::{ModuleCall, ModuleResult, TaskOutcome, command, write_file};
+use crate::atomic_fs;
 use crate::python;
-use crate::safe;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,38 +12,38 @@ use std::time::Instant;
 /// Maximum size of a response body in a result, in bytes.
 const BODY_MAX: u64 = 16 << 20;
 /// Methods that change nothing.
-const LOOKS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
+const READ_ONLY_METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
-pub fn uri(call: &mut Call) -> Answer {
+pub fn uri(call: &mut ModuleCall) -> ModuleResult {
     let start = Instant::now();
-    let url = call.need(&["url"])?;
+    let url = call.required_text(&["url"])?;
     let method = call.text(&["method"]).unwrap_or_else(|| "GET".into()).to_ascii_uppercase();
     if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase()) {
         return Err("`method` must be one word, such as GET or POST".into());
     }
     let follow = match call.text(&["follow_redirects"]).as_deref() {
-        None | Some("safe") => Follow::Safe,
-        Some("all" | "yes" | "True") => Follow::All,
-        Some("none" | "no" | "False") => Follow::None,
-        Some("urllib2") => Follow::Urllib,
+        None | Some("safe") => RedirectPolicy::Safe,
+        Some("all" | "yes" | "True") => RedirectPolicy::All,
+        Some("none" | "no" | "False") => RedirectPolicy::None,
+        Some("urllib2") => RedirectPolicy::Urllib,
         Some(other) => return Err(format!("`follow_redirects` must be all, none, safe or urllib2, not {other}")),
     };
     let wanted = statuses(call)?;
     let (body, kind) = body(call)?;
-    if let Some(out) = needless(call)? {
+    if let Some(out) = skip_outcome(call)? {
         return Ok(out);
     }
     let dest = match call.text(&["dest"]) {
         Some(_) => Some(call.path(&["dest"])?),
         None => None,
     };
-    if let Some(would) = call.ground.node.would_mut() {
-        let mut out = Outcome { would_run: true, changed: dest.is_some(), ..Outcome::default() };
+    if let Some(would) = call.ground.node.predicted_state_mut() {
+        let mut out = TaskOutcome { would_run: true, changed: dest.is_some(), ..TaskOutcome::default() };
         out.msg = "not sent in check mode".into();
-        if !LOOKS.contains(&method.as_str()) {
-            would.blur();
+        if !READ_ONLY_METHODS.contains(&method.as_str()) {
+            would.mark_unknown();
         }
-        dest.iter().for_each(|dest| would.by_command(dest));
+        dest.iter().for_each(|dest| would.add_skipped_path(dest));
         return Ok(out);
     }
     let into = dest.as_ref().is_some_and(|dest| call.ground.node.is_directory(dest));
@@ -51,40 +51,48 @@ pub fn uri(call: &mut Call) -> Answer {
     let named = |name: &str| kind.map(|kind| (name.to_owned(), kind.to_owned()));
     let headers = named("Content-Type").into_iter().collect();
     let newer_than = there.map(|(_, stat)| stat.st_mtime);
-    let wish =
-        Wish { url: &url, method: &method, headers, body, follow, timeout: 30.0, newer_than, asker: Asker::Task };
-    let got = match web::ask(call, &wish) {
-        Ok(got) => got,
-        Err(msg) => return Ok(unanswered(&url, &wanted, msg, start)),
+    let wish = WebRequest {
+        url: &url,
+        method: &method,
+        headers,
+        body,
+        follow,
+        timeout: 30.0,
+        newer_than,
+        credentials: RequestCredentials::Task,
     };
-    answered(call, got, &url, &wanted, dest, start)
+    let got = match http_request::ask(call, &wish) {
+        Ok(got) => got,
+        Err(msg) => return Ok(no_response_outcome(&url, &wanted, msg, start)),
+    };
+    response_outcome(call, got, &url, &wanted, dest, start)
 }
 
 /// The outcome if `creates` or `removes` makes the request unnecessary. None: the request is
 /// needed.
-fn needless(call: &Call) -> Result<Option<Outcome>, String> {
+fn skip_outcome(call: &ModuleCall) -> Result<Option<TaskOutcome>, String> {
     for (option, wanted) in [("creates", true), ("removes", false)] {
         if call.text(&[option]).is_none_or(|path| path.is_empty()) {
             continue;
         }
         let path = call.path(&[option])?;
-        if call.is_by_command(&path) {
-            return Ok(Some(Outcome::unknown(format!(
+        if call.depends_on_skipped_command(&path) {
+            return Ok(Some(TaskOutcome::indeterminate(format!(
                 "whether {} exists depends on a command that check mode did not run",
                 path.display()
             ))));
         }
         if command::exists(call, &path)? == wanted {
             let how = if wanted { "exists" } else { "does not exist" };
-            let mut out = Outcome::default();
-            out.more.insert("stdout".into(), json!(format!("skipped, since '{}' {how}", path.display())));
+            let mut out = TaskOutcome::default();
+            out.extra_keys.insert("stdout".into(), json!(format!("skipped, since '{}' {how}", path.display())));
             return Ok(Some(out));
         }
     }
     Ok(None)
 }
 
-fn statuses(call: &Call) -> Result<Vec<u16>, String> {
+fn statuses(call: &ModuleCall) -> Result<Vec<u16>, String> {
     let words = match call.args.get("status_code") {
         None | Some(Value::Null) => return Ok(vec![200]),
         Some(Value::Number(n)) => vec![n.to_string()],
@@ -95,14 +103,15 @@ fn statuses(call: &Call) -> Result<Vec<u16>, String> {
 }
 
 /// The request body, and its content type if `body_format` implies one.
-fn body(call: &Call) -> Result<(Vec<u8>, Option<&'static str>), String> {
+fn body(call: &ModuleCall) -> Result<(Vec<u8>, Option<&'static str>), String> {
     let format = call.text(&["body_format"]).unwrap_or_else(|| "raw".into());
     if let Some(src) = call.text(&["src"]) {
         if call.flag("remote_src", false) {
             return Ok((call.ground.node.read(&call.path(&["src"])?)?, None));
         }
-        let source = asset(call.task, &src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
-        return Ok((blob(call.plan, source)?.to_vec(), None));
+        let source =
+            find_asset(call.task, &src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
+        return Ok((asset_content(call.plan, source)?.to_vec(), None));
     }
     let body = call.args.get("body").unwrap_or(&Value::Null);
     match format.as_str() {
@@ -111,7 +120,7 @@ fn body(call: &Call) -> Result<(Vec<u8>, Option<&'static str>), String> {
             Ok((text.into_bytes(), Some("application/json")))
         }
         "form-urlencoded" => {
-            let text = body.as_str().map_or_else(|| form(body), |text| Ok(text.to_owned()))?;
+            let text = body.as_str().map_or_else(|| encode_form(body), |text| Ok(text.to_owned()))?;
             Ok((text.into_bytes(), Some("application/x-www-form-urlencoded")))
         }
         "raw" => match body {
@@ -127,7 +136,7 @@ fn body(call: &Call) -> Result<(Vec<u8>, Option<&'static str>), String> {
 }
 
 /// Encodes a map or a list of pairs as application/x-www-form-urlencoded.
-fn form(body: &Value) -> Result<String, String> {
+fn encode_form(body: &Value) -> Result<String, String> {
     let text = |value: &Value| match value {
         Value::String(s) => s.clone(),
         Value::Bool(b) => if *b { "True" } else { "False" }.to_owned(),
@@ -148,14 +157,14 @@ fn form(body: &Value) -> Result<String, String> {
     for (name, value) in pairs {
         let values: Vec<&Value> = value.as_array().map_or_else(|| vec![value], |all| all.iter().collect());
         for value in values.into_iter().filter(|value| !value.is_null()) {
-            out.push(format!("{}={}", escaped(&name), escaped(&text(value))));
+            out.push(format!("{}={}", encode_field(&name), encode_field(&text(value))));
         }
     }
     Ok(out.join("&"))
 }
 
 /// Percent-encodes a form field.
-fn escaped(text: &str) -> String {
+fn encode_field(text: &str) -> String {
     let one = |byte: u8| match byte {
         b' ' => "+".to_owned(),
         byte if byte.is_ascii_alphanumeric() || b"_.-~".contains(&byte) => char::from(byte).to_string(),
@@ -166,29 +175,37 @@ fn escaped(text: &str) -> String {
 
 /// The outcome without a response: a failure that `failed_when` and `until` can read, with status
 /// -1 as in Ansible.
-fn unanswered(url: &str, wanted: &[u16], msg: String, start: Instant) -> Outcome {
-    let mut out = Outcome { failed: true, ..Outcome::default() };
+fn no_response_outcome(url: &str, wanted: &[u16], msg: String, start: Instant) -> TaskOutcome {
+    let mut out = TaskOutcome { failed: true, ..TaskOutcome::default() };
     out.msg = format!("Status code was -1 and not {wanted:?}: {msg}");
     for (key, value) in [
         ("status", json!(-1)),
-        ("url", json!(web::masked(url))),
+        ("url", json!(http_request::mask_password(url))),
         ("redirected", json!(false)),
         ("elapsed", json!(start.elapsed().as_secs())),
     ] {
-        out.more.insert(key.into(), value);
+        out.extra_keys.insert(key.into(), value);
     }
     out
 }
 
 /// The outcome for a response: writes the body to `dest` if requested and fills the result keys.
-fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<PathBuf>, start: Instant) -> Answer {
+fn response_outcome(
+    call: &mut ModuleCall,
+    got: WebResponse,
+    url: &str,
+    wanted: &[u16],
+    dest: Option<PathBuf>,
+    start: Instant,
+) -> ModuleResult {
     let mut more = headers(&got);
-    if let Some(location) = got.header("location").and_then(|place| remoor_host::web::resolve(&got.url, place)) {
-        more.insert("location".into(), json!(web::masked(&location)));
+    if let Some(location) = got.header("location").and_then(|place| remoor_host::web::resolve_location(&got.url, place))
+    {
+        more.insert("location".into(), json!(http_request::mask_password(&location)));
     }
-    let (status, said) = (got.status, got.said());
+    let (status, said) = (got.status, got.status_text());
     more.insert("redirected".into(), json!(got.url != url));
-    more.insert("url".into(), json!(web::masked(&got.url)));
+    more.insert("url".into(), json!(http_request::mask_password(&got.url)));
     more.insert("status".into(), json!(status));
     let good = wanted.contains(&status);
     let content_type = got.header("content-type").unwrap_or("application/octet-stream").to_ascii_lowercase();
@@ -196,21 +213,21 @@ fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<P
         content_type.split(';').next().and_then(|t| t.split('/').nth(1)).unwrap_or_default().trim().to_owned();
     let is_json = ["json", "javascript"].contains(&subtype.rsplit('+').next().unwrap_or_default());
     let latin = content_type.contains("charset=iso-8859-1") || content_type.contains("charset=latin-1");
-    let named = web::file_name(&got);
+    let named = http_request::file_name(&got);
     let asked = call.flag("return_content", false);
     let place = dest.filter(|_| good && status != 304);
-    let most = if place.is_some() { safe::READ_MAX } else { BODY_MAX };
+    let most = if place.is_some() { atomic_fs::READ_MAX } else { BODY_MAX };
     let bytes = match is_json || asked || place.is_some() {
-        true => got.bytes(call, most)?,
+        true => got.read_body(call, most)?,
         false => Vec::new(),
     };
-    let mut out = Outcome::default();
+    let mut out = TaskOutcome::default();
     if let Some(dest) = place {
         let dest = if call.ground.node.is_directory(&dest) { dest.join(&named) } else { dest };
         call.args.remove("force");
-        let (dest, now) = place::regular(call, &dest)?.unwrap_or((dest, None));
-        let old = place::old(call, &dest, now.as_ref())?;
-        out = place::finish(call, &dest, old, bytes.clone(), web::shown(url))?;
+        let (dest, now) = write_file::resolve_target(call, &dest)?.unwrap_or((dest, None));
+        let old = write_file::read_old(call, &dest, now.as_ref())?;
+        out = write_file::finish(call, &dest, old, bytes.clone(), http_request::host_of(url))?;
     }
     let text = || match latin {
         true => bytes.iter().map(|b| char::from(*b)).collect(),
@@ -229,14 +246,14 @@ fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<P
         out.failed = true;
         out.msg = format!("Status code was {status} and not {wanted:?}: {said}");
     }
-    more.extend(out.more);
-    out.more = more;
+    more.extend(out.extra_keys);
+    out.extra_keys = more;
     Ok(out)
 }
 
 /// The response headers as keys of a result: lower case, `_` instead of `-`, repeated headers
 /// joined. Also the cookies.
-fn headers(got: &Got) -> Map<String, Value> {
+fn headers(got: &WebResponse) -> Map<String, Value> {
     let mut out: Map<String, Value> = Map::new();
     let mut cookies: Map<String, Value> = Map::new();
     for (name, value) in &got.headers {
@@ -263,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms() {
+    fn forms_are_encoded() {
         for (body, want) in [
             (
                 json!({"a": 1, "b": "x y&=é", "c": true, "d": null, "e": ["p", "q"]}),
@@ -272,8 +289,8 @@ mod tests {
             (json!([["a", "1"], ["a", "2"]]), "a=1&a=2"),
             (json!({}), ""),
         ] {
-            assert_eq!(form(&body).as_deref(), Ok(want));
+            assert_eq!(encode_form(&body).as_deref(), Ok(want));
         }
-        assert!(form(&json!(["a"])).is_err() && form(&json!(7)).is_err());
+        assert!(encode_form(&json!(["a"])).is_err() && encode_form(&json!(7)).is_err());
     }
 }

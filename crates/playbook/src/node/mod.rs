@@ -6,21 +6,21 @@
 //! single code path, and a later task of a check sees the predicted changes of earlier tasks.
 
 mod overlay;
-mod would;
+mod predicted_state;
 
-use super::event::Cancel;
-use super::notes::Notes;
-use super::owner;
-use super::safe::{self, Attributes, SafeError};
-use super::tree;
+use super::accounts;
+use super::atomic_fs::{self, Attributes, SafeError};
+use super::event::CancelToken;
+use super::temp_files::TempFileNotes;
+use super::tree_removal;
 use overlay::Overlay;
+pub use predicted_state::PredictedState;
 use rustix::fs::{FileType, Stat};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-pub use would::Would;
 
 type Accounts = BTreeMap<(bool, String), Option<Vec<String>>>;
 type Result<T> = std::result::Result<T, SafeError>;
@@ -29,20 +29,20 @@ type Result<T> = std::result::Result<T, SafeError>;
 #[derive(Debug, Default)]
 pub struct Node {
     /// Only in check mode: predicted files, and other predicted state.
-    would: Option<Box<(Overlay, Would)>>,
-    notes: Notes,
+    prediction: Option<Box<(Overlay, PredictedState)>>,
+    notes: TempFileNotes,
     /// A file that must be on disk before the first change.
-    ahead: Option<Ahead>,
+    write_ahead: Option<WriteAheadFile>,
     /// In check mode something was missing that a task which was not run may create.
-    vague: Cell<bool>,
+    indeterminate: Cell<bool>,
     /// Cached passwd (true) and group entries, by the name or id they were looked up with.
     accounts: RefCell<Accounts>,
-    cancel: Cancel,
+    cancel: CancelToken,
 }
 
 /// A file that is written with mode 0600, and its content.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct WriteAheadFile {
     pub path: PathBuf,
     pub content: Vec<u8>,
 }
@@ -50,39 +50,39 @@ pub struct Ahead {
 impl Node {
     /// `check`: check mode, which writes nothing. Otherwise `notes` records each temporary file
     /// before it is created. `cancel` ends account lookups.
-    pub fn new(check: bool, notes: Notes, cancel: Cancel) -> Self {
-        Self { would: check.then(Box::default), notes, cancel, ..Self::default() }
+    pub fn new(check: bool, notes: TempFileNotes, cancel: CancelToken) -> Self {
+        Self { prediction: check.then(Box::default), notes, cancel, ..Self::default() }
     }
 
-    pub fn notes(&self) -> &Notes {
+    pub fn notes(&self) -> &TempFileNotes {
         &self.notes
     }
 
     /// Sets the file to write before the next change. Returns the previous one if it was not
     /// written.
-    pub fn set_ahead(&mut self, ahead: Option<Ahead>) -> Option<Ahead> {
-        std::mem::replace(&mut self.ahead, ahead)
+    pub fn set_write_ahead(&mut self, ahead: Option<WriteAheadFile>) -> Option<WriteAheadFile> {
+        std::mem::replace(&mut self.write_ahead, ahead)
     }
 
     /// Must be called before each change of the node; the methods of this type do so themselves.
     /// Writes the file of `set_write_ahead`.
-    pub fn begin(&mut self) -> Result<()> {
-        let Some(Ahead { path, content }) = &self.ahead else { return Ok(()) };
+    pub fn begin_change(&mut self) -> Result<()> {
+        let Some(WriteAheadFile { path, content }) = &self.write_ahead else { return Ok(()) };
         let private = Attributes { mode: Some(0o600), ..Attributes::default() };
-        safe::write(&self.notes, path, content, private, &mut |_| Ok(()))?;
-        self.ahead = None;
+        atomic_fs::write(&self.notes, path, content, private, &mut |_| Ok(()))?;
+        self.write_ahead = None;
         Ok(())
     }
 
     /// Whether this is check mode.
     pub fn checks(&self) -> bool {
-        self.would.is_some()
+        self.prediction.is_some()
     }
 
     /// The metadata of a path; a link is not followed. None: the path does not exist.
     pub fn look(&self, path: &Path) -> Result<Option<Stat>> {
-        match &self.would {
-            None => safe::look(path),
+        match &self.prediction {
+            None => atomic_fs::look(path),
             Some(would) => would.0.look(path),
         }
     }
@@ -91,7 +91,7 @@ impl Node {
     /// inspection: an untrusted user may control the links, so the target must not be changed or
     /// passed on.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
-        match &self.would {
+        match &self.prediction {
             None => {
                 let real = std::fs::canonicalize(path).ok()?;
                 let stat = rustix::fs::lstat(&real).ok()?;
@@ -103,17 +103,17 @@ impl Node {
 
     /// Follows links to a target that will be changed or read. Fails on links that a user other
     /// than root may have created.
-    pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
-        match &self.would {
-            None => safe::lead(path),
-            Some(would) => would.0.lead(path),
+    pub fn follow_trusted(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
+        match &self.prediction {
+            None => atomic_fs::lead(path),
+            Some(would) => would.0.follow_trusted(path),
         }
     }
 
     /// Like `follow_trusted`, but None if the target or one of its parent directories does not
     /// exist.
-    pub fn lead_to(&self, path: &Path) -> Result<Option<(PathBuf, Stat)>> {
-        match self.lead(path) {
+    pub fn find_trusted(&self, path: &Path) -> Result<Option<(PathBuf, Stat)>> {
+        match self.follow_trusted(path) {
             Ok((real, stat)) => Ok(stat.map(|stat| (real, stat))),
             Err(SafeError::Io { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
@@ -125,37 +125,37 @@ impl Node {
     }
 
     pub fn is_directory(&self, path: &Path) -> bool {
-        self.follow(path).is_some_and(|(_, stat)| safe::kind(&stat) == FileType::Directory)
+        self.follow(path).is_some_and(|(_, stat)| atomic_fs::kind(&stat) == FileType::Directory)
     }
 
     /// The content of a regular file.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        self.noted(match &self.would {
-            None => safe::read(path),
+        self.note_not_found(match &self.prediction {
+            None => atomic_fs::read(path),
             Some(would) => would.0.read(path),
         })
     }
 
     /// Opens a regular file for reading.
     pub fn open(&self, path: &Path) -> Result<Box<dyn Read>> {
-        Ok(match &self.would {
-            None => Box::new(safe::open(path)?.0),
+        Ok(match &self.prediction {
+            None => Box::new(atomic_fs::open(path)?.0),
             Some(would) => would.0.open(path)?,
         })
     }
 
     /// The target of a symbolic link.
     pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        match &self.would {
-            None => safe::read_link(path),
+        match &self.prediction {
+            None => atomic_fs::read_link(path),
             Some(would) => would.0.read_link(path),
         }
     }
 
     /// The sorted names in a directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>> {
-        match &self.would {
-            None => safe::list(path).map(|mut names| {
+        match &self.prediction {
+            None => atomic_fs::list(path).map(|mut names| {
                 names.sort();
                 names
             }),
@@ -166,8 +166,8 @@ impl Node {
     /// Everything below a directory, parents first. Links are not followed. Fails at another file
     /// system and at more than `most` entries.
     pub fn walk(&self, path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
-        match &self.would {
-            None => safe::walk(path, most),
+        match &self.prediction {
+            None => atomic_fs::walk(path, most),
             Some(would) => would.0.walk(path, most),
         }
     }
@@ -181,151 +181,152 @@ impl Node {
         attributes: Attributes,
         check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
     ) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::write(&self.notes, path, content, attributes, check),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::write(&self.notes, path, content, attributes, check),
             Some(would) => would.0.write(path, content, attributes),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Copies a file of any size.
     pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::copy(&self.notes, &safe::open(from)?.0, path, attributes),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::copy(&self.notes, &atomic_fs::open(from)?.0, path, attributes),
             Some(would) => would.0.copy(from, path, attributes),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Renames a temporary file of this run, whose content is already on disk, to `path`.
     pub fn adopt(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::adopt(&self.notes, from, path, attributes),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::adopt(&self.notes, from, path, attributes),
             Some(would) => would.0.adopt(from, path, attributes),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Whether two files of any size have the same content.
     pub fn same_content(&self, one: &Path, other: &Path) -> Result<bool> {
-        safe::same_bytes((one, &mut self.open(one)?), (other, &mut self.open(other)?))
+        atomic_fs::same_bytes((one, &mut self.open(one)?), (other, &mut self.open(other)?))
     }
 
     /// Sets mode, owner and group of an existing file or directory.
     pub fn set_attributes(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::set_attributes(path, attributes),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::set_attributes(path, attributes),
             Some(would) => would.0.set_attributes(path, attributes),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Sets times in seconds since 1970. None: unchanged.
     pub fn set_times(&mut self, path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::set_times(path, accessed, modified),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::set_times(path, accessed, modified),
             Some(would) => would.0.set_times(path, accessed, modified),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Creates a directory. Fails if it exists or if its parent does not.
     pub fn make_directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::make_directory(&self.notes, path, attributes),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::make_directory(&self.notes, path, attributes),
             Some(would) => would.0.make_directory(path, attributes),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Removes a file, a link or an empty directory.
     pub fn remove(&mut self, path: &Path, directory: bool) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::remove(path, directory),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::remove(path, directory),
             Some(would) => would.0.remove(path, directory),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Removes a directory with everything in it. Fails if a file system is mounted below it.
     pub fn remove_tree(&mut self, path: &Path) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => tree::remove(path),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => tree_removal::remove(path),
             Some(would) => {
                 let (overlay, would) = &mut **would;
                 let gone = |point: &str| {
-                    would.blurred() || would.text(&format!("mount {point}")).is_some_and(|told| told == "unmounted")
+                    would.has_unknown_effects()
+                        || would.text(&format!("mount {point}")).is_some_and(|told| told == "unmounted")
                 };
                 overlay
-                    .lead(path)
-                    .and_then(|(real, _)| tree::unmounted(&real, &gone))
+                    .follow_trusted(path)
+                    .and_then(|(real, _)| tree_removal::check_unmounted(&real, &gone))
                     .and_then(|()| overlay.remove_tree(path))
             }
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Creates a symbolic link atomically, replacing a file or link.
     pub fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::link(&self.notes, path, target),
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::link(&self.notes, path, target),
             Some(would) => would.0.link(path, target),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Makes `name` a hard link to `path`.
-    pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
-        self.begin()?;
-        let done = match &mut self.would {
-            None => safe::second_name(&self.notes, path, name),
-            Some(would) => would.0.second_name(path, name),
+    pub fn hard_link(&mut self, path: &Path, name: &Path) -> Result<()> {
+        self.begin_change()?;
+        let done = match &mut self.prediction {
+            None => atomic_fs::second_name(&self.notes, path, name),
+            Some(would) => would.0.hard_link(path, name),
         };
-        self.noted(done)
+        self.note_not_found(done)
     }
 
     /// Notes a missing file, because in check mode a task that was not run may create it.
-    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+    fn note_not_found<T>(&self, done: Result<T>) -> Result<T> {
         if let Err(SafeError::Io { source, .. }) = &done
             && source.kind() == std::io::ErrorKind::NotFound
         {
-            self.missing(String::new());
+            self.note_missing(String::new());
         }
         done
     }
 
     /// The predicted units, packages and accounts. None: not in check mode.
-    pub fn would(&self) -> Option<&Would> {
-        self.would.as_ref().map(|would| &would.1)
+    pub fn predicted_state(&self) -> Option<&PredictedState> {
+        self.prediction.as_ref().map(|would| &would.1)
     }
 
-    pub fn would_mut(&mut self) -> Option<&mut Would> {
-        self.would.as_mut().map(|would| &mut would.1)
+    pub fn predicted_state_mut(&mut self) -> Option<&mut PredictedState> {
+        self.prediction.as_mut().map(|would| &mut would.1)
     }
 
     /// The passwd entry (name:x:uid:gid:comment:home:shell) by name or id.
     pub fn user(&self, key: &str) -> Option<Vec<String>> {
-        self.would().and_then(|w| w.user(key)).unwrap_or_else(|| self.account(true, key))
+        self.predicted_state().and_then(|w| w.user(key)).unwrap_or_else(|| self.cached_account(true, key))
     }
 
     /// The group entry (name:x:gid:members) by name or id.
     pub fn group(&self, key: &str) -> Option<Vec<String>> {
-        self.would().and_then(|w| w.group(key)).unwrap_or_else(|| self.account(false, key))
+        self.predicted_state().and_then(|w| w.group(key)).unwrap_or_else(|| self.cached_account(false, key))
     }
 
     /// Cached until `forget_accounts`, because a directory tree may hold many files of one owner.
-    fn account(&self, user: bool, key: &str) -> Option<Vec<String>> {
+    fn cached_account(&self, user: bool, key: &str) -> Option<Vec<String>> {
         let mut accounts = self.accounts.borrow_mut();
-        let ask = || if user { owner::user(key, &self.cancel) } else { owner::group(key, &self.cancel) };
+        let ask = || if user { accounts::user(key, &self.cancel) } else { accounts::group(key, &self.cancel) };
         accounts.entry((user, key.to_owned())).or_insert_with(ask).clone()
     }
 
@@ -337,38 +338,38 @@ impl Node {
     /// The id of a user name or of a number. Fails if the user does not exist.
     pub fn uid(&self, name: &str) -> std::result::Result<u32, String> {
         if let Ok(id) = name.parse() {
-            return numbered(id);
+            return check_id(id);
         }
         let id = self.user(name).and_then(|e| e.get(2)?.parse().ok());
-        id.ok_or_else(|| self.missing(format!("there is no user `{name}`")))
+        id.ok_or_else(|| self.note_missing(format!("there is no user `{name}`")))
     }
 
     /// The id of a group name or of a number. Fails if the group does not exist.
     pub fn gid(&self, name: &str) -> std::result::Result<u32, String> {
         if let Ok(id) = name.parse() {
-            return numbered(id);
+            return check_id(id);
         }
         let id = self.group(name).and_then(|e| e.get(2)?.parse().ok());
-        id.ok_or_else(|| self.missing(format!("there is no group `{name}`")))
+        id.ok_or_else(|| self.note_missing(format!("there is no group `{name}`")))
     }
 
     /// Notes that something is missing, and returns `message` for the error. In a check after tasks
     /// with unknown effects the task is then not failed but indeterminate.
-    pub fn missing(&self, message: String) -> String {
-        if self.would().is_some_and(Would::blurred) {
-            self.vague.set(true);
+    pub fn note_missing(&self, message: String) -> String {
+        if self.predicted_state().is_some_and(PredictedState::has_unknown_effects) {
+            self.indeterminate.set(true);
         }
         message
     }
 
     /// Whether the last failure may not occur in a real run. Clears the note.
-    pub fn take_vague(&self) -> bool {
-        self.vague.take()
+    pub fn take_indeterminate(&self) -> bool {
+        self.indeterminate.take()
     }
 }
 
 /// Rejects the id 4294967295 (-1): chown takes it as "leave unchanged".
-fn numbered(id: u32) -> std::result::Result<u32, String> {
+fn check_id(id: u32) -> std::result::Result<u32, String> {
     if id == u32::MAX { Err(format!("{id} is not a valid user or group id")) } else { Ok(id) }
 }
 
@@ -377,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_is_asked_for_once_until_it_may_be_another() {
+    fn accounts_are_cached_until_forgotten() {
         let node = Node::default();
         for _ in 0..3 {
             assert_eq!(node.user("0").unwrap()[0], "root");

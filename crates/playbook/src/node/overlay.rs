@@ -4,7 +4,7 @@
 //! Paths are resolved as in `safe` and `symlink_safe_path`, including predicted links, so that a
 //! prediction fails where the run would fail.
 
-use crate::safe::{self, Attributes, SafeError};
+use crate::atomic_fs::{self, Attributes, SafeError};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,13 +23,13 @@ type Result<T> = std::result::Result<T, SafeError>;
 
 #[derive(Debug, Clone)]
 enum Content {
-    Held(Arc<[u8]>),
+    InMemory(Arc<[u8]>),
     /// The content of the file on disk at this path.
     Disk(PathBuf),
 }
 
 #[derive(Debug, Clone)]
-enum Thing {
+enum OverlayEntry {
     Absent,
     File {
         stat: Stat,
@@ -42,12 +42,12 @@ enum Thing {
     /// `opaque`: entries of the directory on disk are hidden.
     Directory {
         stat: Stat,
-        bare: bool,
+        opaque: bool,
     },
     Other(Stat),
 }
 
-impl Thing {
+impl OverlayEntry {
     fn stat(&self) -> Option<&Stat> {
         match self {
             Self::Absent => None,
@@ -69,14 +69,14 @@ impl Thing {
 /// Predicted files by their real paths, which contain no links.
 #[derive(Debug, Default)]
 pub struct Overlay {
-    things: BTreeMap<PathBuf, Thing>,
-    made: u32,
-    held: usize,
+    entries: BTreeMap<PathBuf, OverlayEntry>,
+    created_count: u32,
+    held_bytes: usize,
 }
 
 /// The links that path resolution follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
+enum LinkTrust {
     /// Only links that no user but root can have created.
     Safe,
     /// All links. Only for inspection.
@@ -85,79 +85,79 @@ enum Trust {
 
 impl Overlay {
     pub fn look(&self, path: &Path) -> Result<Option<Stat>> {
-        absolute(path)?;
-        match self.place(path) {
+        require_absolute(path)?;
+        match self.locate(path) {
             Ok((_, stat)) => Ok(stat),
-            Err(Stray::Errno(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
+            Err(ResolveError::Errno(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
             Err(stray) => Err(stray.error(path, "read its metadata")),
         }
     }
 
     /// Follows all links. None: the target does not exist.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
-        let (real, stat) = self.led(path, Trust::All).ok()?;
+        let (real, stat) = self.resolve(path, LinkTrust::All).ok()?;
         Some((real, stat?))
     }
 
     /// Follows links that only root can have created. The target need not exist.
-    pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
-        absolute(path)?;
-        self.led(path, Trust::Safe).map_err(|stray| stray.error(path, "follow the link"))
+    pub fn follow_trusted(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
+        require_absolute(path)?;
+        self.resolve(path, LinkTrust::Safe).map_err(|stray| stray.error(path, "follow the link"))
     }
 
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
         match self.content(path)? {
-            Content::Held(bytes) => Ok(bytes.to_vec()),
-            Content::Disk(at) => safe::read(&at),
+            Content::InMemory(bytes) => Ok(bytes.to_vec()),
+            Content::Disk(at) => atomic_fs::read(&at),
         }
     }
 
     /// Opens a regular file for reading.
     pub fn open(&self, path: &Path) -> Result<Box<dyn Read>> {
         Ok(match self.content(path)? {
-            Content::Held(bytes) => Box::new(Cursor::new(bytes)),
-            Content::Disk(at) => Box::new(safe::open(&at)?.0),
+            Content::InMemory(bytes) => Box::new(Cursor::new(bytes)),
+            Content::Disk(at) => Box::new(atomic_fs::open(&at)?.0),
         })
     }
 
     fn content(&self, path: &Path) -> Result<Content> {
-        let (real, stat) = self.there(path, "read it")?;
-        match safe::kind(&stat) {
+        let (real, stat) = self.require_existing(path, "read it")?;
+        match atomic_fs::kind(&stat) {
             FileType::RegularFile => {}
-            FileType::Symlink => return Err(SafeError::refused(path, "is a symbolic link")),
-            _ => return Err(SafeError::refused(path, "is not a regular file")),
+            FileType::Symlink => return Err(SafeError::new_refused(path, "is a symbolic link")),
+            _ => return Err(SafeError::new_refused(path, "is not a regular file")),
         }
-        Ok(match self.things.get(&real) {
-            Some(Thing::File { content, .. }) => content.clone(),
+        Ok(match self.entries.get(&real) {
+            Some(OverlayEntry::File { content, .. }) => content.clone(),
             _ => Content::Disk(real),
         })
     }
 
     pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        let (real, _) = self.there(path, "read the link")?;
-        match self.things.get(&real) {
-            Some(Thing::Link { target, .. }) => Ok(target.clone()),
+        let (real, _) = self.require_existing(path, "read the link")?;
+        match self.entries.get(&real) {
+            Some(OverlayEntry::Link { target, .. }) => Ok(target.clone()),
             Some(_) => Err(io(path, "read the link", Errno::INVAL)),
-            None => safe::read_link(&real),
+            None => atomic_fs::read_link(&real),
         }
     }
 
     /// The sorted names in a directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>> {
-        let (real, stat) = self.there(path, "open the directory")?;
-        if safe::kind(&stat) != FileType::Directory {
+        let (real, stat) = self.require_existing(path, "open the directory")?;
+        if atomic_fs::kind(&stat) != FileType::Directory {
             return Err(io(path, "open the directory", Errno::NOTDIR));
         }
         let mut names = BTreeSet::new();
-        if self.shows(&real) {
-            names.extend(safe::list(&real)?);
+        if self.shows_disk(&real) {
+            names.extend(atomic_fs::list(&real)?);
         }
-        for (inner, thing) in self.things.range(real.clone()..).take_while(|(p, _)| p.starts_with(&real)) {
+        for (inner, thing) in self.entries.range(real.clone()..).take_while(|(p, _)| p.starts_with(&real)) {
             if inner.parent() == Some(&real)
                 && let Some(name) = inner.file_name()
             {
                 match thing {
-                    Thing::Absent => drop(names.remove(name)),
+                    OverlayEntry::Absent => drop(names.remove(name)),
                     _ => drop(names.insert(name.to_owned())),
                 }
             }
@@ -174,12 +174,12 @@ impl Overlay {
                 let inner = dir.join(name);
                 let Some(stat) = self.look(&inner)? else { continue };
                 if Some(stat.st_dev) != device {
-                    return Err(SafeError::refused(&inner, "is another file system"));
+                    return Err(SafeError::new_refused(&inner, "is another file system"));
                 }
                 if out.len() >= most {
-                    return Err(SafeError::refused(path, format!("has more than {most} entries")));
+                    return Err(SafeError::new_refused(path, format!("has more than {most} entries")));
                 }
-                if safe::kind(&stat) == FileType::Directory {
+                if atomic_fs::kind(&stat) == FileType::Directory {
                     open.push_back(inner.clone());
                 }
                 out.push((inner, stat));
@@ -189,14 +189,14 @@ impl Overlay {
     }
 
     pub fn write(&mut self, path: &Path, content: &[u8], attributes: Attributes) -> Result<()> {
-        self.held = self.held.saturating_add(content.len());
-        if self.held > HELD_MAX {
-            return Err(SafeError::refused(
+        self.held_bytes = self.held_bytes.saturating_add(content.len());
+        if self.held_bytes > HELD_MAX {
+            return Err(SafeError::new_refused(
                 path,
                 format!("check mode holds at most {} MiB of file contents in memory", HELD_MAX >> 20),
             ));
         }
-        self.put(path, content.len(), Content::Held(content.into()), attributes)
+        self.put(path, content.len(), Content::InMemory(content.into()), attributes)
     }
 
     /// Reads the content into memory, because the temporary file `from` will be removed.
@@ -208,33 +208,33 @@ impl Overlay {
 
     /// Copies a file without reading its content.
     pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
-        let (_, stat) = self.there(from, "read it")?;
+        let (_, stat) = self.require_existing(from, "read it")?;
         let content = self.content(from)?;
         self.put(path, usize::try_from(stat.st_size).unwrap_or(0), content, attributes)
     }
 
     fn put(&mut self, path: &Path, size: usize, content: Content, attributes: Attributes) -> Result<()> {
         let (real, old) = self.writable(path, "create a temporary file next to it")?;
-        if old.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+        if old.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
             return Err(io(path, "rename the new file", Errno::ISDIR));
         }
-        let mut stat = self.fresh(&real, FileType::RegularFile, 0o600)?;
+        let mut stat = self.new_stat(&real, FileType::RegularFile, 0o600)?;
         stat.st_size = size.try_into().unwrap_or_default();
         may_set(path, &stat, attributes)?;
         set(&mut stat, attributes);
-        self.things.insert(real, Thing::File { stat, content });
+        self.entries.insert(real, OverlayEntry::File { stat, content });
         Ok(())
     }
 
     pub fn set_attributes(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
-        let (real, stat) = self.there(path, "open it")?;
-        if safe::kind(&stat) == FileType::Symlink {
-            return Err(SafeError::refused(path, "is a symbolic link"));
+        let (real, stat) = self.require_existing(path, "open it")?;
+        if atomic_fs::kind(&stat) == FileType::Symlink {
+            return Err(SafeError::new_refused(path, "is a symbolic link"));
         }
         may_set(path, &stat, attributes)?;
-        self.lift(&real, stat);
+        self.copy_up(&real, stat);
         // All hard links of the file get the attributes.
-        for thing in self.things.values_mut() {
+        for thing in self.entries.values_mut() {
             if let Some(other) = thing.stat_mut().filter(|s| (s.st_dev, s.st_ino) == (stat.st_dev, stat.st_ino)) {
                 set(other, attributes);
             }
@@ -247,10 +247,10 @@ impl Overlay {
         if old.is_some() {
             return Err(io(path, "make the directory", Errno::EXIST));
         }
-        let mut stat = self.fresh(&real, FileType::Directory, 0o755)?;
+        let mut stat = self.new_stat(&real, FileType::Directory, 0o755)?;
         may_set(path, &stat, attributes)?;
         set(&mut stat, attributes);
-        self.things.insert(real, Thing::Directory { stat, bare: true });
+        self.entries.insert(real, OverlayEntry::Directory { stat, opaque: true });
         Ok(())
     }
 
@@ -258,60 +258,60 @@ impl Overlay {
     pub fn remove(&mut self, path: &Path, directory: bool) -> Result<()> {
         let (real, old) = self.writable(path, "remove it")?;
         let stat = old.ok_or_else(|| io(path, "remove it", Errno::NOENT))?;
-        let is_directory = safe::kind(&stat) == FileType::Directory;
+        let is_directory = atomic_fs::kind(&stat) == FileType::Directory;
         if is_directory != directory {
             return Err(io(path, "remove it", if directory { Errno::NOTDIR } else { Errno::ISDIR }));
         }
         if directory && !self.list(&real)?.is_empty() {
             return Err(io(path, "remove it", Errno::NOTEMPTY));
         }
-        self.forget(&real);
+        self.mark_absent(&real);
         Ok(())
     }
 
     pub fn remove_tree(&mut self, path: &Path) -> Result<()> {
         let (real, old) = self.writable(path, "remove it")?;
         let stat = old.ok_or_else(|| io(path, "open the directory", Errno::NOENT))?;
-        if safe::kind(&stat) != FileType::Directory {
+        if atomic_fs::kind(&stat) != FileType::Directory {
             return Err(io(path, "open the directory", Errno::NOTDIR));
         }
-        self.forget(&real);
+        self.mark_absent(&real);
         Ok(())
     }
 
     pub fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
         let (real, old) = self.writable(path, "make a temporary link next to it")?;
-        if old.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+        if old.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
             return Err(io(path, "rename the new link", Errno::ISDIR));
         }
-        let mut stat = self.fresh(&real, FileType::Symlink, 0o777)?;
+        let mut stat = self.new_stat(&real, FileType::Symlink, 0o777)?;
         stat.st_size = target.as_os_str().len().try_into().unwrap_or_default();
-        self.things.insert(real, Thing::Link { stat, target: target.to_owned() });
+        self.entries.insert(real, OverlayEntry::Link { stat, target: target.to_owned() });
         Ok(())
     }
 
-    pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
+    pub fn hard_link(&mut self, path: &Path, name: &Path) -> Result<()> {
         let what = "make a hard link to it";
-        let (from, mut stat) = self.there(path, what)?;
-        if safe::kind(&stat) == FileType::Directory {
+        let (from, mut stat) = self.require_existing(path, what)?;
+        if atomic_fs::kind(&stat) == FileType::Directory {
             return Err(io(path, what, Errno::PERM));
         }
         let (real, old) = self.writable(name, what)?;
-        if old.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+        if old.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
             return Err(io(path, what, Errno::ISDIR));
         }
         stat.st_nlink += 1;
-        self.lift(&from, stat);
-        let thing = self.things.get(&from).cloned().unwrap_or(Thing::Other(stat));
-        self.things.insert(real, thing);
+        self.copy_up(&from, stat);
+        let thing = self.entries.get(&from).cloned().unwrap_or(OverlayEntry::Other(stat));
+        self.entries.insert(real, thing);
         Ok(())
     }
 
     /// Sets times in seconds since 1970. None: unchanged.
     pub fn set_times(&mut self, path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
-        let (real, stat) = self.there(path, "set its times")?;
-        self.lift(&real, stat);
-        if let Some(stat) = self.things.get_mut(&real).and_then(Thing::stat_mut) {
+        let (real, stat) = self.require_existing(path, "set its times")?;
+        self.copy_up(&real, stat);
+        if let Some(stat) = self.entries.get_mut(&real).and_then(OverlayEntry::stat_mut) {
             stat.st_atime = accessed.unwrap_or(stat.st_atime);
             stat.st_mtime = modified.unwrap_or(stat.st_mtime);
         }
@@ -320,41 +320,41 @@ impl Overlay {
 
     /// Copies the entry of a real path from disk into the overlay, unless the overlay already has
     /// one.
-    fn lift(&mut self, real: &Path, stat: Stat) {
-        if let Some(own) = self.things.get_mut(real).and_then(Thing::stat_mut) {
+    fn copy_up(&mut self, real: &Path, stat: Stat) {
+        if let Some(own) = self.entries.get_mut(real).and_then(OverlayEntry::stat_mut) {
             *own = stat;
             return;
         }
-        let thing = match safe::kind(&stat) {
-            FileType::Directory => Thing::Directory { stat, bare: false },
-            FileType::RegularFile => Thing::File { stat, content: Content::Disk(real.to_owned()) },
-            FileType::Symlink => match safe::read_link(real) {
-                Ok(target) => Thing::Link { stat, target },
-                Err(_) => Thing::Other(stat),
+        let thing = match atomic_fs::kind(&stat) {
+            FileType::Directory => OverlayEntry::Directory { stat, opaque: false },
+            FileType::RegularFile => OverlayEntry::File { stat, content: Content::Disk(real.to_owned()) },
+            FileType::Symlink => match atomic_fs::read_link(real) {
+                Ok(target) => OverlayEntry::Link { stat, target },
+                Err(_) => OverlayEntry::Other(stat),
             },
-            _ => Thing::Other(stat),
+            _ => OverlayEntry::Other(stat),
         };
-        self.things.insert(real.to_owned(), thing);
+        self.entries.insert(real.to_owned(), thing);
     }
 
-    fn forget(&mut self, real: &Path) {
-        self.things.retain(|path, _| !path.starts_with(real));
-        self.things.insert(real.to_owned(), Thing::Absent);
+    fn mark_absent(&mut self, real: &Path) {
+        self.entries.retain(|path, _| !path.starts_with(real));
+        self.entries.insert(real.to_owned(), OverlayEntry::Absent);
     }
 
-    fn there(&self, path: &Path, what: &'static str) -> Result<(PathBuf, Stat)> {
-        absolute(path)?;
-        let (real, stat) = self.place(path).map_err(|stray| stray.error(path, what))?;
+    fn require_existing(&self, path: &Path, what: &'static str) -> Result<(PathBuf, Stat)> {
+        require_absolute(path)?;
+        let (real, stat) = self.locate(path).map_err(|stray| stray.error(path, what))?;
         Ok((real, stat.ok_or_else(|| io(path, what, Errno::NOENT))?))
     }
 
     /// The real path at which a file may be created or removed. Fails if the directory is not
     /// writable.
     fn writable(&self, path: &Path, what: &'static str) -> Result<(PathBuf, Option<Stat>)> {
-        absolute(path)?;
-        let dir = path.parent().ok_or_else(|| SafeError::refused(path, "has no last component"))?;
-        let (real, stat) = self.place(path).map_err(|stray| stray.error(dir, "open the directory"))?;
-        if let Some(parent) = real.parent().filter(|parent| self.shows(parent)) {
+        require_absolute(path)?;
+        let dir = path.parent().ok_or_else(|| SafeError::new_refused(path, "has no last component"))?;
+        let (real, stat) = self.locate(path).map_err(|stray| stray.error(dir, "open the directory"))?;
+        if let Some(parent) = real.parent().filter(|parent| self.shows_disk(parent)) {
             let may = Access::WRITE_OK | Access::EXEC_OK;
             rustix::fs::accessat(CWD, parent, may, AtFlags::EACCESS).map_err(|e| io(path, what, e))?;
         }
@@ -362,12 +362,12 @@ impl Overlay {
     }
 
     /// The metadata of a new file, as the kernel would set it.
-    fn fresh(&mut self, real: &Path, kind: FileType, mode: u32) -> Result<Stat> {
+    fn new_stat(&mut self, real: &Path, kind: FileType, mode: u32) -> Result<Stat> {
         let parent = real.parent().unwrap_or(Path::new("/"));
         let around = self.peek(parent).ok().flatten().ok_or_else(|| io(real, "look at its directory", Errno::NOENT))?;
         let mut stat = around;
-        self.made += 1;
-        let inherits = safe::mode_of(&around) & 0o2000 != 0;
+        self.created_count += 1;
+        let inherits = atomic_fs::mode_of(&around) & 0o2000 != 0;
         let mode = if inherits && kind == FileType::Directory { mode | 0o2000 } else { mode };
         stat.st_mode = kind.as_raw_mode() | mode;
         stat.st_uid = rustix::process::geteuid().as_raw();
@@ -375,23 +375,24 @@ impl Overlay {
         stat.st_size = 0;
         stat.st_nlink = if kind == FileType::Directory { 2 } else { 1 };
         // An inode number that no file on disk has.
-        stat.st_ino = (u64::MAX - u64::from(self.made)) as _;
+        stat.st_ino = (u64::MAX - u64::from(self.created_count)) as _;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         (stat.st_atime, stat.st_mtime, stat.st_ctime) = (now as _, now as _, now as _);
         Ok(stat)
     }
 
     /// Whether the entries on disk of this directory (a real path) are visible.
-    fn shows(&self, dir: &Path) -> bool {
-        dir.ancestors().all(|at| matches!(self.things.get(at), None | Some(Thing::Directory { bare: false, .. })))
+    fn shows_disk(&self, dir: &Path) -> bool {
+        dir.ancestors()
+            .all(|at| matches!(self.entries.get(at), None | Some(OverlayEntry::Directory { opaque: false, .. })))
     }
 
     /// The metadata of a real path. None: it does not exist.
     fn peek(&self, real: &Path) -> std::result::Result<Option<Stat>, Errno> {
-        if let Some(thing) = self.things.get(real) {
+        if let Some(thing) = self.entries.get(real) {
             return Ok(thing.stat().copied());
         }
-        if !real.parent().is_none_or(|parent| self.shows(parent)) {
+        if !real.parent().is_none_or(|parent| self.shows_disk(parent)) {
             return Ok(None);
         }
         match rustix::fs::lstat(real) {
@@ -402,12 +403,14 @@ impl Overlay {
     }
 
     /// The real path and metadata of a path; a link as last component is not followed.
-    fn place(&self, path: &Path) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
-        let (Some(name), Some(dir)) = (path.file_name(), path.parent()) else { return self.led(path, Trust::Safe) };
-        let (dir, stat) = self.led(dir, Trust::Safe)?;
+    fn locate(&self, path: &Path) -> std::result::Result<(PathBuf, Option<Stat>), ResolveError> {
+        let (Some(name), Some(dir)) = (path.file_name(), path.parent()) else {
+            return self.resolve(path, LinkTrust::Safe);
+        };
+        let (dir, stat) = self.resolve(dir, LinkTrust::Safe)?;
         match stat {
             None => Err(Errno::NOENT.into()),
-            Some(stat) if safe::kind(&stat) != FileType::Directory => Err(Errno::NOTDIR.into()),
+            Some(stat) if atomic_fs::kind(&stat) != FileType::Directory => Err(Errno::NOTDIR.into()),
             Some(_) => {
                 let real = dir.join(name);
                 let stat = self.peek(&real)?;
@@ -417,18 +420,18 @@ impl Overlay {
     }
 
     /// Resolves all links of a path.
-    fn led(&self, path: &Path, trust: Trust) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
+    fn resolve(&self, path: &Path, trust: LinkTrust) -> std::result::Result<(PathBuf, Option<Stat>), ResolveError> {
         let own = rustix::process::geteuid().as_raw();
         let root = |uid: u32| uid == 0 || uid == own;
         let top = PathBuf::from("/");
         let (mut at, mut here) = (top.clone(), self.peek(&top)?.ok_or(Errno::NOENT)?);
-        let mut todo: Vec<OsString> = names(path);
+        let mut todo: Vec<OsString> = reversed_components(path);
         let (mut safe_way, mut links) = (true, 0);
         while let Some(name) = todo.pop() {
             safe_way &= root(here.st_uid);
             if name == ".." {
-                if !safe_way && trust == Trust::Safe {
-                    return Err(Stray::Led(name));
+                if !safe_way && trust == LinkTrust::Safe {
+                    return Err(ResolveError::UntrustedLink(name));
                 }
                 at.pop();
                 here = self.peek(&at)?.ok_or(Errno::NOENT)?;
@@ -438,18 +441,18 @@ impl Overlay {
             let Some(stat) = self.peek(&next)? else {
                 return if todo.is_empty() { Ok((next, None)) } else { Err(Errno::NOENT.into()) };
             };
-            match safe::kind(&stat) {
+            match atomic_fs::kind(&stat) {
                 FileType::Symlink => {
                     let safe_link = safe_way && (root(stat.st_uid) || here.st_mode & 0o022 == 0);
-                    if !safe_link && trust == Trust::Safe {
-                        return Err(Stray::Led(name));
+                    if !safe_link && trust == LinkTrust::Safe {
+                        return Err(ResolveError::UntrustedLink(name));
                     }
                     links += 1;
                     if links > LINKS_MAX {
                         return Err(Errno::LOOP.into());
                     }
-                    let target = match self.things.get(&next) {
-                        Some(Thing::Link { target, .. }) => target.clone(),
+                    let target = match self.entries.get(&next) {
+                        Some(OverlayEntry::Link { target, .. }) => target.clone(),
                         _ => {
                             let text = rustix::fs::readlink(&next, Vec::new())?;
                             PathBuf::from(OsStr::from_bytes(text.as_bytes()))
@@ -458,7 +461,7 @@ impl Overlay {
                     if target.is_absolute() {
                         (at, here) = (top.clone(), self.peek(&top)?.ok_or(Errno::NOENT)?);
                     }
-                    todo.extend(names(&target));
+                    todo.extend(reversed_components(&target));
                 }
                 FileType::Directory => (at, here) = (next, stat),
                 _ if todo.is_empty() => return Ok((next, Some(stat))),
@@ -470,13 +473,13 @@ impl Overlay {
 }
 
 /// The components of a path in reverse order, so that `pop` returns the first.
-fn names(path: &Path) -> Vec<OsString> {
+fn reversed_components(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir));
     names.map(|c| c.as_os_str().to_owned()).collect()
 }
 
-fn absolute(path: &Path) -> Result<()> {
-    if path.is_absolute() { Ok(()) } else { Err(SafeError::refused(path, "must be an absolute path")) }
+fn require_absolute(path: &Path) -> Result<()> {
+    if path.is_absolute() { Ok(()) } else { Err(SafeError::new_refused(path, "must be an absolute path")) }
 }
 
 fn io(path: &Path, what: &'static str, errno: Errno) -> SafeError {
@@ -511,22 +514,22 @@ fn may_set(path: &Path, stat: &Stat, wanted: Attributes) -> Result<()> {
 }
 
 /// The reason why a path cannot be resolved.
-enum Stray {
+enum ResolveError {
     Errno(Errno),
-    Led(OsString),
+    UntrustedLink(OsString),
 }
 
-impl From<Errno> for Stray {
+impl From<Errno> for ResolveError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
 }
 
-impl Stray {
+impl ResolveError {
     fn error(self, path: &Path, what: &'static str) -> SafeError {
         match self {
             Self::Errno(errno) => io(path, what, errno),
-            Self::Led(name) => safe::led(path, &name),
+            Self::UntrustedLink(name) => atomic_fs::untrusted_link_error(path, &name),
         }
     }
 }

@@ -2,11 +2,11 @@
 //! task, and facts that remoor never gathers. Uncertain cases are not reported.
 
 use super::{LOOP_VAR, Walk, find, may_fail};
-use crate::data::has_markup;
-use crate::names::nearest;
-use crate::plan::{Condition, Place, Plan, Play, Task};
-use crate::scope::{Scope, traced};
-use crate::{expr, facts, frame, lint};
+use crate::plan::{Plan, Play, SourcePlace, Task, TaskCondition};
+use crate::scope::{ExprScope, with_trace};
+use crate::suggestions::nearest;
+use crate::var_map::has_markup;
+use crate::{expr, facts, lint, variable_scope};
 use remoor_model::{Fault, FileSet};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn set_by(task: &Task) -> Option<String> {
 impl<'p> Walk<'p> {
     /// After a task: marks the variables it set as unknown, and reviews the conditions on its
     /// result.
-    pub(super) fn afterwards(&mut self, play: &'p Play, task: &'p Task) {
+    pub(super) fn review_after_task(&mut self, play: &'p Play, task: &'p Task) {
         task.register.iter().for_each(|name| self.frame.forget(name));
         set_by(task).iter().for_each(|name| self.frame.forget(name));
         if self.review.is_none() {
@@ -39,20 +39,20 @@ impl<'p> Walk<'p> {
             None => Vec::new(),
         };
         let scope = self.frame.scope(play, task);
-        let ran = frame::all_hold(&scope, &task.when);
+        let ran = variable_scope::all_hold(&scope, &task.when);
         if !matches!(ran, Ok(false)) {
             let certain = ran.is_ok() && !may_fail(task);
             for list in [&task.until, &task.changed_when, &task.failed_when].into_iter().flatten() {
-                self.asked(task, list, &scope, certain);
+                self.review_conditions(task, list, &scope, certain);
             }
         }
         self.frame.unknown.retain(|name| !fresh.contains(name));
     }
 
     /// Reviews a list of conditions up to the first that does not hold.
-    pub(super) fn asked(&mut self, task: &Task, list: &[Condition], scope: &Scope, certain: bool) {
+    pub(super) fn review_conditions(&mut self, task: &Task, list: &[TaskCondition], scope: &ExprScope, certain: bool) {
         for condition in list {
-            let (told, trace) = traced(|| expr::truth(scope, &condition.text));
+            let (told, trace) = with_trace(|| expr::truth(scope, &condition.text));
             match told {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -61,7 +61,7 @@ impl<'p> Walk<'p> {
                         true => condition.text.clone(),
                         false => format!("{{{{ {} }}}}", condition.text),
                     };
-                    let place = Place { file: task.place.file.clone(), line: condition.line };
+                    let place = SourcePlace { file: task.place.file.clone(), line: condition.line };
                     return self.inline(&place, &text, &e, &trace, scope, certain);
                 }
             }
@@ -71,7 +71,7 @@ impl<'p> Walk<'p> {
 
 /// Finds facts that the playbook reads but remoor never gathers. An error only if the read is
 /// unconditional.
-pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
+pub(super) fn ungathered_fact_faults(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     let mut set: BTreeSet<String> = BTreeSet::new();
     plan.each_task(&mut |task| {
         if task.module == "set_fact" {
@@ -87,7 +87,7 @@ pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
             texts.push(format!("{{{{ {text} }}}}"));
         }
         for text in texts {
-            for (name, _) in wrong(&text, &set) {
+            for (name, _) in ungathered_facts(&text, &set) {
                 let source = files.text(&task.place.file).unwrap_or_default();
                 let at = find(source, task.place.line, &name).unwrap_or((task.place.line, 1));
                 out.push(fault(&task.place.file, at, &name, task.when.is_empty()));
@@ -95,7 +95,7 @@ pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
         }
         // The first condition is always evaluated.
         if let Some(first) = task.when.first() {
-            for (name, _) in wrong(&format!("{{{{ {} }}}}", first.text), &set) {
+            for (name, _) in ungathered_facts(&format!("{{{{ {} }}}}", first.text), &set) {
                 out.push(fault(&task.place.file, (first.line, 1), &name, true));
             }
         }
@@ -103,7 +103,7 @@ pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
             let templates = task.assets.values().chain(task.parts.values()).filter(|a| !a.path.ends_with(".tera"));
             for asset in templates {
                 let text = files.text(&asset.path).unwrap_or_default();
-                for (name, offset) in wrong(text, &set) {
+                for (name, offset) in ungathered_facts(text, &set) {
                     out.push(fault(&asset.path, lint::place(text, offset), &name, task.when.is_empty()));
                 }
             }
@@ -125,12 +125,12 @@ fn collect(value: &Value, out: &mut Vec<String>) {
 
 /// Facts that a text reads from `ansible_facts` although remoor never gathers them, with their
 /// offsets. Facts whose existence is tested first are left out.
-fn wrong(text: &str, set: &BTreeSet<String>) -> Vec<(String, usize)> {
+fn ungathered_facts(text: &str, set: &BTreeSet<String>) -> Vec<(String, usize)> {
     let mut out = lint::facts_read(text);
     out.retain(|(name, _)| {
         let foreign = ["facter_", "ohai_", "getent_", "discovered_"].iter().any(|begin| name.starts_with(begin));
         // Not reported: interfaces, which are facts of their own name in Ansible's spelling.
-        !foreign && !set.contains(name) && !facts::known(&format!("ansible_{name}"))
+        !foreign && !set.contains(name) && !facts::is_known(&format!("ansible_{name}"))
     });
     out
 }
@@ -140,7 +140,7 @@ fn fault(file: &str, at: (u32, u32), name: &str, certain: bool) -> Fault {
     let message = format!("remoor gathers no fact `{name}`");
     let fault = if certain { Fault::error(file, at.0, at.1, message) } else { Fault::warn(file, at.0, at.1, message) };
     let known = facts::NAMES.iter().filter_map(|n| n.strip_prefix("ansible_"));
-    match (facts::absent(&full), nearest(name, known)) {
+    match (facts::absence_reason(&full), nearest(name, known)) {
         (Some(why), _) => fault.hint(why),
         (None, Some(near)) => fault.hint(format!("did you mean `{near}`?")),
         (None, None) => {
@@ -156,7 +156,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     /// The faults of these tasks with a template `t.j2`; errors first.
-    fn said(tasks: &str, template: &str) -> Vec<String> {
+    fn review_messages(tasks: &str, template: &str) -> Vec<String> {
         let playbook = format!("- hosts: all\n  vars: {{known: 1, lazy: \"{{{{ known }}}}\"}}\n  tasks:\n{tasks}");
         let files = [("site.yml", playbook.as_str()), ("t.j2", template)];
         let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
@@ -201,7 +201,7 @@ mod tests {
                 "error t.j2:1 remoor gathers no fact `python` (no Python runs on the node)",
             ),
         ] {
-            let said = said(tasks, template);
+            let said = review_messages(tasks, template);
             assert!(said.iter().any(|s| s.contains(want)), "{tasks}{template}\nwant {want}\n{said:#?}");
         }
     }
@@ -253,7 +253,7 @@ mod tests {
                 "",
             ),
         ] {
-            let said = said(tasks, template);
+            let said = review_messages(tasks, template);
             assert!(said.iter().all(|s| s.starts_with("warn")), "{tasks}{template}\n{said:#?}");
         }
     }

@@ -12,16 +12,16 @@ fn a_file_that_was_too_large_to_be_held_is_replaced() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
     std::fs::create_dir_all(d.join("from/sub")).unwrap();
-    large(&d.join("big"), "old");
-    large(&d.join("from/sub/big"), "tree");
+    make_large_file(&d.join("big"), "old");
+    make_large_file(&d.join("from/sub/big"), "tree");
     std::fs::write(d.join("from/small"), "small").unwrap();
-    let options = RunOptions { backup: Some(d.join("backup")), ..options(d) };
+    let options = PlaybookRunOptions { backup: Some(d.join("backup")), ..options(d) };
     let text = "
     - {copy: {content: new, dest: '{{ dir }}/big', backup: true}, register: it}
     - {assert: {that: [it is changed, it.backup_file is defined]}}
     - {copy: {remote_src: true, src: '{{ dir }}/from/', dest: '{{ dir }}/to'}}
 ";
-    let ran = go(&tasks(d, text), &options).good();
+    let ran = go(&tasks(d, text), &options).assert_success();
     assert_eq!(ran.end.changed, 2);
     assert_eq!((content(&d.join("big")).as_str(), end_of(&d.join("to/sub/big")).as_str()), ("new", "tree"));
     assert_eq!(content(&d.join("to/small")), "small");
@@ -29,7 +29,7 @@ fn a_file_that_was_too_large_to_be_held_is_replaced() {
     let aside = aside.filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("big.")).collect::<Vec<_>>();
     assert_eq!(aside.iter().map(|p| end_of(p)).collect::<Vec<_>>(), ["old"]);
     let again = "    - {copy: {remote_src: true, src: '{{ dir }}/from/', dest: '{{ dir }}/to'}}\n";
-    assert_eq!(go(&tasks(d, again), &options).good().end.changed, 0);
+    assert_eq!(go(&tasks(d, again), &options).assert_success().end.changed, 0);
     undo(&d.join("backup")).unwrap();
     assert_eq!(end_of(&d.join("big")), "old");
 }
@@ -50,7 +50,7 @@ fn large_logs_are_searched() {
     - {find: {paths: '{{ dir }}', patterns: '*.log', contains: 'ready'}, register: it}
     - {assert: {that: it.matched == 0}}
 ";
-    go(&tasks(d, text), &options(d)).good();
+    go(&tasks(d, text), &options(d)).assert_success();
 }
 
 #[test]
@@ -74,8 +74,10 @@ fn a_long_message_is_cut() {
     - set_fact: {r: '{{ range(100000) | list }}'}
     - debug: {var: r}
 ";
-    let ran = go(&tasks(dir.path(), text), &options(dir.path())).good();
-    let Some(Event::Task(done)) = ran.events.iter().rfind(|e| matches!(e, Event::Task(_))) else { panic!("no task") };
+    let ran = go(&tasks(dir.path(), text), &options(dir.path())).assert_success();
+    let Some(RunEvent::Task(done)) = ran.events.iter().rfind(|e| matches!(e, RunEvent::Task(_))) else {
+        panic!("no task")
+    };
     assert!(done.msg.len() < 300 << 10 && done.msg.ends_with("bytes]"), "{}", done.msg.len());
 }
 
@@ -88,8 +90,8 @@ fn yes_is_read_alike_everywhere() {
         let text =
             format!("    - {{copy: {{remote_src: {yes}, src: '{{{{ dir }}}}/there', dest: '{{{{ dir }}}}/here'}}}}\n");
         let plan = tasks(d, &text);
-        assert!(rendered(&plan, &Map::new()).is_empty(), "{yes}: its content is the node's");
-        go(&plan, &options(d)).good();
+        assert!(predict_files(&plan, &Map::new()).is_empty(), "{yes}: its content is the node's");
+        go(&plan, &options(d)).assert_success();
         assert_eq!(content(&d.join("here")), "x", "{yes}");
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use std::os::unix::fs::MetadataExt;
 
-fn checking(dir: &Path) -> RunOptions {
-    RunOptions { check: true, backup: Some(dir.join("backup")), ..options(dir) }
+fn check_options(dir: &Path) -> PlaybookRunOptions {
+    PlaybookRunOptions { check: true, backup: Some(dir.join("backup")), ..options(dir) }
 }
 
 /// Everything below a directory: mode, owner, and content or target.
@@ -30,7 +30,7 @@ pub fn tree(dir: &Path) -> BTreeMap<String, String> {
     out
 }
 
-fn of(ran: &Ran, name: &str) -> Vec<Status> {
+fn statuses_of(ran: &Ran, name: &str) -> Vec<Status> {
     ran.statuses().into_iter().filter(|(n, _)| n == name).map(|(_, s)| s).collect()
 }
 
@@ -74,10 +74,10 @@ fn later_tasks_see_what_earlier_ones_would_make_and_nothing_is_written() {
 ";
     let plan = plan(d, &[("site.yml", text)]);
     let before = tree(d);
-    let check = go(&plan, &checking(d)).good();
+    let check = go(&plan, &check_options(d)).assert_success();
     assert_eq!(tree(d), before);
-    assert_eq!(of(&check, "h1"), [Status::WouldRun]);
-    let run = go(&plan, &options(d)).good();
+    assert_eq!(statuses_of(&check, "h1"), [Status::WouldRun]);
+    let run = go(&plan, &options(d)).assert_success();
     assert_eq!(changed(&check), changed(&run), "{:#?}", check.statuses());
     assert_eq!(
         changed(&run),
@@ -130,7 +130,7 @@ fn what_depends_on_a_command_that_was_not_run_is_unknown() {
     - {name: perhaps, command: 'true'}
 ";
     let plan = plan(d, &[("site.yml", text), ("sub.yml", "- {set_fact: {from_sub: 1}}\n")]);
-    let check = go(&plan, &checking(d)).good();
+    let check = go(&plan, &check_options(d)).assert_success();
     use Status::*;
     for (name, want) in [
         ("c", vec![WouldRun]),
@@ -166,7 +166,7 @@ fn what_depends_on_a_command_that_was_not_run_is_unknown() {
         ("told", vec![WouldRun]),
         ("perhaps", vec![Unknown]),
     ] {
-        assert_eq!(of(&check, name), want, "{name}: {:#?}", check.statuses());
+        assert_eq!(statuses_of(&check, name), want, "{name}: {:#?}", check.statuses());
     }
     assert!(tree(d).is_empty(), "{:?}", tree(d));
     assert!(!check.text().contains('\u{1}') && !check.text().contains("\\u0001"), "{}", check.text());
@@ -180,16 +180,16 @@ fn a_task_may_differ_from_its_run() {
     - {name: seen, copy: {content: '{{ r.stdout }}', dest: '{{ dir }}/a'}}
     - {copy: {content: 'b', dest: '{{ dir }}/b'}}\n";
     let set = |plan: &mut Plan, at: usize, value: bool| match plan.plays[0].sections.iter_mut().flatten().nth(at) {
-        Some(Step::Task(task)) => task.check_mode = Some(json!(value)),
+        Some(PlanStep::Task(task)) => task.check_mode = Some(json!(value)),
         other => panic!("{other:?}"),
     };
     let mut plan = tasks(d, text);
     set(&mut plan, 0, false);
-    let check = go(&plan, &checking(d)).good();
+    let check = go(&plan, &check_options(d)).assert_success();
     assert_eq!(changed(&check).len(), 3, "{:#?}", check.statuses());
     assert!(tree(d).is_empty());
     set(&mut plan, 2, true);
-    let run = go(&plan, &options(d)).good();
+    let run = go(&plan, &options(d)).assert_success();
     assert_eq!(changed(&run).len(), 3);
     assert_eq!(tree(d).into_keys().collect::<Vec<_>>(), ["a", "half-made"]);
 }
@@ -200,8 +200,8 @@ fn a_check_leaves_the_journal_as_it_is_and_lists_the_handlers_that_are_owed() {
     let d = dir.path();
     std::fs::write(d.join("journal"), "[\"told\"]").unwrap();
     let text = "- hosts: all\n  tasks: [{debug: {msg: x}}]\n  handlers:\n    - {name: told, command: 'true'}\n";
-    let check = go(&plan(d, &[("site.yml", text)]), &checking(d)).good();
-    assert_eq!(of(&check, "told"), [Status::WouldRun]);
+    let check = go(&plan(d, &[("site.yml", text)]), &check_options(d)).assert_success();
+    assert_eq!(statuses_of(&check, "told"), [Status::WouldRun]);
     assert_eq!(check.end.pending_handlers, ["told"]);
     assert_eq!(std::fs::read_to_string(d.join("journal")).unwrap(), "[\"told\"]");
 }
@@ -226,8 +226,11 @@ fn units_are_predicted_too() {
     - {command: make install}
     - {name: perhaps, service: {name: nothing, state: started}}
 ";
-    let check = go(&plan(d, &[("site.yml", text)]), &checking(d)).good();
+    let check = go(&plan(d, &[("site.yml", text)]), &check_options(d)).assert_success();
     assert_eq!(changed(&check), ["start", "stop", "start again", "mask", "command"], "{:#?}", check.events);
-    assert_eq!((of(&check, "none"), of(&check, "perhaps")), (vec![Status::Ignored], vec![Status::Unknown]));
+    assert_eq!(
+        (statuses_of(&check, "none"), statuses_of(&check, "perhaps")),
+        (vec![Status::Ignored], vec![Status::Unknown])
+    );
     assert!(!d.join("log").exists());
 }

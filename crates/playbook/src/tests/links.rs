@@ -36,13 +36,14 @@ fn a_link_of_roots_is_followed_where_what_is_in_a_file_changes_and_replaced_by_a
     - {file: {path: '{{ dir }}/app/link', mode: '0640'}}
     - {copy: {content: four, dest: '{{ dir }}/app/link', force: false}}
 ";
-    let checked = go(&tasks(d, all), &RunOptions { check: true, ..options(d) }).good();
+    let checked = go(&tasks(d, all), &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!((checked.end.changed, text(&victim).as_str()), (4, "precious\n"));
-    assert_eq!(go(&tasks(d, all), &options(d)).good().end.changed, 4);
+    assert_eq!(go(&tasks(d, all), &options(d)).assert_success().end.changed, 4);
     assert!(text(&victim).starts_with("three\none\n# BEGIN"), "{}", text(&victim));
     assert_eq!(mode(&victim), 0o640);
     let before = text(&victim);
-    let ran = go(&tasks(d, "    - {copy: {content: four, dest: '{{ dir }}/app/link'}}\n"), &options(d)).good();
+    let ran =
+        go(&tasks(d, "    - {copy: {content: four, dest: '{{ dir }}/app/link'}}\n"), &options(d)).assert_success();
     assert_eq!((ran.end.changed, text(&victim)), (1, before));
     assert!(!app.join("link").is_symlink() && text(&app.join("link")) == "four" && mode(&app.join("link")) == 0o644);
 }
@@ -73,7 +74,7 @@ fn a_link_that_another_may_have_put_there_is_replaced_or_refused_never_followed(
         let site = format!("- hosts: all\n  tasks:\n    - {{{task}}}\n");
         let plan = plan(d, &[("site.yml", &site), ("templates/t.j2", "evil")]);
         for check in [true, false] {
-            let ran = go(&plan, &RunOptions { check, ..options(d) });
+            let ran = go(&plan, &PlaybookRunOptions { check, ..options(d) });
             let said = ran.end.failure.unwrap_or_else(|| panic!("{task}")).message;
             assert!(said.contains("`link` in it is a link in a directory that others"), "{task}: {said}");
         }
@@ -81,9 +82,9 @@ fn a_link_that_another_may_have_put_there_is_replaced_or_refused_never_followed(
     }
     let recursive =
         format!("    - {{file: {{path: '{{{{ dir }}}}/app', state: directory, recurse: true, owner: '{APP}'}}}}\n");
-    assert_eq!(go(&tasks(d, &recursive), &options(d)).good().end.changed, 0);
+    assert_eq!(go(&tasks(d, &recursive), &options(d)).assert_success().end.changed, 0);
     same();
-    go(&tasks(d, "    - {copy: {content: four, dest: '{{ dir }}/app/link'}}\n"), &options(d)).good();
+    go(&tasks(d, "    - {copy: {content: four, dest: '{{ dir }}/app/link'}}\n"), &options(d)).assert_success();
     same();
     assert!(!app.join("link").is_symlink() && text(&app.join("link")) == "four");
 }
@@ -114,7 +115,7 @@ fn nothing_is_read_or_unpacked_over_a_link_that_another_may_have_put_there() {
     ] {
         let plan = tasks(d, &format!("    - {{{task}}}\n"));
         for check in [true, false] {
-            let ran = go(&plan, &RunOptions { check, ..options(d) });
+            let ran = go(&plan, &PlaybookRunOptions { check, ..options(d) });
             let said = ran.end.failure.unwrap_or_else(|| panic!("{task}")).message;
             assert!(said.contains("in it is a link in a directory that others"), "{task}: {said}");
             assert_eq!(std::fs::read_dir(d.join("etc")).unwrap().count(), 0, "{task}");
@@ -142,7 +143,7 @@ fn archives_are_unpacked_where_nobody_else_can_rename_anything() {
   tasks:
     - unarchive: {src: '{{ dir }}/a.tar', dest: '{{ dir }}/app/to', remote_src: yes}
 ";
-    assert_eq!(go(&plan(d, &[("site.yml", site)]), &options(d)).good().end.changed, 1);
+    assert_eq!(go(&plan(d, &[("site.yml", site)]), &options(d)).assert_success().end.changed, 1);
     let argv = text(&d.join("bin/argv"));
     let argv = argv.lines().find(|line| line.contains("--extract")).unwrap();
     assert!(!argv.contains("/app/") && argv.contains(&format!("-C {}/half-made/", d.display())), "{argv}");

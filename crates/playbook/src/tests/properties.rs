@@ -51,7 +51,7 @@ fn task() -> impl Strategy<Value = String> {
 }
 
 /// Keywords of a task: a condition on the previous task, a loop, handlers.
-fn beside() -> impl Strategy<Value = String> {
+fn task_keywords() -> impl Strategy<Value = String> {
     let when = prop::sample::select(vec![
         "",
         "",
@@ -69,7 +69,7 @@ fn beside() -> impl Strategy<Value = String> {
 
 /// Tasks with keywords.
 fn tasks_of(task: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Vec<String>> {
-    let one = (task, beside()).prop_map(|(task, beside)| match task.starts_with("meta") {
+    let one = (task, task_keywords()).prop_map(|(task, beside)| match task.starts_with("meta") {
         true => task,
         // An included task has its own `notify`.
         false if task.starts_with("include") => task + beside.split(", notify").next().unwrap_or_default(),
@@ -92,12 +92,12 @@ fn playbook(tasks: &[String]) -> String {
         true => format!("    - {{{t}, name: t{i}}}\n"),
         false => format!("    - {{{t}, name: t{i}, register: before, ignore_errors: yes}}\n"),
     });
-    let lines: String = lines.map(|l| quoted(&l)).collect();
+    let lines: String = lines.map(|l| quote_command(&l)).collect();
     format!("- hosts: all\n  vars: {{seen: 0, before: {{changed: false, failed: false}}}}\n  tasks:\n{lines}{HANDLERS}")
 }
 
 /// The plan of a playbook with the files that its tasks use.
-fn made(dir: &TempDir, tasks: &[String]) -> Plan {
+fn make_plan(dir: &TempDir, tasks: &[String]) -> Plan {
     let files = [
         ("site.yml", &*playbook(tasks)),
         ("more.yml", "- {name: more, copy: {content: more, dest: '{{ at }}'}, ignore_errors: yes, notify: h1}\n"),
@@ -109,7 +109,7 @@ fn made(dir: &TempDir, tasks: &[String]) -> Plan {
 }
 
 /// Quotes the command line in a flow map.
-fn quoted(line: &str) -> String {
+fn quote_command(line: &str) -> String {
     match line.split_once("command: touch ") {
         Some((head, rest)) => {
             let (words, tail) = rest.split_once(", name:").unwrap_or((rest, ""));
@@ -119,7 +119,7 @@ fn quoted(line: &str) -> String {
     }
 }
 
-fn failed(ran: &Ran) -> Vec<String> {
+fn failed_tasks(ran: &Ran) -> Vec<String> {
     ran.statuses().into_iter().filter(|(_, s)| *s == Status::Ignored).map(|(n, _)| n).collect()
 }
 
@@ -141,54 +141,54 @@ proptest! {
 
     #[test]
     fn a_check_predicts_the_run_and_writes_nothing(tasks in tasks_of(task(), 10)) {
-        predicted(&tasks, |dir, plan| go(plan, &RunOptions { check: true, ..options(dir.path()) }))?;
+        assert_check_predicts(&tasks, |dir, plan| go(plan, &PlaybookRunOptions { check: true, ..options(dir.path()) }))?;
     }
 
     #[test]
     fn a_second_run_of_one_task_changes_nothing(task in task()) {
         let dir = fresh();
-        let plan = made(&dir, &[task]);
+        let plan = make_plan(&dir, &[task]);
         go(&plan, &options(dir.path()));
         let after = at_t(&dir);
         let second = go(&plan, &options(dir.path()));
-        prop_assume!(!again(&plan));
+        prop_assume!(!may_change_again(&plan));
         prop_assert_eq!(second.end.changed, 0, "{:#?}", second.events);
         prop_assert_eq!(at_t(&dir), after);
     }
 
     #[test]
     fn a_second_run_changes_nothing_where_each_task_has_paths_of_its_own(tasks in tasks_of(task(), 8)) {
-        settled(&tasks, |_| {})?;
+        assert_settled(&tasks, |_| {})?;
     }
 
     #[test]
     fn a_run_that_was_ended_at_any_task_and_begun_again_ends_in_the_same_tree(
-        tasks in prop::collection::vec(settling(), 1..8), at in 0usize..8,
+        tasks in prop::collection::vec(settling_task(), 1..8), at in 0usize..8,
     ) {
         let (whole, cut) = (fresh(), fresh());
         let text = playbook(&tasks);
-        go(&plan(whole.path(), &[("site.yml", &text)]), &options(whole.path())).good();
+        go(&plan(whole.path(), &[("site.yml", &text)]), &options(whole.path())).assert_success();
         let plan = plan(cut.path(), &[("site.yml", &text)]);
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let mut seen = 0;
         run(&plan, &options(cut.path()), &cancel, &mut |e| {
-            if matches!(e, Event::TaskStart { .. }) {
+            if matches!(e, RunEvent::TaskStart { .. }) {
                 if seen == at {
                     cancel.cancel();
                 }
                 seen += 1;
             }
         });
-        go(&plan, &options(cut.path())).good();
+        go(&plan, &options(cut.path())).assert_success();
         prop_assert_eq!(at_t(&whole), at_t(&cut));
     }
 }
 
 /// Asserts that check mode, run by `check`, predicts the run. Cases that it cannot predict are
 /// skipped.
-fn predicted(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result<(), TestCaseError> {
+fn assert_check_predicts(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result<(), TestCaseError> {
     let dir = fresh();
-    let plan = made(&dir, tasks);
+    let plan = make_plan(&dir, tasks);
     let before = tree(dir.path());
     let check = check(&dir, &plan);
     prop_assert_eq!(tree(dir.path()), before);
@@ -199,12 +199,12 @@ fn predicted(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result
     prop_assume!(!check.statuses().iter().any(command));
     let run = go(&plan, &options(dir.path()));
     prop_assert_eq!(changed(&check), changed(&run), "{:#?}\n{:#?}", check.statuses(), run.events);
-    prop_assert_eq!(failed(&check), failed(&run));
+    prop_assert_eq!(failed_tasks(&check), failed_tasks(&run));
     Ok(())
 }
 
 /// Asserts that a second run changes nothing. `between` may change the tree before it.
-fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseError> {
+fn assert_settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseError> {
     let dir = fresh();
     let own = |(i, task): (usize, &String)| task.replace("/t/", &format!("/t/own{i}/"));
     let mut all: Vec<String> = (0..tasks.len())
@@ -217,10 +217,10 @@ fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseE
         })
         .collect();
     all.extend(tasks.iter().enumerate().map(own));
-    let plan = made(&dir, &all);
+    let plan = make_plan(&dir, &all);
     // The second run does not create the initial files again if a task removed them.
-    let rest = made(&dir, &all[2 * tasks.len()..]);
-    prop_assume!(!again(&rest));
+    let rest = make_plan(&dir, &all[2 * tasks.len()..]);
+    prop_assume!(!may_change_again(&rest));
     // A condition on the previous task may have another result in the second run.
     prop_assume!(!tasks.iter().any(|task| task.contains("before is")));
     go(&plan, &options(dir.path()));
@@ -238,7 +238,7 @@ const MANY: u32 = 300;
 const FEW: u32 = 48;
 
 /// Whether `property` fails for one of [`MANY`] playbooks.
-fn found(property: impl Fn(&[String]) -> Result<(), TestCaseError>) -> bool {
+fn finds_failure(property: impl Fn(&[String]) -> Result<(), TestCaseError>) -> bool {
     found_in(MANY, property)
 }
 
@@ -253,21 +253,24 @@ fn found_in(cases: u32, property: impl Fn(&[String]) -> Result<(), TestCaseError
 /// Each planted defect is one that a change of the code could introduce.
 #[test]
 fn the_properties_find_what_is_planted() {
-    let check = |dir: &TempDir| RunOptions { check: true, ..options(dir.path()) };
+    let check = |dir: &TempDir| PlaybookRunOptions { check: true, ..options(dir.path()) };
     let edit = |plan: &Plan, edit: &dyn Fn(&mut Task)| {
         let mut plan = plan.clone();
         for step in plan.plays.iter_mut().flat_map(|play| play.sections.iter_mut()).flatten() {
-            if let Step::Task(task) = step {
+            if let PlanStep::Task(task) = step {
                 edit(task);
             }
         }
         plan
     };
     let cases = if std::env::var_os("REMOOR_LONG").is_some() { MANY } else { FEW };
-    assert!(!found_in(cases, |tasks| predicted(tasks, |dir, plan| go(plan, &check(dir)))), "nothing is planted");
+    assert!(
+        !found_in(cases, |tasks| assert_check_predicts(tasks, |dir, plan| go(plan, &check(dir)))),
+        "nothing is planted"
+    );
     let without = |name: &'static str| {
         move |tasks: &[String]| {
-            predicted(tasks, |dir, plan| {
+            assert_check_predicts(tasks, |dir, plan| {
                 let forgets = |task: &mut Task| {
                     task.args.remove(name);
                 };
@@ -276,24 +279,30 @@ fn the_properties_find_what_is_planted() {
         }
     };
     for option in ["mode", "force", "create", "directory_mode"] {
-        assert!(found(without(option)), "a check that does not look at {option}");
+        assert!(finds_failure(without(option)), "a check that does not look at {option}");
     }
     let conditions = |task: &mut Task| task.when.clear();
-    assert!(found(|tasks| predicted(tasks, |dir, plan| go(&edit(plan, &conditions), &check(dir)))), "conditions");
+    assert!(
+        finds_failure(|tasks| assert_check_predicts(tasks, |dir, plan| go(&edit(plan, &conditions), &check(dir)))),
+        "conditions"
+    );
     let handlers = |task: &mut Task| task.notify.clear();
-    assert!(found(|tasks| predicted(tasks, |dir, plan| go(&edit(plan, &handlers), &check(dir)))), "handlers");
+    assert!(
+        finds_failure(|tasks| assert_check_predicts(tasks, |dir, plan| go(&edit(plan, &handlers), &check(dir)))),
+        "handlers"
+    );
     // Predicts each task as if the previous ones made nothing.
     let alone = |tasks: &[String]| {
-        predicted(tasks, |dir, plan| {
+        assert_check_predicts(tasks, |dir, plan| {
             let mut whole = go(plan, &check(dir));
             let mut seen = BTreeMap::new();
             for (i, task) in tasks.iter().enumerate() {
-                let one = go(&made(dir, std::slice::from_ref(task)), &check(dir));
+                let one = go(&make_plan(dir, std::slice::from_ref(task)), &check(dir));
                 let first = one.statuses().into_iter().find(|(name, _)| name == "t0");
                 seen.extend(first.map(|(_, status)| (format!("t{i}"), status)));
             }
             for event in &mut whole.events {
-                if let Event::Task(done) = event
+                if let RunEvent::Task(done) = event
                     && let Some(status) = seen.get(&done.name)
                 {
                     done.status = *status;
@@ -302,31 +311,31 @@ fn the_properties_find_what_is_planted() {
             whole
         })
     };
-    assert!(found(alone), "a check that forgets what earlier tasks would make");
+    assert!(finds_failure(alone), "a check that forgets what earlier tasks would make");
     let writes = |tasks: &[String]| {
-        predicted(tasks, |dir, plan| {
+        assert_check_predicts(tasks, |dir, plan| {
             std::fs::write(dir.path().join("t/d/written"), "").unwrap();
             go(plan, &check(dir))
         })
     };
-    assert!(found(writes), "a check that writes");
+    assert!(finds_failure(writes), "a check that writes");
     let undone = |dir: &TempDir| {
         for (name, _) in at_t(dir).into_iter().filter(|(_, what)| what.contains("100644") || what.starts_with("644")) {
             std::fs::set_permissions(dir.path().join("t").join(name), std::fs::Permissions::from_mode(0o640)).unwrap();
         }
     };
-    assert!(found(|tasks| settled(tasks, undone)), "what is made, and is not so afterwards");
+    assert!(finds_failure(|tasks| assert_settled(tasks, undone)), "what is made, and is not so afterwards");
 }
 
 /// Whether a task may change something in each run: a command may create another file than the one
 /// in `creates`.
-fn again(plan: &Plan) -> bool {
+fn may_change_again(plan: &Plan) -> bool {
     let tasks = plan.plays[0].sections.iter().flatten();
-    tasks.into_iter().any(|step| matches!(step, Step::Task(task) if task.module == "command"))
+    tasks.into_iter().any(|step| matches!(step, PlanStep::Task(task) if task.module == "command"))
 }
 
 /// Tasks that each determine the whole state of their path.
-fn settling() -> impl Strategy<Value = String> {
+fn settling_task() -> impl Strategy<Value = String> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let text = || prop::sample::select(vec!["one", "two", "x=1\\n"]);
     let at = |name: &str| format!("'{{{{ dir }}}}/t/{name}'");

@@ -3,12 +3,12 @@
 use super::*;
 
 /// Runs tasks (with their indent), and returns the directory.
-fn done(files: &[(&str, &str)], text: &str) -> TempDir {
+fn run_tasks(files: &[(&str, &str)], text: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
     let site = format!("- hosts: all\n  tasks:\n{text}");
     let mut all = vec![("site.yml", site.as_str())];
     all.extend(files);
-    go(&plan(dir.path(), &all), &options(dir.path())).good();
+    go(&plan(dir.path(), &all), &options(dir.path())).assert_success();
     dir
 }
 
@@ -50,17 +50,17 @@ fn lineinfile_as_ansible_has_it() {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("f"), before).unwrap();
         let tasks = tasks(dir.path(), &format!("    - lineinfile: {{path: '{{{{ dir }}}}/f', {options}}}\n"));
-        let first = go(&tasks, &self::options(dir.path())).good();
+        let first = go(&tasks, &self::options(dir.path())).assert_success();
         assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), after, "{before:?} {options}");
         assert_eq!(first.end.changed, u32::from(before != after), "{before:?} {options}");
-        assert_eq!(go(&tasks, &self::options(dir.path())).good().end.changed, 0, "{options}");
+        assert_eq!(go(&tasks, &self::options(dir.path())).assert_success().end.changed, 0, "{options}");
     }
 }
 
 #[test]
 fn copies_of_files_and_directories() {
     let files = [("files/tree/a", "A"), ("files/tree/sub/b", "B"), ("files/one", "1")];
-    let dir = done(
+    let dir = run_tasks(
         &files,
         "
     - {copy: {src: tree, dest: '{{ dir }}/whole', mode: '0640', directory_mode: '0750'}, register: r}
@@ -105,7 +105,7 @@ fn copies_of_files_and_directories() {
 #[test]
 fn templates_with_their_blanks_and_line_ends() {
     let text = "{% if true %}\nx\n  {% endif %}\ny\n";
-    let dir = done(
+    let dir = run_tasks(
         &[("templates/t.j2", text)],
         "
     - {template: {src: t.j2, dest: '{{ dir }}/plain'}}
@@ -123,7 +123,7 @@ fn templates_with_their_blanks_and_line_ends() {
 
 #[test]
 fn files_links_and_times() {
-    let dir = done(
+    let dir = run_tasks(
         &[],
         "
     - {file: {path: '{{ dir }}/f', state: touch, modification_time: '202001021230.10', access_time: now}}
@@ -160,7 +160,7 @@ fn files_links_and_times() {
 #[test]
 fn commands_and_what_they_give() {
     let files = [("files/run.sh", "#!/bin/sh\necho \"$0\" | grep -c remoor; printf '%s|' \"$@\"; pwd\n")];
-    done(
+    run_tasks(
         &files,
         "
     - {command: 'echo $A ${A}x $NOT_SET_ANYWHERE', register: c, environment: {A: one}}
@@ -195,7 +195,7 @@ fn commands_and_what_they_give() {
 
 #[test]
 fn results_of_modules_that_only_say() {
-    done(
+    run_tasks(
         &[],
         "
     - {debug: {msg: [1, {a: b}]}, register: d}
@@ -282,7 +282,7 @@ fn packages_are_asked_for_and_only_then_changed() {
     let run = |task: &str, check: bool| {
         let _ = std::fs::remove_file(d.join("log"));
         let text = format!("    - apt: {{{task}}}\n      environment: {{PATH: '{{{{ dir }}}}:/usr/bin:/bin'}}\n");
-        let ran = go(&tasks(d, &text), &RunOptions { check, ..options(d) }).good();
+        let ran = go(&tasks(d, &text), &PlaybookRunOptions { check, ..options(d) }).assert_success();
         let log = std::fs::read_to_string(d.join("log")).unwrap_or_default();
         let calls: Vec<String> = log.lines().filter(|l| l.starts_with("apt-get")).map(str::to_owned).collect();
         let tail = |c: &String| c.rsplit("--force-confold ").next().unwrap_or(c).to_owned();
@@ -323,7 +323,7 @@ fn packages_are_asked_for_and_only_then_changed() {
     assert_eq!(run("name: fresh", true), (1, "-s install -- fresh".into()));
     assert_eq!(run("update_cache: yes", false).1, "apt-get -q -o DPkg::Lock::Timeout=60 update");
     let twice = "    - {apt: {name: fresh}, environment: &e {PATH: '{{ dir }}:/usr/bin:/bin'}}\n    - {apt: {name: fresh}, environment: {PATH: '{{ dir }}:/usr/bin:/bin'}}\n".replace("&e ", "");
-    let check = go(&tasks(d, &twice), &RunOptions { check: true, ..options(d) }).good();
+    let check = go(&tasks(d, &twice), &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!((check.end.changed, check.end.ok), (1, 1), "{:?}", check.statuses());
 }
 

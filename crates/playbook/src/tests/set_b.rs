@@ -5,16 +5,16 @@ use super::*;
 
 /// Runs a task on a file with the content `before`, and returns the new content. Asserts that check
 /// mode predicts it and that a second run changes nothing.
-fn edited(task: &str, before: &str) -> String {
+fn edit_file(task: &str, before: &str) -> String {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
     std::fs::write(d.join("f"), before).unwrap();
     let plan = tasks(d, &format!("    - {task}\n"));
-    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), before, "{task}");
-    let run = go(&plan, &options(d)).good();
+    let run = go(&plan, &options(d)).assert_success();
     assert_eq!(changed(&check), changed(&run), "{task}");
-    assert_eq!(go(&plan, &options(d)).good().end.changed, 0, "{task} again");
+    assert_eq!(go(&plan, &options(d)).assert_success().end.changed, 0, "{task} again");
     let after = std::fs::read_to_string(d.join("f")).unwrap();
     assert_eq!(run.end.changed, u32::from(after != before), "{task}");
     after
@@ -45,7 +45,7 @@ fn blocks() {
         ),
     ] {
         assert_eq!(
-            edited(&format!("blockinfile: {{path: '{{{{ dir }}}}/f', {options}}}"), &before),
+            edit_file(&format!("blockinfile: {{path: '{{{{ dir }}}}/f', {options}}}"), &before),
             after,
             "{options}"
         );
@@ -63,7 +63,7 @@ fn replacements() {
         ("regexp: a, replace: x, before: '>'", "a>a\n", "x>a\n"),
         ("regexp: a, replace: x, after: none", "a\n", "a\n"),
     ] {
-        assert_eq!(edited(&format!("replace: {{path: '{{{{ dir }}}}/f', {options}}}"), before), after, "{options}");
+        assert_eq!(edit_file(&format!("replace: {{path: '{{{{ dir }}}}/f', {options}}}"), before), after, "{options}");
     }
 }
 
@@ -89,14 +89,17 @@ fn options_of_sections() {
         ("section: '', option: top, value: 1", "x = 1\n[s]\n", "x = 1\ntop = 1\n[s]\n"),
         ("section: s, option: a, value: '1', ignore_spaces: yes", "[s]\na=1\n", "[s]\na=1\n"),
     ] {
-        assert_eq!(edited(&format!("ini_file: {{path: '{{{{ dir }}}}/f', {options}}}"), before), after, "{options}");
+        assert_eq!(edit_file(&format!("ini_file: {{path: '{{{{ dir }}}}/f', {options}}}"), before), after, "{options}");
     }
 }
 
 #[test]
 fn keys_and_jobs() {
     let key = |options: &str, before: &str| {
-        edited(&format!("authorized_key: {{user: root, path: '{{{{ dir }}}}/f', manage_dir: no, {options}}}"), before)
+        edit_file(
+            &format!("authorized_key: {{user: root, path: '{{{{ dir }}}}/f', manage_dir: no, {options}}}"),
+            before,
+        )
     };
     assert_eq!(key("key: ssh-ed25519 AAAA me", "ssh-rsa BBBB you\n"), "ssh-rsa BBBB you\nssh-ed25519 AAAA me\n");
     assert_eq!(key("key: ssh-rsa BBBB, key_options: no-pty", "ssh-rsa BBBB you\n"), "no-pty ssh-rsa BBBB you\n");
@@ -104,7 +107,7 @@ fn keys_and_jobs() {
     assert_eq!(key("key: ssh-rsa BBBB, state: absent", "# x\nssh-rsa BBBB you\nssh-rsa CC\n"), "# x\nssh-rsa CC\n");
     assert_eq!(key("key: ssh-rsa CC, exclusive: yes", "# x\nssh-rsa BBBB you\nssh-rsa CC\n"), "ssh-rsa CC\n");
     let cron =
-        |options: &str, before: &str| edited(&format!("cron: {{cron_file: '{{{{ dir }}}}/f', {options}}}"), before);
+        |options: &str, before: &str| edit_file(&format!("cron: {{cron_file: '{{{{ dir }}}}/f', {options}}}"), before);
     let one = "#Ansible: a\n5 * * * * root true\n";
     assert_eq!(cron("name: a, job: 'true', minute: 5", ""), one);
     assert_eq!(cron("name: a, job: 'false', special_time: daily, user: www", one), "#Ansible: a\n@daily www false\n");
@@ -149,10 +152,10 @@ fn looking_and_small_ones() {
 ";
     let plan = tasks(d, text);
     let before = tree(d);
-    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!(tree(d), before);
     assert_eq!(check.end.unknown, 1, "only what the temporary directory is called: {:?}", check.statuses());
-    let run = go(&plan, &options(d)).good();
+    let run = go(&plan, &options(d)).assert_success();
     assert_eq!(changed(&check), changed(&run));
     assert!(!d.join("t/a.log").exists());
 }
@@ -160,7 +163,7 @@ fn looking_and_small_ones() {
 #[test]
 fn the_kernels_parameters_and_what_the_node_has() {
     let sysctl = |options: &str, before: &str| {
-        edited(&format!("sysctl: {{sysctl_file: '{{{{ dir }}}}/f', reload: no, name: net.a.b, {options}}}"), before)
+        edit_file(&format!("sysctl: {{sysctl_file: '{{{{ dir }}}}/f', reload: no, name: net.a.b, {options}}}"), before)
     };
     assert_eq!(sysctl("value: 1", "x.y = 2\n"), "x.y = 2\nnet.a.b=1\n");
     assert_eq!(sysctl("value: 1", "net.a.b = 0\nnet/a/b=2\n# net.a.b=3\n"), "net.a.b=1\n# net.a.b=3\n");
@@ -195,7 +198,7 @@ fn the_kernels_parameters_and_what_the_node_has() {
           - packages.a[0].version == '1.0' and packages.b is undefined and ansible_hostname == 'another'
 ";
     let plan = plan(d, &[("site.yml", text)]);
-    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
     assert_eq!(check.statuses().into_iter().map(|(_, s)| s).collect::<Vec<_>>(), {
         use Status::*;
         [Changed, Ok, Ok, Changed, Ok, Changed, Ok, Ok]
@@ -208,9 +211,10 @@ fn accounts_are_made_and_changed_as_the_options_say() {
     let dir = TempDir::new().unwrap();
     let said = |task: &str| {
         let site = format!("- hosts: all\n  tasks:\n    - {{{task}}}\n");
-        let ran = go(&plan(dir.path(), &[("site.yml", &site)]), &RunOptions { check: true, ..options(dir.path()) });
+        let ran =
+            go(&plan(dir.path(), &[("site.yml", &site)]), &PlaybookRunOptions { check: true, ..options(dir.path()) });
         let told = ran.events.iter().find_map(|e| match e {
-            Event::Task(done) => Some(done.msg.clone()),
+            RunEvent::Task(done) => Some(done.msg.clone()),
             _ => None,
         });
         told.unwrap()
@@ -266,10 +270,10 @@ fn units_are_asked_for_and_told_over_dbus() {
             _ => empty(serial),
         }
     });
-    let options = RunOptions { systemd, ..options(d) };
+    let options = PlaybookRunOptions { systemd, ..options(d) };
     let run = |task: &str, check: bool| {
         let text = format!("- hosts: all\n  environment: {{PATH: '{{{{ dir }}}}'}}\n  tasks:\n    - {task}\n");
-        let ran = go(&plan(d, &[("site.yml", &text)]), &RunOptions { check, ..options.clone() });
+        let ran = go(&plan(d, &[("site.yml", &text)]), &PlaybookRunOptions { check, ..options.clone() });
         let said = std::mem::take(&mut *log.lock().unwrap());
         (ran.end.changed, ran.end.failure.map(|f| f.message).unwrap_or_default(), said)
     };

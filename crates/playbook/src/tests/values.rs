@@ -99,10 +99,11 @@ fn attributes_of_what_cannot_be_opened_are_set() {
     let _socket = std::os::unix::net::UnixListener::bind(d.join("s")).unwrap();
     symlink("s", d.join("l")).unwrap();
     let text = "    - {file: {path: '{{ dir }}/s', mode: '0612'}}\n";
-    assert_eq!(go(&tasks(d, text), &options(d)).good().end.changed, 1);
+    assert_eq!(go(&tasks(d, text), &options(d)).assert_success().end.changed, 1);
     assert_eq!(std::fs::metadata(d.join("s")).unwrap().permissions().mode() & 0o7777, 0o612);
-    assert_eq!(go(&tasks(d, text), &options(d)).good().end.changed, 0);
-    let through = safe::set_attributes(&d.join("l"), safe::Attributes { mode: Some(0o777), ..Default::default() });
+    assert_eq!(go(&tasks(d, text), &options(d)).assert_success().end.changed, 0);
+    let through =
+        atomic_fs::set_attributes(&d.join("l"), atomic_fs::Attributes { mode: Some(0o777), ..Default::default() });
     assert!(through.unwrap_err().to_string().contains("symbolic link"));
 }
 
@@ -123,13 +124,14 @@ fn hosts_of_a_play_are_those_that_have_not_failed() {
         text.replacen("- hosts", "- name: first\n  hosts", 1) + &text.replacen("- hosts", "- name: second\n  hosts", 1);
     let vars = json!({"dir": d.display().to_string(), "inventory_hostname": "w1", "group_names": []});
     let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
-    let hosts = Hosts { hosts: ["w1", "w2", "w3", "w4"].map(str::to_owned).into(), ..Hosts::default() };
+    let hosts =
+        InventoryNames { hosts: ["w1", "w2", "w3", "w4"].map(str::to_owned).into(), ..InventoryNames::default() };
     let set = FileSet([("site.yml".to_owned(), site.into_bytes())].into());
     let compiled = CompileOptions { hosts: Some(&hosts), ..CompileOptions::default() };
     let plan = compile(&set, "site.yml", &host, &compiled).unwrap().plan;
     let lost = |play: u32| if play == 0 { vec![] } else { vec!["w2".to_owned(), "w4".to_owned()] };
-    let gate = Gate::new(move |play| Some(lost(play).into_iter().collect()));
-    go(&plan, &RunOptions { gate: Some(gate), ..options(d) }).good();
+    let gate = PlayBarrier::new(move |play| Some(lost(play).into_iter().collect()));
+    go(&plan, &PlaybookRunOptions { gate: Some(gate), ..options(d) }).assert_success();
     let told = |name: &str| std::fs::read_to_string(d.join(name)).unwrap();
     let batch = "['w1', 'w2', 'w3']";
     assert_eq!(told("first"), format!("['w1', 'w2', 'w3', 'w4'] {batch} {batch} 4"));

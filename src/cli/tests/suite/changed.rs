@@ -1,7 +1,7 @@
 //! `--changed-only`: the output of a second run in each format, and the stored results.
 
-use super::{narrow, parsed, place, told};
-use crate::cli::command::suite;
+use super::{narrow, parse_check, place, run_and_capture};
+use crate::cli::command::check_files;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 /// Runs `remoor check --changed-only ...`; its state is below the directory.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
-    let args = parsed(dir, &format!("{line} --changed-only"));
-    told(dir, &args, |out, args| suite::run_with(out, args, Some(&dir.join("state"))))
+    let args = parse_check(dir, &format!("{line} --changed-only"));
+    run_and_capture(dir, &args, |out, args| check_files::run_with(out, args, Some(&dir.join("state"))))
 }
 
-fn kept(dir: &Path) -> Vec<PathBuf> {
+fn stored_runs(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir.join("state/remoor/checks")).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
@@ -64,10 +64,10 @@ fn only_changes_are_printed_and_everything_counts() {
     "#]]
     .assert_eq(&[first, same, failed, recovered, edited].concat());
     // Other variables make another suite.
-    assert_eq!(kept(dir).len(), 1);
+    assert_eq!(stored_runs(dir).len(), 1);
     let (_, talk, _) = check(dir, "--file DIR/goss.yml --vars-inline {\"a\":1}");
-    assert!(talk.contains("no results of an earlier run") && kept(dir).len() == 2, "{talk}");
-    for path in kept(dir) {
+    assert!(talk.contains("no results of an earlier run") && stored_runs(dir).len() == 2, "{talk}");
+    for path in stored_runs(dir) {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         let text = fs::read_to_string(&path).unwrap();
         assert!(!["hunter", "secret", "root", "true"].iter().any(|word| text.contains(word)), "{text}");
@@ -150,7 +150,7 @@ fn unusable_stored_results_print_everything() {
     let dir = place(&[("goss.yml", SUITE)]);
     let dir = dir.path();
     check(dir, "--file DIR/goss.yml");
-    let path = kept(dir).remove(0);
+    let path = stored_runs(dir).remove(0);
     let whole = fs::read_to_string(&path).unwrap();
     let later = whole.replace("\"version\":1", "\"version\":2");
     let more = whole.replace("{\"version\"", "{\"more\":1,\"version\"");
@@ -193,12 +193,12 @@ fn old_suites_are_dropped_and_standard_input_is_refused() {
         fs::write(dir.join(format!("state/remoor/checks/{number}.json")), "").unwrap();
     }
     check(dir, "--file DIR/goss.yml");
-    assert_eq!(kept(dir).len(), 256);
+    assert_eq!(stored_runs(dir).len(), 256);
     let (_, talk, _) = check(dir, "--file DIR/goss.yml");
     assert!(!talk.contains("no results of an earlier run"), "its own are kept: {talk}");
     let (_, talk, exit) = check(dir, "--file -");
     assert!(talk.contains("standard input has none") && exit == Exit::Usage, "{talk}");
-    let args = parsed(dir, "--file DIR/goss.yml --changed-only");
-    let stop = Stop::of(&suite::run_with(&Out::memory(Format::Table, false), &args, None).unwrap_err());
+    let args = parse_check(dir, "--file DIR/goss.yml --changed-only");
+    let stop = Stop::of(&check_files::run_with(&Out::memory(Format::Table, false), &args, None).unwrap_err());
     assert!(stop.exit == Exit::Usage && stop.render().contains("next: XDG_STATE_HOME="), "{}", stop.render());
 }

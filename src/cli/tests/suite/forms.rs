@@ -1,7 +1,7 @@
 //! The output formats, all for the same suite.
 
 use super::{check, narrow, place};
-use crate::cli::command::suite;
+use crate::cli::command::check_files;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -263,11 +263,11 @@ fn neither_a_template_nor_json_controls_a_terminal() {
         "goss.yml",
         "command: {say: {exec: \"printf 'a\\\\033[2J\\\\302\\\\2331m'\", exit-status: 0, stdout: {have-prefix: b}}}",
     )]);
-    let args = super::parsed(dir.path(), "--file DIR/goss.yml");
+    let args = super::parse_check(dir.path(), "--file DIR/goss.yml");
     let shown = |format: Format, tty: bool| {
         let out = Out::memory(format, tty);
-        suite::run(&out, &args).unwrap();
-        out.written().0
+        check_files::run(&out, &args).unwrap();
+        out.captured().0
     };
     let template = || Format::Template("{{ results[1]['matcher-result'].actual }}".to_owned());
     assert_eq!(shown(template(), false), "a\u{1b}[2J\u{9b}1m\n");

@@ -6,7 +6,7 @@ mod files;
 mod forms;
 
 use crate::cli::args::{self, CheckArgs, CheckFormat, Verb};
-use crate::cli::command::suite;
+use crate::cli::command::check_files;
 use crate::cli::drivers::Form;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
@@ -32,7 +32,7 @@ fn place(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-fn parsed(dir: &Path, line: &str) -> CheckArgs {
+fn parse_check(dir: &Path, line: &str) -> CheckArgs {
     let line = format!("remoor check {}", line.replace("DIR", dir.to_str().unwrap()));
     let args = args::parse(line.split_whitespace().map(Into::into)).unwrap_or_else(|e| panic!("{e}"));
     let Verb::Check(args) = args.verb else { panic!("check") };
@@ -41,10 +41,10 @@ fn parsed(dir: &Path, line: &str) -> CheckArgs {
 
 /// Answer, messages and exit code of `remoor check ...`. The directory is replaced with DIR; times and random names with TIME.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
-    told(dir, &parsed(dir, line), suite::run)
+    run_and_capture(dir, &parse_check(dir, line), check_files::run)
 }
 
-fn told(
+fn run_and_capture(
     dir: &Path,
     args: &CheckArgs,
     run: impl FnOnce(&Out, &CheckArgs) -> anyhow::Result<Exit>,
@@ -59,11 +59,11 @@ fn told(
         Ok(exit) => (exit, String::new()),
         // Like `cli::run`.
         Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
-            (suite::unknown(&out, &Stop::of(&error)), String::new())
+            (check_files::report_unknown(&out, &Stop::of(&error)), String::new())
         }
         Err(error) => (Stop::of(&error).exit, Stop::of(&error).render()),
     };
-    let (answer, talk) = out.written();
+    let (answer, talk) = out.captured();
     let same = |text: String| {
         let text = text.replace(dir.to_str().unwrap(), "DIR");
         let passing = r#"\b[0-9a-f]{16}\b|\d+ ms|\d+\.\d{3}s?\b|timestamp="[^"]*"|_milliseconds\{[^}]*\} (\d+)"#;

@@ -1,7 +1,7 @@
 //! Decides which nodes to dial now: only known nodes that are not members. Pure; time and random
 //! numbers are passed in.
 
-use super::super::config::Timing;
+use super::super::config::GossipTiming;
 use remoor_model::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -42,12 +42,12 @@ pub struct State {
     pub alone_since_ms: Option<u64>,
     /// 0 to 1000; spreads the dials of isolated nodes that lost each other at the same moment.
     pub jitter_permille: u16,
-    pub timing: Timing,
+    pub timing: GossipTiming,
 }
 
 impl State {
     /// The state of a node that knows no other nodes yet.
-    pub fn new(me: NodeName, my_addr: SocketAddr, timing: Timing) -> Self {
+    pub fn new(me: NodeName, my_addr: SocketAddr, timing: GossipTiming) -> Self {
         Self {
             me,
             my_addr,
@@ -63,17 +63,17 @@ impl State {
     }
 
     /// Whether there is no live peer.
-    pub fn isolated(&self) -> bool {
+    pub fn is_isolated(&self) -> bool {
         !self.members.keys().any(|name| *name != self.me)
     }
 
     /// Updates the set of members.
     pub fn set_members(&mut self, now_ms: u64, members: BTreeMap<NodeName, SocketAddr>) {
-        let before = self.isolated();
+        let before = self.is_isolated();
         self.members = members;
         let (known, members) = (&self.known, &self.members);
         self.tries.retain(|name, _| known.contains_key(name) && !members.contains_key(name));
-        if !self.isolated() {
+        if !self.is_isolated() {
             self.alone_since_ms = None;
         } else if !before {
             self.alone_since_ms = Some(now_ms);
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// The nodes that could be dialled, with an address and the time when each is due.
-    fn missing(&self) -> impl Iterator<Item = (&NodeName, SocketAddr, u64)> {
+    fn missing_nodes(&self) -> impl Iterator<Item = (&NodeName, SocketAddr, u64)> {
         self.known.iter().filter_map(|(name, addrs)| {
             if *name == self.me || self.members.contains_key(name) || self.dialling.contains(name) {
                 return None;
@@ -123,7 +123,7 @@ impl State {
     fn due_ms(&self, tries: &Tries) -> u64 {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
-        let isolated = self.isolated();
+        let isolated = self.is_isolated();
         let wait = if isolated {
             let alone = tries.last_ms.saturating_sub(self.alone_since_ms.unwrap_or(0));
             let most = max.min((alone / ALONE_PART).max(DOUBLED_MAX * min));
@@ -147,7 +147,7 @@ impl State {
 /// The dials to begin at `now_ms`, the longest waiting first. Together with those under way at most
 /// [`PARALLEL_MAX`].
 pub fn plan(now_ms: u64, state: &State) -> Vec<(NodeName, SocketAddr)> {
-    let mut due: Vec<_> = state.missing().filter(|(_, _, due)| *due <= now_ms).collect();
+    let mut due: Vec<_> = state.missing_nodes().filter(|(_, _, due)| *due <= now_ms).collect();
     due.sort_by_key(|(name, _, _)| state.tries.get(*name).map(|t| t.last_ms));
     due.truncate(PARALLEL_MAX.saturating_sub(state.dialling.len()));
     due.into_iter().map(|(name, addr, _)| (name.clone(), addr)).collect()
@@ -159,7 +159,7 @@ pub fn next_ms(state: &State) -> Option<u64> {
     if state.dialling.len() >= PARALLEL_MAX {
         return None;
     }
-    state.missing().map(|(_, _, due)| due).min()
+    state.missing_nodes().map(|(_, _, due)| due).min()
 }
 
 #[cfg(test)]

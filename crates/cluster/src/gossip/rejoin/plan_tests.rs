@@ -9,7 +9,7 @@ fn addr(last: u8) -> SocketAddr {
 
 /// A state whose node is at .100; the named nodes are known at .1, .2, ...
 fn state(known: &[&str]) -> State {
-    let mut state = State::new("me".into(), addr(100), Timing::default());
+    let mut state = State::new("me".into(), addr(100), GossipTiming::default());
     state.jitter_permille = 1000;
     let known = known.iter().zip(1..).map(|(name, n)| (NodeName::from(*name), vec![addr(n)]));
     state.known = known.chain([("me".into(), vec![addr(100)])]).collect();

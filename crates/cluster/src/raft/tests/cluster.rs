@@ -2,8 +2,8 @@
 //! rejected messages.
 
 use super::*;
-use crate::raft::life::{Lives, Mark};
-use crate::raft::{MemberError, ReadError, Stale, last_state, seed, sender_of, wire};
+use crate::raft::incarnation::{IncarnationTable, LogMark};
+use crate::raft::{MemberError, ReadError, RejectedIncarnation, last_state, seed, sender_of, wire};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
@@ -12,7 +12,7 @@ async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
     let (index, count) = raft.propose("one".to_owned()).await.unwrap();
     assert_eq!(count, 1);
     assert_eq!(raft.state().borrow().words.get(&index).map(String::as_str), Some("one"));
-    let applied = told(&mut feed).await;
+    let applied = next_applied(&mut feed).await;
     assert_eq!((applied.index, applied.entry.as_str(), applied.applied), (index, "one", 1));
     raft.linearizable().await.unwrap();
     let term = raft.status().borrow().term;
@@ -20,11 +20,11 @@ async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
     assert!(!until_status(&raft, "the end", |s| !s.running).await.is_leader);
 
     let (raft, mut feed) = start(config(dir.path(), 1), &mesh).await;
-    assert!(raft.state().borrow().has("one"), "replayed before start returns");
+    assert!(raft.state().borrow().contains("one"), "replayed before start returns");
     let again = until_status(&raft, "leading again", |s| s.is_leader).await;
     assert!(again.term > term, "entries sent before the stop may be only on other disks");
     raft.propose("two".to_owned()).await.unwrap();
-    assert_eq!(told(&mut feed).await.entry.as_str(), "two", "replayed entries are not announced");
+    assert_eq!(next_applied(&mut feed).await.entry.as_str(), "two", "replayed entries are not announced");
     stop(&raft, &mesh).await;
 }
 
@@ -42,7 +42,7 @@ async fn only_the_founder_on_an_empty_log_may_start_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_all_restart() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     let mut acknowledged = BTreeMap::new();
     for n in 0..20 {
         let word = format!("before {n}");
@@ -83,14 +83,14 @@ async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_a
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_cut_off_from_the_majority_loses_its_lease_and_refuses_reads_and_the_rest_goes_on() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     members[0].linearizable().await.unwrap();
     mesh.cut_off(1);
     until_status(&members[0], "the lease to end", |s| !s.is_leader).await;
     let error = members[0].linearizable().await.unwrap_err();
     assert!(matches!(error, ReadError::NoQuorum { .. }), "{error:?}");
     propose_somewhere(&members[1..], "without the first").await;
-    assert!(!members[0].state().borrow().has("without the first"));
+    assert!(!members[0].state().borrow().contains("without the first"));
     mesh.heal();
     until_word(&members[0], "without the first").await;
     for raft in &members {
@@ -101,7 +101,7 @@ async fn a_leader_cut_off_from_the_majority_loses_its_lease_and_refuses_reads_an
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_names_the_leader_and_leadership_moves_when_asked() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     let leader = Some((RaftId(1), address(1)));
     assert_eq!(members[1].propose("no".to_owned()).await, Err(ProposeError::NotLeader { leader: leader.clone() }));
     assert_eq!(members[1].linearizable().await, Err(ReadError::NotLeader { leader: leader.clone().unwrap() }));
@@ -116,7 +116,7 @@ async fn a_follower_names_the_leader_and_leadership_moves_when_asked() {
     assert!(matches!(stale, Err(ProposeError::NotLeader { .. })), "{stale:?}");
     members[2].propose_in(now.term, "current".to_owned()).await.unwrap();
     until_word(&members[0], "current").await;
-    assert!(!members[0].state().borrow().has("stale"));
+    assert!(!members[0].state().borrow().contains("stale"));
     for raft in &members {
         stop(raft, &mesh).await;
     }
@@ -140,7 +140,7 @@ async fn a_late_learner_gets_a_snapshot_is_told_so_becomes_a_voter_and_leaves_ag
     let Some(News::Resync { index }) = heard.recv().await else { panic!("entries were skipped without a resync") };
     let from: Vec<u64> = second.state().borrow().words.keys().copied().filter(|at| *at > index).collect();
     for at in from {
-        assert_eq!(told(&mut heard).await.index, at);
+        assert_eq!(next_applied(&mut heard).await.index, at);
     }
     assert!(mesh.count("snapshot") > 0);
     assert_eq!(second.state().borrow().words, first.state().borrow().words);
@@ -158,7 +158,7 @@ async fn a_late_learner_gets_a_snapshot_is_told_so_becomes_a_voter_and_leaves_ag
     stop(&first, &mesh).await;
 
     let (first, _) = start(config(dir.path(), 1), &mesh).await;
-    assert!(first.state().borrow().has("w0") && first.state().borrow().has("alone"));
+    assert!(first.state().borrow().contains("w0") && first.state().borrow().contains("alone"));
     stop(&first, &mesh).await;
 }
 
@@ -177,9 +177,9 @@ async fn a_learner_that_never_came_is_removed_and_two_changes_at_once_are_refuse
 }
 
 /// Raft id 1 in epoch 1, with its incarnations stored in `dir`.
-fn us(dir: &Path) -> wire::Us {
-    let lives = Lives::begin(dir, Mark::default(), Arc::default()).unwrap();
-    wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1), lives: Arc::new(lives) }
+fn local_member(dir: &Path) -> wire::LocalMember {
+    let lives = IncarnationTable::begin(dir, LogMark::default(), Arc::default()).unwrap();
+    wire::LocalMember { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1), incarnations: Arc::new(lives) }
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -194,7 +194,7 @@ fn copy(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     let (home, older) = (dir.path().join("raft-3"), dir.path().join("older"));
     members[0].propose("in the copy".to_owned()).await.unwrap();
     until_word(&members[2], "in the copy").await;
@@ -217,12 +217,12 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
             }
         }
     });
-    assert_eq!(refused.await.unwrap(), Stale::Copy { number: 2 }.to_string());
+    assert_eq!(refused.await.unwrap(), RejectedIncarnation::Cloned { number: 2 }.to_string());
     // Its requests are judged above this folder, where the caller is known.
     let claim = members[1].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(members[1].admit(&claim).await.is_ok(), "it never spoke to the second one");
     let claim = members[0].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
-    assert!(matches!(members[0].admit(&claim).await, Err(RaftError::Stale { id: RaftId(3), .. })));
+    assert!(matches!(members[0].admit(&claim).await, Err(RaftError::StaleIncarnation { id: RaftId(3), .. })));
     members[0].propose("by two".to_owned()).await.unwrap();
     let matched = members[0].status().borrow().matched.get(&RaftId(3)).copied();
     // With it as the only other member there is no majority.
@@ -243,21 +243,21 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
 async fn messages_for_another_log_are_refused_before_they_are_looked_at() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
     let (raft, _) = start(config(dir.path(), 2), &mesh).await;
-    let us = us(dir.path());
+    let us = local_member(dir.path());
     let good = us.address(RaftId(2));
-    let bodies = |address: &wire::Address| wire::request(address, &"not a vote request", &[]).unwrap();
+    let bodies = |address: &wire::MessageAddress| wire::request(address, &"not a vote request", &[]).unwrap();
     for kind in ["append", "vote", "pre-vote", "snapshot", "transfer"] {
-        let refusal = |address: wire::Address| {
+        let refusal = |address: wire::MessageAddress| {
             let (raft, body) = (raft.clone(), bodies(&address));
             async move { raft.handle(kind, body).await.unwrap_err() }
         };
-        let target = refusal(wire::Address { to: RaftId(3), ..good.clone() }).await;
+        let target = refusal(wire::MessageAddress { to: RaftId(3), ..good.clone() }).await;
         assert!(matches!(target, RaftError::WrongTarget { found: RaftId(3), ours: RaftId(2) }), "{target:?}");
-        let cluster = refusal(wire::Address { cluster: "c2".into(), ..good.clone() }).await;
+        let cluster = refusal(wire::MessageAddress { cluster: "c2".into(), ..good.clone() }).await;
         assert!(matches!(cluster, RaftError::WrongCluster { .. }), "{cluster:?}");
-        let epoch = refusal(wire::Address { epoch: Epoch(2), ..good.clone() }).await;
+        let epoch = refusal(wire::MessageAddress { epoch: Epoch(2), ..good.clone() }).await;
         assert!(matches!(epoch, RaftError::WrongEpoch { .. }), "{epoch:?}");
-        let sender = refusal(wire::Address { from: RaftId(2), ..good.clone() }).await;
+        let sender = refusal(wire::MessageAddress { from: RaftId(2), ..good.clone() }).await;
         assert!(matches!(sender, RaftError::WrongSender { .. }), "{sender:?}");
         let body = refusal(good.clone()).await;
         assert!(matches!(body, RaftError::BadMessage { .. }), "{body:?}");
@@ -274,7 +274,7 @@ async fn messages_for_another_log_are_refused_before_they_are_looked_at() {
 async fn a_new_disk_under_an_old_id_is_never_fed_the_old_log() {
     // A voter's disk is wiped and its machine comes back as raft id 4 at the same address.
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     stop(&members[2], &mesh).await;
     let (fresh, _) = start(config(dir.path(), 4), &mesh).await;
     mesh.members.lock().unwrap().insert(RaftId(3), fresh.clone());
@@ -296,7 +296,7 @@ async fn a_new_disk_under_an_old_id_is_never_fed_the_old_log() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_members_are_refused() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     let mut index = 0;
     for n in 0..5 {
         index = members[0].propose(format!("w{n}")).await.unwrap().0;
@@ -308,7 +308,7 @@ async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_membe
     }
     let old = config(dir.path(), 2);
     let last = last_state::<Words>(&old).await.unwrap();
-    assert!(last.state.has("w4") && last.index >= index);
+    assert!(last.state.contains("w4") && last.index >= index);
     let new = RaftConfig { dir: dir.path().join("anew"), epoch: Epoch(2), ..old.clone() };
     seed(&new, address(2), last.clone()).unwrap();
     assert!(matches!(seed(&new, address(2), last.clone()), Err(RaftError::InitializeRefused { .. })));
@@ -319,14 +319,14 @@ async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_membe
     assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [RaftId(2)]);
     let (next, _) = raft.propose("anew".to_owned()).await.unwrap();
     assert!(next > last.index);
-    let stale = us(&dir.path().join("raft-1"));
+    let stale = local_member(&dir.path().join("raft-1"));
     let body = wire::request(&stale.address(RaftId(2)), &"", &[]).unwrap();
     assert!(matches!(raft.handle("append", body).await, Err(RaftError::WrongEpoch { .. })));
 
     let (joiner, _) = start(RaftConfig { epoch: Epoch(2), ..config(dir.path(), 9) }, &mesh).await;
     raft.add_learner(RaftId(9), address(9)).await.unwrap();
     until_word(&joiner, "anew").await;
-    assert!(joiner.state().borrow().has("w0"));
+    assert!(joiner.state().borrow().contains("w0"));
     stop(&joiner, &mesh).await;
     stop(&raft, &mesh).await;
 }
@@ -342,7 +342,7 @@ async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
     let status = until_status(&raft, "the stop", |s| !s.running).await;
     assert!(!status.is_leader && status.stopped.is_some(), "{status:?}");
     assert!(matches!(raft.linearizable().await, Err(ReadError::Stopped { .. })));
-    assert!(!raft.state().borrow().has("lost"));
+    assert!(!raft.state().borrow().contains("lost"));
     stop(&raft, &mesh).await;
 }
 
@@ -351,20 +351,20 @@ async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
-    let members = three(dir.path(), &mesh).await;
+    let members = three_voters(dir.path(), &mesh).await;
     mesh.cut_off(3);
     members[0].set_voters([1, 2].map(RaftId).into()).await.unwrap();
     members[0].propose("without the third".to_owned()).await.unwrap();
     mesh.heal();
     let before = mesh.count("pre-vote");
     tokio::time::timeout(LONG, async {
-        while mesh.count("pre-vote") <= before || members[2].unled() <= members[1].unled() {
+        while mesh.count("pre-vote") <= before || members[2].time_without_leader() <= members[1].time_without_leader() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await
     .expect("only the third asks for votes, and hears no leader");
-    assert!(!members[2].state().borrow().has("without the third"));
+    assert!(!members[2].state().borrow().contains("without the third"));
     let claim = members[2].claim(RaftId(0)).unwrap();
     assert_eq!(members[0].sender(&claim).unwrap().from, RaftId(3));
     // A claim with a target is answered by that member only.

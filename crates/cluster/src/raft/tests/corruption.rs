@@ -5,7 +5,7 @@ use crate::raft::{begin_log, writer};
 use std::path::PathBuf;
 
 /// A stopped founder's directory with a snapshot, a purged log and some entries after it.
-async fn written(dir: &Path) -> (PathBuf, PathBuf) {
+async fn write_files(dir: &Path) -> (PathBuf, PathBuf) {
     let mesh = Mesh::default();
     let mut cfg = config(dir, 1);
     cfg.timing.snapshot_every = 10;
@@ -16,7 +16,7 @@ async fn written(dir: &Path) -> (PathBuf, PathBuf) {
         raft.propose(format!("a word of some length, number {n:04}")).await.unwrap();
     }
     let seen = tokio::time::timeout(LONG, async {
-        while !snapshot.exists() || raft.inner.log.purged().is_none() {
+        while !snapshot.exists() || raft.inner.log.last_purged().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
@@ -25,7 +25,7 @@ async fn written(dir: &Path) -> (PathBuf, PathBuf) {
     (log, snapshot)
 }
 
-async fn reopen(cfg: RaftConfig) -> Result<(), RaftError> {
+async fn open_again(cfg: RaftConfig) -> Result<(), RaftError> {
     let mesh = Mesh::default();
     let wire = Arc::new(Wire { from: cfg.id, mesh: mesh.clone() });
     let (raft, _) = Raft::<Words>::start(cfg, wire).await?;
@@ -36,38 +36,38 @@ async fn reopen(cfg: RaftConfig) -> Result<(), RaftError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_snapshot_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, snapshot) = written(dir.path()).await;
+    let (_, snapshot) = write_files(dir.path()).await;
     let good = std::fs::read(&snapshot).unwrap();
     for at in [0, 20, 60, good.len() / 2, good.len() - 1] {
         let mut bad = good.clone();
         bad[at] ^= 0x20;
         std::fs::write(&snapshot, &bad).unwrap();
-        let error = reopen(config(dir.path(), 1)).await.unwrap_err();
+        let error = open_again(config(dir.path(), 1)).await.unwrap_err();
         assert!(matches!(error, RaftError::Corrupt { .. }), "byte {at}: {error:?}");
         refused_naming(&error, &snapshot);
         assert_eq!(std::fs::read(&snapshot).unwrap(), bad);
     }
     let newer = [&b"remoor snapshot 2"[..], &good[17..]].concat();
     std::fs::write(&snapshot, &newer).unwrap();
-    let error = reopen(config(dir.path(), 1)).await.unwrap_err().to_string();
+    let error = open_again(config(dir.path(), 1)).await.unwrap_err().to_string();
     assert!(error.contains("install the newer program"), "{error}");
     std::fs::write(&snapshot, &good[..good.len() - 7]).unwrap();
-    assert!(matches!(reopen(config(dir.path(), 1)).await, Err(RaftError::Corrupt { .. })));
+    assert!(matches!(open_again(config(dir.path(), 1)).await, Err(RaftError::Corrupt { .. })));
     std::fs::write(&snapshot, &good).unwrap();
-    reopen(config(dir.path(), 1)).await.unwrap();
+    open_again(config(dir.path(), 1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_snapshot_or_log_is_refused_when_the_other_file_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, snapshot) = written(dir.path()).await;
+    let (log, snapshot) = write_files(dir.path()).await;
     let aside = dir.path().join("aside");
     std::fs::rename(&snapshot, &aside).unwrap();
-    let error = reopen(config(dir.path(), 1)).await.unwrap_err();
+    let error = open_again(config(dir.path(), 1)).await.unwrap_err();
     assert!(error.to_string().contains(&snapshot.display().to_string()), "{error}");
     std::fs::rename(&aside, &snapshot).unwrap();
     std::fs::remove_file(&log).unwrap();
-    let error = reopen(config(dir.path(), 1)).await.unwrap_err();
+    let error = open_again(config(dir.path(), 1)).await.unwrap_err();
     assert!(error.to_string().contains(&log.display().to_string()), "{error}");
     assert!(!log.exists(), "no new log next to an old snapshot");
 }
@@ -75,7 +75,7 @@ async fn a_missing_snapshot_or_log_is_refused_when_the_other_file_is_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_log_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, _) = written(dir.path()).await;
+    let (log, _) = write_files(dir.path()).await;
     let good = std::fs::read(&log).unwrap();
     // In the middle of a stored entry, which the database does not notice by itself.
     let word = b"a word of some length, number 0029";
@@ -88,34 +88,34 @@ async fn a_damaged_log_is_refused() {
     for (what, bad) in [("flipped", &flipped[..]), ("empty", &[]), ("not a database", b"hello"), ("cut", &good[..5000])]
     {
         std::fs::write(&log, bad).unwrap();
-        let error = reopen(config(dir.path(), 1)).await.unwrap_err();
+        let error = open_again(config(dir.path(), 1)).await.unwrap_err();
         assert!(matches!(error, RaftError::Corrupt { .. } | RaftError::Database { .. }), "{what}: {error:?}");
         refused_naming(&error, &log);
     }
     std::fs::write(&log, &good).unwrap();
-    reopen(config(dir.path(), 1)).await.unwrap();
+    open_again(config(dir.path(), 1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_of_another_member_cluster_or_epoch_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    written(dir.path()).await;
+    write_files(dir.path()).await;
     let good = config(dir.path(), 1);
     for other in [
         RaftConfig { id: RaftId(2), ..good.clone() },
         RaftConfig { cluster: "c2".into(), ..good.clone() },
         RaftConfig { epoch: Epoch(2), ..good.clone() },
     ] {
-        let error = reopen(other).await.unwrap_err();
+        let error = open_again(other).await.unwrap_err();
         assert!(matches!(error, RaftError::Foreign { .. }), "{error:?}");
     }
-    reopen(good).await.unwrap();
+    open_again(good).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_damaged_byte_anywhere_is_refused_or_does_no_harm() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, _) = written(dir.path()).await;
+    let (log, _) = write_files(dir.path()).await;
     let good = std::fs::read(&log).unwrap();
     let content = |log: &Path| writer::open(log).map(|(_, stored)| (stored.log, stored.meta));
     let wanted = content(&log).unwrap();

@@ -1,8 +1,8 @@
 //! Transfer of leadership, and the messages that an entry causes to followers.
 
 use super::*;
-use crate::raft::network::together;
-use crate::raft::types::{Entry, Types};
+use crate::raft::network::coalesce_commits;
+use crate::raft::types::{LogEntry, Types};
 use futures_util::StreamExt;
 use openraft::entry::RaftEntry;
 use openraft::raft::AppendEntriesRequest;
@@ -74,14 +74,14 @@ async fn that_entries_are_committed_is_told_with_the_next_ones_and_without_any_s
     let leader = openraft::impls::leader_id_adv::LeaderId { term: 1, node_id: 1 };
     let request = |index: u64, entries: u64| -> Request {
         let at = |index| openraft::LogId::new(leader, index);
-        let entries = (index + 1..=index + entries).map(|i| Entry::<Words>::new_blank(at(i))).collect();
+        let entries = (index + 1..=index + entries).map(|i| LogEntry::<Words>::new_blank(at(i))).collect();
         let (prev_log_id, leader_commit) = (Some(at(index)), Some(at(index)));
         Request { vote: openraft::impls::Vote::new_committed(1, 1), prev_log_id, entries, leader_commit }
     };
     let (tx, mut rx) = mpsc::unbounded_channel();
     let input = futures_util::stream::poll_fn(move |cx| rx.poll_recv(cx));
     let mut sent = Box::pin(
-        together::<Words>(input)
+        coalesce_commits::<Words>(input)
             .map(|r| (r.prev_log_id.map(|id| id.index), r.entries.len(), r.leader_commit.map(|id| id.index))),
     );
     let give = |index, entries| tx.send(request(index, entries)).expect("taken");

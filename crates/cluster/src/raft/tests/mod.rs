@@ -8,7 +8,7 @@ mod storage;
 mod versions;
 
 use super::{
-    AppliedEntry, BoxFuture, News, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, StateMachine, Timing,
+    AppliedEntry, BoxFuture, News, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, RaftTiming, StateMachine,
     Transport, TransportError,
 };
 use remoor_model::{ClusterId, Epoch, RaftId};
@@ -38,7 +38,7 @@ impl StateMachine for Words {
 }
 
 impl Words {
-    fn has(&self, word: &str) -> bool {
+    fn contains(&self, word: &str) -> bool {
         self.words.values().any(|w| w == word)
     }
 }
@@ -49,7 +49,7 @@ fn config(dir: &Path, id: u64) -> RaftConfig {
         id: RaftId(id),
         cluster: ClusterId::from("c1"),
         epoch: Epoch(1),
-        timing: Timing::default(),
+        timing: RaftTiming::default(),
     }
 }
 
@@ -121,7 +121,7 @@ async fn start(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedRec
 }
 
 /// The next entry of a feed.
-async fn told(feed: &mut mpsc::UnboundedReceiver<News<Words>>) -> AppliedEntry<Words> {
+async fn next_applied(feed: &mut mpsc::UnboundedReceiver<News<Words>>) -> AppliedEntry<Words> {
     match feed.recv().await {
         Some(News::Applied(entry)) => entry,
         Some(News::Resync { index }) => panic!("a snapshot up to {index} in the place of an entry"),
@@ -148,7 +148,7 @@ async fn until_status(raft: &Raft<Words>, what: &str, wanted: impl FnMut(&RaftSt
 
 async fn until_word(raft: &Raft<Words>, word: &str) {
     let mut state = raft.state();
-    let seen = tokio::time::timeout(LONG, state.wait_for(|s| s.has(word))).await;
+    let seen = tokio::time::timeout(LONG, state.wait_for(|s| s.contains(word))).await;
     assert!(matches!(seen, Ok(Ok(_))), "{word} never arrived");
 }
 
@@ -165,7 +165,7 @@ async fn founder_with(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::Unbou
 }
 
 /// Three voters, of which the first leads.
-async fn three(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
+async fn three_voters(dir: &Path, mesh: &Mesh) -> Vec<Raft<Words>> {
     let (first, _) = founder(dir, mesh).await;
     let mut members = vec![first.clone()];
     for id in [2, 3] {

@@ -1,7 +1,7 @@
 //! Two program versions in one cluster, of which one writes entries that the other cannot read.
 
 use super::*;
-use remoor_model::{ClusterRole, Command, ENTRY_FORMAT, Entry, Inventory, NodeId, Wall};
+use remoor_model::{ClusterRole, Command, ENTRY_FORMAT, Inventory, InventoryEntry, NodeId, Wall};
 
 /// A later program: one more command, in entries of the next format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,13 +37,13 @@ impl StateMachine for LaterState {
     }
 }
 
-fn known() -> Later {
+fn known_entry() -> Later {
     let command = LaterCommand::Role { node: NodeId(7), role: ClusterRole::Worker };
     Later { format: None, at: Wall(1), by: "m1".to_owned(), command }
 }
 
-fn unknown() -> Later {
-    Later { format: Some(ENTRY_FORMAT + 1), command: LaterCommand::Teleport { node: NodeId(7) }, ..known() }
+fn unknown_entry() -> Later {
+    Later { format: Some(ENTRY_FORMAT + 1), command: LaterCommand::Teleport { node: NodeId(7) }, ..known_entry() }
 }
 
 type Handler = Box<dyn Fn(&'static str, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, RaftError>> + Send>;
@@ -96,13 +96,13 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     let (earlier, _) = Raft::<Inventory>::start(start(2), Arc::new(Way::default())).await.unwrap();
     way.lead_to(&earlier);
     leader.add_learner(RaftId(2), address(2)).await.unwrap();
-    let (last, _) = leader.propose(known()).await.unwrap();
+    let (last, _) = leader.propose(known_entry()).await.unwrap();
     let mut state = earlier.state();
     tokio::time::timeout(LONG, state.wait_for(|s| s.applied == last)).await.expect("it is read").unwrap();
 
     // It stops there, reports why, and blocks no other member.
-    let (beyond, _) = leader.propose(unknown()).await.unwrap();
-    leader.propose(known()).await.unwrap();
+    let (beyond, _) = leader.propose(unknown_entry()).await.unwrap();
+    leader.propose(known_entry()).await.unwrap();
     let refused = tokio::time::timeout(LONG, async {
         while way.refusals.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -136,22 +136,22 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
 
 #[test]
 fn an_entry_is_read_in_the_formats_up_to_this_programs() {
-    let read = |entry: &Later| rmp_serde::from_slice::<Entry>(&rmp_serde::to_vec_named(entry).unwrap());
+    let read = |entry: &Later| rmp_serde::from_slice::<InventoryEntry>(&rmp_serde::to_vec_named(entry).unwrap());
     for format in [None, Some(1), Some(ENTRY_FORMAT)] {
-        read(&Later { format, ..known() }).expect("of today");
+        read(&Later { format, ..known_entry() }).expect("of today");
     }
-    let error = read(&Later { format: Some(ENTRY_FORMAT + 1), ..known() }).unwrap_err().to_string();
+    let error = read(&Later { format: Some(ENTRY_FORMAT + 1), ..known_entry() }).unwrap_err().to_string();
     assert!(error.contains("install the newer program"), "the same command by another rule: {error}");
-    let error = read(&Later { format: None, ..unknown() }).unwrap_err().to_string();
+    let error = read(&Later { format: None, ..unknown_entry() }).unwrap_err().to_string();
     assert!(error.contains("Teleport"), "never left out: {error}");
 }
 
 #[test]
 fn an_entry_says_a_format_where_an_earlier_program_would_miss_what_it_means() {
     let written = |command| {
-        let entry = Entry { at: Wall(1), by: "m1".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(1), by: "m1".to_owned(), command };
         let bytes = rmp_serde::to_vec_named(&entry).unwrap();
-        assert_eq!(rmp_serde::from_slice::<Entry>(&bytes).unwrap(), entry);
+        assert_eq!(rmp_serde::from_slice::<InventoryEntry>(&bytes).unwrap(), entry);
         serde_json::to_value(&entry).unwrap()["format"].clone()
     };
     assert!(written(Command::Role { node: NodeId(7), role: ClusterRole::Worker }).is_null());

@@ -9,10 +9,10 @@ async fn a_certificate_that_runs_out_ends_open_connections() {
     let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
     let brief = ClientTls::member(&cluster.node_valid(7, seconds_around_now(100, 8))).unwrap();
     let client = Client::tls(&server.addr, &brief, None);
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
     let deadline = Instant::now() + SOON;
     let error = loop {
-        match who(&client).await {
+        match ask_identity(&client).await {
             Err(error) => break error,
             Ok(_) => assert!(Instant::now() < deadline, "still accepted"),
         }
@@ -21,12 +21,12 @@ async fn a_certificate_that_runs_out_ends_open_connections() {
     assert_eq!(error.code(), Some("credential-expired"), "{error:?}");
     // A new connection changes nothing. Only renewal is allowed; with a renewed certificate all
     // requests are.
-    let error = who(&client).await.unwrap_err();
+    let error = ask_identity(&client).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"), "{error:?}");
     let error = client.post::<Value>(RENEW_PATH, &json!({})).await.unwrap_err();
     assert_eq!(error.code(), Some("not-found"), "the router is asked: {error:?}");
     brief.replace(&cluster.node(7)).unwrap();
-    who(&client).await.unwrap();
+    ask_identity(&client).await.unwrap();
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_renewed_certificate_is_shown_from_the_next_request_on() {
     let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
     let tls = cluster.client(7);
     let client = Client::tls(&server.addr, &tls, None);
-    assert!(who(&client).await.unwrap().contains("NodeId(7)"));
+    assert!(ask_identity(&client).await.unwrap().contains("NodeId(7)"));
     tls.replace(&cluster.node(8)).unwrap();
-    assert!(who(&client).await.unwrap().contains("NodeId(8)"), "no earlier connection is used");
+    assert!(ask_identity(&client).await.unwrap().contains("NodeId(8)"), "no earlier connection is used");
 }

@@ -13,7 +13,7 @@ fn line(of: usize) -> Vec<Cluster> {
 /// The cross-signed certificates with which the last of `line` is verified by nodes that know an
 /// earlier one.
 fn cross(line: &[Cluster]) -> String {
-    line.windows(2).rev().map(|pair| pair[0].ca.cross(&pair[1].ca).unwrap()).collect()
+    line.windows(2).rev().map(|pair| pair[0].ca.cross_sign(&pair[1].ca).unwrap()).collect()
 }
 
 /// Node `id` with a certificate of the first of `roots`, trusting all of `roots`, and with the
@@ -47,17 +47,17 @@ async fn at_every_step_neighbours_take_each_other_for_who_they_are() {
         let server = Server::start(identity, router(), Limits::default()).await;
         for (of, client) in states().iter().enumerate().filter(|(of, _)| at.abs_diff(*of) <= 1) {
             let client = Client::tls(&server.addr, &ClientTls::member(client).unwrap(), Some(NodeId(1)));
-            who(&client).await.unwrap_or_else(|e| panic!("{of} asks {at}: {e:?}"));
+            ask_identity(&client).await.unwrap_or_else(|e| panic!("{of} asks {at}: {e:?}"));
         }
         // A client that missed the first step verifies the second one by the cross-signed
         // certificate.
         if at == 2 {
             let late = Client::tls(&server.addr, &old.client(7), Some(NodeId(1)));
-            assert!(who(&late).await.unwrap().contains("NodeId(7)"));
+            assert!(ask_identity(&late).await.unwrap().contains("NodeId(7)"));
         }
         // Tokens from before the rotation stay valid as long as the old CA does.
         for (of, token, good) in [(0, old, at < 3), (1, new, at > 1)] {
-            let asked = who(&Client::tls(&server.addr, &joiner(token), None)).await;
+            let asked = ask_identity(&Client::tls(&server.addr, &joiner(token), None)).await;
             assert_eq!(asked.is_ok(), good, "a token of {of} at {at}: {asked:?}");
             if !good && at == 3 {
                 assert!(identity_reason(asked).contains("replaced since"));
@@ -73,9 +73,9 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     let vouched = node(1, &[last], &cross(&line));
     let former = format!("{}{}", line[1].ca.cert_pem(), first.ca.cert_pem());
     let tls = ServerTls::new(&node(1, &[first, last], "")).unwrap();
-    let server = Server::with(tls.clone(), router(), Limits::default()).await;
+    let server = Server::start_with(tls.clone(), router(), Limits::default()).await;
     let open = Client::tls(&server.addr, &first.client(7), Some(NodeId(1)));
-    assert!(who(&open).await.unwrap().contains("replaced: false"));
+    assert!(ask_identity(&open).await.unwrap().contains("replaced: false"));
     let waits = tokio::spawn({
         let open = open.clone();
         async move { open.get::<Value>("/never").await }
@@ -88,35 +88,39 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     // The client knows only the first CA, and two followed; each is cross-signed by its
     // predecessor.
     for refused in [open, Client::tls(&server.addr, &first.client(8), None)] {
-        let Err(ApiError::Status { code, message, .. }) = who(&refused).await else { panic!("request was accepted") };
+        let Err(ApiError::Status { code, message, .. }) = ask_identity(&refused).await else {
+            panic!("request was accepted")
+        };
         assert_eq!((code.as_str(), message.contains("was replaced")), ("credential-expired", true), "{message}");
         let error = refused.post::<Value>(RENEW_PATH, &json!({})).await.unwrap_err();
         assert_eq!(error.code(), Some("not-found"), "the router is asked: {error:?}");
     }
     let operator = first.ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
-    let error = who(&Client::tls(&server.addr, &ClientTls::member(&operator).unwrap(), None)).await.unwrap_err();
+    let error =
+        ask_identity(&Client::tls(&server.addr, &ClientTls::member(&operator).unwrap(), None)).await.unwrap_err();
     assert_eq!(error.code(), Some("credential-expired"));
 
     // The key of the old CA is worthless, even with a forged CA cross-signed after the certificate.
     let own = Cluster { ca: ClusterCa::create_next(&"c1".into()).unwrap() };
     let mut forged = own.node(7);
-    forged.cert_pem += &first.ca.cross(&own.ca).unwrap();
+    forged.cert_pem += &first.ca.cross_sign(&own.ca).unwrap();
     forged.ca_pem = last.ca.cert_pem().to_owned();
-    let reason = identity_reason(who(&Client::tls(&server.addr, &ClientTls::member(&forged).unwrap(), None)).await);
+    let reason =
+        identity_reason(ask_identity(&Client::tls(&server.addr, &ClientTls::member(&forged).unwrap(), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");
 
     // Once the old CA is forgotten, its certificates are like any stranger's.
     tls.replace(&vouched, "").unwrap();
-    let reason = identity_reason(who(&Client::tls(&server.addr, &first.client(9), None)).await);
+    let reason = identity_reason(ask_identity(&Client::tls(&server.addr, &first.client(9), None)).await);
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");
-    who(&Client::tls(&server.addr, &last.client(9), Some(NodeId(1)))).await.unwrap();
+    ask_identity(&Client::tls(&server.addr, &last.client(9), Some(NodeId(1)))).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_join_that_another_ca_answers_than_the_handshake_was_by_says_so() {
     let (old, next) = (Cluster::new("c1"), Arc::new(Cluster::new("c1")));
     let secret = Secret::generate().unwrap();
-    let server = Server::start(&old.node(1), joining(next, &secret, Arc::default()), Limits::default()).await;
+    let server = Server::start(&old.node(1), join_router(next, &secret, Arc::default()), Limits::default()).await;
     let token = Token::new(old.ca.cert_pem(), secret).unwrap();
     let request = join::testing::request(&NodeKey::generate().unwrap());
     let error = join::join(&server.addr, &token, request).await.unwrap_err();

@@ -22,7 +22,7 @@ pub struct AgentView {
     /// What managers instructed it to examine. None: no manager has ever answered.
     pub manifest: Option<ManifestView>,
     /// The last examination of files and checks. None: none since the agent started.
-    pub look: Option<LookView>,
+    pub look: Option<ExaminationView>,
 }
 
 /// The node itself.
@@ -106,7 +106,7 @@ pub struct ManifestView {
 
 /// The results of an examination by the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LookView {
+pub struct ExaminationView {
     pub at: String,
     pub age_ms: u64,
     pub took_ms: u64,

@@ -13,7 +13,7 @@ impl Law for Committed {
         "I1"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Applied { applied: Applied::Job(_, attempt), .. } => {
                 self.phases.insert((*attempt, Phase::Fence));

@@ -9,7 +9,7 @@ impl Law for OneRun {
         "I2"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Began { host, .. } if world.hosts[*host].runs.len() > 1 => {
                 let runs: Vec<_> = world.hosts[*host].runs.iter().map(|r| (r.attempt, r.phase)).collect();

@@ -14,7 +14,7 @@ impl Law for CleanFirst {
         "I3"
     }
 
-    fn hear(&mut self, _: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Ended { host, attempt, phase: Phase::Cleanup, well: true } => {
                 self.cleaned_up.insert((*host, *attempt));

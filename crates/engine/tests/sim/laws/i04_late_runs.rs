@@ -13,7 +13,7 @@ impl Law for LateRuns {
         "I4"
     }
 
-    fn hear(&mut self, _: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Began { host, attempt, phase: Phase::Fence, .. } => {
                 let newest = self.newest.entry(*host).or_default();

@@ -3,7 +3,7 @@
 
 use super::super::planted::Planted;
 use super::*;
-use remoor_cluster::gossip::{Timing, plan};
+use remoor_cluster::gossip::{GossipTiming, plan};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -24,17 +24,19 @@ impl Law for Rejoin {
         "I5"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         let Fact::Second = fact else { return Ok(()) };
         let name = |host: usize| NodeName::from(world.hosts[host].name);
         let all = || 0..world.hosts.len();
         let state = self.state.get_or_insert_with(|| {
-            let mut state = plan::State::new(name(ME), address(ME), Timing::default());
+            let mut state = plan::State::new(name(ME), address(ME), GossipTiming::default());
             state.known = all().map(|h| (name(h), vec![address(h)])).collect();
             state
         });
-        let members: BTreeMap<_, _> =
-            all().filter(|h| *h == ME || world.hosts[*h].told.is_some()).map(|h| (name(h), address(h))).collect();
+        let members: BTreeMap<_, _> = all()
+            .filter(|h| *h == ME || world.hosts[*h].gossip_report.is_some())
+            .map(|h| (name(h), address(h)))
+            .collect();
         if members != self.last {
             self.last = members.clone();
             if world.options.planted != Some(Planted::ForgetsMembers) {

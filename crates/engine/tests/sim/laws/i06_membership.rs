@@ -12,7 +12,7 @@ impl Law for Membership {
         "I6"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         let Fact::Applied { before, entry, .. } = fact else { return Ok(()) };
         for (id, node) in &before.nodes {
             let Some(now) = world.state.node(*id) else { return Err(format!("node {id} is gone")) };

@@ -20,7 +20,7 @@ impl Law for Budgets {
         "I7"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Touches { host, phase: Phase::Cleanup, .. } => {
                 self.broken.insert(*host);
@@ -36,7 +36,7 @@ impl Law for Budgets {
             // Cancelled halfway, examined afterwards, and really complete at that time. Later
             // events on the host do not matter here.
             Fact::Applied {
-                entry: Entry { command: Command::Conclude { node, finding }, .. },
+                entry: InventoryEntry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
                 ..
             } if finding.verdict == Verdict::Same => {
@@ -48,7 +48,9 @@ impl Law for Budgets {
             }
             // An operator examined it and accepted its state.
             Fact::Applied {
-                entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, ..
+                entry: InventoryEntry { command: Command::Adopt { node, .. }, .. },
+                applied: Applied::Done,
+                ..
             } => {
                 self.broken.remove(&world.host_of(*node));
             }
@@ -76,22 +78,22 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     let group = world.hosts[world.host_of(job.node)].group;
     let members: Vec<&Node> =
         world.hosts.iter().filter(|h| h.group == group).filter_map(|h| before.node(h.id)).collect();
-    let proven = members.iter().any(|n| n.baseline.as_ref().map(|b| b.desired) == before.desired(n));
+    let proven = members.iter().any(|n| n.baseline.as_ref().map(|b| b.desired) == before.desired_hash(n));
     let (id, generation) = (world.hosts[other].id, before.current);
     let works = |j: &Job| j.node == id && j.open_attempt().is_some() && j.kind() != JobKind::Undo;
     let same = before.jobs.values().any(|j| works(j) && j.generation == generation);
-    world.hosts[other].group == group && !before.node(id).is_some_and(Node::away) && same && !proven
+    world.hosts[other].group == group && !before.node(id).is_some_and(Node::is_away) && same && !proven
 }
 
 /// Whether the whole node is set up with a generation that is not its own, without a reason of its
 /// own.
 fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
     let whole = job.services.is_empty() && !job.decommission && job.undo.is_none();
-    whole && before.outdated(node) && !before.only_moved(node) && !node.half_done()
+    whole && before.is_outdated(node) && !before.only_addresses_changed(node) && !node.half_done()
 }
 
 impl Budgets {
-    fn begins(&self, world: &World, before: &Inventory, job: &Job, entry: &Entry) -> Result<(), String> {
+    fn begins(&self, world: &World, before: &Inventory, job: &Job, entry: &InventoryEntry) -> Result<(), String> {
         let at = world.host_of(job.node);
         let host = &world.hosts[at];
         let node = before.node(job.node).expect("a job has its node");
@@ -111,8 +113,8 @@ impl Budgets {
         }
         let automatic = job.by.is_none();
         let joins = automatic && returns_to_another(before, node, job);
-        let rolls_out = (automatic || job.rollout) && job.occasion == Occasion::Apply || joins;
-        if joins && before.roll_out_held(&host.group.into()).any(|n| n.id != job.node) {
+        let rolls_out = (automatic || job.rollout) && job.trigger == Trigger::Apply || joins;
+        if joins && before.held_in_rollout(&host.group.into()).any(|n| n.id != job.node) {
             return Err(format!("{} begins with a generation that another of its group is held with", host.name));
         }
         if rolls_out && let Some(first) = busy.iter().find(|h| goes_first(world, before, job, **h)) {
@@ -132,12 +134,12 @@ impl Budgets {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }
         let insisted = job.force && job.by.is_some() && node.agent_down();
-        if node.key_changed.is_some() || node.away() && !insisted {
+        if node.key_changed.is_some() || node.is_away() && !insisted {
             return Err(format!("{} begins and is away or has another host key", host.name));
         }
         let up = |h: &usize| {
             let peer = before.node(world.hosts[*h].id);
-            *h != at && !busy.contains(h) && !self.broken.contains(h) && peer.is_some_and(|n| !n.away())
+            *h != at && !busy.contains(h) && !self.broken.contains(h) && peer.is_some_and(|n| !n.is_away())
         };
         let members: Vec<usize> = (0..world.hosts.len())
             .filter(|h| world.hosts[*h].group == "master" && host.group == "master")

@@ -11,17 +11,17 @@ pub struct Decommissioned {
 }
 
 impl Decommissioned {
-    fn ordered(&mut self, order: &Command, before: &Inventory) {
+    fn record_order(&mut self, order: &Command, before: &Inventory) {
         match order {
-            Command::Want { node, want } if want.decommission => {
+            Command::RequestResetup { node, want } if want.decommission => {
                 self.out.insert(*node);
             }
-            Command::Want { node, want } if want.commission => {
+            Command::RequestResetup { node, want } if want.commission => {
                 self.out.remove(node);
             }
             // Cancelled while it was only requested: nothing happened yet.
-            Command::DropWant { node, .. }
-                if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) =>
+            Command::DropRequest { node, .. }
+                if before.node(*node).and_then(|n| n.pending_resetup.as_ref()).is_some_and(|w| w.decommission) =>
             {
                 self.out.remove(node);
                 self.drained.remove(node);
@@ -31,7 +31,7 @@ impl Decommissioned {
             }
             Command::Drain { node, .. } => {
                 self.drained.insert(*node);
-                if before.node(*node).is_some_and(|n| before.may_hold(n)) {
+                if before.node(*node).is_some_and(|n| before.may_contain_services(n)) {
                     self.out.insert(*node);
                 }
             }
@@ -39,7 +39,10 @@ impl Decommissioned {
                 self.drained.remove(node);
                 // A cleanup that was requested but has not begun leaves the node as it is.
                 let drained = |n: &Node| n.availability == Availability::Drain;
-                if before.node(*node).is_some_and(|n| drained(n) && n.want.as_ref().is_some_and(|w| w.decommission)) {
+                if before
+                    .node(*node)
+                    .is_some_and(|n| drained(n) && n.pending_resetup.as_ref().is_some_and(|w| w.decommission))
+                {
                     self.out.remove(node);
                 }
             }
@@ -53,11 +56,11 @@ impl Law for Decommissioned {
         "I8"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Applied { applied: Applied::Done, entry, before } => match &entry.command {
-                Command::Batch(orders) => orders.iter().for_each(|order| self.ordered(order, before)),
-                order => self.ordered(order, before),
+                Command::Batch(orders) => orders.iter().for_each(|order| self.record_order(order, before)),
+                order => self.record_order(order, before),
             },
             Fact::Applied { applied: Applied::Job(job, _), .. } => {
                 let job = world.state.job(*job).expect("was just opened");

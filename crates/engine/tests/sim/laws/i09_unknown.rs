@@ -15,14 +15,14 @@ impl Law for Unknown {
         "I9"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Examined { node, outcome: ExamOutcome::Found(evidence) } => {
                 self.found.insert((*node, evidence.exam.digest.root));
             }
             Fact::Applied { applied: Applied::Done, entry, .. } => {
                 if let Command::Conclude { node, finding } = &entry.command
-                    && finding.verdict.drifted()
+                    && finding.verdict.is_drifted()
                     && !finding.digest.is_some_and(|d| self.found.contains(&(*node, d)))
                 {
                     return Err(format!("node {node} is called drifted, and nothing was found there"));
@@ -32,7 +32,7 @@ impl Law for Unknown {
                 let job = world.state.job(*job).expect("was just opened");
                 let finding = before.node(job.node).and_then(|n| n.finding.as_ref());
                 let unknown = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-                if unknown && job.by.is_none() && job.occasion != Occasion::Apply {
+                if unknown && job.by.is_none() && job.trigger != Trigger::Apply {
                     return Err(format!("job {} opens automatically on a node whose last result is unknown", job.id));
                 }
             }

@@ -14,7 +14,7 @@ impl Law for OneVerdict {
         "I11"
     }
 
-    fn hear(&mut self, _: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Applied { applied: Applied::Done, entry, .. } => match &entry.command {
                 Command::AbsenceOpened { node, no, .. } => {

@@ -9,7 +9,7 @@ impl Law for Refusals {
         "I12"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         let Fact::Applied { entry, applied: Applied::Refused(refusal), before } = fact else { return Ok(()) };
         let same = Inventory { applied: world.state.applied, ..(*before).clone() } == world.state;
         if same { Ok(()) } else { Err(format!("refused ({refusal}), and changed something: {:?}", entry.command)) }

@@ -10,7 +10,7 @@ impl Law for InWindow {
         "I13"
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         let Fact::Applied { applied: Applied::Job(job, _), before, entry } = fact else { return Ok(()) };
         if before.job(*job).is_some_and(|j| j.open_attempt().is_some()) {
             return Ok(()); // continued by another leader
@@ -18,7 +18,7 @@ impl Law for InWindow {
         let job = world.state.job(*job).expect("was just opened");
         let host = &world.hosts[world.host_of(job.node)];
         let half_done = before.node(job.node).is_some_and(Node::half_done);
-        if job.by.is_none() && !half_done && world.options.shut(host.group, entry.at) {
+        if job.by.is_none() && !half_done && world.options.is_window_closed(host.group, entry.at) {
             return Err(format!("{} begins outside its windows", host.name));
         }
         Ok(())

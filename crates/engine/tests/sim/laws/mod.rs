@@ -14,25 +14,25 @@ mod i09_unknown;
 mod i11_one_verdict;
 mod i12_refusals;
 mod i13_windows;
-mod i14_roads;
-mod i15_parts;
-mod i16_watched;
+mod i14_reachability;
+mod i15_scoped_jobs;
+mod i16_monitor_only;
 
 use super::world::World;
-use remoor_engine::{Event, ExamOutcome};
+use remoor_engine::{EngineEvent, ExamOutcome};
 use remoor_model::*;
 
 pub enum Fact<'a> {
     /// An entry was committed; its result is in `World::state`.
     Applied {
-        entry: &'a Entry,
+        entry: &'a InventoryEntry,
         applied: &'a Applied,
         before: &'a Inventory,
     },
     /// A leader receives an event, before a planted bug changes it.
     Told {
         term: u64,
-        event: &'a Event,
+        event: &'a EngineEvent,
     },
     /// A leader on this host proposes this entry.
     Proposed {
@@ -83,7 +83,7 @@ pub enum Fact<'a> {
 
 pub trait Law {
     fn name(&self) -> &'static str;
-    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String>;
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String>;
 }
 
 #[derive(Default)]
@@ -104,19 +104,19 @@ impl Laws {
             Box::<i11_one_verdict::OneVerdict>::default(),
             Box::new(i12_refusals::Refusals),
             Box::new(i13_windows::InWindow),
-            Box::<i14_roads::Roads>::default(),
-            Box::<i15_parts::Parts>::default(),
-            Box::new(i16_watched::Watched),
+            Box::<i14_reachability::LeaderReach>::default(),
+            Box::<i15_scoped_jobs::JobServices>::default(),
+            Box::new(i16_monitor_only::MonitorOnly),
         ])
     }
 
     /// Only this law: a planted bug may break other laws earlier.
-    pub fn only(mut self, name: &str) -> Self {
+    pub fn keep_only(mut self, name: &str) -> Self {
         self.0.retain(|law| law.name() == name);
         self
     }
 
-    pub fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
-        self.0.iter_mut().try_for_each(|law| law.hear(world, fact).map_err(|why| format!("{}: {why}", law.name())))
+    pub fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        self.0.iter_mut().try_for_each(|law| law.check(world, fact).map_err(|why| format!("{}: {why}", law.name())))
     }
 }

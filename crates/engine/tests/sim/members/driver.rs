@@ -1,10 +1,10 @@
 //! Connects the role manager with Raft: the leader's tick, the execution of a step, and the waiters
 //! for entries.
 
-use super::part::{Config, Item, Part, Payload};
+use super::manager_service::{Config, Item, Payload, SimManagerService};
 use super::planted::Planted;
 use super::world::{Due, NAMES, Order, Pending, Then, World};
-use remoor_engine::{Membership, RoleStep, Roles};
+use remoor_engine::{Membership, RoleManager, RoleStep};
 use remoor_model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ impl World {
             if !self.hosts[at].up {
                 continue;
             }
-            self.park(at);
-            self.evict(at);
+            self.archive_if_retired(at);
+            self.learn_of_removal(at);
             if self.hosts[at].joined.is_none() {
                 self.join(at);
             }
             if self.leads(at) {
-                self.drive(at);
+                self.tick_leader(at);
             }
         }
     }
@@ -42,20 +42,20 @@ impl World {
     /// while.
     pub fn leads(&self, at: usize) -> bool {
         let Some(part) = self.hosts[at].part.as_ref().filter(|_| self.hosts[at].up) else { return false };
-        let fresh = |p: &Part| p.commit > 0 && p.log[p.commit as usize - 1].term == p.term;
+        let fresh = |p: &SimManagerService| p.commit > 0 && p.log[p.commit as usize - 1].term == p.term;
         part.lead.as_ref().is_some_and(|l| self.now - l.quorum_at <= self.options.believes_ms) && fresh(part)
     }
 
     /// A node whose Raft id was retired learns this from any manager that it reaches, including
     /// itself.
-    fn park(&mut self, at: usize) {
+    fn archive_if_retired(&mut self, at: usize) {
         let Some(id) = self.hosts[at].part.as_ref().map(|p| p.id) else { return };
         let knows = |other: usize| {
             let part = self.hosts[other].part.as_ref().filter(|_| self.reaches(at, other));
             part.is_some_and(|p| self.states[p.commit as usize].is_retired(id))
         };
-        if !self.is(Planted::NeverParks) && (0..self.hosts.len()).any(knows) {
-            self.tell(|_| format!("{} archives the log of {id}", NAMES[at]));
+        if !self.has_planted(Planted::NeverParks) && (0..self.hosts.len()).any(knows) {
+            self.trace(|_| format!("{} archives the log of {id}", NAMES[at]));
             self.fire("a log is archived");
             self.hosts[at].part = None;
         }
@@ -103,9 +103,9 @@ impl World {
     }
 
     /// The leader's tick.
-    fn drive(&mut self, at: usize) {
+    fn tick_leader(&mut self, at: usize) {
         let state = self.state_of(at);
-        self.enter_moves(at, &state);
+        self.record_moves(at, &state);
         let Some((mut seen, config)) = self.membership(at) else { return };
         let truth = seen.clone();
         let mut up = BTreeSet::new();
@@ -116,22 +116,22 @@ impl World {
             }
         }
         let mut believed = state.clone();
-        self.blur(&mut seen, &mut believed);
-        let (now, hasty) = (self.now, self.is(Planted::Hasty));
+        self.plant_in_input(&mut seen, &mut believed);
+        let (now, hasty) = (self.now, self.has_planted(Planted::Hasty));
         let Some(lead) = self.hosts[at].part.as_mut().and_then(|p| p.lead.as_mut()) else { return };
         let close = |id: &RaftId| truth.heard.contains(id) && truth.lag(*id) <= LAG_MAX;
         lead.close.retain(|id, _| truth.learners.contains_key(id) && close(id));
         for id in truth.learners.keys().filter(|id| close(id)) {
             lead.close.entry(*id).or_insert(now);
         }
-        if state.holds(truth.me).is_some_and(|n| n.role == ClusterRole::Manager) {
+        if state.raft_id_holder(truth.me).is_some_and(|n| n.role == ClusterRole::Manager) {
             lead.asked.retain(|_, at| now - *at <= ANSWER_MS); // the answer may still come
         }
         let clock = if hasty { now * 11 } else { now };
         let step = lead.roles.step(Now(clock), &believed, &seen, &up);
         self.steps += 1;
         let Some(step) = step else { return };
-        self.tell(|_| format!("{} does {step:?}", NAMES[at]));
+        self.trace(|_| format!("{} does {step:?}", NAMES[at]));
         self.judge(at, &step, &state, &truth, &config);
         let Some(part) = self.hosts[at].part.as_mut() else { return };
         let (term, list) = (part.term, part.list_index());
@@ -147,7 +147,7 @@ impl World {
     /// A step may be lost, delayed or duplicated on its way.
     fn send(&mut self, order: Order) {
         if self.calm_since.is_some() {
-            self.after(100, Due::Perform(order));
+            self.schedule(100, Due::Perform(order));
             return;
         }
         if self.rng.chance(self.options.lost_permille) {
@@ -156,15 +156,15 @@ impl World {
         }
         if self.rng.chance(self.options.twice_permille) {
             self.fire("step doubled");
-            let ms = self.rng.between(100, 40_000);
-            self.after(ms, Due::Perform(order.clone()));
+            let ms = self.rng.in_range(100, 40_000);
+            self.schedule(ms, Due::Perform(order.clone()));
         }
         let late = self.rng.chance(self.options.late_permille);
-        let ms = if late { self.rng.between(1_000, 40_000) } else { self.rng.between(0, 300) };
+        let ms = if late { self.rng.in_range(1_000, 40_000) } else { self.rng.in_range(0, 300) };
         if late {
             self.fire("step late");
         }
-        self.after(ms, Due::Perform(order));
+        self.schedule(ms, Due::Perform(order));
     }
 
     pub fn end(&mut self, order: &Order, done: bool) {
@@ -172,8 +172,8 @@ impl World {
         let Some(lead) = part.and_then(|p| p.lead.as_mut()).filter(|l| l.ticket == order.ticket) else { return };
         lead.ticket += 1; // a second answer is ignored
         let outcome = done.then_some(()).ok_or_else(|| "no answer".to_owned());
-        Roles::ended(&mut lead.roles, Now(self.now), outcome);
-        self.tell(|_| format!("{} got the result of {:?}: {done}", NAMES[order.host], order.step));
+        RoleManager::finish_step(&mut lead.roles, Now(self.now), outcome);
+        self.trace(|_| format!("{} got the result of {:?}: {done}", NAMES[order.host], order.step));
         if !done {
             self.fire("step failed");
         }
@@ -194,18 +194,18 @@ impl World {
             RoleStep::Grant { node } => {
                 self.propose(at, Command::Grant { node, founder: false }, Then::End(order.clone()))
             }
-            RoleStep::Retire { raft, .. } if self.is_member(at, raft) && !self.is(Planted::RetiresLate) => {
+            RoleStep::Retire { raft, .. } if self.is_member(at, raft) && !self.has_planted(Planted::RetiresLate) => {
                 self.fire("a member is not retired");
                 false
             }
-            RoleStep::Remove { .. } if self.is(Planted::ForgetsRemovals) => false,
+            RoleStep::Remove { .. } if self.has_planted(Planted::ForgetsRemovals) => false,
             RoleStep::Remove { node } => {
                 self.propose(at, Command::Remove { node, force: true }, Then::End(order.clone()))
             }
             RoleStep::Retire { node, raft } => {
                 self.propose(at, Command::Retire { node, raft }, Then::End(order.clone()))
             }
-            RoleStep::Enlist { node, raft, addr } => self.enlist(&order, node, raft, &addr),
+            RoleStep::Enlist { node, raft, addr } => self.add_learner(&order, node, raft, &addr),
             RoleStep::Readdress { raft, addr } => {
                 let set = |c: &mut Config| {
                     c.nodes.entry(raft).and_modify(|a| a.clone_from(&addr));
@@ -228,10 +228,10 @@ impl World {
     }
 
     /// Queries the node itself first. Then it becomes a learner, if that is still desired.
-    fn enlist(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
+    fn add_learner(&mut self, order: &Order, node: NodeId, raft: RaftId, addr: &str) -> bool {
         let state = self.state_of(order.host);
-        let wanted = state.holds(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
-        if !wanted && !self.is(Planted::EnlistsAnybody) && !self.is(Planted::ObeysOldOrders) {
+        let wanted = state.raft_id_holder(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
+        if !wanted && !self.has_planted(Planted::EnlistsAnybody) && !self.has_planted(Planted::ObeysOldOrders) {
             self.fire("enlisted no more");
             return false;
         }
@@ -239,7 +239,7 @@ impl World {
             return false;
         };
         let known = self.is_member(order.host, raft);
-        if !self.reaches(order.host, to) || !self.obey(to, raft) {
+        if !self.reaches(order.host, to) || !self.accept_order(to, raft) {
             return false;
         }
         if known {
@@ -254,19 +254,19 @@ impl World {
     }
 
     fn is_member(&self, at: usize, raft: RaftId) -> bool {
-        let config = self.hosts[at].part.as_ref().and_then(Part::config);
+        let config = self.hosts[at].part.as_ref().and_then(SimManagerService::config);
         config.is_some_and(|c| c.nodes.contains_key(&raft))
     }
 
     /// The node's side: it starts a manager service with a new id, and never with an id that is
     /// older than what it knows.
-    fn obey(&mut self, at: usize, raft: RaftId) -> bool {
+    fn accept_order(&mut self, at: usize, raft: RaftId) -> bool {
         let host = &self.hosts[at];
         let Some(joined) = host.joined else { return false };
         if host.part.as_ref().is_some_and(|p| p.id == raft) {
             return true;
         }
-        if (raft.0 <= joined || raft <= host.newest) && !self.is(Planted::ObeysOldOrders) {
+        if (raft.0 <= joined || raft <= host.newest) && !self.has_planted(Planted::ObeysOldOrders) {
             self.fire("an id of before is refused");
             return false;
         }
@@ -282,23 +282,26 @@ impl World {
     fn set_voters(&mut self, order: &Order, voters: &BTreeSet<RaftId>) -> bool {
         let Some(part) = self.hosts[order.host].part.as_ref() else { return false };
         let joint = part.config().is_some_and(Config::is_joint);
-        if part.list_index() != order.list && !self.is(Planted::LateOnAnyList) && !self.is(Planted::TwoAtOnce) {
+        if part.list_index() != order.list
+            && !self.has_planted(Planted::LateOnAnyList)
+            && !self.has_planted(Planted::TwoAtOnce)
+        {
             self.fire("a change for an older list is refused");
             return false;
         }
         if joint {
             self.fire("a half change of another leader is finished");
-            if self.is(Planted::JointStays) {
+            if self.has_planted(Planted::JointStays) {
                 return false;
             }
         }
-        self.change(order.host, |c| *c = c.towards(voters), Then::Second(order.clone()))
+        self.change(order.host, |c| *c = c.next_towards(voters), Then::Second(order.clone()))
     }
 
     fn hand_over(&mut self, at: usize, to: RaftId) -> bool {
         let declines = self.calm_since.is_none() && self.rng.chance(self.options.declines_permille);
         let Some(part) = self.hosts[at].part.as_ref() else { return false };
-        let has_all = |p: &Part| p.id == to && p.shared(part) == part.last();
+        let has_all = |p: &SimManagerService| p.id == to && p.common_prefix(part) == part.last();
         let heir =
             (0..self.hosts.len()).find(|h| self.reaches(at, *h) && self.hosts[*h].part.as_ref().is_some_and(has_all));
         let Some(heir) = heir.filter(|_| !declines && part.config().is_some_and(|c| c.votes(to))) else {
@@ -321,7 +324,7 @@ impl World {
         let Some(part) = self.hosts[at].part.as_ref() else { return false };
         let Some(mut config) = part.config().cloned() else { return false };
         let open = part.lists_open();
-        if open > 0 && !self.is(Planted::TwoAtOnce) {
+        if open > 0 && !self.has_planted(Planted::TwoAtOnce) {
             self.fire("a change while one is in flight is refused");
             return false;
         }
@@ -338,7 +341,7 @@ impl World {
     }
 
     pub fn propose(&mut self, at: usize, command: Command, then: Then) -> bool {
-        let entry = Entry { at: Wall(self.now), by: "sim".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(self.now), by: "sim".to_owned(), command };
         self.append(at, Payload::Command(Box::new(entry)), then)
     }
 
@@ -357,28 +360,30 @@ impl World {
     pub fn settle(&mut self) {
         for wait in std::mem::take(&mut self.pending) {
             let part = self.hosts[wait.host].part.as_ref().filter(|_| self.hosts[wait.host].up);
-            let has = |p: &&Part| p.log.get(wait.index as usize - 1).is_some_and(|item| Arc::ptr_eq(item, &wait.item));
+            let has = |p: &&SimManagerService| {
+                p.log.get(wait.index as usize - 1).is_some_and(|item| Arc::ptr_eq(item, &wait.item))
+            };
             let Some(part) =
                 part.filter(has).filter(|p| p.term == wait.term && p.lead.is_some() || p.commit >= wait.index)
             else {
-                self.done(wait.then, wait.index, false);
+                self.complete(wait.then, wait.index, false);
                 continue;
             };
             if part.commit >= wait.index {
-                self.done(wait.then, wait.index, true);
+                self.complete(wait.then, wait.index, true);
             } else if self.now > wait.until {
-                self.done(wait.then, wait.index, false);
+                self.complete(wait.then, wait.index, false);
             } else {
                 self.pending.push(wait);
             }
         }
     }
 
-    fn done(&mut self, then: Then, index: u64, committed: bool) {
+    fn complete(&mut self, then: Then, index: u64, committed: bool) {
         match then {
             Then::Nothing => {}
             Then::End(order) => self.end(&order, committed && !self.refused.contains(&index)),
-            Then::Second(order) if committed => self.second(order, index),
+            Then::Second(order) if committed => self.propose_second_half(order, index),
             Then::Second(order) => self.end(&order, false),
             Then::Joined { host, life } => {
                 let lost = self.calm_since.is_none() && self.rng.chance(self.options.loss_permille);
@@ -395,7 +400,7 @@ impl World {
         }
     }
 
-    fn second(&mut self, order: Order, index: u64) {
+    fn propose_second_half(&mut self, order: Order, index: u64) {
         let Some(part) = self.hosts[order.host].part.as_ref() else { return };
         let config = part.config().cloned().unwrap_or_default();
         if !config.is_joint() {
@@ -406,13 +411,13 @@ impl World {
         if self.calm_since.is_none() && self.rng.chance(self.options.half_permille) {
             self.fire("leader died between the halves");
             self.crash(order.host);
-            let ms = self.rng.between(1_000, 20_000);
-            self.after(ms, Due::Boot { host: order.host, wiped: false });
+            let ms = self.rng.in_range(1_000, 20_000);
+            self.schedule(ms, Due::Boot { host: order.host, wiped: false });
             return;
         }
-        let same = part.list_index() == index || self.is(Planted::TwoAtOnce);
+        let same = part.list_index() == index || self.has_planted(Planted::TwoAtOnce);
         let target = config.target();
-        let begun = same && self.change(order.host, |c| *c = c.towards(&target), Then::Second(order.clone()));
+        let begun = same && self.change(order.host, |c| *c = c.next_towards(&target), Then::Second(order.clone()));
         if !begun {
             self.end(&order, false);
         }

@@ -1,7 +1,7 @@
 //! Faults, and the orders of operators during faults.
 
 use super::driver::HEARD_MS;
-use super::part::{Part, Payload};
+use super::manager_service::{Payload, SimManagerService};
 use super::planted::Planted;
 use super::world::{Due, NAMES, Order, Then, World};
 use remoor_engine::RoleStep;
@@ -24,17 +24,17 @@ impl World {
 
     fn any_leader(&mut self) -> Option<usize> {
         let all: Vec<usize> = (0..self.hosts.len()).filter(|at| self.leads(*at)).collect();
-        (!all.is_empty()).then(|| all[self.rng.below(all.len())])
+        (!all.is_empty()).then(|| all[self.rng.up_to(all.len())])
     }
 
     fn fault(&mut self) {
-        let at = self.rng.below(self.hosts.len());
-        let ms = self.rng.between(1_000, 20_000);
-        match self.rng.below(13) {
+        let at = self.rng.up_to(self.hosts.len());
+        let ms = self.rng.in_range(1_000, 20_000);
+        match self.rng.up_to(13) {
             0 | 1 => {
                 self.fire("host down");
                 self.crash(at);
-                self.after(ms, Due::Boot { host: at, wiped: false });
+                self.schedule(ms, Due::Boot { host: at, wiped: false });
             }
             2 => {
                 self.fire("host cut off");
@@ -43,7 +43,7 @@ impl World {
             3 => {
                 self.fire("hosts parted in two");
                 for at in 0..self.hosts.len() {
-                    let side = self.rng.below(2);
+                    let side = self.rng.up_to(2);
                     self.cut(at, side, ms);
                 }
             }
@@ -51,7 +51,7 @@ impl World {
                 if let Some(leader) = self.any_leader() {
                     self.fire("leader down");
                     self.crash(leader);
-                    self.after(ms, Due::Boot { host: leader, wiped: false });
+                    self.schedule(ms, Due::Boot { host: leader, wiped: false });
                 }
             }
             6 | 7 => {
@@ -62,8 +62,8 @@ impl World {
             }
             8 | 9 => {
                 self.crash(at);
-                let ms = self.rng.between(6_000, 12_000);
-                self.after(ms, Due::Boot { host: at, wiped: true });
+                let ms = self.rng.in_range(6_000, 12_000);
+                self.schedule(ms, Due::Boot { host: at, wiped: true });
             }
             10 => {
                 self.fire("another address");
@@ -72,14 +72,14 @@ impl World {
             11 => {
                 self.fire("takes few entries");
                 self.hosts[at].slow = true;
-                self.after(ms, Due::Heal { host: at });
+                self.schedule(ms, Due::Heal { host: at });
             }
             _ => {
                 self.fire("all managers down");
                 for at in (0..self.hosts.len()).filter(|at| self.hosts[*at].part.is_some()).collect::<Vec<_>>() {
                     self.crash(at);
-                    let ms = self.rng.between(1_000, 8_000);
-                    self.after(ms, Due::Boot { host: at, wiped: false });
+                    let ms = self.rng.in_range(1_000, 8_000);
+                    self.schedule(ms, Due::Boot { host: at, wiped: false });
                 }
             }
         }
@@ -87,7 +87,7 @@ impl World {
 
     fn cut(&mut self, at: usize, side: usize, ms: u64) {
         self.hosts[at].side = side;
-        self.after(ms, Due::Heal { host: at });
+        self.schedule(ms, Due::Heal { host: at });
     }
 
     /// Memory is lost; the log is not.
@@ -112,7 +112,7 @@ impl World {
         let known = self.now - self.hosts[at].down_since > HEARD_MS + 1_000;
         if wiped && known && self.calm_since.is_none() && self.can_lose(at) {
             self.fire("log lost");
-            if self.is(Planted::WipedKeepsId) {
+            if self.has_planted(Planted::WipedKeepsId) {
                 if let Some(id) = self.hosts[at].part.as_ref().map(|p| p.id) {
                     self.hosts[at].part = Some(self.new_part(id));
                 }
@@ -135,13 +135,13 @@ impl World {
         });
         let most = |voters: &BTreeSet<RaftId>| voters.iter().filter(|id| whole(**id)).count() * 2 > voters.len();
         self.list.quorum(whole)
-            && parts().chain(self.hosts[at].part.as_ref()).flat_map(Part::configs).all(|c| c.quorum(whole))
+            && parts().chain(self.hosts[at].part.as_ref()).flat_map(SimManagerService::configs).all(|c| c.quorum(whole))
             && ordered.into_iter().all(most)
     }
 
     /// More entries than a learner may lack.
     fn traffic(&mut self) {
-        let many = self.rng.between(20, 300);
+        let many = self.rng.in_range(20, 300);
         if let Some(leader) = self.any_leader() {
             self.fire("burst of entries");
             for _ in 0..many {
@@ -154,8 +154,8 @@ impl World {
         Command::Role { node: self.hosts[at].node, role }
     }
 
-    fn tell_in(&mut self, ms: u64, command: Command) {
-        self.after(ms, Due::Tell(command));
+    fn order_after(&mut self, ms: u64, command: Command) {
+        self.schedule(ms, Due::Tell(command));
     }
 
     fn operator(&mut self) {
@@ -164,10 +164,10 @@ impl World {
         let role = |at: &usize| state.nodes[&self.hosts[*at].node].role;
         let (managers, workers): (Vec<usize>, Vec<usize>) =
             self.nodes_of(&state).into_iter().partition(|at| role(at) == Manager);
-        let gap = self.rng.between(0, 15_000);
+        let gap = self.rng.in_range(0, 15_000);
         let (down, leader) = (managers.iter().copied().find(|at| !self.hosts[*at].up), self.any_leader());
-        let some = |world: &mut World, of: &[usize]| (!of.is_empty()).then(|| of[world.rng.below(of.len())]);
-        match self.rng.below(12) {
+        let some = |world: &mut World, of: &[usize]| (!of.is_empty()).then(|| of[world.rng.up_to(of.len())]);
+        match self.rng.up_to(12) {
             10 => {
                 let Some(at) = some(self, &workers) else { return };
                 self.fire("operator: a worker is removed");
@@ -192,17 +192,17 @@ impl World {
                 let Some(at) = some(self, &managers) else { return };
                 self.fire("operator: demote and promote");
                 self.order(self.role(at, Worker));
-                self.tell_in(gap % 4_000, self.role(at, Manager));
+                self.order_after(gap % 4_000, self.role(at, Manager));
             }
             4 => {
                 let Some(at) = some(self, &workers) else { return };
                 self.fire("operator: promote and demote");
                 self.order(self.role(at, Manager));
-                self.tell_in(gap, self.role(at, Worker));
+                self.order_after(gap, self.role(at, Worker));
             }
             5 => {
                 self.fire("operator: several demoted as one order");
-                let many = self.rng.between(1, managers.len() as u64 + 1) as usize;
+                let many = self.rng.in_range(1, managers.len() as u64 + 1) as usize;
                 let all = managers.iter().take(many).map(|at| self.role(*at, Worker)).collect();
                 self.order(Command::Batch(all));
             }
@@ -231,13 +231,13 @@ impl World {
     /// The node that believes it leads accepts the order. An order to a deposed leader is lost.
     pub fn order(&mut self, command: Command) {
         if let Some(leader) = self.any_leader() {
-            self.tell(|_| format!("{} receives {command:?}", NAMES[leader]));
+            self.trace(|_| format!("{} receives {command:?}", NAMES[leader]));
             self.propose(leader, command, Then::Nothing);
         }
     }
 
     /// The leader records the current addresses of nodes.
-    pub fn enter_moves(&mut self, at: usize, state: &Inventory) {
+    pub fn record_moves(&mut self, at: usize, state: &Inventory) {
         for host in (0..self.hosts.len()).filter(|h| self.reaches(at, *h)).collect::<Vec<_>>() {
             let (node, api, gossip) = (self.hosts[host].node, self.api(host), self.gossip(host));
             if self.hosts[host].joined.is_some() && state.node(node).is_some_and(|n| n.spec.api != api) {

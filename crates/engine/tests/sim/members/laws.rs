@@ -1,10 +1,10 @@
 //! The laws of membership, each judged by what the world itself knows, and the bugs between world
 //! and role manager.
 
-use super::part::{Config, Part};
+use super::manager_service::{Config, SimManagerService};
 use super::planted::Planted;
 use super::world::{NAMES, Then, World};
-use remoor_engine::{Membership, RoleStep, STEADY_MS, Whose};
+use remoor_engine::{Membership, RoleStep, RoleSubject, STEADY_MS};
 use remoor_model::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl World {
         };
         let runs = |id: RaftId| self.hosts.iter().any(|h| h.up && h.part.as_ref().is_some_and(|p| p.id == id));
         let state = self.states.last().cloned().unwrap_or_default();
-        let wanted = |id: &RaftId| state.holds(*id).is_some_and(|n| n.role == ClusterRole::Manager);
+        let wanted = |id: &RaftId| state.raft_id_holder(*id).is_some_and(|n| n.role == ClusterRole::Manager);
         let goes = |id: RaftId| {
             let mut voters = self.list.all_voters();
             voters.remove(&id);
@@ -47,7 +47,7 @@ impl World {
     }
 
     /// A vote, or an answer that counts like one, was given on this log.
-    pub fn votes(&mut self, id: RaftId, log_no: u64) {
+    pub fn check_vote_log(&mut self, id: RaftId, log_no: u64) {
         let first = *self.voted_on.entry(id).or_insert(log_no);
         if first != log_no {
             self.breaks("one log", || format!("{id} votes on log {log_no}, and voted on log {first} before"));
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Called after each command of the log.
-    pub fn applied(&mut self, before: &Inventory, after: &Inventory, command: &Command, applied: &Applied) {
+    pub fn check_applied(&mut self, before: &Inventory, after: &Inventory, command: &Command, applied: &Applied) {
         let managers = |state: &Inventory| state.managers().count();
         if managers(after) == 0 && managers(before) > 0 {
             self.breaks("last manager", || format!("{command:?} leaves none"));
@@ -75,7 +75,7 @@ impl World {
             }
             Command::Grant { .. } => {
                 let Applied::Raft(id) = applied else { return };
-                if self.voted_on.contains_key(id) && before.holds(*id).is_none() {
+                if self.voted_on.contains_key(id) && before.raft_id_holder(*id).is_none() {
                     self.breaks("one log", || format!("{id} is granted again"));
                 }
             }
@@ -86,7 +86,7 @@ impl World {
     /// Judges a member list that a leader appends to its log.
     pub fn judge_list(&mut self, at: usize, before: &Config, after: &Config) {
         let state = self.state_of(at);
-        let wanted = |id: &RaftId| state.holds(*id).is_some_and(|n| n.role == ClusterRole::Manager);
+        let wanted = |id: &RaftId| state.raft_id_holder(*id).is_some_and(|n| n.role == ClusterRole::Manager);
         if let Some(new) = after.nodes.keys().find(|id| !before.nodes.contains_key(id) && !wanted(id)) {
             self.breaks("wanted", || format!("{new} is made a member, and is no manager's"));
         }
@@ -98,7 +98,7 @@ impl World {
 
     /// Judges a step of the role manager by what its leader really knows.
     pub fn judge(&mut self, at: usize, step: &RoleStep, state: &Inventory, truth: &Membership, config: &Config) {
-        let wanted = |id: RaftId| state.holds(id).is_some_and(|n| n.role == ClusterRole::Manager);
+        let wanted = |id: RaftId| state.raft_id_holder(id).is_some_and(|n| n.role == ClusterRole::Manager);
         let role = |node: &NodeId| state.node(*node).map(|n| n.role);
         let answers = |id: RaftId| id == truth.me || truth.heard.contains(&id);
         let mut bad: Vec<(&str, &str)> = Vec::new();
@@ -111,7 +111,7 @@ impl World {
             RoleStep::Grant { node } => must(role(node) == Some(ClusterRole::Manager), "wanted", "an id for a worker"),
             RoleStep::Enlist { node, raft, .. } => {
                 must(
-                    wanted(*raft) && state.holds(*raft).map(|n| n.id) == Some(*node),
+                    wanted(*raft) && state.raft_id_holder(*raft).map(|n| n.id) == Some(*node),
                     "wanted",
                     "enlists who is no manager",
                 );
@@ -163,7 +163,7 @@ impl World {
     }
 
     /// The first unmet condition. None: all is as desired.
-    pub fn missing(&self) -> Option<String> {
+    pub fn unmet_condition(&self) -> Option<String> {
         let state = self.states.last()?;
         let leader = (0..self.hosts.len()).filter(|at| self.leads(*at)).max_by_key(|at| self.term(*at));
         let Some(leader) = leader.and_then(|at| self.hosts[at].part.as_ref()) else {
@@ -191,14 +191,14 @@ impl World {
             if !manager && (node.raft.is_some() || host.part.is_some()) {
                 return Some(format!("the worker {} without id and part: {:?}", NAMES[at], node.raft));
             }
-            let serves = |p: &Part| Some(p.id) == node.raft && p.commit == self.committed.len() as u64;
+            let serves = |p: &SimManagerService| Some(p.id) == node.raft && p.commit == self.committed.len() as u64;
             if manager && !host.part.as_ref().is_some_and(serves) {
                 return Some(format!("the manager part of {}", NAMES[at]));
             }
             if node.raft.and_then(|id| self.list.nodes.get(&id)).is_some_and(|addr| *addr != node.spec.api) {
                 return Some(format!("the address of {} in Raft", NAMES[at]));
             }
-            if let Some(wait) = leader.lead.as_ref().and_then(|l| l.roles.waits(Whose::Node(host.node))) {
+            if let Some(wait) = leader.lead.as_ref().and_then(|l| l.roles.waits(RoleSubject::Node(host.node))) {
                 return Some(format!("rest: {} is waited for: {wait}", NAMES[at]));
             }
         }
@@ -210,7 +210,13 @@ impl World {
     }
 
     /// Planted bugs in the inventory.
-    pub fn bend(&mut self, before: &Inventory, after: &mut Inventory, entry: &Entry, applied: &mut Applied) {
+    pub fn plant_in_inventory(
+        &mut self,
+        before: &Inventory,
+        after: &mut Inventory,
+        entry: &InventoryEntry,
+        applied: &mut Applied,
+    ) {
         let mut set = |id: &NodeId, change: &dyn Fn(&mut Node)| {
             after.nodes.get_mut(id).map(Arc::make_mut).into_iter().for_each(change);
             *applied = Applied::Done;
@@ -243,10 +249,10 @@ impl World {
     }
 
     /// Planted bugs in the input of the role manager.
-    pub fn blur(&self, seen: &mut Membership, state: &mut Arc<Inventory>) {
+    pub fn plant_in_input(&self, seen: &mut Membership, state: &mut Arc<Inventory>) {
         match self.options.planted {
             Some(Planted::OrphansUnseen) => {
-                let known = |id: &RaftId| state.holds(*id).is_some();
+                let known = |id: &RaftId| state.raft_id_holder(*id).is_some();
                 seen.learners.retain(|id, _| known(id));
                 // Orphans among the voters stay, because the role manager does not learn that they
                 // must go.

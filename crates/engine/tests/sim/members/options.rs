@@ -31,23 +31,23 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn of(seed: u64) -> Self {
+    pub fn for_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0bad_5eed);
         Self {
             seed,
-            faults_ms: rng.between(40_000, 120_000),
+            faults_ms: rng.in_range(40_000, 120_000),
             calm_ms: 90_000,
-            fault_permille: [0, 60, 150, 300][rng.below(4)],
-            operator_permille: [60, 150, 300][rng.below(3)],
-            traffic_permille: [0, 50, 200][rng.below(3)],
-            gossip_lag_permille: [0, 100, 400][rng.below(3)],
-            loss_permille: [0, 20, 100][rng.below(3)],
-            lost_permille: [0, 30, 150][rng.below(3)],
-            late_permille: [0, 50, 200][rng.below(3)],
-            twice_permille: [0, 50, 200][rng.below(3)],
-            declines_permille: [0, 300][rng.below(2)],
-            half_permille: [0, 50, 200][rng.below(3)],
-            believes_ms: [1_000, 3_000, 10_000][rng.below(3)],
+            fault_permille: [0, 60, 150, 300][rng.up_to(4)],
+            operator_permille: [60, 150, 300][rng.up_to(3)],
+            traffic_permille: [0, 50, 200][rng.up_to(3)],
+            gossip_lag_permille: [0, 100, 400][rng.up_to(3)],
+            loss_permille: [0, 20, 100][rng.up_to(3)],
+            lost_permille: [0, 30, 150][rng.up_to(3)],
+            late_permille: [0, 50, 200][rng.up_to(3)],
+            twice_permille: [0, 50, 200][rng.up_to(3)],
+            declines_permille: [0, 300][rng.up_to(2)],
+            half_permille: [0, 50, 200][rng.up_to(3)],
+            believes_ms: [1_000, 3_000, 10_000][rng.up_to(3)],
             planted: None,
             trace: false,
         }

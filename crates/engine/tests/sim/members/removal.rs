@@ -10,7 +10,7 @@ use std::sync::Arc;
 impl World {
     /// A removed node learns this from any informed manager that it reaches. Its operator starts
     /// again with an empty directory. At first the old key is still used, like from a copy.
-    pub fn evict(&mut self, at: usize) {
+    pub fn learn_of_removal(&mut self, at: usize) {
         let node = self.hosts[at].node;
         let knows = |other: usize| {
             let part = self.hosts[other].part.as_ref().filter(|_| self.reaches(at, other));
@@ -52,7 +52,7 @@ impl World {
                 self.breaks("removed", || format!("{} is removed, and a member of Raft as {raft}", node.name()));
             }
         }
-        let back = |(id, removed): (&NodeId, &Arc<Removed>)| {
+        let back = |(id, removed): (&NodeId, &Arc<RemovedRecord>)| {
             let by_key = after.nodes.values().any(|n| n.spec.public_key == removed.public_key);
             (by_key || after.nodes.contains_key(id)).then(|| removed.name.clone())
         };
@@ -68,7 +68,13 @@ impl World {
     }
 
     /// Planted bugs in the inventory.
-    pub fn bend_removal(&mut self, before: &Inventory, after: &mut Inventory, entry: &Entry, applied: &mut Applied) {
+    pub fn plant_in_removal(
+        &mut self,
+        before: &Inventory,
+        after: &mut Inventory,
+        entry: &InventoryEntry,
+        applied: &mut Applied,
+    ) {
         match &entry.command {
             Command::Remove { node, .. } if self.options.planted == Some(Planted::RemovesMembers) => {
                 let Some(known) = before.node(*node).filter(|n| n.role == ClusterRole::Worker) else { return };

@@ -1,8 +1,8 @@
 //! Seven nodes, the links between them, and Raft in beats of half a second: as much of it as
 //! membership depends on.
 
+use super::manager_service::{Config, Item, Lead, Log, Payload, SimManagerService};
 use super::options::Options;
-use super::part::{Config, Item, Lead, Log, Part, Payload};
 use super::planted::Planted;
 use crate::rng::Rng;
 use remoor_engine::RoleStep;
@@ -33,7 +33,7 @@ pub struct Host {
     pub life: u64,
     /// The newest id with which it ran a manager service.
     pub newest: RaftId,
-    pub part: Option<Part>,
+    pub part: Option<SimManagerService>,
 }
 
 #[derive(Debug, Clone)]
@@ -140,13 +140,13 @@ impl World {
             broken: None,
             steps: 0,
         };
-        world.found();
-        world.after(BEAT_MS, Due::Beat);
-        world.after(1_000, Due::Tick);
+        world.create_cluster();
+        world.schedule(BEAT_MS, Due::Beat);
+        world.schedule(1_000, Due::Tick);
         world
     }
 
-    fn found(&mut self) {
+    fn create_cluster(&mut self) {
         let mut voters = BTreeMap::new();
         for at in 0..NAMES.len() {
             let index = self.committed.len() as u64 + 1;
@@ -180,19 +180,19 @@ impl World {
             let mut part = self.new_part(self.hosts[at].newest);
             part.extend(&self.committed);
             part.commit = part.last();
-            part.patience = self.rng.between(500, 3_000);
+            part.patience = self.rng.in_range(500, 3_000);
             self.hosts[at].part = Some(part);
         }
     }
 
     fn committed_now(&mut self, term: u64, command: Command) {
-        let entry = Entry { at: Wall(self.now), by: "sim".to_owned(), command };
+        let entry = InventoryEntry { at: Wall(self.now), by: "sim".to_owned(), command };
         self.commit(Arc::new(Item { term, payload: Payload::Command(Box::new(entry)) }));
     }
 
-    pub fn new_part(&mut self, id: RaftId) -> Part {
+    pub fn new_part(&mut self, id: RaftId) -> SimManagerService {
         self.logs += 1;
-        Part::empty(id, self.logs, self.now)
+        SimManagerService::empty(id, self.logs, self.now)
     }
 
     /// The state after all committed entries.
@@ -218,21 +218,21 @@ impl World {
         }
     }
 
-    pub fn is(&self, planted: Planted) -> bool {
+    pub fn has_planted(&self, planted: Planted) -> bool {
         self.options.planted == Some(planted)
     }
 
-    pub fn after(&mut self, ms: u64, due: Due) {
+    pub fn schedule(&mut self, ms: u64, due: Due) {
         self.serial += 1;
         self.queue.insert((self.now + ms, self.serial), due);
     }
 
     pub fn fire(&mut self, what: &'static str) {
         *self.fired.entry(what).or_default() += 1;
-        self.tell(|_| what.to_owned());
+        self.trace(|_| what.to_owned());
     }
 
-    pub fn tell(&mut self, what: impl FnOnce(&Self) -> String) {
+    pub fn trace(&mut self, what: impl FnOnce(&Self) -> String) {
         if self.options.trace {
             let line = format!("{:>7} {}", self.now, what(self));
             self.trace.push_back(line);
@@ -267,11 +267,11 @@ impl World {
         match due {
             Due::Beat => {
                 self.beat();
-                self.after(BEAT_MS, Due::Beat);
+                self.schedule(BEAT_MS, Due::Beat);
             }
             Due::Tick => {
                 self.tick();
-                self.after(1_000, Due::Tick);
+                self.schedule(1_000, Due::Tick);
             }
             Due::Perform(order) => self.perform(order),
             Due::Tell(command) => self.order(command),
@@ -289,7 +289,7 @@ impl World {
         self.hosts[from].up && self.hosts[to].up && self.hosts[from].side == self.hosts[to].side
     }
 
-    fn lost(&mut self) -> bool {
+    fn is_message_lost(&mut self) -> bool {
         self.calm_since.is_none() && self.rng.chance(self.options.loss_permille)
     }
 
@@ -297,12 +297,12 @@ impl World {
     fn peer(&mut self, from: usize, id: RaftId) -> Option<usize> {
         let runs = |h: &Host| h.part.as_ref().is_some_and(|p| p.id == id);
         let to = (0..self.hosts.len()).find(|to| *to != from && runs(&self.hosts[*to]) && self.reaches(from, *to))?;
-        (!self.lost()).then_some(to)
+        (!self.is_message_lost()).then_some(to)
     }
 
     fn beat(&mut self) {
         let all = self.hosts.len();
-        let first = self.rng.below(all);
+        let first = self.rng.up_to(all);
         for at in (first..first + all).map(|at| at % all) {
             let now = self.now;
             let Some(part) = self.hosts[at].part.as_ref().filter(|_| self.hosts[at].up) else { continue };
@@ -331,7 +331,7 @@ impl World {
                 break;
             }
             (peer.term, peer.lead, peer.heard) = (part.term, None, self.now);
-            let shared = peer.shared(&part);
+            let shared = peer.common_prefix(&part);
             let (lost, had) = (shared < peer.commit, peer.commit);
             if shared < part.last() {
                 peer.truncate(shared);
@@ -348,7 +348,7 @@ impl World {
                 });
             }
             if votes {
-                self.votes(id, log_no);
+                self.check_vote_log(id, log_no);
             }
             if let Some(lead) = &mut part.lead {
                 lead.matched.insert(id, matched);
@@ -372,7 +372,7 @@ impl World {
     }
 
     /// Commits the entries that a majority of each voter set has. Returns the new ones.
-    fn advance(&mut self, part: &mut Part) -> Log {
+    fn advance(&mut self, part: &mut SimManagerService) -> Log {
         let (id, last) = (part.id, part.last());
         let (Some(config), Some(lead)) = (part.config(), part.lead.as_ref()) else { return Vec::new() };
         let now = self.now;
@@ -393,7 +393,7 @@ impl World {
             lead.quorum_at = now;
         }
         if let Some(log_no) = mine {
-            self.votes(id, log_no);
+            self.check_vote_log(id, log_no);
         }
         part.log[before as usize..part.commit as usize].to_vec()
     }
@@ -406,17 +406,17 @@ impl World {
                 let before = state.clone();
                 let inventory = Arc::make_mut(&mut state);
                 let mut applied = inventory.apply(index, entry);
-                self.bend(&before, inventory, entry, &mut applied);
-                self.bend_removal(&before, inventory, entry, &mut applied);
+                self.plant_in_inventory(&before, inventory, entry, &mut applied);
+                self.plant_in_removal(&before, inventory, entry, &mut applied);
                 if applied.refusal().is_some() {
                     self.refused.insert(index);
                 }
-                self.tell(|_| format!("committed {index}: {:?} -> {applied:?}", entry.command));
-                self.applied(&before, &state, &entry.command, &applied);
+                self.trace(|_| format!("committed {index}: {:?} -> {applied:?}", entry.command));
+                self.check_applied(&before, &state, &entry.command, &applied);
                 self.judge_removed(&before, &state);
             }
             Payload::Members(config) => {
-                self.tell(|_| format!("committed {index}: voters {:?} of {:?}", config.voters, config.nodes.keys()));
+                self.trace(|_| format!("committed {index}: voters {:?} of {:?}", config.voters, config.nodes.keys()));
                 (self.list, self.list_at) = (config.clone(), index);
             }
             Payload::Blank => {}
@@ -437,13 +437,13 @@ impl World {
             let follows = self.now - peer.heard < LEASE_MS && peer.config().is_some();
             let leads = peer.lead.as_ref().is_some_and(|l| self.now - l.quorum_at < LEASE_MS);
             let longer = (part.last_term(), part.last()) >= (peer.last_term(), peer.last());
-            let fits = longer || self.is(Planted::VotesForShortLogs);
+            let fits = longer || self.has_planted(Planted::VotesForShortLogs);
             if peer.term <= part.term && fits && (forced || !follows && !leads) {
                 granted.push((id, to));
             }
         }
         part.heard = self.now;
-        part.patience = self.rng.between(1_500, 3_500);
+        part.patience = self.rng.in_range(1_500, 3_500);
         let mine = (part.id, part.log_no);
         if config.quorum(|v| v == part.id || granted.iter().any(|(id, _)| *id == v)) {
             part.term += 1;
@@ -453,13 +453,13 @@ impl World {
             part.push(Arc::new(Item { term: part.term, payload: Payload::Blank }));
             let (term, id, now) = (part.term, part.id, self.now);
             self.hosts[at].part = Some(part);
-            self.tell(|_| format!("{} leads in term {term} as {id}", NAMES[at]));
-            self.votes(mine.0, mine.1);
+            self.trace(|_| format!("{} leads in term {term} as {id}", NAMES[at]));
+            self.check_vote_log(mine.0, mine.1);
             for (id, to) in granted {
                 let Some(peer) = self.hosts[to].part.as_mut() else { continue };
                 (peer.term, peer.lead, peer.heard) = (term, None, now);
                 let log_no = peer.log_no;
-                self.votes(id, log_no);
+                self.check_vote_log(id, log_no);
             }
             if *self.led.entry(term).or_insert(id) != id {
                 self.breaks("committed", || format!("two lead in term {term}"));

@@ -1,0 +1,238 @@
+//! Checks that goss does not have: certificates and groups, in the `remoor:` block, which goss
+//! ignores.
+
+use super::load::{Assertion, Check, Loader};
+use super::matcher::Matcher;
+use super::redact::redact_passwords;
+use super::spec::{EXTENSION_SPECS, HOLDS, ResourceKind, ResourceSpec};
+use super::suggest::did_you_mean;
+use super::yaml::{Yaml, YamlKey, YamlNode};
+use remoor_model::{Fault, OnFail, Severity};
+use serde_json::{Number, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The keys of the block that contain checks.
+pub(super) const KEYS: [&str; 3] = ["cert", "any-of", "all-of"];
+
+/// A group as written, before its members are looked up.
+struct Group {
+    check: Check,
+    /// The YAML nodes that name the members, for the positions of faults.
+    places: Vec<YamlNode>,
+}
+
+impl Loader<'_> {
+    /// Loads the certificate checks of the block. Groups are loaded by [`Loader::groups`], other
+    /// keys by `header`.
+    pub fn load_certificates(&mut self, block: &YamlNode) {
+        for (_, resources) in block.pairs().iter().filter(|(key, _)| key.text == "cert") {
+            if !matches!(resources.yaml, Yaml::Map(_)) {
+                self.faults
+                    .push(resources.fault(self.file, format!("`cert` is {}, not a map of ids", resources.kind())));
+            }
+            for (id, node) in resources.pairs() {
+                self.resource(ResourceKind::Cert.spec(), id, node);
+            }
+        }
+    }
+
+    /// Loads the groups of the block. Must be called last, because the members must be known.
+    /// Groups are appended after all other checks, and each group after its members.
+    pub fn groups(&mut self, block: &YamlNode) {
+        let mut groups = Vec::new();
+        for (key, node) in block.pairs() {
+            let Some(spec) = EXTENSION_SPECS.iter().find(|spec| spec.kind.is_group() && spec.name == key.text) else {
+                continue;
+            };
+            if !matches!(node.yaml, Yaml::Map(_)) {
+                self.faults
+                    .push(node.fault(self.file, format!("`{}` is {}, not a map of groups", spec.name, node.kind())));
+            }
+            for (id, node) in node.pairs() {
+                groups.extend(self.group(spec, id, node));
+            }
+        }
+        self.check_members(&groups);
+        self.append_in_order(groups);
+    }
+
+    /// `NAME: [members]`, or `NAME: {checks: [members], title: .., meta: ..}`.
+    fn group(&mut self, spec: &'static ResourceSpec, id: &YamlKey, node: &YamlNode) -> Option<Group> {
+        let mut check = self.check(spec, id);
+        let mut places = None;
+        match &node.yaml {
+            Yaml::List(_) => places = self.members(node),
+            Yaml::Map(attributes) => {
+                for (key, node) in attributes {
+                    match key.text.as_str() {
+                        "checks" => places = self.members(node),
+                        "title" | "meta" | "skip" => self.attribute(spec, &mut check, key, node),
+                        _ => {
+                            let fault = key.fault(self.file, format!("unknown key `{}` of a group", key.text));
+                            self.faults.push(fault.hint("known: checks, title, meta, skip"));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        if check.meta.retries > 0 {
+            let fault = id.fault(self.file, format!("`{}:{}` is a group and cannot be retried", spec.name, id.text));
+            self.faults.push(fault.hint("set `retry` on its members"));
+        }
+        let Some(places) = places else {
+            let fault = id.fault(self.file, format!("`{}:{}` does not name any checks", spec.name, id.text));
+            self.faults.push(fault.hint("write a list: [\"port:tcp:80\", \"process:nginx\"]"));
+            return None;
+        };
+        check.members = places.iter().filter_map(text).map(redact_passwords).collect();
+        let matcher = Matcher::Is(Value::Bool(true));
+        check.assertions.push(Assertion { property: HOLDS, stream: false, matcher });
+        Some(Group { check, places })
+    }
+
+    /// Reads a list of at least one label, without duplicates.
+    fn members(&mut self, node: &YamlNode) -> Option<Vec<YamlNode>> {
+        let Yaml::List(items) = &node.yaml else { return None };
+        let mut seen = BTreeSet::new();
+        for item in items {
+            match text(item) {
+                None => {
+                    self.faults.push(item.fault(self.file, format!("a member is `type:id`, this is {}", item.kind())))
+                }
+                Some(label) if !seen.insert(label) => {
+                    self.faults.push(item.fault(self.file, format!("`{}` is named twice", redact_passwords(label))));
+                }
+                Some(_) => {}
+            }
+        }
+        (!items.is_empty()).then(|| items.clone())
+    }
+
+    fn check_members(&mut self, groups: &[Group]) {
+        let labels: BTreeSet<String> =
+            self.loaded.checks.iter().chain(groups.iter().map(|group| &group.check)).map(Check::label).collect();
+        for item in groups.iter().flat_map(|group| &group.places) {
+            if let Some(label) = text(item).map(redact_passwords).filter(|label| !labels.contains(label)) {
+                let fault = item.fault(self.file, format!("there is no check `{label}` in this file"));
+                let hint = did_you_mean(&label, labels.iter().map(String::as_str));
+                self.faults.push(fault.hint(hint.unwrap_or_else(|| "write `type:id`, as in results".to_owned())));
+            }
+        }
+        let members: BTreeSet<&str> = groups
+            .iter()
+            .filter(|group| !group.check.skip)
+            .flat_map(|group| &group.check.members)
+            .map(String::as_str)
+            .collect();
+        for check in self.loaded.checks.iter_mut().filter(|check| members.contains(check.label().as_str())) {
+            clear_reaction(check);
+        }
+    }
+
+    /// Appends the groups, each after its members (a topological sort). Groups that remain contain
+    /// themselves, and are faults.
+    fn append_in_order(&mut self, groups: Vec<Group>) {
+        let asked = groups.iter().filter(|group| !group.check.skip);
+        let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();
+        let labels: Vec<String> = groups.iter().map(|group| group.check.label()).collect();
+        let mut same: BTreeMap<&str, usize> = BTreeMap::new();
+        labels.iter().for_each(|label| *same.entry(label).or_default() += 1);
+        // For each group the number of groups it waits for, and for each label the groups that wait
+        // for it.
+        let mut waits = vec![0; groups.len()];
+        let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            for member in &group.check.members {
+                if let Some(count) = same.get(member.as_str()) {
+                    waits[at] += count;
+                    waiting.entry(member.clone()).or_default().push(at);
+                }
+            }
+        }
+        let mut ready: BTreeSet<usize> = (0..groups.len()).filter(|at| waits[*at] == 0).collect();
+        let mut groups: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+        while !ready.is_empty() {
+            let mut next = BTreeSet::new();
+            for at in ready {
+                for other in waiting.get(&labels[at]).into_iter().flatten() {
+                    waits[*other] -= 1;
+                    if waits[*other] == 0 {
+                        next.insert(*other);
+                    }
+                }
+                let Some(mut group) = groups[at].take() else { continue };
+                if members.contains(&labels[at]) {
+                    clear_reaction(&mut group.check);
+                }
+                self.loaded.checks.push(group.check);
+            }
+            ready = next;
+        }
+        for group in groups.into_iter().flatten() {
+            let message = format!("`{}` contains itself", group.check.label());
+            let fault = Fault::error(self.file, group.check.line, 1, message);
+            self.faults.push(fault.hint("groups may contain groups, but not in a cycle"));
+        }
+    }
+}
+
+/// A member of a group is still reported, but only the group's own severity and reaction count.
+fn clear_reaction(check: &mut Check) {
+    check.meta.severity = Severity::Info;
+    check.meta.on_fail = OnFail::None;
+}
+
+/// Converts each duration in `node`, such as `30d`, `12h` or `2w`, to a number of days.
+pub(super) fn durations_to_days(file: &str, node: &YamlNode, faults: &mut Vec<Fault>) -> Option<YamlNode> {
+    let yaml = match &node.yaml {
+        Yaml::Text(text) => match days(text) {
+            Some(days) => Yaml::Number(days),
+            None => {
+                let fault = node.fault(file, format!("`{text}` is not a number of days"));
+                faults.push(fault.hint("write it as 30d, 12h or 2w"));
+                return None;
+            }
+        },
+        Yaml::List(items) => {
+            Yaml::List(items.iter().map(|item| durations_to_days(file, item, faults)).collect::<Option<_>>()?)
+        }
+        Yaml::Map(pairs) => {
+            let pair = |(key, node): &(YamlKey, YamlNode)| Some((key.clone(), durations_to_days(file, node, faults)?));
+            Yaml::Map(pairs.iter().map(pair).collect::<Option<_>>()?)
+        }
+        other => other.clone(),
+    };
+    Some(YamlNode { yaml, ..node.clone() })
+}
+
+fn days(text: &str) -> Option<Number> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u32 = text[..digits].parse().ok()?;
+    let days = match &text[digits..] {
+        "h" => f64::from(number) / 24.0,
+        "d" => f64::from(number),
+        "w" => f64::from(number) * 7.0,
+        _ => return None,
+    };
+    Number::from_f64(days)
+}
+
+fn text(node: &YamlNode) -> Option<&str> {
+    match &node.yaml {
+        Yaml::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_days() {
+        let as_days = |text| days(text).and_then(|n| n.as_f64());
+        assert_eq!(["30d", "12h", "2w"].map(as_days), [Some(30.0), Some(0.5), Some(14.0)]);
+        assert_eq!(["30", "d", "1m", "-1d", "99999999999d", "1.5d"].map(as_days), [None; 6]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Messages without HTTP: same router, same callers, same error answers. Invalid input costs only
+//! the connection.
+
+use super::*;
+use crate::rpc::raft_stream::PROTOCOL;
+use crate::rpc::server::Served;
+use axum::extract::Path;
+use rustls_pki_types::ServerName;
+
+fn raft() -> Router {
+    let answer = async |caller: Caller, Path(kind): Path<String>, wire::Raw(body): wire::Raw| match kind.as_str() {
+        "vote" => Err(Failure::new(Code::Retired, "no").next("remoor promote w1").details(json!({"left": 0}))),
+        "thread" => Ok(std::thread::current().name().unwrap_or_default().as_bytes().to_vec()),
+        _ => {
+            let Caller::Node { id, .. } = caller else { panic!("{caller:?}") };
+            Ok([kind.as_bytes(), b" of ", id.to_string().as_bytes(), b": ", &body].concat())
+        }
+    };
+    Router::new().route("/raft/{kind}", post(answer).layer(wire::large_body()))
+}
+
+#[tokio::test]
+async fn a_message_without_http_is_answered_as_a_request_is() {
+    let cluster = Cluster::new("c1");
+    let server = Server::start(&cluster.node(1), wire::finish(raft()), Limits::default()).await;
+    let client = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
+    for body in [&b""[..], b"x", &vec![b'y'; 1 << 20]] {
+        let said = client.tell("append", body.to_vec()).await.unwrap();
+        assert_eq!(said, client.post_bytes("/raft/append", Bytes::copy_from_slice(body)).await.unwrap());
+        assert_eq!(said, [b"append of 7: ", body].concat());
+    }
+    for no in [client.tell("vote", Vec::new()).await, client.tell("Vote/../x", Vec::new()).await] {
+        match no.unwrap_err() {
+            ApiError::Status { code, next, details, http, .. } => {
+                assert_eq!((code.as_str(), next.as_deref(), http), ("retired", Some("remoor promote w1"), 403));
+                assert_eq!(*details, json!({"left": 0}));
+            }
+            other => assert!(other.maybe_done(), "no kind of a message ends the connection: {other}"),
+        }
+    }
+    let refused = client
+        .tell("append", vec![b'y'; 3 << 20])
+        .await
+        .expect_err("too long for a connection without its own threads");
+    assert!(refused.maybe_done(), "{refused}");
+    assert!(client.tell("snapshot", Vec::new()).await.is_err(), "snapshots use HTTP");
+    assert_eq!(client.tell("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
+    let elsewhere = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(2))).with_timeout(SOON);
+    let refused = elsewhere.tell("append", Vec::new()).await.unwrap_err();
+    assert!(matches!(refused, ApiError::Identity { .. }), "{refused}");
+    server.stop().await;
+    assert!(client.tell("append", Vec::new()).await.is_err(), "a pooled connection cannot be used any more");
+}
+
+/// A connection on which a test may send arbitrary bytes.
+async fn raw(addr: &str, tls: &ClientTls) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let mut config = (*tls.current()).clone();
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let tcp = TcpStream::connect(addr).await.unwrap();
+    let name = ServerName::try_from(crate::rpc::verify::ANY_NODE).unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(PROTOCOL));
+    stream
+}
+
+#[tokio::test]
+async fn garbage_and_silence_cost_the_connection_alone() {
+    let cluster = Cluster::new("c1");
+    let limits = Limits { header: Duration::from_millis(300), ..Limits::default() };
+    let server = Server::start(&cluster.node(1), wire::finish(raft()), limits).await;
+    let garbage: [&[u8]; 7] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 9],
+        &[0, 0, 0, 0],
+        &[0, 0, 0, 1, 0],
+        &[0, 0, 0, 2, 9, b'x'],
+        &[0, 0, 0, 3, 2, b'.', b'/'],
+        b"",
+    ];
+    for sent in garbage {
+        let mut stream = raw(&server.addr, &cluster.client(7)).await;
+        stream.write_all(sent).await.unwrap();
+        let mut answer = Vec::new();
+        let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
+        drop(ended.expect("it ends the connection")); // with or without a TLS close notification
+        assert_eq!(answer, b"", "{sent:?}");
+    }
+    // Nothing is read from a caller without a certificate.
+    let joiner = ClientTls::joiner(&crate::rpc::token::ca_digest(cluster.ca.cert_pem()).unwrap()).unwrap();
+    let mut stream = raw(&server.addr, &joiner).await;
+    // it may be closed by now
+    let _ = stream.write_all(&[0, 0, 0, 8, 6, b'a', b'p', b'p', b'e', b'n', b'd', b'!']).await;
+    let mut answer = Vec::new();
+    drop(tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it ends the connection"));
+    assert_eq!(answer, b"");
+    let client = Client::tls(server.addr.clone(), &cluster.client(7), None).with_timeout(SOON);
+    assert_eq!(client.tell("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
+    let cluster = Cluster::new("c1");
+    let mut own = tokio::runtime::Builder::new_multi_thread();
+    let own = own.worker_threads(1).thread_name("own").enable_all().build().unwrap();
+    let place = Arc::new(std::sync::Mutex::new(Some(own.handle().clone())));
+    let named = place.clone();
+    let served =
+        Served { router: wire::finish(raft()), thread_chooser: Arc::new(move |_| named.lock().unwrap().clone()) };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let tls = ServerTls::new(&cluster.node(1)).unwrap();
+    let server = tokio::spawn(serve_tls(listener, tls, served, Limits::default(), std::future::pending()));
+    let client = Client::tls(addr, &cluster.client(7), Some(NodeId(1))).with_timeout(SOON);
+    for _ in 0..3 {
+        assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own");
+    }
+    let long = vec![b'y'; 3 << 20];
+    assert_eq!(client.tell("append", long.clone()).await.unwrap(), [b"append of 7: ", &long[..]].concat());
+    *place.lock().unwrap() = None;
+    assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own", "a connection keeps its threads");
+    own.shutdown_background();
+    let elsewhere = client.tell("thread", Vec::new()).await.unwrap();
+    assert_ne!(elsewhere, b"own", "the next connection is served by the threads that accept it");
+    server.abort();
+}

@@ -1,0 +1,148 @@
+//! `group_vars/` and `host_vars/` next to the inventory. For each name the directory is used, else
+//! the file without suffix, `.yml`, `.yaml` or `.json`; the first that exists, as in Ansible.
+//! Hidden others cause a warning.
+
+use super::draft::{Draft, SourcePosition, VarsWithOrigins};
+use super::source::{entries, read_content, relative_name, vault_fault};
+use crate::{suggest, tree};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Suffixes of files with variables, in the order in which they are tried.
+const ENDINGS: &[&str] = &["", ".yml", ".yaml", ".json"];
+/// Maximum depth of directories.
+const DEPTH_MAX: usize = 16;
+
+/// Location of the directories with variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VarsLocation {
+    Inventory,
+    Playbook,
+}
+
+/// Reads both directories below `base` into `draft`; they override earlier ones.
+pub fn read(root: &Path, base: &Path, beside: VarsLocation, draft: &mut Draft) {
+    let mut names: BTreeSet<String> = draft.groups.keys().cloned().collect();
+    names.extend(["all".to_owned(), "ungrouped".to_owned()]);
+    for (name, vars) in directory(root, &base.join("group_vars"), "group", &names, draft) {
+        let group = draft.group(&name);
+        if beside == VarsLocation::Inventory { &mut group.file_vars } else { &mut group.near_vars }.extend(vars);
+    }
+    let names: BTreeSet<String> = draft.hosts.keys().cloned().collect();
+    for (name, vars) in directory(root, &base.join("host_vars"), "host", &names, draft) {
+        let host = draft.hosts.entry(name).or_default();
+        if beside == VarsLocation::Inventory { &mut host.file_vars } else { &mut host.near_vars }.extend(vars);
+    }
+}
+
+/// The variables of each of `names` that has some in `path`.
+fn directory(
+    root: &Path,
+    path: &Path,
+    kind: &str,
+    names: &BTreeSet<String>,
+    draft: &mut Draft,
+) -> Vec<(String, VarsWithOrigins)> {
+    if !path.is_dir() {
+        return Vec::new();
+    }
+    let present = match entries(path) {
+        Ok(present) => present,
+        Err(why) => {
+            draft.faults.push(SourcePosition::new(&relative_name(root, path), 0, 0).fault(why));
+            return Vec::new();
+        }
+    };
+    let mut out = Vec::new();
+    for entry in &present {
+        if entry.starts_with('.') || entry.ends_with('~') {
+            continue;
+        }
+        let at = SourcePosition::new(&relative_name(root, &path.join(entry)), 0, 0);
+        let stem =
+            ENDINGS.iter().rev().find_map(|ending| entry.strip_suffix(ending).filter(|stem| names.contains(*stem)));
+        let Some(name) = stem else {
+            let stem = ENDINGS[1..].iter().find_map(|ending| entry.strip_suffix(ending)).unwrap_or(entry);
+            let mut fault = at.fault(format!("there is no {kind} `{stem}`"));
+            fault.hint =
+                suggest::nearest(stem, names.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
+            fault.warning = true;
+            draft.warnings.push(fault);
+            continue;
+        };
+        let first =
+            ENDINGS.iter().map(|ending| format!("{name}{ending}")).find(|candidate| present.contains(candidate));
+        if first.as_ref() != Some(entry) {
+            let mut fault = at.fault(format!("is not read, because `{}` comes first", first.unwrap_or_default()));
+            fault.hint = Some("put both into one directory of that name".into());
+            fault.warning = true;
+            draft.warnings.push(fault);
+            continue;
+        }
+        let mut files = Vec::new();
+        collect_files(root, &path.join(entry), &mut files, 0, draft);
+        let mut vars = VarsWithOrigins::new();
+        for file in files {
+            read_vars_file(root, &file, &mut vars, draft);
+        }
+        out.push((name.to_owned(), vars));
+    }
+    out
+}
+
+/// The file, or the files of a directory sorted by name.
+fn collect_files(root: &Path, path: &Path, out: &mut Vec<PathBuf>, depth: usize, draft: &mut Draft) {
+    if !path.is_dir() {
+        out.push(path.to_owned());
+        return;
+    }
+    let at = SourcePosition::new(&relative_name(root, path), 0, 0);
+    if depth >= DEPTH_MAX {
+        draft.faults.push(at.fault(format!("directories nested deeper than {DEPTH_MAX}")));
+        return;
+    }
+    match entries(path) {
+        Ok(names) => {
+            for name in names.iter().filter(|name| !name.starts_with('.') && !name.ends_with('~')) {
+                let inner = path.join(name);
+                let ending = inner.extension().map(|ending| format!(".{}", ending.display())).unwrap_or_default();
+                if if inner.is_dir() { ending.is_empty() } else { ENDINGS.contains(&ending.as_str()) } {
+                    collect_files(root, &inner, out, depth + 1, draft);
+                }
+            }
+        }
+        Err(why) => draft.faults.push(at.fault(why)),
+    }
+}
+
+/// Reads the variables of one file into `vars`; they override existing ones.
+fn read_vars_file(root: &Path, path: &Path, vars: &mut VarsWithOrigins, draft: &mut Draft) {
+    let file = relative_name(root, path);
+    let at = SourcePosition::new(&file, 0, 0);
+    let bytes = match read_content(path) {
+        Ok(bytes) => bytes,
+        Err(why) => return draft.faults.push(at.fault(why)),
+    };
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        return draft.faults.push(at.fault("is not UTF-8"));
+    };
+    if let Some(fault) = vault_fault(&file, text) {
+        return draft.faults.push(fault);
+    }
+    let node = match tree::parse(&file, text) {
+        Ok(None) => return,
+        Ok(Some(node)) => node,
+        Err(faults) => return draft.faults.extend(faults),
+    };
+    match node.entries() {
+        Some(entries) => {
+            for (key, value) in entries {
+                vars.insert(key.text.clone(), (value.to_json(), file.clone()));
+            }
+        }
+        None => draft.faults.push(
+            SourcePosition::new(&file, node.line, node.column)
+                .fault(format!("takes a mapping of variables, not {}", node.kind_name())),
+        ),
+    }
+}

@@ -1,0 +1,26 @@
+//! Many nodes return at once, for example after a power failure. Their verdicts arrive one by one.
+//! No action may follow the first verdicts until it is clear whether all together open a breaker.
+
+use remoor_model::{Inventory, Node, Wall};
+
+/// The number of returned nodes without a verdict, if they could open a breaker together with the
+/// affected nodes; None: no reason to wait. Nodes that returned before an operator's resume, and
+/// nodes with a changed host key (which are not examined), do not count.
+pub fn nodes_without_verdict(inventory: &Inventory, at: Wall) -> Option<u32> {
+    if inventory.breaker.is_some() {
+        return None;
+    }
+    let limits = inventory.limits();
+    let counts = |moment: Wall| moment > inventory.breaker_closed_at && at.ms_since(moment) <= limits.breaker_window_ms;
+    let open = |n: &Node| {
+        let returned = n.absence.as_ref().filter(|a| a.returned.is_some_and(counts));
+        returned.is_some() && n.key_changed.is_none() && n.serves()
+    };
+    let waiting = inventory.nodes.values().filter(|n| open(n)).count() as u32;
+    if waiting == 0 {
+        return None;
+    }
+    let missing = |n: &Node| n.is_away() && n.absence.as_ref().is_some_and(|a| counts(a.opened) && !a.planned);
+    let hit = |n: &Node| n.drifted_since.is_some_and(counts) || open(n) || missing(n);
+    super::budget::find_tripped(inventory, hit, None).map(|_| waiting)
+}

@@ -1,0 +1,162 @@
+//! The observed Raft role of a node, in contrast to its desired role. It is derived from the
+//! membership and never stored, so it cannot be outdated (docs/design/scenarios.md, E4 and E5). The
+//! command line, the API and the tests all use it.
+
+use super::Membership;
+use remoor_model::{ClusterRole, Node};
+
+/// The observed Raft role of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservedRole {
+    /// Not a member, and not to be one.
+    Worker,
+    /// To be a manager, but not a member yet; or a member that an unfinished change removes and
+    /// that is added again afterwards.
+    Promoting,
+    /// To be a manager, and a member without a vote. `lag`: number of missing entries; None:
+    /// unknown.
+    Learner {
+        lag: Option<u64>,
+    },
+    Voter,
+    Leader,
+    /// To be a worker, but still a member, or its id is not retired yet. A promotion now would
+    /// reuse the id, which a node that archived its Raft data refuses.
+    Demoting,
+    /// Was a manager when the cluster was rebuilt without it. An operator has not decided its role
+    /// yet.
+    Lost,
+}
+
+impl ObservedRole {
+    /// The displayed form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ObservedRole::Worker => "worker",
+            ObservedRole::Promoting => "promoting",
+            ObservedRole::Learner { .. } => "learner",
+            ObservedRole::Voter => "voter",
+            ObservedRole::Leader => "leader",
+            ObservedRole::Demoting => "demoting",
+            ObservedRole::Lost => "lost",
+        }
+    }
+
+    /// The observed role matches the desired one, as far as an operator has decided it.
+    pub fn is_reached(self) -> bool {
+        matches!(self, ObservedRole::Worker | ObservedRole::Voter | ObservedRole::Leader | ObservedRole::Lost)
+    }
+}
+
+/// `raft.me` is the leader; an id that no node has means that there is no leader.
+pub fn observed_role(node: &Node, raft: &Membership) -> ObservedRole {
+    let wanted = node.role == ClusterRole::Manager;
+    let id = node.raft.filter(|id| raft.voters.contains_key(id) || raft.learners.contains_key(id));
+    match id {
+        None if wanted => ObservedRole::Promoting,
+        None if node.awaiting_role_decision => ObservedRole::Lost,
+        None if node.raft.is_some() => ObservedRole::Demoting,
+        None => ObservedRole::Worker,
+        Some(_) if !wanted => ObservedRole::Demoting,
+        Some(id) if !raft.voters.contains_key(&id) => {
+            ObservedRole::Learner { lag: raft.matched.get(&id).map(|_| raft.lag(id)) }
+        }
+        Some(id) if !raft.target.contains(&id) => ObservedRole::Promoting,
+        Some(id) if id == raft.me => ObservedRole::Leader,
+        Some(_) => ObservedRole::Voter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remoor_model::{NodeId, RaftId, sample};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const ID: RaftId = RaftId(7);
+
+    /// The membership state of the node's id.
+    #[derive(Debug, Clone, Copy)]
+    enum Member {
+        No,
+        Learner,
+        /// A learner that never answered this leader.
+        SilentLearner,
+        Voter,
+        /// Removed when the unfinished change is completed.
+        Leaving,
+        Leads,
+        LeadsAndLeaves,
+    }
+
+    fn membership(member: Member) -> Membership {
+        let other = RaftId(1);
+        let (votes, learns) = match member {
+            Member::No => (false, false),
+            Member::Learner | Member::SilentLearner => (false, true),
+            Member::Voter | Member::Leaving | Member::Leads | Member::LeadsAndLeaves => (true, false),
+        };
+        let leaves = matches!(member, Member::Leaving | Member::LeadsAndLeaves);
+        let at = |id: RaftId| (id, format!("10.0.0.{id}:7947"));
+        let target: BTreeSet<RaftId> = [other].into_iter().chain((votes && !leaves).then_some(ID)).collect();
+        Membership {
+            me: if matches!(member, Member::Leads | Member::LeadsAndLeaves) { ID } else { other },
+            voters: [at(other)].into_iter().chain(votes.then(|| at(ID))).collect(),
+            learners: learns.then(|| at(ID)).into_iter().collect(),
+            target,
+            joint: leaves,
+            committed: true,
+            last_log: 500,
+            matched: if matches!(member, Member::SilentLearner) { BTreeMap::new() } else { [(ID, 380)].into() },
+            heard: BTreeSet::new(),
+        }
+    }
+
+    fn observe(role: ClusterRole, raft: Option<RaftId>, member: Member) -> ObservedRole {
+        let w1 = Node::clone(&sample::fleet(0, 1).nodes[&NodeId(1)]);
+        observed_role(&Node { role, raft, ..w1 }, &membership(member))
+    }
+
+    #[test]
+    fn every_role_id_and_membership_gives_one_observed_role() {
+        use ObservedRole as O;
+        let cases = [
+            (Member::No, O::Promoting, O::Demoting),
+            (Member::Learner, O::Learner { lag: Some(120) }, O::Demoting),
+            (Member::SilentLearner, O::Learner { lag: None }, O::Demoting),
+            (Member::Voter, O::Voter, O::Demoting),
+            (Member::Leaving, O::Promoting, O::Demoting),
+            (Member::Leads, O::Leader, O::Demoting),
+            (Member::LeadsAndLeaves, O::Promoting, O::Demoting),
+        ];
+        for (member, manager, worker) in cases {
+            let roles = [(ClusterRole::Manager, manager, O::Promoting), (ClusterRole::Worker, worker, O::Worker)];
+            for (role, with_id, without) in roles {
+                assert_eq!(observe(role, Some(ID), member), with_id, "{role:?} {member:?}");
+                // Another node has that id, or no node has it: a member that is not this node.
+                assert_eq!(observe(role, None, member), without, "{role:?} {member:?} without an id");
+                let before = if role == ClusterRole::Worker { O::Demoting } else { without };
+                assert_eq!(observe(role, Some(RaftId(99)), member), before, "{role:?} {member:?} with an id of before");
+            }
+        }
+    }
+
+    #[test]
+    fn a_former_manager_is_lost_until_its_role_is_decided() {
+        let w1 = Node::clone(&sample::fleet(0, 1).nodes[&NodeId(1)]);
+        let of = |role, raft| {
+            observed_role(&Node { role, raft, awaiting_role_decision: true, ..w1.clone() }, &membership(Member::No))
+        };
+        assert_eq!(of(ClusterRole::Worker, None), ObservedRole::Lost);
+        assert_eq!(of(ClusterRole::Manager, Some(ID)), ObservedRole::Promoting);
+    }
+
+    #[test]
+    fn a_role_is_reached_if_it_matches_the_desired_one() {
+        let reached = |role, member| observe(role, Some(ID), member).is_reached();
+        let all = [Member::No, Member::Learner, Member::Voter, Member::Leaving, Member::Leads];
+        assert_eq!(all.map(|m| reached(ClusterRole::Manager, m)), [false, false, true, false, true]);
+        assert_eq!(all.map(|m| reached(ClusterRole::Worker, m)), [false; 5]);
+        assert!(observe(ClusterRole::Worker, None, Member::No).is_reached());
+    }
+}

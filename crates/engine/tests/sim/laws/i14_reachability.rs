@@ -1,0 +1,91 @@
+//! I14: no attempt is opened by a leader that knows that it does not reach the node while another
+//! manager does. For this reason the leadership is transferred only if nothing runs, by a leader
+//! that has led for a while.
+
+use super::*;
+use remoor_engine::Reachability;
+use std::collections::BTreeMap;
+
+/// A report counts as known for this time.
+const KNOWN_MS: u64 = 10_000;
+/// A leader keeps the leadership at least this long, in steps of a second as this law sees it.
+const KEPT_MS: u64 = 4_000;
+
+#[derive(Default)]
+pub struct LeaderReach {
+    /// By term, node and manager: whether it is reached, and when that was reported.
+    reports: BTreeMap<(u64, NodeId, NodeId), (bool, u64)>,
+    /// When each term was first seen.
+    began: BTreeMap<u64, u64>,
+}
+
+impl LeaderReach {
+    fn forget(&mut self, term: u64, node: NodeId) {
+        self.reports.retain(|(of, about, _), _| (*of, *about) != (term, node));
+    }
+
+    fn reported(&self, world: &World, term: u64, node: NodeId, by: NodeId) -> Option<bool> {
+        let (reached, at) = self.reports.get(&(term, node, by))?;
+        (world.now - at <= KNOWN_MS).then_some(*reached)
+    }
+}
+
+impl Law for LeaderReach {
+    fn name(&self) -> &'static str {
+        "I14"
+    }
+
+    fn check(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Second => {
+                if let Some(leader) = &world.leader {
+                    self.began.entry(leader.term).or_insert(world.now);
+                }
+            }
+            Fact::Told { term, event: EngineEvent::Reach { node, by, line } }
+                if world.hosts[world.host_of(*node)].gossip_report.is_some() =>
+            {
+                self.reports.insert((*term, *node, *by), (*line == Reachability::Reachable, world.now));
+            }
+            // An absent node has no reachability, and a login proves that there is a route.
+            Fact::Told { term, event: EngineEvent::Gone { node } } => self.forget(*term, *node),
+            Fact::Told { term, event: EngineEvent::Examined { node, outcome, .. } }
+                if matches!(**outcome, ExamOutcome::Found(_)) =>
+            {
+                self.forget(*term, *node);
+            }
+            Fact::Proposed { term, host, command } => {
+                let node = match command {
+                    Command::OpenJob { node, .. } => *node,
+                    Command::NextAttempt { job, .. } => match world.state.job(*job) {
+                        Some(job) => job.node,
+                        None => return Ok(()),
+                    },
+                    _ => return Ok(()),
+                };
+                let here = self.reported(world, *term, node, world.hosts[*host].id);
+                let other = (0..3)
+                    .filter(|m| m != host && world.hosts[*m].id != node)
+                    .find(|m| self.reported(world, *term, node, world.hosts[*m].id) == Some(true));
+                if let (Some(false), Some(other)) = (here, other) {
+                    let (me, other) = (world.hosts[*host].name, world.hosts[other].name);
+                    let node = world.hosts[world.host_of(node)].name;
+                    return Err(format!("{me} opens an attempt on {node}, which {other} reaches and {me} does not"));
+                }
+            }
+            Fact::HandsOver { term } => {
+                let leader = world.leader.iter().chain(&world.deposed).find(|l| l.term == *term);
+                let state = leader.and_then(|l| l.view.as_ref()).unwrap_or(&world.state);
+                if let Some(job) = state.jobs.values().find(|j| j.open_attempt().is_some()) {
+                    return Err(format!("leadership is passed on while job {} runs", job.id));
+                }
+                let began = self.began.get(term).copied().unwrap_or(world.now);
+                if world.now - began < KEPT_MS {
+                    return Err(format!("leadership is passed on {} ms after it was taken", world.now - began));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

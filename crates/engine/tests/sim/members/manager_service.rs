@@ -1,0 +1,194 @@
+//! A manager service in the simulation of membership: a log that contains member lists, and what a
+//! leader knows.
+
+use remoor_engine::RoleManager;
+use remoor_model::{InventoryEntry, RaftId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A member list. It has two sets of voters while a change is half done; each set must agree to
+/// everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    pub voters: Vec<BTreeSet<RaftId>>,
+    /// Addresses of all members. Members in no voter set are learners.
+    pub nodes: BTreeMap<RaftId, String>,
+}
+
+impl Config {
+    pub fn all_voters(&self) -> BTreeSet<RaftId> {
+        self.voters.iter().flatten().copied().collect()
+    }
+
+    pub fn votes(&self, id: RaftId) -> bool {
+        self.voters.iter().any(|set| set.contains(&id))
+    }
+
+    pub fn learners(&self) -> impl Iterator<Item = RaftId> {
+        self.nodes.keys().copied().filter(|id| !self.votes(*id))
+    }
+
+    pub fn is_joint(&self) -> bool {
+        self.voters.len() > 1
+    }
+
+    pub fn target(&self) -> BTreeSet<RaftId> {
+        self.voters.last().cloned().unwrap_or_default()
+    }
+
+    /// Whether these are a majority of each set.
+    pub fn quorum(&self, has: impl Fn(RaftId) -> bool) -> bool {
+        !self.voters.is_empty()
+            && self.voters.iter().all(|set| set.iter().filter(|id| has(**id)).count() * 2 > set.len())
+    }
+
+    /// The next list on the way to these voters: through a joint one, as in openraft.
+    pub fn next_towards(&self, goal: &BTreeSet<RaftId>) -> Config {
+        let last = self.target();
+        let voters = if self.voters.contains(goal) { vec![goal.clone()] } else { vec![last, goal.clone()] };
+        let mut next = Config { voters, nodes: self.nodes.clone() };
+        let before = self.all_voters();
+        let gone: Vec<RaftId> = before.into_iter().filter(|id| !next.votes(*id)).collect();
+        gone.iter().for_each(|id| drop(next.nodes.remove(id)));
+        next
+    }
+
+    pub fn is_valid(&self) -> bool {
+        self.voters.iter().flatten().all(|id| self.nodes.contains_key(id))
+    }
+}
+
+#[derive(Debug)]
+pub enum Payload {
+    Blank,
+    Members(Config),
+    Command(Box<InventoryEntry>),
+}
+
+#[derive(Debug)]
+pub struct Item {
+    pub term: u64,
+    pub payload: Payload,
+}
+
+pub type Log = Vec<Arc<Item>>;
+
+#[derive(Clone)]
+pub struct SimManagerService {
+    pub id: RaftId,
+    /// The identity of the log: a new empty log is another one.
+    pub log_no: u64,
+    pub log: Log,
+    /// Log indexes of the member lists.
+    lists: Vec<u64>,
+    pub commit: u64,
+    pub term: u64,
+    /// When it last received from a leader, and how long it waits for the next message.
+    pub heard: u64,
+    pub patience: u64,
+    pub lead: Option<Lead>,
+}
+
+impl SimManagerService {
+    pub fn empty(id: RaftId, log_no: u64, now: u64) -> Self {
+        let (log, lists) = (Vec::new(), Vec::new());
+        Self { id, log_no, log, lists, commit: 0, term: 0, heard: now, patience: 2_000, lead: None }
+    }
+
+    pub fn last(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    pub fn last_term(&self) -> u64 {
+        self.log.last().map_or(0, |item| item.term)
+    }
+
+    pub fn push(&mut self, item: Arc<Item>) -> u64 {
+        let index = self.last() + 1;
+        if matches!(item.payload, Payload::Members(_)) {
+            self.lists.push(index);
+        }
+        self.log.push(item);
+        index
+    }
+
+    pub fn extend(&mut self, items: &[Arc<Item>]) {
+        for item in items {
+            self.push(item.clone());
+        }
+    }
+
+    /// Keeps the first `len` entries.
+    pub fn truncate(&mut self, len: u64) {
+        self.log.truncate(len as usize);
+        self.lists.retain(|at| *at <= len);
+    }
+
+    fn list_at(&self, index: u64) -> Option<&Config> {
+        match &self.log.get(index as usize - 1)?.payload {
+            Payload::Members(config) => Some(config),
+            _ => None,
+        }
+    }
+
+    /// The list in force: the last one in the log, committed or not.
+    pub fn config(&self) -> Option<&Config> {
+        self.lists.last().and_then(|at| self.list_at(*at))
+    }
+
+    /// All lists that may still be in force: the last committed one, and those after it.
+    pub fn configs(&self) -> impl Iterator<Item = &Config> {
+        let first = self.lists.iter().rposition(|at| *at <= self.commit).unwrap_or(0);
+        self.lists[first..].iter().filter_map(|at| self.list_at(*at))
+    }
+
+    pub fn list_index(&self) -> u64 {
+        self.lists.last().copied().unwrap_or(0)
+    }
+
+    /// The number of lists in the log that are not committed.
+    pub fn lists_open(&self) -> usize {
+        self.lists.iter().filter(|at| **at > self.commit).count()
+    }
+
+    /// The length of the common prefix of two logs: two entries at one index are the same, or all
+    /// after them differ.
+    pub fn common_prefix(&self, other: &SimManagerService) -> u64 {
+        let mut at = self.log.len().min(other.log.len());
+        while at > 0 && !Arc::ptr_eq(&self.log[at - 1], &other.log[at - 1]) {
+            at -= 1;
+        }
+        at as u64
+    }
+}
+
+/// What a leader knows of the others, and its role manager.
+#[derive(Clone)]
+pub struct Lead {
+    pub matched: BTreeMap<RaftId, u64>,
+    pub acked: BTreeMap<RaftId, u64>,
+    /// When a majority last answered.
+    pub quorum_at: u64,
+    /// Since when each learner was close and reachable, calculated independently of the role
+    /// manager.
+    pub close: BTreeMap<RaftId, u64>,
+    pub roles: RoleManager,
+    /// The ticket of the current step.
+    pub ticket: u64,
+    /// The members that were asked to lead since this leader must go, and when.
+    pub asked: BTreeMap<RaftId, u64>,
+}
+
+impl Lead {
+    pub fn new(now: u64) -> Self {
+        Self {
+            matched: BTreeMap::new(),
+            acked: BTreeMap::new(),
+            quorum_at: now,
+            close: BTreeMap::new(),
+            roles: RoleManager::default(),
+            ticket: 0,
+            asked: BTreeMap::new(),
+        }
+    }
+}

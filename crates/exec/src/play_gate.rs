@@ -1,0 +1,52 @@
+//! Decides which plays of a run may begin. The manager (or `remoor play`) releases each play,
+//! because all hosts of the run begin it together.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Shared between the thread that reads orders and the thread that runs the plan.
+#[derive(Debug, Default)]
+pub struct PlayGate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last play that may begin.
+    through: Option<u32>,
+    /// Hosts that do not take part in the following plays.
+    lost: BTreeSet<String>,
+    closed: bool,
+}
+
+impl PlayGate {
+    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not
+    /// reached.
+    pub fn open(&self, play: u32, lost: &[String]) {
+        self.change(|state| {
+            state.through = state.through.max(Some(play));
+            state.lost.extend(lost.iter().cloned());
+        });
+    }
+
+    /// No play may begin any more.
+    pub fn close(&self) {
+        self.change(|state| state.closed = true);
+    }
+
+    /// Waits until `play` may begin. Returns the hosts that were lost until then; None: no play may
+    /// begin any more.
+    pub fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !state.closed && state.through < Some(play) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        (!state.closed).then(|| state.lost.clone())
+    }
+
+    fn change(&self, how: impl FnOnce(&mut State)) {
+        how(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,63 @@
+//! A login for a person (`remoor play`). Only the host knows the login user and thus the directory
+//! of the executor. One script finds them out and starts the executor, so that this needs no extra
+//! round trip.
+
+use super::remote::{RemoteCommand, UPLOAD};
+use super::target::LoginTarget;
+use remoor_model::Sha256;
+use std::sync::Arc;
+
+/// Sets `$d`, the directory of executors and state, and `$s`, the prefix that runs as root. `$1` is
+/// not empty if root is needed. `$2` is the directory of root, `$3` that of the login user; empty
+/// means the default.
+const SELECT_DIR: &str = r#"set -u
+if [ "$(id -u)" = 0 ]; then d=$2 s=
+elif [ -n "$1" ]; then d=$2 s="sudo -n --"
+else d=${3:-${XDG_STATE_HOME:-${HOME:-/nonexistent}/.local/state}/remoor} s=
+fi
+"#;
+
+/// `$4` is the hash of the build.
+const START: &str = r#"exec $s "$d/bin/remoor-$4" exec - --state-dir "$d"
+"#;
+
+/// `$5` is the script that receives the build.
+const TAKE: &str = r#"exec $s sh -c "$5" sh "$d/bin" "$4"
+"#;
+
+/// Starts the executor of this build. Exits with 127 if it is missing.
+pub(super) fn start(
+    login: &Arc<openssh::Session>,
+    target: &LoginTarget,
+    root_dir: &str,
+    sha256: &Sha256,
+) -> RemoteCommand {
+    run_script(login, target, root_dir, sha256, START)
+}
+
+/// Receives a build on stdin and installs it.
+pub(super) fn upload(
+    login: &Arc<openssh::Session>,
+    target: &LoginTarget,
+    root_dir: &str,
+    sha256: &Sha256,
+) -> RemoteCommand {
+    let mut command = run_script(login, target, root_dir, sha256, TAKE);
+    command.arg(UPLOAD);
+    command
+}
+
+fn run_script(
+    login: &Arc<openssh::Session>,
+    target: &LoginTarget,
+    root_dir: &str,
+    sha256: &Sha256,
+    then: &str,
+) -> RemoteCommand {
+    let named = target.state_dir.as_ref().map(|dir| dir.display().to_string());
+    let root = if target.sudo { "root" } else { "" };
+    let mut command = Arc::clone(login).arc_command("sh");
+    command.args(["-c", &format!("{SELECT_DIR}{then}"), "sh", root, named.as_deref().unwrap_or(root_dir)]);
+    command.args([named.as_deref().unwrap_or_default(), &sha256.to_string()]);
+    command
+}

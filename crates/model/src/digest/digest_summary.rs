@@ -1,0 +1,172 @@
+//! A digest from the top: the roots of its services and, branch by branch, the hashes below. A node
+//! answers with these to a manager that searches for differences, so that not every entry is sent.
+//!
+//! ```text
+//! services that are not as the manager knows them   root, and of a small one every entry, else hashes of 16 branches
+//! branch `3`, branch `3f`, ..                       hashes of 16 branches, or where few are left their entries
+//! ```
+
+use super::tree::{BUCKET_SIZE, KEY_DIGITS, Leaf, hex_digit, subtree};
+use super::{FileEntry, NodeDigest, ServiceDigest};
+use crate::{ServiceName, Sha256};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Maximum number of entries of a service that are sent completely in one message.
+pub const FLAT_MAX: usize = 200;
+/// Maximum number of branches in one request.
+pub const QUESTIONS_MAX: usize = 256;
+/// Number of hex digits that are sent of a branch's hash. They suffice to detect a change; the
+/// final result is checked against the full root.
+const HASH_DIGITS: usize = 16;
+const BRANCHES: usize = 16;
+
+/// The summary of one service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DigestSummary {
+    pub root: Sha256,
+    pub unreadable: BTreeMap<String, String>,
+    #[serde(default)]
+    pub unreadable_more: u64,
+    /// None: the root equals the one that the manager knows.
+    #[serde(rename = "below")]
+    pub content: Option<BranchContent>,
+}
+
+/// The content below one branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BranchContent {
+    /// The hashes of the 16 child branches as hex, each cut to 16 digits; zeros for a branch
+    /// without entries.
+    Branches(String),
+    /// All entries below the branch, by path.
+    Entries(Vec<FileEntry>),
+}
+
+/// Requests the content below one branch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BranchQuestion {
+    pub service: ServiceName,
+    /// The first hex digits of the SHA-256 of the paths; empty: the root.
+    pub branch: String,
+    /// Request all entries, whatever their number.
+    #[serde(default)]
+    pub whole: bool,
+}
+
+/// The entries of one service in tree order.
+#[derive(Debug, Clone, Default)]
+pub struct DigestTree {
+    leaves: Vec<(Leaf, FileEntry)>,
+}
+
+impl DigestTree {
+    /// The tree over `entries`, which may be in any order.
+    pub fn new(entries: Vec<FileEntry>) -> Self {
+        let mut leaves: Vec<(Leaf, FileEntry)> =
+            entries.into_iter().map(|entry| (Leaf::from_entry(&entry), entry)).collect();
+        leaves.sort_unstable_by_key(|(leaf, _)| *leaf);
+        Self { leaves }
+    }
+
+    /// None: `branch` is invalid, because a character is not a hex digit or there are too many.
+    pub fn branch_content(&self, branch: &str, whole: bool) -> Option<BranchContent> {
+        let inside = self.branch(&parse_hex_digits(branch)?);
+        if whole
+            || inside.len() <= BUCKET_SIZE
+            || branch.is_empty() && inside.len() <= FLAT_MAX
+            || branch.len() == KEY_DIGITS
+        {
+            let mut entries: Vec<FileEntry> = inside.iter().map(|(_, entry)| entry.clone()).collect();
+            entries.sort();
+            return Some(BranchContent::Entries(entries));
+        }
+        Some(BranchContent::Branches(hashes(inside, branch.len()).concat()))
+    }
+
+    /// The hashes of the child branches of `branch`, in the form in which they are sent.
+    pub(super) fn branches(&self, branch: &[u8]) -> Vec<String> {
+        hashes(self.branch(branch), branch.len())
+    }
+
+    /// The entries below `branch`.
+    pub(super) fn entries(&self, branch: &[u8]) -> impl Iterator<Item = &FileEntry> {
+        self.branch(branch).iter().map(|(_, entry)| entry)
+    }
+
+    fn branch(&self, branch: &[u8]) -> &[(Leaf, FileEntry)] {
+        let place =
+            |leaf: &Leaf| (0..branch.len()).map(|digit| hex_digit(&leaf.key, digit)).cmp(branch.iter().copied());
+        let from = self.leaves.partition_point(|(leaf, _)| place(leaf).is_lt());
+        let to = self.leaves.partition_point(|(leaf, _)| place(leaf).is_le());
+        &self.leaves[from..to]
+    }
+}
+
+fn hashes(inside: &[(Leaf, FileEntry)], digit: usize) -> Vec<String> {
+    let leaves: Vec<Leaf> = inside.iter().map(|(leaf, _)| *leaf).collect();
+    let mut rest = &leaves[..];
+    let mut out = Vec::with_capacity(BRANCHES);
+    for child in 0..BRANCHES as u8 {
+        let (mine, others) = rest.split_at(rest.partition_point(|leaf| hex_digit(&leaf.key, digit) <= child));
+        out.push(subtree(mine, digit + 1).to_string()[..HASH_DIGITS].to_owned());
+        rest = others;
+    }
+    out
+}
+
+/// Splits the text of [`Below::Branches`] into its hashes; None: the text is invalid.
+pub(super) fn parse_branches(text: &str) -> Option<Vec<&str>> {
+    let whole = text.len() == BRANCHES * HASH_DIGITS && text.bytes().all(|b| b.is_ascii_hexdigit());
+    whole.then(|| (0..BRANCHES).map(|n| &text[n * HASH_DIGITS..(n + 1) * HASH_DIGITS]).collect())
+}
+
+/// The hash stands for a branch without entries.
+pub(super) fn is_empty(hash: &str) -> bool {
+    hash.bytes().all(|b| b == b'0')
+}
+
+pub(super) fn parse_hex_digits(branch: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = branch.chars().map(|c| Some(c.to_digit(16)? as u8)).collect();
+    digits.filter(|digits| digits.len() <= KEY_DIGITS)
+}
+
+/// The part of its digest that a node keeps while a manager sends requests.
+#[derive(Debug, Default)]
+pub struct DigestTrees {
+    services: BTreeMap<ServiceName, DigestTree>,
+}
+
+impl DigestTrees {
+    /// Splits a digest into the summaries that are sent at once and the trees that are kept for
+    /// requests. `known`: the roots that the manager knows.
+    pub fn summarize(
+        digest: NodeDigest,
+        known: &BTreeMap<ServiceName, Sha256>,
+    ) -> (BTreeMap<ServiceName, DigestSummary>, Self) {
+        let (mut outlines, mut trees) = (BTreeMap::new(), Self::default());
+        for (name, service) in digest.services {
+            let ServiceDigest { root, entries, unreadable, unreadable_more } = service;
+            let mut below = None;
+            if known.get(&name) != Some(&root) {
+                let tree = DigestTree::new(entries);
+                below = tree.branch_content("", false);
+                trees.services.insert(name.clone(), tree);
+            }
+            outlines.insert(name, DigestSummary { root, unreadable, unreadable_more, content: below });
+        }
+        (outlines, trees)
+    }
+
+    /// One answer for each request, in order. Err: a request is invalid, or there are too many.
+    pub fn answer(&self, questions: &[BranchQuestion]) -> Result<Vec<BranchContent>, String> {
+        if questions.len() > QUESTIONS_MAX {
+            return Err(format!("{} branches requested at once, the maximum is {QUESTIONS_MAX}", questions.len()));
+        }
+        let answer = |q: &BranchQuestion| {
+            let tree = self.services.get(&q.service).ok_or_else(|| format!("no digest is kept of {}", q.service))?;
+            tree.branch_content(&q.branch, q.whole).ok_or_else(|| format!("`{}` is not a branch", q.branch))
+        };
+        questions.iter().map(answer).collect()
+    }
+}

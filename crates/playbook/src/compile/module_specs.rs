@@ -1,0 +1,199 @@
+//! Names of modules and keywords, and the options of modules. `modules` implements them.
+
+/// The name and options of a module.
+pub struct ModuleSpec {
+    pub name: &'static str,
+    pub options: &'static [&'static str],
+    /// One option of each group is required.
+    pub required: &'static [&'static [&'static str]],
+    /// The option that receives a bare text after the module's name.
+    pub free: Option<&'static str>,
+}
+
+macro_rules! spec {
+    (@free) => { None };
+    (@free $free:literal) => { Some($free) };
+    ($name:literal, [$($option:literal)*] $(, need [$([$($need:literal)*])*])? $(, free $free:literal)?) => {
+        ModuleSpec {
+            name: $name,
+            options: &[$($option),*],
+            required: &[$($(&[$($need),*]),*)?],
+            free: spec!(@free $($free)?),
+        }
+    };
+}
+
+pub const MODULES: &[ModuleSpec] = &[
+    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding"], need [["src"] ["dest"]]),
+    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum"], need [["dest"] ["src" "content"]]),
+    spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "modification_time_format" "access_time" "access_time_format"], need [["path" "dest" "name"]]),
+    spec!("lineinfile", ["path" "dest" "destfile" "name" "line" "value" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
+    spec!("command", ["cmd" "argv" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "strip_empty_ends" "expand_argument_vars"], need [["cmd" "argv"]], free "cmd"),
+    spec!("shell", ["cmd" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "executable"], need [["cmd"]], free "cmd"),
+    spec!("raw", ["cmd" "executable"], need [["cmd"]], free "cmd"),
+    spec!("script", ["cmd" "chdir" "creates" "removes" "executable"], need [["cmd"]], free "cmd"),
+    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"], need [["name" "daemon_reload"]]),
+    spec!("systemd", ["name" "service" "unit" "state" "enabled" "daemon_reload" "daemon-reload" "daemon_reexec" "daemon-reexec" "masked" "no_block" "scope" "force"]),
+    spec!("apt", ["name" "pkg" "package" "state" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade"]),
+    spec!("dnf", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
+    spec!("yum", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
+    spec!("package", ["name" "state" "use" "pkg" "package" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade" "update_only" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"], need [["name"] ["state"]]),
+    spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock" "user" "expires" "password" "update_password" "move_home" "skeleton" "non_unique" "umask" "uid_min" "uid_max" "generate_ssh_key" "ssh_key_bits" "ssh_key_type" "ssh_key_file" "ssh_key_comment"], need [["name" "user"]]),
+    spec!("group", ["name" "state" "gid" "system" "force" "non_unique" "gid_min" "gid_max"], need [["name"]]),
+    spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg" "exclude_hosts" "active_connection_states"]),
+    spec!("blockinfile", ["path" "dest" "destfile" "name" "block" "content" "state" "create" "marker" "marker_begin" "marker_end" "insertafter" "insertbefore" "append_newline" "prepend_newline" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
+    spec!("replace", ["path" "dest" "destfile" "name" "regexp" "replace" "after" "before" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"] ["regexp"]]),
+    spec!("ini_file", ["path" "dest" "section" "option" "value" "values" "state" "exclusive" "create" "allow_no_value" "no_extra_spaces" "ignore_spaces" "modify_inactive_option" "mode" "owner" "group" "backup" "follow"], need [["path" "dest"]]),
+    spec!("authorized_key", ["user" "key" "state" "path" "manage_dir" "key_options" "comment" "exclusive" "follow"], need [["user"] ["key"]]),
+    spec!("cron", ["name" "job" "value" "state" "user" "cron_file" "backup" "minute" "hour" "day" "dom" "month" "weekday" "dow" "special_time" "disabled" "env" "insertafter" "insertbefore"]),
+    spec!("get_url", ["url" "dest" "checksum" "force" "timeout" "headers" "http_agent" "use_proxy" "validate_certs" "ca_path" "url_username" "username" "url_password" "password" "force_basic_auth" "unredirected_headers" "decompress" "tmp_dest" "backup" "mode" "owner" "group" "follow"], need [["url"] ["dest"]]),
+    spec!("uri", ["url" "method" "body" "body_format" "src" "remote_src" "status_code" "return_content" "headers" "timeout" "follow_redirects" "validate_certs" "ca_path" "url_username" "user" "url_password" "password" "force_basic_auth" "force" "unredirected_headers" "decompress" "http_agent" "use_proxy" "creates" "removes" "dest" "mode" "owner" "group" "follow"], need [["url"]]),
+    spec!("unarchive", ["src" "dest" "remote_src" "copy" "creates" "exclude" "include" "keep_newer" "list_files" "extra_opts" "io_buffer_size" "validate_certs" "mode" "owner" "group"], need [["src"] ["dest"]]),
+    spec!("git", ["repo" "name" "dest" "version" "remote" "update" "clone" "force" "depth" "single_branch" "recursive" "bare" "reference" "accept_hostkey" "accept_newhostkey" "key_file" "ssh_opts" "executable" "umask"], need [["repo" "name"]]),
+    spec!("mount", ["path" "name" "src" "fstype" "opts" "dump" "passno" "state" "fstab" "boot" "backup"], need [["path" "name"] ["state"]]),
+    spec!("sysctl", ["name" "key" "value" "val" "state" "sysctl_file" "sysctl_set" "reload" "ignoreerrors"], need [["name" "key"]]),
+    spec!("modprobe", ["name" "state" "params"], need [["name"]]),
+    spec!("hostname", ["name"], need[["name"]]),
+    spec!("service_facts", []),
+    spec!("package_facts", ["manager"]),
+    spec!("find", ["paths" "name" "path" "patterns" "pattern" "excludes" "exclude" "use_regex" "file_type" "recurse" "depth" "hidden" "follow" "age" "age_stamp" "size" "mode" "exact_mode" "contains" "read_whole_file" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "limit"], need [["paths" "name" "path"]]),
+    spec!("slurp", ["src" "path"], need [["src" "path"]]),
+    spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
+    spec!("ping", ["data"]),
+    spec!("pause", ["seconds" "minutes" "prompt" "echo"]),
+    spec!("setup", ["filter" "gather_subset"]),
+    spec!("tempfile", ["state" "path" "prefix" "suffix"]),
+    spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
+    spec!("debug", ["msg" "var" "verbosity"]),
+    spec!("set_fact", []),
+    spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),
+    spec!("fail", ["msg"]),
+    spec!("meta", ["action"], free "action"),
+    spec!("include_tasks", ["file" "apply"], need [["file"]], free "file"),
+    spec!("import_tasks", ["file" "apply"], need [["file"]], free "file"),
+    spec!("include_role", ["name" "role" "tasks_from" "vars_from" "defaults_from" "handlers_from" "public" "allow_duplicates" "apply" "rolespec_validate"], need [["name" "role"]]),
+    spec!("import_role", ["name" "role" "tasks_from" "vars_from" "defaults_from" "handlers_from" "public" "allow_duplicates" "apply" "rolespec_validate"], need [["name" "role"]]),
+    spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
+];
+
+/// Other spellings of the same module.
+pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
+
+/// Modules that were once built in, and the collections that have them now.
+const COLLECTIONS: &[(&str, &str)] =
+    &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
+
+/// Ansible modules that remoor does not support; distinguishes them from typing errors.
+pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
+    firewalld pip fetch reboot assemble selinux seboolean known_hosts \
+    synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
+    set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
+    mysql_user mysql_db postgresql_user postgresql_db \
+    apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry locale_gen monit nmcli npm \
+    openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
+    zypper_repository";
+
+/// Keywords of one level, in addition to those that every level has: a task inherits them from its
+/// block, a block from its play.
+macro_rules! keys {
+    ($($own:literal)*) => {
+        &[
+            $($own,)*
+            "name",
+            "tags",
+            "vars",
+            "environment",
+            "ignore_errors",
+            "ignore_unreachable",
+            "no_log",
+            "become",
+            "become_user",
+            "become_method",
+            "become_flags",
+            "become_exe",
+            "sudo",
+            "sudo_user",
+            "any_errors_fatal",
+            "check_mode",
+            "diff",
+            "run_once",
+            "timeout",
+            "throttle",
+            "debugger",
+            "module_defaults",
+            "collections",
+            "connection",
+            "port",
+            "remote_user",
+        ]
+    };
+}
+
+pub const TASK_KEYS: &[&str] = keys! {
+    "when" "delegate_to" "delegate_facts" "notify" "action" "loop" "with_items" "with_list" "with_dict"
+    "with_together" "with_nested" "with_cartesian" "with_sequence" "with_subelements" "with_indexed_items"
+    "with_flattened" "with_fileglob" "with_first_found" "loop_control" "register" "changed_when" "failed_when"
+    "until" "retries" "delay" "listen" "args"
+};
+pub const BLOCK_KEYS: &[&str] = keys! {
+    "when" "delegate_to" "delegate_facts" "notify" "block" "rescue" "always"
+};
+pub const PLAY_KEYS: &[&str] = keys! {
+    "hosts" "user" "gather_facts" "gather_subset" "vars_files" "pre_tasks" "tasks" "post_tasks" "handlers"
+    "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
+};
+/// Keywords of tasks and plays that Ansible has and remoor does not support.
+pub const KEYS_ELSEWHERE: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
+    gather_timeout fact_path import_playbook";
+
+/// A module's or keyword's name without its collection, if the collection is known.
+pub fn short_name(name: &str) -> &str {
+    let built_in = ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p));
+    let once = || {
+        let (collection, name) = name.rsplit_once('.')?;
+        COLLECTIONS.iter().any(|(of, names)| *of == collection && has_word(names, name)).then_some(name)
+    };
+    built_in.or_else(once).unwrap_or(name)
+}
+
+pub fn find(name: &str) -> Option<&'static ModuleSpec> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+    MODULES.iter().find(|spec| spec.name == name)
+}
+
+/// Whether `words` (separated by blanks) has `word`.
+pub fn has_word(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|w| w == word)
+}
+
+/// Allowed values of an option, where they are few.
+pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
+    Some(match (module, option) {
+        ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
+        (
+            "lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron" | "sysctl"
+            | "modprobe",
+            "state",
+        ) => &["present", "absent"],
+        ("find", "file_type") => &["any", "directory", "file", "link"],
+        ("find", "age_stamp") => &["atime", "ctime", "mtime"],
+        ("tempfile", "state") => &["file", "directory"],
+        ("cron", "special_time") => &["annually", "daily", "hourly", "monthly", "reboot", "weekly", "yearly"],
+        ("service" | "systemd", "state") => &["started", "stopped", "restarted", "reloaded"],
+        ("apt", "state") => &["present", "absent", "latest", "build-dep", "fixed", "installed", "removed"],
+        ("apt", "upgrade") => &["yes", "no", "safe", "full", "dist"],
+        ("package" | "dnf" | "yum", "state") => &["present", "absent", "latest", "installed", "removed"],
+        ("dnf" | "yum", "use_backend") => &["auto", "dnf", "dnf4", "dnf5", "yum", "yum4"],
+        ("template", "output_encoding") => &["utf-8", "UTF-8", "utf8"],
+        ("template", "newline_sequence") => &["\n", "\r", "\r\n", "\\n", "\\r", "\\r\\n"],
+        ("stat", "checksum_algorithm" | "checksum" | "checksum_algo") => {
+            &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]
+        }
+        ("wait_for", "state") => &["started", "stopped", "present", "absent", "drained"],
+        ("uri", "body_format") => &["raw", "json", "form-urlencoded"],
+        ("uri", "follow_redirects") => &["all", "yes", "none", "no", "safe", "urllib2"],
+        ("mount", "state") => &["mounted", "present", "unmounted", "absent", "absent_from_fstab", "remounted"],
+        ("systemd", "scope") => &["system", "user", "global"],
+        _ => return None,
+    })
+}

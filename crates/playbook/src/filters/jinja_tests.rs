@@ -1,0 +1,210 @@
+//! The Jinja tests, which follow `is`.
+
+use super::{Args, JinjaTest, failure, list};
+use crate::{pyregex, python, version};
+use minijinja::value::ValueKind;
+use minijinja::{Error, State, Value};
+use std::path::Path;
+
+type TestFunction = fn(&mut State, Value, Args) -> Result<bool, Error>;
+
+const fn test_row(name: &'static str, takes: &'static [&'static str], run: TestFunction) -> JinjaTest {
+    JinjaTest { name, takes, run, differs: "" }
+}
+
+const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: TestFunction) -> JinjaTest {
+    JinjaTest { name, takes, run, differs: ON_THE_NODE }
+}
+
+/// The `differs` text of tests that read the node. `register` recognises these tests by it.
+pub const ON_THE_NODE: &str = "reads files of the node; in Ansible, of the controller";
+
+const PATTERN: &[&str] = &["pattern", "ignorecase", "multiline"];
+
+pub const TESTS: &[JinjaTest] = &[
+    test_row("failed", &[], |_, v, _| result_field(&v, "failed")),
+    test_row("failure", &[], |_, v, _| result_field(&v, "failed")),
+    test_row("succeeded", &[], |_, v, _| result_field(&v, "failed").map(|f| !f)),
+    test_row("success", &[], |_, v, _| result_field(&v, "failed").map(|f| !f)),
+    test_row("successful", &[], |_, v, _| result_field(&v, "failed").map(|f| !f)),
+    test_row("changed", &[], |_, v, _| is_changed(&v)),
+    test_row("change", &[], |_, v, _| is_changed(&v)),
+    test_row("skipped", &[], |_, v, _| result_field(&v, "skipped")),
+    test_row("skip", &[], |_, v, _| result_field(&v, "skipped")),
+    test_row("unreachable", &[], |_, v, _| result_field(&v, "unreachable")),
+    test_row("reachable", &[], |_, v, _| result_field(&v, "unreachable").map(|u| !u)),
+    test_row("timedout", &[], |_, v, _| {
+        result_field(&v, "timedout")?;
+        let period = v.get_attr("timedout").and_then(|t| t.get_attr("period"));
+        Ok(period.is_ok_and(|p| p.is_true()))
+    }),
+    // There are no asynchronous tasks, so each result belongs to a task that has started and
+    // finished.
+    test_row("started", &[], |_, v, _| result_field(&v, "started").map(|_| true)),
+    test_row("finished", &[], |_, v, _| result_field(&v, "finished").map(|_| true)),
+    test_row("match", PATTERN, |_, v, a| matches(&v, &a, "match")),
+    test_row("search", PATTERN, |_, v, a| matches(&v, &a, "search")),
+    test_row("regex", &["pattern", "ignorecase", "multiline", "match_type"], |_, v, a| {
+        let kind = a.text("match_type")?.unwrap_or_else(|| "search".into());
+        matches(&v, &a, &kind)
+    }),
+    JinjaTest {
+        name: "version",
+        takes: VERSION,
+        run: versions,
+        differs: "the types are loose, strict and semver; pep440 is refused",
+    },
+    JinjaTest {
+        name: "version_compare",
+        takes: VERSION,
+        run: versions,
+        differs: "the types are loose, strict and semver; pep440 is refused",
+    },
+    test_row("subset", &["other"], |_, v, a| {
+        let other = list("subset", a.need("other")?)?;
+        Ok(list("subset", &v)?.iter().all(|x| other.contains(x)))
+    }),
+    test_row("issubset", &["other"], |_, v, a| {
+        let other = list("subset", a.need("other")?)?;
+        Ok(list("subset", &v)?.iter().all(|x| other.contains(x)))
+    }),
+    test_row("superset", &["other"], |_, v, a| {
+        let own = list("superset", &v)?;
+        Ok(list("superset", a.need("other")?)?.iter().all(|x| own.contains(x)))
+    }),
+    test_row("issuperset", &["other"], |_, v, a| {
+        let own = list("superset", &v)?;
+        Ok(list("superset", a.need("other")?)?.iter().all(|x| own.contains(x)))
+    }),
+    test_row("contains", &["value"], |_, v, a| contains_item(&v, a.need("value")?)),
+    test_row("in", &["seq"], |_, v, a| contains_item(a.need("seq")?, &v)),
+    test_row("all", &[], |_, v, _| Ok(list("all", &v)?.iter().all(Value::is_true))),
+    test_row("any", &[], |_, v, _| Ok(list("any", &v)?.iter().any(Value::is_true))),
+    test_row("truthy", &["convert_bool"], |_, v, a| Ok(is_truthy(&v, &a))),
+    test_row("falsy", &["convert_bool"], |_, v, a| Ok(!is_truthy(&v, &a))),
+    test_row("nan", &[], |_, v, _| Ok(f64::try_from(v).is_ok_and(f64::is_nan))),
+    test_row("isnan", &[], |_, v, _| Ok(f64::try_from(v).is_ok_and(f64::is_nan))),
+    test_row("sequence", &[], |_, v, _| Ok(has_items(&v))),
+    test_row("iterable", &[], |_, v, _| Ok(has_items(&v))),
+    test_row("number", &[], |_, v, _| Ok(v.is_number() || v.kind() == ValueKind::Bool)),
+    test_row("callable", &[], |_, v, _| Ok(v.kind() == ValueKind::Plain)),
+    test_row("abs", &[], |_, v, _| Ok(python::text(&v)?.starts_with('/'))),
+    test_row("is_abs", &[], |_, v, _| Ok(python::text(&v)?.starts_with('/'))),
+    node_test_row("exists", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).exists())),
+    node_test_row("file", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_file())),
+    node_test_row("is_file", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_file())),
+    node_test_row("directory", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_dir())),
+    node_test_row("is_dir", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_dir())),
+    node_test_row("link", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_symlink())),
+    node_test_row("is_link", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_symlink())),
+    node_test_row("link_exists", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).symlink_metadata().is_ok())),
+    node_test_row("mount", &[], |_, v, _| is_mount(&python::text(&v)?)),
+    node_test_row("is_mount", &[], |_, v, _| is_mount(&python::text(&v)?)),
+    node_test_row("same_file", &["path2"], |_, v, a| same_file(&python::text(&v)?, &a.need_text("path2")?)),
+    node_test_row("is_same_file", &["path2"], |_, v, a| same_file(&python::text(&v)?, &a.need_text("path2")?)),
+    test_row("url", &["schemes"], |_, v, a| {
+        let text = python::text(&v)?;
+        Ok(scheme(&text, &a)?
+            && text.split_once("://").is_some_and(|(_, rest)| !rest.is_empty() && !rest.starts_with('/')))
+    }),
+    test_row("uri", &["schemes"], |_, v, a| scheme(&python::text(&v)?, &a)),
+    test_row("urn", &[], |_, v, _| Ok(python::text(&v)?.to_ascii_lowercase().starts_with("urn:"))),
+];
+
+const VERSION: &[&str] = &["version", "operator", "strict", "version_type"];
+
+/// A boolean field of a registered task result.
+fn result_field(v: &Value, name: &str) -> Result<bool, Error> {
+    if v.kind() != ValueKind::Map {
+        return Err(failure(format!("the value tested with `is {name}` is not a task result")));
+    }
+    Ok(super::valid(v.get_attr(name)?)?.is_true())
+}
+
+fn is_changed(v: &Value) -> Result<bool, Error> {
+    if result_field(v, "changed")? {
+        return Ok(true);
+    }
+    // In check mode the other keys of a result may be unknown, so they are only read if needed.
+    if !v.get_attr("changed")?.is_undefined() {
+        return Ok(false);
+    }
+    let results = v.get_attr("results")?;
+    if matches!(results.kind(), ValueKind::Seq) {
+        return Ok(list("changed", &results)?.iter().any(|r| r.get_attr("changed").is_ok_and(|c| c.is_true())));
+    }
+    Ok(false)
+}
+
+fn matches(v: &Value, a: &Args, kind: &str) -> Result<bool, Error> {
+    let (text, pattern) = (python::text(v)?, a.need_text("pattern")?);
+    let pattern = match kind {
+        "search" => pattern,
+        "match" => format!("\\A(?:{pattern})"),
+        "fullmatch" => format!("\\A(?:{pattern})\\Z"),
+        other => return Err(failure(format!("regex: unknown match_type `{other}`"))),
+    };
+    let flags = pyregex::Flags { ignorecase: a.flag("ignorecase"), multiline: a.flag("multiline") };
+    let regex = pyregex::regex(&pattern, flags, &text).map_err(failure)?;
+    regex.is_match(text.as_str()).map_err(|e| failure(e.to_string()))
+}
+
+fn versions(_: &mut State, v: Value, a: Args) -> Result<bool, Error> {
+    let op = a.text("operator")?.unwrap_or_else(|| "eq".into());
+    let kind = match (a.get("strict").filter(|s| !s.is_none()), a.text("version_type")?) {
+        (Some(_), Some(_)) => return Err(failure("version: takes `strict` or `version_type`, not both")),
+        (Some(strict), None) if strict.is_true() => "strict".to_owned(),
+        (_, kind) => kind.unwrap_or_else(|| "loose".into()),
+    };
+    version::holds(&python::text(&v)?, &op, &a.need_text("version")?, &kind).map_err(failure)
+}
+
+fn contains_item(seq: &Value, item: &Value) -> Result<bool, Error> {
+    match (seq.as_str(), item.as_str(), seq.kind()) {
+        (Some(text), Some(part), _) => Ok(text.contains(part)),
+        (_, _, ValueKind::Map) => Ok(!super::lists::item(seq, item)?.is_undefined()),
+        (_, _, ValueKind::Seq | ValueKind::Iterable) => Ok(list("in", seq)?.contains(item)),
+        (_, _, kind) => Err(failure(format!("in: takes a list, a map or a text, not {kind}"))),
+    }
+}
+
+fn is_truthy(v: &Value, a: &Args) -> bool {
+    match (a.flag("convert_bool"), v.as_str().map(str::to_ascii_lowercase).as_deref()) {
+        (true, Some("no" | "off" | "false" | "0" | "n" | "f" | "0.0")) => false,
+        _ => v.is_true(),
+    }
+}
+
+/// Whether a value has items.
+fn has_items(v: &Value) -> bool {
+    matches!(v.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String)
+}
+
+/// Whether a path is a mount point: its device differs from that of its parent, or it is the root
+/// directory.
+fn is_mount(path: &str) -> Result<bool, Error> {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(own), Ok(above)) = (std::fs::symlink_metadata(path), std::fs::symlink_metadata(format!("{path}/..")))
+    else {
+        return Ok(false);
+    };
+    Ok(!own.is_symlink() && (own.dev() != above.dev() || own.ino() == above.ino()))
+}
+
+fn same_file(a: &str, b: &str) -> Result<bool, Error> {
+    use std::os::unix::fs::MetadataExt;
+    let stat = |p: &str| std::fs::metadata(p).map_err(|e| failure(format!("same_file: {p}: {e}")));
+    let (a, b) = (stat(a)?, stat(b)?);
+    Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
+}
+
+fn scheme(text: &str, a: &Args) -> Result<bool, Error> {
+    let Some((scheme, rest)) = text.split_once(':') else { return Ok(false) };
+    let fits = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    let wanted = match a.get("schemes").filter(|s| !s.is_none()) {
+        Some(schemes) => list("uri", schemes)?.contains(&Value::from(scheme)),
+        None => true,
+    };
+    Ok(fits && wanted && !rest.is_empty())
+}

@@ -1,0 +1,250 @@
+//! The state of a run that all tasks share: options, backups of changed files, and the rules about
+//! paths that must not be removed. Protected paths are parked instead of removed.
+
+use crate::atomic_fs::{self, Attributes, SafeError};
+use crate::backup::{Backup, PriorRecord};
+use crate::event::{CancelToken, PlaybookRunOptions};
+use crate::node::Node;
+use crate::secrets::Secrets;
+use crate::temp_files::TempFileNotes;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use rustix::fs::{FileType, Stat};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// System directories that no playbook may remove or replace, also if the path is a symbolic link.
+const SYSTEM_PATHS: &[&str] = &[
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/local",
+    "/usr/sbin",
+    "/usr/share",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/spool",
+];
+
+/// The options, node access, backups and path rules of one run.
+pub struct RunContext<'a> {
+    pub options: &'a PlaybookRunOptions,
+    pub node: Node,
+    backup: Backup,
+    /// Secret paths; their diffs are not reported.
+    pub secrets: Secrets,
+    protect: GlobSet,
+    parked: u32,
+}
+
+impl<'a> RunContext<'a> {
+    pub fn open(options: &'a PlaybookRunOptions, cancel: &CancelToken) -> Result<Self, String> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in &options.protect {
+            let pattern = pattern.trim_end_matches('/');
+            for pattern in [pattern.to_owned(), format!("{pattern}/**")] {
+                set.add(Glob::new(&pattern).map_err(|e| format!("protected path `{pattern}`: {e}"))?);
+            }
+        }
+        let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
+        // Next to the journal, so that two runs that must not run at the same time do not share the
+        // file.
+        let notes = match options.journal.parent().filter(|_| !options.check) {
+            Some(dir) => TempFileNotes::open(&dir.join("half-made")),
+            None => TempFileNotes::default(),
+        };
+        let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
+        Ok(Self {
+            options,
+            node: Node::new(options.check, notes, cancel.clone()),
+            backup,
+            secrets: Secrets::new(&options.secret),
+            protect,
+            parked: 0,
+        })
+    }
+
+    /// Whether a path or anything below it matches a protected pattern.
+    fn protects(&self, path: &Path) -> Result<bool, SafeError> {
+        if self.protect.is_empty() {
+            return Ok(false);
+        }
+        if self.protect.is_match(path) {
+            return Ok(true);
+        }
+        let directory = self.node.look(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory);
+        if !directory {
+            return Ok(false);
+        }
+        Ok(self.node.walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
+    }
+
+    /// Moves a protected path to the parking directory. Returns its new path and the previous
+    /// backup record.
+    fn park(&mut self, path: &Path) -> Result<(PathBuf, PriorRecord), SafeError> {
+        if self.node.checks() {
+            match self.node.look(path)?.is_some_and(|s| atomic_fs::kind(&s) == FileType::Directory) {
+                true => self.node.remove_tree(path)?,
+                false => self.node.remove(path, false)?,
+            }
+            return Ok((self.options.park_dir.clone(), PriorRecord::default()));
+        }
+        let to = self.parking_place(path)?;
+        self.node.begin_change()?;
+        let before = self.backup.park(path, &to)?;
+        Ok((to, before))
+    }
+
+    /// An unused path in the parking directory of this run; creates that directory.
+    fn parking_place(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
+        let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
+        let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|source| SafeError::Io {
+            path: dir.clone(),
+            what: "create the parking directory",
+            source,
+        })?;
+        let mut to = dir.join(&flat);
+        while atomic_fs::look(&to)?.is_some() {
+            self.parked += 1;
+            to = dir.join(format!("{flat}.{}", self.parked));
+        }
+        Ok(to)
+    }
+
+    /// Moves a parked path back after its replacement could not be created.
+    fn restore_parked(&mut self, path: &Path, parked: &Path, before: PriorRecord) {
+        if !self.node.checks() && atomic_fs::rename(parked, path, "move it back").is_ok() {
+            self.backup.not_parked(path, before);
+        }
+    }
+
+    /// Removes a path, or parks it if it or something in it is protected. Returns the message for
+    /// the result.
+    pub fn remove_or_park(&mut self, path: &Path, stat: &Stat) -> Result<String, SafeError> {
+        let directory = atomic_fs::kind(stat) == FileType::Directory;
+        if directory && is_vital(path) {
+            return Err(SafeError::new_refused(path, "is never removed"));
+        }
+        self.refuse_system_path(path)?;
+        if self.protects(path)? {
+            let (to, _) = self.park(path)?;
+            return Ok(format!("protected: moved to {}", to.display()));
+        }
+        self.back_up_removed(path, directory)?;
+        if directory {
+            self.node.remove_tree(path)?;
+        } else {
+            self.node.remove(path, false)?;
+        }
+        Ok("removed".into())
+    }
+
+    /// Refuses to remove or replace a system path of any file type; with merged `/usr`, `/lib64` is
+    /// a symbolic link.
+    fn refuse_system_path(&self, path: &Path) -> Result<(), SafeError> {
+        let real = path.parent().and_then(|dir| Some(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)));
+        let never = |path: &Path| SYSTEM_PATHS.iter().any(|n| Path::new(n) == path);
+        if (never(path) || real.is_some_and(|real| never(&real))) && self.node.look(path)?.is_some() {
+            return Err(SafeError::new_refused(path, "is never removed or replaced"));
+        }
+        Ok(())
+    }
+
+    /// Replaces the content of a file after a backup. A protected file that would become empty is
+    /// parked instead. `check` validates the new file first; a parked file is moved back if the
+    /// replacement fails.
+    pub fn write(
+        &mut self,
+        path: &Path,
+        emptied: bool,
+        content: &[u8],
+        attributes: Attributes,
+        check: &mut dyn FnMut(&Path) -> Result<(), String>,
+    ) -> Result<(), SafeError> {
+        if !emptied || self.node.checks() || !self.protects(path)? {
+            self.back_up_replaced(path)?;
+            return self.node.write(path, content, attributes, check);
+        }
+        let to = self.parking_place(path)?;
+        let (node, backup, mut parked) = (&mut self.node, &mut self.backup, None);
+        let done = node.write(path, content, attributes, &mut |temp| {
+            check(temp)?;
+            parked = Some(backup.park(path, &to)?);
+            Ok(())
+        });
+        if let (Err(_), Some(before)) = (&done, parked) {
+            self.restore_parked(path, &to, before);
+        }
+        done
+    }
+
+    /// Makes `name` a hard link to `path`. An existing file at `name` is backed up first, or parked
+    /// if it is protected.
+    pub fn hard_link(&mut self, path: &Path, name: &Path) -> Result<(), SafeError> {
+        self.refuse_system_path(name)?;
+        let parked = match self.node.look(name)?.is_some() && self.protects(name)? {
+            true => Some(self.park(name)?),
+            false => {
+                self.back_up_removed(name, false)?;
+                None
+            }
+        };
+        let done = self.node.hard_link(path, name);
+        if let (Err(_), Some((to, before))) = (&done, parked) {
+            self.restore_parked(name, &to, before);
+        }
+        done
+    }
+
+    /// Backs up what is needed to undo the creation of `path` or a change of its attributes, unless
+    /// the run has already done so.
+    pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
+    }
+
+    /// Backs up a path whose content is about to be replaced.
+    pub fn back_up_replaced(&mut self, path: &Path) -> Result<(), SafeError> {
+        self.refuse_system_path(path)?;
+        if self.node.checks() { Ok(()) } else { self.backup.keep_exchanged(path) }
+    }
+
+    /// Backs up a path that is about to be removed; with `tree`, everything in the directory.
+    pub fn back_up_removed(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
+        self.refuse_system_path(path)?;
+        if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path, tree) }
+    }
+}
+
+/// Whether no playbook may remove this directory: a system directory or a home directory, by its
+/// name or its real path.
+pub fn is_vital(path: &Path) -> bool {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let vital = |p: &Path| {
+        SYSTEM_PATHS.iter().any(|n| Path::new(n) == p)
+            || home.as_deref() == Some(p)
+            || p.parent() == Some(Path::new("/home"))
+    };
+    vital(path) || vital(&real)
+}

@@ -1,0 +1,138 @@
+//! Predicted state of check mode other than files: units, packages and accounts after the tasks so
+//! far. It also records that a task was not run whose effects are unknown.
+
+use super::Node;
+use remoor_host::systemd::unit_name;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The directories of unit files; the first match wins.
+const UNIT_DIRS: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// Predicted state other than files. The value None: the entry would be removed.
+#[derive(Debug, Default)]
+pub struct PredictedState {
+    /// Predicted properties by unit, named as in `systemctl show`.
+    units: BTreeMap<String, BTreeMap<String, String>>,
+    /// Predicted version by package; empty if unknown.
+    packages: BTreeMap<String, Option<String>>,
+    users: BTreeMap<String, Option<Vec<String>>>,
+    groups: BTreeMap<String, Option<Vec<String>>>,
+    /// Texts that are not read from files, by a key such as `crontab USER`.
+    texts: BTreeMap<String, String>,
+    /// Paths that commands which were not run would create or remove.
+    skipped_paths: BTreeSet<PathBuf>,
+    /// A task was not run whose effects are unknown.
+    has_unknown_effects: bool,
+}
+
+impl PredictedState {
+    /// Records that a task was not run whose effects are unknown.
+    pub fn mark_unknown(&mut self) {
+        self.has_unknown_effects = true;
+    }
+
+    /// Whether a task was not run whose effects are unknown.
+    pub fn has_unknown_effects(&self) -> bool {
+        self.has_unknown_effects
+    }
+
+    /// Records a path that a command which was not run would create or remove.
+    pub fn add_skipped_path(&mut self, path: &Path) {
+        self.skipped_paths.insert(path.to_owned());
+    }
+
+    /// Whether the path is a recorded path or below one.
+    pub fn depends_on_skipped_command(&self, path: &Path) -> bool {
+        path.ancestors().any(|at| self.skipped_paths.contains(at))
+    }
+
+    /// Records a predicted property of a unit.
+    pub fn set_unit(&mut self, unit: &str, property: &str, value: &str) {
+        self.units.entry(unit_name(unit)).or_default().insert(property.to_owned(), value.to_owned());
+    }
+
+    /// Records a predicted package version. None: the package would be removed.
+    pub fn set_package(&mut self, name: &str, version: Option<String>) {
+        self.packages.insert(name.to_owned(), version);
+    }
+
+    /// The outer None: there is no prediction, so the entry is as on the node.
+    pub fn package(&self, name: &str) -> Option<Option<String>> {
+        self.packages.get(name).cloned()
+    }
+
+    /// Records a predicted passwd entry. None: the user would be removed.
+    pub fn set_user(&mut self, name: &str, entry: Option<Vec<String>>) {
+        self.users.insert(name.to_owned(), entry);
+    }
+
+    /// Records a predicted group entry. None: the group would be removed.
+    pub fn set_group(&mut self, name: &str, entry: Option<Vec<String>>) {
+        self.groups.insert(name.to_owned(), entry);
+    }
+
+    /// Records a predicted text under a key.
+    pub fn set_text(&mut self, what: &str, text: &str) {
+        self.texts.insert(what.to_owned(), text.to_owned());
+    }
+
+    /// A predicted text. None: there is no prediction.
+    pub fn text(&self, what: &str) -> Option<String> {
+        self.texts.get(what).cloned()
+    }
+
+    /// The groups with a predicted change, by name.
+    pub fn groups(&self) -> impl Iterator<Item = (&String, &Option<Vec<String>>)> {
+        self.groups.iter()
+    }
+
+    /// The outer None: there is no prediction, so the entry is as on the node.
+    pub fn user(&self, key: &str) -> Option<Option<Vec<String>>> {
+        find_entry(&self.users, key)
+    }
+
+    /// The outer None: there is no prediction, so the entry is as on the node.
+    pub fn group(&self, key: &str) -> Option<Option<Vec<String>>> {
+        find_entry(&self.groups, key)
+    }
+}
+
+fn find_entry(entries: &BTreeMap<String, Option<Vec<String>>>, key: &str) -> Option<Option<Vec<String>>> {
+    let by_id = || entries.values().find(|e| e.as_ref().and_then(|e| e.get(2)).is_some_and(|id| id == key)).cloned();
+    entries.get(key).cloned().or_else(by_id)
+}
+
+impl Node {
+    /// The properties of a unit: those that systemd reported, with the predicted changes of earlier
+    /// tasks.
+    pub fn predicted_unit(&self, name: &str, mut told: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let Some(would) = self.predicted_state() else { return told };
+        let name = unit_name(name);
+        let path = UNIT_DIRS.iter().map(|dir| Path::new(dir).join(&name)).find(|p| self.follow(p).is_some());
+        let was = told.get("LoadState").is_some_and(|s| s != "not-found" && !s.is_empty());
+        let fragment = told.get("FragmentPath").filter(|p| !p.is_empty()).map(PathBuf::from);
+        match path {
+            Some(path) if !was => {
+                let text = self.read(&path).unwrap_or_default();
+                let installs = String::from_utf8_lossy(&text).lines().any(|l| l.trim() == "[Install]");
+                told.insert("LoadState".into(), "loaded".into());
+                told.insert("ActiveState".into(), "inactive".into());
+                told.insert("UnitFileState".into(), if installs { "disabled" } else { "static" }.into());
+            }
+            None if was && fragment.is_some_and(|p| self.follow(&p).is_none() && p.exists()) => {
+                told.insert("LoadState".into(), "not-found".into());
+                told.insert("UnitFileState".into(), String::new());
+            }
+            _ => {}
+        }
+        told.extend(would.units.get(&name).cloned().unwrap_or_default());
+        told
+    }
+}

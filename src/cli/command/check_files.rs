@@ -1,0 +1,202 @@
+//! `remoor check --file`: runs check files on this machine, without a cluster.
+
+use super::examine::results_table;
+use crate::cli::args::{CheckArgs, CheckFormat, Output};
+use crate::cli::drivers::{self, Changes, Form, LastRun, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
+use crate::cli::duration;
+use crate::cli::error::{self, Stop};
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::out::Out;
+use crate::cli::sanitize;
+use anyhow::Context;
+use remoor_model::{CheckResult, CheckState, count_noun};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Maximum time after Ctrl-C until the programs of the checks have ended.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// The output for checks on this machine. The formats of goss are written as plain text.
+pub fn out(args: &CheckArgs) -> Out {
+    let CheckArgs { no_headers, quiet, .. } = *args;
+    let plain = Output { output: Format::Table, json: false, no_headers, quiet };
+    Out::new(&args.common().unwrap_or(plain)).judging()
+}
+
+/// An error in the format of a Nagios plugin: the first line has the status, and the exit code is 3, because 2 would mean a
+/// failed check.
+pub fn report_unknown(out: &Out, stop: &Stop) -> Exit {
+    // If this can't be printed, the exit code still has the status.
+    let first = stop.message.lines().next().unwrap_or_default();
+    let _ = out.text(&format!("REMOOR UNKNOWN - {}\n", sanitize::line(first)));
+    out.talk(stop.render().trim_end());
+    Exit::CouldNotAsk
+}
+
+pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    run_with(out, args, drivers::state_home().as_deref())
+}
+
+/// Runs the command; the results of the last run are stored below `state_home`.
+pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
+    let here = &args.here;
+    if let Some((kind, ids)) = here.add.split_first() {
+        return add(out, kind, ids, &here.file);
+    }
+    if here.changed_only && here.file.iter().any(|file| file == Path::new("-")) {
+        return Err(error::no_last_run_of_standard_input().into());
+    }
+    let form = match &args.output {
+        CheckFormat::Goss(form) => Some(*form),
+        CheckFormat::Common(_) => None,
+    };
+    let options = SuiteOptions {
+        files: here.file.clone(),
+        vars: here.vars.clone(),
+        vars_inline: here.vars_inline.clone(),
+        only: here.only.clone(),
+    };
+    let suite = drivers::suite(&options).map_err(|faults| error::invalid_checks(&faults))?;
+    for file in &suite.skipped_files {
+        out.talk(&format!("{file}: does not apply to this machine (its `when`)"));
+    }
+    let last = if here.changed_only { Some(last_run(out, &suite, state_home)?) } else { None };
+    let options = SuiteRunOptions {
+        parallelism: here.parallel.into(),
+        retry_for: here.retry_timeout.map(|time| time.0),
+        pause: here.sleep.0,
+    };
+    let Some(mut run) = until_interrupted(out, suite, options)? else { return Ok(Exit::Interrupted) };
+    let changes = last.as_ref().and_then(|last| last.compare(&mut run));
+    match form {
+        Some(form) => out.text(&drivers::in_form(form, &run))?,
+        None => show(out, &run, changes)?,
+    }
+    if let Some(Changes { gone, .. }) = changes.filter(|changes| changes.gone > 0) {
+        out.talk(&format!("removed since the last run: {}", count_noun(gone, "assertion")));
+    }
+    // Results that could not be printed are not stored, so that the next run prints them.
+    if let Some(Err(error)) = last.filter(|_| !out.is_broken()).map(|last| last.keep(&run)) {
+        let stop = Stop::new(Exit::Done, "").cause(&error);
+        out.talk(&format!(
+            "warning: the results can't be stored, so the next run prints them again: {}",
+            stop.causes.join(": ")
+        ));
+    }
+    Ok(exit(&run, form))
+}
+
+/// The stored results of the last run; reports if there are none.
+fn last_run(out: &Out, suite: &Suite, state_home: Option<&Path>) -> anyhow::Result<LastRun> {
+    let home = state_home.ok_or_else(error::no_state_home)?;
+    let last = LastRun::load(suite, home);
+    match &last.unusable {
+        Some(why) => {
+            out.talk(&format!("warning: the results of the last run can't be used, so all results are printed: {why}"))
+        }
+        None if last.is_first() => out.talk("no results of an earlier run are stored, so all results are printed"),
+        None => {}
+    }
+    Ok(last)
+}
+
+/// Runs the suite. None: Ctrl-C, SIGTERM or SIGHUP came first; the programs that the checks started are ended.
+fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyhow::Result<Option<SuiteRun>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut interrupt = Interrupt::new()?;
+        let (done, mut run) = oneshot::channel();
+        let talk = out.clone();
+        // A separate thread, because a check that blocks can't be cancelled. A result after an interrupt is dropped.
+        thread::spawn(move || drop(done.send(drivers::run_suite(&suite, &options, &mut |text| talk.talk(text)))));
+        let (mut term, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+        let stopped = async {
+            tokio::select! {
+                () = interrupt.wait() => {}
+                _ = term.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        };
+        let ended = tokio::select! {
+            run = &mut run => Some(run),
+            () = stopped => None,
+        };
+        match ended {
+            Some(run) => Ok(Some(run.context("the run ended without a result")?)),
+            None => {
+                drivers::end_programs();
+                let _ = tokio::time::timeout(LAST_WAIT, run).await;
+                Ok(None)
+            }
+        }
+    })
+}
+
+/// `remoor check --add`.
+fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Result<Exit> {
+    let file = match files {
+        [] => None,
+        [one] if one != Path::new("-") && !one.is_dir() => Some(one),
+        _ => return Err(Stop::usage("--add writes to one file, or without --file to standard output").into()),
+    };
+    let more = drivers::observe(kind, ids).map_err(|e| error::addition_error(&e))?;
+    match file {
+        None => out.text(&drivers::addition_text(&more).map_err(|e| error::addition_error(&e))?)?,
+        Some(file) => {
+            drivers::add_checks_to(file, &more).map_err(|e| error::addition_error(&e))?;
+            let labels: Vec<String> = more.iter().map(|one| one.label()).collect();
+            out.talk(&format!("added to {}: {}", file.display(), labels.join(", ")));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn exit(run: &SuiteRun, form: Option<Form>) -> Exit {
+    if run.is_as_wanted() {
+        return Exit::Done;
+    }
+    match form {
+        // Exit codes of a Nagios plugin: 2 is critical, 3 unknown.
+        Some(Form::Nagios) if run.count(CheckState::Fail) > 0 => Exit::Usage,
+        Some(Form::Nagios) => Exit::CouldNotAsk,
+        _ => Exit::No,
+    }
+}
+
+/// `changes`: the changes since the last run, with `--changed-only`.
+fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<()> {
+    if out.machine(&drivers::goss_json(run))? {
+        return Ok(());
+    }
+    let results: Vec<CheckResult> = run.told().map(|outcome| outcome.result.clone()).collect();
+    if out.quiet {
+        let bad = |r: &&CheckResult| matches!(r.state, CheckState::Fail | CheckState::Unknown);
+        let named = results.iter().filter(|result| changes.is_some() || bad(result));
+        let mut names: Vec<&str> = named.map(|result| result.check.as_str()).collect();
+        names.dedup();
+        return Ok(out.names(names)?);
+    }
+    let table = results_table(&results, changes.is_some() || out.format == Format::Wide);
+    if !table.is_empty() {
+        out.table(&table)?;
+    }
+    let skipped = run.count(CheckState::Skip) + run.count(CheckState::Waived);
+    let changed = match changes {
+        Some(Changes { changed, .. }) => format!("; {changed} of {} changed", run.outcomes.len()),
+        None => String::new(),
+    };
+    let tries = if run.tries > 1 { format!("; try {}", run.tries) } else { String::new() };
+    out.text(&format!(
+        "{} passed, {} failed, {} unknown, {skipped} skipped; took {}{tries}{changed}\n",
+        count_noun(run.count(CheckState::Pass), "assertion"),
+        run.count(CheckState::Fail),
+        run.count(CheckState::Unknown),
+        duration::age(u64::try_from(run.took.as_millis()).unwrap_or(u64::MAX))
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,592 @@
+//! The lifecycle of this node's manager service. The leader's order starts it, and the retirement
+//! of its Raft id stops it. The agent continues unaffected: its process, instance and gossip do not
+//! change.
+//!
+//! ```text
+//! worker --order: archive old log, identity, log, threads--> manager --retired: identity, threads,
+//! archive log--> worker
+//! ```
+//! The identity is written before and after everything else. If it contains a Raft id, a log
+//! exists, or one that was never begun is created. If it contains none, manager files in the
+//! directory are leftovers and are archived at the next start.
+
+use super::archive;
+use super::keyring::Keyring;
+use super::layout::Layout;
+use super::parts::{ManagerService, MemberEventSender, Parts, begin_log};
+use super::run::DaemonError;
+use super::runtime::Threads;
+use super::swappable_router::SwappableRouter;
+use super::transport::{PermanentEnd, Retirement};
+use crate::agent::{self, AgentState};
+use crate::manager::{ManagerContext, Sponsors, wall};
+use crate::telemetry::Registry;
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use remoor_cluster::rpc::caller::Caller;
+use remoor_cluster::rpc::join::PeerInfo;
+use remoor_cluster::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
+use remoor_cluster::rpc::renew::RenewReply;
+use remoor_cluster::rpc::server::Served;
+use remoor_cluster::rpc::wire::{self, Code, Failure, Json};
+use remoor_host::disk::{DataDir, DiskError, Identity};
+use remoor_model::{ClusterRole, Epoch, Inventory, NodeId, RaftId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+
+/// Maximum time for the engine's loop to end, and for Raft. Their threads have one more second.
+const LOOP_END_MAX: Duration = Duration::from_secs(1);
+const RAFT_END_MAX: Duration = Duration::from_secs(2);
+/// Interval of the retries when the manager service could not start because no manager answered.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Maximum number of managers in an order.
+const MANAGERS_MAX: usize = 64;
+
+/// The daemon's resources for its manager service, whether it runs or not.
+pub struct ManagerResources {
+    pub data: DataDir,
+    pub layout: Layout,
+    pub keyring: Keyring,
+    /// Validity of the certificates that this node issues as a manager.
+    pub certificate_life: Duration,
+    pub own: AgentState,
+    pub counts: Registry,
+    pub ears: mpsc::Sender<MemberEventSender>,
+    pub fatal: mpsc::Sender<DaemonError>,
+    /// The agent's routes, served on the socket in addition to a manager's.
+    pub agent_routes: Router,
+    /// All routes of a worker on the socket.
+    pub worker_routes: Router,
+}
+
+/// A handle; all clones share one state.
+#[derive(Clone)]
+pub struct ManagerLifecycle {
+    ground: Arc<ManagerResources>,
+    /// Locked while the service is started or stopped.
+    state: Arc<Mutex<LifecycleState>>,
+    shared: Arc<watch::Sender<Option<Arc<ManagerContext>>>>,
+    port: SwappableRouter,
+    socket: SwappableRouter,
+}
+
+struct LifecycleState {
+    identity: Identity,
+    running: Option<Running>,
+    /// A service that could not be started is retried under this id.
+    trying: Option<RaftId>,
+    /// The daemon is stopping: nothing is started any more.
+    closed: bool,
+}
+
+struct Running {
+    id: RaftId,
+    part: ManagerService,
+    threads: Threads,
+    stop: watch::Sender<bool>,
+}
+
+impl ManagerLifecycle {
+    /// Nothing runs yet, and the routes are those of a worker.
+    pub fn new(ground: ManagerResources, identity: Identity) -> Self {
+        let (port, socket) =
+            (SwappableRouter::new(idle(&ground, &identity)), SwappableRouter::new(ground.worker_routes.clone()));
+        let state = Arc::new(Mutex::new(LifecycleState { identity, running: None, trying: None, closed: false }));
+        Self { ground: Arc::new(ground), state, shared: Arc::new(watch::channel(None).0), port, socket }
+    }
+
+    /// At the start of the daemon: starts the service if the identity contains a Raft id. If only
+    /// the other managers are missing, the start is retried while the agent already runs.
+    pub async fn begin(&self) -> Result<(), DaemonError> {
+        self.enter(self.ground.own.epoch()).await;
+        tokio::spawn(self.clone().follow_epochs());
+        let mut now = self.state.lock().await;
+        let Some(id) = now.identity.raft else { return Ok(()) };
+        match self.start(&mut now, id, Vec::new()).await {
+            Err(error @ DaemonError::NoCa) => {
+                tracing::warn!(%error, "the manager service does not run; will retry");
+                self.try_again(&mut now, id, Vec::new());
+                Ok(())
+            }
+            Err(error) => match end_of(&error) {
+                Some(end) => {
+                    self.retire(&mut now, end).await;
+                    Ok(())
+                }
+                None => Err(error),
+            },
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// At the start of a daemon whose log is missing. Nothing is started under its Raft id, because
+    /// a manager with an empty log would break its promises; another manager has to remove its vote
+    /// (docs/design/scenarios.md, E12). The identity keeps the id. So a log that was only moved is
+    /// used again at the next start, and an order under that id fails like this start.
+    pub fn begin_without(&self, file: &std::path::Path, identity: &Identity) {
+        tokio::spawn(self.clone().follow_epochs());
+        let (file, name, id) = (file.display(), &identity.name, identity.raft.unwrap_or(RaftId(0)));
+        tracing::error!(
+            raft = %id,
+            "{file} is gone, but this node has taken part in raft with it: with an empty log it would break promises \
+             that the other managers rely on, so its manager service does not run under this Raft id and it acts as a \
+             worker; next: put the file back if it was moved, and restart; otherwise remoor demote {name} on another \
+             manager, then remoor promote {name}: the node then receives a new Raft id and a full copy of the log, \
+             and remains the same node"
+        );
+    }
+
+    /// The routes at the API address.
+    pub fn port(&self) -> Served {
+        let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
+        let router = wire::finish(order).fallback_service(self.port.router());
+        let manage = self.clone();
+        let manages = move |node| manage.role_of(node) == Some(ClusterRole::Manager);
+        let raft = self.port.clone();
+        // Requests of any other node are not handled on Raft's thread; it must not delay the
+        // managers' messages.
+        Served { router, thread_chooser: Arc::new(move |node| raft.raft().filter(|_| manages(node))) }
+    }
+
+    /// The routes on the local socket.
+    pub fn socket(&self) -> Router {
+        self.socket.router()
+    }
+
+    /// The context of the running manager service; None: it does not run.
+    pub fn shared(&self) -> Option<Arc<ManagerContext>> {
+        self.shared.borrow().clone()
+    }
+
+    /// The same as a channel, with later changes.
+    pub fn follow(&self) -> watch::Receiver<Option<Arc<ManagerContext>>> {
+        self.shared.subscribe()
+    }
+
+    /// A certificate for this node itself, issued by the CA of its manager service; None: the
+    /// service does not run.
+    pub async fn issue(&self, csr_pem: &str) -> Option<Result<RenewReply, String>> {
+        let desk = self.state.lock().await.running.as_ref().map(|running| running.part.desk.clone())?;
+        Some(desk.issue_own(csr_pem))
+    }
+
+    /// The daemon is stopping. The service starts again with the next daemon.
+    pub async fn end(&self) {
+        let mut now = self.state.lock().await;
+        now.closed = true;
+        self.stop(&mut now).await;
+    }
+
+    async fn start(&self, now: &mut LifecycleState, id: RaftId, order: Vec<PeerInfo>) -> Result<(), DaemonError> {
+        let ground = &self.ground;
+        let threads = Threads::start().map_err(DaemonError::Threads)?;
+        let (stop, stopped) = watch::channel(false);
+        let retired = Retirement::new();
+        let ask = ground.own.clone();
+        let parts = Parts {
+            layout: ground.layout.clone(),
+            identity: now.identity.clone(),
+            raft: id,
+            raft_thread: threads.raft(),
+            keyring: ground.keyring.clone(),
+            certificate_life: ground.certificate_life,
+            sponsors: Sponsors::new(order, ground.own.follow_managers(), move || ask.ask_soon()),
+            counts: ground.counts.clone(),
+            ears: ground.ears.clone(),
+            retired: retired.clone(),
+            stopped,
+            fatal: ground.fatal.clone(),
+        };
+        let started = threads.handle().spawn(parts.start()).await;
+        let part = match started.unwrap_or_else(|e| Err(DaemonError::Config(format!("the manager service ended: {e}"))))
+        {
+            Ok(part) => part,
+            Err(error) => {
+                threads.end().await;
+                return Err(error);
+            }
+        };
+        self.port.set(part.router.clone(), Some(threads.handle()), Some(threads.raft()));
+        let socket = part.router.clone().merge(ground.agent_routes.clone());
+        self.socket.set(socket, Some(threads.handle()), None);
+        threads.handle().spawn(tell_agent(part.raft.state(), ground.own.clone()));
+        self.shared.send_replace(Some(part.shared.clone()));
+        ground.own.set_manages(true);
+        now.running = Some(Running { id, part, threads, stop });
+        tokio::spawn(self.clone().park_once(id, retired.follow()));
+        let (own, mut epochs) = (ground.own.clone(), retired.follow_epoch());
+        tokio::spawn(async move {
+            while epochs.changed().await.is_ok() {
+                own.hear_epoch(*epochs.borrow_and_update());
+            }
+        });
+        tracing::info!(raft = %id, "the manager service runs");
+        Ok(())
+    }
+
+    /// Stops and archives the service once its Raft id is known to be retired or its directory
+    /// stale.
+    async fn park_once(self, id: RaftId, mut retired: watch::Receiver<Option<PermanentEnd>>) {
+        let Ok(Some(end)) = retired.wait_for(Option::is_some).await.map(|end| end.clone()) else {
+            return; // the service was stopped otherwise
+        };
+        let mut now = self.state.lock().await;
+        if now.running.as_ref().is_some_and(|r| r.id == id) {
+            self.retire(&mut now, end).await;
+        }
+    }
+
+    /// Retries a failed start until the service runs or is no longer wanted.
+    fn try_again(&self, now: &mut LifecycleState, id: RaftId, order: Vec<PeerInfo>) {
+        if now.trying.replace(id) == Some(id) {
+            return;
+        }
+        let manage = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(AGAIN).await;
+                let mut now = manage.state.lock().await;
+                if now.closed || now.trying != Some(id) || now.identity.raft != Some(id) || now.running.is_some() {
+                    break;
+                }
+                match manage.start(&mut now, id, order.clone()).await {
+                    Ok(()) => break,
+                    Err(error) => match end_of(&error) {
+                        Some(end) => {
+                            manage.retire(&mut now, end).await;
+                            break;
+                        }
+                        None => tracing::warn!(error = chain(&error), "the manager service does not run; will retry"),
+                    },
+                }
+            }
+            let mut now = manage.state.lock().await;
+            now.trying = now.trying.filter(|trying| *trying != id);
+        });
+    }
+
+    /// Ends a service, running or not, whose Raft id is retired or whose log is stale. This node
+    /// becomes a worker, and nothing is started under that id again.
+    async fn retire(&self, now: &mut LifecycleState, end: PermanentEnd) {
+        let Some(id) = now.identity.raft else { return };
+        (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
+        // The end of the Raft id may also be the end of the node's membership.
+        self.ground.own.ask_soon();
+        self.end_backups();
+        let stored = self.store(now).await;
+        self.stop(now).await;
+        let name = &now.identity.name;
+        // If the stored identity still contains the id, the log must stay in its place.
+        let aside = match stored {
+            Ok(()) => self.archive_raft_dir(Some(id)).await,
+            Err(error) => Err(error),
+        };
+        match (aside, end) {
+            (Ok(to), PermanentEnd::Stale(why)) => tracing::error!(
+                raft = %id, kept = %to.unwrap_or_default().display(), why,
+                "stale-directory: this data directory is a copy, or an older one that was restored: it would vote \
+                 twice and forget acknowledged entries, so this node is no longer a manager; its log was archived, \
+                 with the cluster's keys, and nothing was deleted; next: do not restore the files; remoor demote \
+                 {name} on another manager, then remoor promote {name}; if this machine is a copy of a running one, \
+                 move its data directory away"
+            ),
+            (Ok(to), PermanentEnd::Retired) => tracing::warn!(
+                raft = %id, kept = %to.unwrap_or_default().display(),
+                "this node is no longer a manager: its Raft id is retired; its log was archived, with the cluster's \
+                 keys, and it continues as a worker; next: delete the archive once it is not needed, or remoor \
+                 promote {name}"
+            ),
+            (Err(error), end) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(
+                    raft = %id, error, ?end,
+                    "this node is no longer a manager; its log could not be archived, which is retried at the next \
+                     start; it continues as a worker"
+                );
+            }
+        }
+    }
+
+    /// When the cluster was rebuilt without this node, its manager service belongs to the old epoch
+    /// and is stopped.
+    async fn follow_epochs(self) {
+        let mut epochs = self.ground.own.follow_epoch();
+        loop {
+            let epoch = *epochs.borrow_and_update();
+            self.enter(epoch).await;
+            if epochs.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Moves the node to this epoch, on disk first. It never returns to an older one.
+    async fn enter(&self, epoch: Epoch) {
+        let mut now = self.state.lock().await;
+        if epoch <= now.identity.epoch || now.closed {
+            return;
+        }
+        let managed = now.identity.raft;
+        now.identity.epoch = epoch;
+        (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, None);
+        let stored = self.store(&now).await;
+        let name = now.identity.name.clone();
+        let Some(id) = managed else {
+            match stored {
+                Ok(()) => tracing::info!(%epoch, "the cluster was rebuilt; this node has joined the new epoch"),
+                Err(error) => tracing::error!(%epoch, error = chain(&error), "the new epoch could not be stored"),
+            }
+            return;
+        };
+        self.end_backups();
+        self.stop(&mut now).await;
+        let aside = match stored {
+            Ok(()) => self.archive_raft_dir(Some(id)).await,
+            Err(error) => Err(error),
+        };
+        match aside {
+            Ok(to) => tracing::warn!(
+                %epoch, raft = %id, kept = %to.unwrap_or_default().display(),
+                "wrong-epoch: the cluster was rebuilt without this manager; its log was archived, with the cluster's \
+                 keys, and it continues as a worker; next: remoor promote {name} on a manager"
+            ),
+            Err(error) => tracing::error!(
+                %epoch, raft = %id, error = chain(&error),
+                "wrong-epoch: the cluster was rebuilt without this manager; its log could not be archived, which is \
+                 retried at the next start; it continues as a worker"
+            ),
+        }
+    }
+
+    /// A worker makes no backups, but the operator who scheduled them here may rely on them, so
+    /// this is logged.
+    fn end_backups(&self) {
+        let Some(shared) = self.shared() else { return };
+        let planned = shared.backups.view(&shared.me, wall()).and_then(|backups| backups.every_ms);
+        if let Some(every) = planned {
+            tracing::warn!(
+                every_s = every / 1_000,
+                "the backups scheduled on this node have stopped because it is a worker now; next: remoor backup \
+                 FOLDER --every on a manager"
+            );
+        }
+    }
+
+    /// Stops the running service, and serves the routes of a worker.
+    async fn stop(&self, now: &mut LifecycleState) {
+        self.port.set(idle(&self.ground, &now.identity), None, None);
+        self.socket.set(self.ground.worker_routes.clone(), None, None);
+        self.shared.send_replace(None);
+        self.ground.own.set_manages(false);
+        let Some(Running { id, part, threads, stop }) = now.running.take() else { return };
+        stop.send_replace(true);
+        let ManagerService { task, raft, .. } = part;
+        if tokio::time::timeout(LOOP_END_MAX, task).await.is_err() {
+            tracing::warn!(raft = %id, "the manager's loop took too long to end");
+        }
+        if tokio::time::timeout(RAFT_END_MAX, raft.shutdown()).await.is_err() {
+            tracing::warn!(raft = %id, "Raft took too long to end");
+        }
+        threads.end().await;
+    }
+
+    async fn store(&self, now: &LifecycleState) -> Result<(), DiskError> {
+        let (ground, identity) = (self.ground.clone(), now.identity.clone());
+        run_blocking("storing the identity", &self.ground.layout, move || ground.data.store_identity(&identity)).await
+    }
+
+    async fn archive_raft_dir(&self, id: Option<RaftId>) -> Result<Option<std::path::PathBuf>, DiskError> {
+        let layout = self.ground.layout.clone();
+        run_blocking("archiving the log in", &self.ground.layout, move || archive::archive_raft_dir(&layout, id)).await
+    }
+
+    /// Carries out an order whose caller and content were already checked.
+    async fn take(&self, now: &mut LifecycleState, order: ManageRequest) -> Result<ManageReply, Failure> {
+        let id = order.raft;
+        let reply = ManageReply { raft: id };
+        if now.running.as_ref().is_some_and(|r| r.id == id) {
+            return Ok(reply);
+        }
+        if now.closed {
+            return Err(Failure::new(Code::Unavailable, "the daemon of this node is stopping"));
+        }
+        let before = now.identity.raft;
+        if id <= RaftId(1) && before != Some(id) {
+            return Err(Failure::new(Code::BadRequest, format!("Raft id {id} can't be assigned")));
+        }
+        if now.identity.retired.is_some_and(|last| id <= last) {
+            return Err(Failure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")));
+        }
+        if before.is_some_and(|before| id < before) {
+            return Err(Failure::new(Code::Conflict, format!("this node has a newer Raft id than {id}")));
+        }
+        let failed = |error: &dyn std::error::Error| {
+            let why = chain(error);
+            tracing::warn!(raft = %id, error = why, "the manager service does not run");
+            Failure::new(Code::Unavailable, format!("the manager service does not run: {why}"))
+        };
+        if before != Some(id) {
+            if before.is_some() {
+                self.retire(now, PermanentEnd::Retired).await;
+            }
+            // Nothing is moved while the stored identity still contains an id. A missing log would
+            // then look like a lost one and fail the next start.
+            self.store(now).await.map_err(|e| failed(&e))?;
+            // Also archives what an earlier start could not archive: an old CA would look like
+            // evidence of an existing log.
+            self.archive_raft_dir(now.identity.retired).await.map_err(|e| failed(&e))?;
+            now.identity.raft = Some(id);
+            if let Err(error) = self.store(now).await {
+                now.identity.raft = None;
+                return Err(failed(&error));
+            }
+        }
+        self.log(now).await.map_err(|e| failed(&e))?;
+        match self.start(now, id, order.managers.clone()).await {
+            Ok(()) => Ok(reply),
+            Err(error) => match end_of(&error) {
+                Some(end) => {
+                    self.retire(now, end).await;
+                    Err(Failure::new(Code::Retired, format!("this node has archived its log of Raft id {id}")))
+                }
+                None => {
+                    self.try_again(now, id, order.managers);
+                    Err(failed(&error))
+                }
+            },
+        }
+    }
+
+    /// Creates the log if needed, and records in the identity that it was begun.
+    async fn log(&self, now: &mut LifecycleState) -> Result<(), DaemonError> {
+        let (ground, mut identity) = (self.ground.clone(), now.identity.clone());
+        let begun = tokio::task::spawn_blocking(move || {
+            begin_log(&ground.data, &ground.layout, &mut identity)?;
+            Ok::<_, DaemonError>(identity)
+        });
+        now.identity = begun.await.map_err(|e| DaemonError::Config(e.to_string()))??;
+        Ok(())
+    }
+
+    /// Accepts only a caller that is a manager of this cluster, as far as this node knows.
+    fn judge(&self, caller: &Caller) -> Result<(), Failure> {
+        let Caller::Node { id, .. } = caller else {
+            return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
+        };
+        if self.shared().is_some_and(|shared| shared.inventory().is_out(*id)) {
+            return Err(Failure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
+        }
+        let asked_as = self.role_of(*id);
+        if asked_as != Some(ClusterRole::Manager) {
+            // A new manager may be missing in the list that this node received last.
+            self.ground.own.ask_soon();
+        }
+        match asked_as {
+            Some(ClusterRole::Manager) => Ok(()),
+            Some(ClusterRole::Worker) => {
+                Err(Failure::new(Code::Forbidden, format!("node {id} is not a manager as far as this node knows")))
+            }
+            None => Err(Failure::new(Code::Retry, format!("this node does not know node {id} yet"))),
+        }
+    }
+
+    /// The role of a node. A manager by either source, the agent's list or the applied inventory,
+    /// counts as one.
+    fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
+        let applied = self.shared().and_then(|shared| shared.inventory().node(node).map(|n| n.role));
+        let told = self.ground.own.role_of(node);
+        [applied, told].into_iter().flatten().max_by_key(|role| *role == ClusterRole::Manager)
+    }
+
+    fn check_order(&self, order: &ManageRequest) -> Result<(), Failure> {
+        let (own, epoch) = (self.ground.own.id(), self.ground.own.epoch());
+        let (code, text) = if order.cluster != own.cluster {
+            (Code::WrongCluster, format!("the order is for cluster {}, this is {}", order.cluster, own.cluster))
+        } else if order.epoch != epoch {
+            if order.epoch > epoch {
+                self.ground.own.ask_soon(); // its managers confirm the newer epoch or not
+            }
+            (Code::WrongEpoch, format!("the order is for epoch {}, this is epoch {epoch}", order.epoch))
+        } else if order.node != own.id {
+            (Code::WrongNode, format!("the order is for node {}, this is node {}", order.node, own.id))
+        } else if order.managers.len() > MANAGERS_MAX {
+            (Code::BadRequest, format!("more than {MANAGERS_MAX} managers"))
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(code, text))
+    }
+}
+
+/// The permanent reason why the service can't start; None: a retry may succeed.
+fn end_of(error: &DaemonError) -> Option<PermanentEnd> {
+    match error {
+        DaemonError::Retired(_) => Some(PermanentEnd::Retired),
+        DaemonError::Stale(why) => Some(PermanentEnd::Stale(why.clone())),
+        _ => None,
+    }
+}
+
+/// The routes at the API address while no manager service runs, except the order to start one.
+fn idle(ground: &ManagerResources, identity: &Identity) -> Router {
+    let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
+    wire::finish(former.unwrap_or_default().merge(agent::worker_redirects(ground.own.clone())))
+}
+
+/// When the managers change, a manager's own agent asks for the new list at once. A demoted manager
+/// can then redirect callers.
+async fn tell_agent(mut state: watch::Receiver<Arc<Inventory>>, own: AgentState) {
+    let mut known: Vec<NodeId> = Vec::new();
+    loop {
+        let inventory = state.borrow_and_update().clone();
+        let managers: Vec<NodeId> = inventory.nodes.values().filter(|n| n.manages()).map(|n| n.id).collect();
+        if managers != known {
+            known = managers;
+            own.ask_soon();
+        }
+        if state.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The order to run the manager service; answered once it runs. A started order is completed even
+/// if the caller disconnects.
+async fn manage(
+    State(manage): State<ManagerLifecycle>,
+    caller: Caller,
+    Json(order): Json<ManageRequest>,
+) -> Result<axum::Json<ManageReply>, Failure> {
+    manage.judge(&caller)?;
+    manage.check_order(&order)?;
+    let Ok(mut now) = manage.state.clone().try_lock_owned() else {
+        return Err(Failure::new(Code::Retry, "the manager service is being started or stopped on this node"));
+    };
+    let taken = tokio::spawn(async move { manage.take(&mut now, order).await });
+    let taken = taken.await.map_err(|_| Failure::new(Code::Internal, "a task of this node ended unexpectedly"))?;
+    taken.map(axum::Json)
+}
+
+/// A request from a manager that only makes the agent ask the managers soon.
+async fn ask(State(manage): State<ManagerLifecycle>, caller: Caller) -> Result<(), Failure> {
+    manage.judge(&caller)?;
+    manage.ground.own.ask_soon();
+    Ok(())
+}
+
+/// Runs disk work on a blocking thread, so that the agent's thread is not delayed.
+async fn run_blocking<T: Send + 'static>(
+    what: &'static str,
+    layout: &Layout,
+    work: impl FnOnce() -> Result<T, DiskError> + Send + 'static,
+) -> Result<T, DiskError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(DiskError::io(what, &layout.0)(std::io::Error::other(e))))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

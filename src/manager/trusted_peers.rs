@@ -1,0 +1,92 @@
+//! Peers that a manager trusts before its own log says who they are: managers named by the node's
+//! agent, and managers named in the order that started the manager service.
+
+use remoor_cluster::rpc::join::PeerInfo;
+use remoor_model::{Node, NodeId};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A handle; clones share the same state.
+#[derive(Clone)]
+pub struct Sponsors {
+    order: Arc<[PeerInfo]>,
+    known: watch::Receiver<Vec<PeerInfo>>,
+    ask: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Sponsors {
+    /// `order` are the managers named when the service was started. `known` is what the agent heard
+    /// last. `ask` makes the agent ask again.
+    pub fn new(
+        order: Vec<PeerInfo>,
+        known: watch::Receiver<Vec<PeerInfo>>,
+        ask: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self { order: order.into(), known, ask: Arc::new(ask) }
+    }
+
+    /// All trusted peers, each once. If both sources name a peer, the agent's address is used.
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        let mut peers = self.known.borrow().clone();
+        let others = self.order.iter().filter(|o| !peers.iter().any(|p| p.id == o.id)).cloned().collect::<Vec<_>>();
+        peers.extend(others);
+        peers
+    }
+
+    /// Whether the agent names `node` as a manager.
+    pub fn told(&self, node: NodeId) -> bool {
+        self.known.borrow().iter().any(|p| p.id == node)
+    }
+
+    /// Whether the order that started the manager service names `node`. The order is as old as the
+    /// service.
+    pub fn is_initial_manager(&self, node: NodeId) -> bool {
+        self.order.iter().any(|p| p.id == node)
+    }
+
+    /// Whether the order allows `node` to speak. `known` is what the own log says of it. While the
+    /// log is `behind` the order, its contents are older: a node that was demoted and promoted
+    /// again may lead now. After that, a node that is no longer a manager must not speak because of
+    /// an old order.
+    pub fn may_speak(&self, node: NodeId, known: Option<&Node>, behind: bool) -> bool {
+        self.is_initial_manager(node) && (behind || known.is_none_or(Node::manages))
+    }
+
+    /// Makes the agent ask again, because an unknown node may be a new manager.
+    pub fn refresh(&self) {
+        (self.ask)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_of_the_order_stay_trusted_in_addition_to_those_of_the_agent() {
+        let peer = |id: u64, api: &str| PeerInfo {
+            name: format!("m{id}").as_str().into(),
+            id: NodeId(id),
+            gossip_addr: String::new(),
+            api_addr: api.to_owned(),
+            public_key: String::new(),
+        };
+        let (told, known) = watch::channel(Vec::new());
+        let sponsors = Sponsors::new(vec![peer(1, "old"), peer(2, "b")], known, || {});
+        assert!(sponsors.is_initial_manager(NodeId(2)) && !sponsors.told(NodeId(2)) && !sponsors.told(NodeId(3)));
+        told.send_replace(vec![peer(1, "new"), peer(3, "c")]);
+        assert!(
+            sponsors.is_initial_manager(NodeId(2))
+                && sponsors.told(NodeId(3))
+                && !sponsors.is_initial_manager(NodeId(3))
+        );
+        let log = remoor_model::sample::fleet(0, 2);
+        let worker = log.nodes.values().find(|n| !n.manages()).expect("a worker");
+        let sponsors_of = Sponsors::new(vec![peer(worker.id.0, "a")], watch::channel(Vec::new()).1, || {});
+        assert!(sponsors_of.may_speak(worker.id, None, false), "the log does not contain it");
+        assert!(sponsors_of.may_speak(worker.id, Some(worker), true), "the log is older than the order");
+        assert!(!sponsors_of.may_speak(worker.id, Some(worker), false), "it is no longer a manager");
+        let at: Vec<String> = sponsors.peers().into_iter().map(|p| p.api_addr).collect();
+        assert_eq!(at, ["new", "c", "b"]);
+    }
+}

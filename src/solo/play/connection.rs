@@ -1,0 +1,176 @@
+//! Determines the connection to each host: the inventory's `ansible_*` variables override the
+//! command line. A setting that remoor does not support is rejected by name. Passwords are not
+//! used, which is reported as a warning.
+
+use super::{Connection, Login};
+use remoor_config::{AnsibleInventory, Fleet, FleetConfig};
+use remoor_exec::STATE_DIR;
+use remoor_exec::ssh::LoginTarget;
+use remoor_model::{Fault, FileSet, NodeName};
+use remoor_playbook::LOCAL;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The connection to a host.
+#[derive(Debug, Clone)]
+pub(super) enum HostConnection {
+    /// This machine, in a separate process. Its state is in the usual directory unless one is
+    /// named.
+    Local {
+        named: Option<PathBuf>,
+    },
+    Ssh(Box<LoginTarget>),
+}
+
+impl HostConnection {
+    /// The connection's name for people and programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            HostConnection::Local { .. } => "local",
+            HostConnection::Ssh(_) => "ssh",
+        }
+    }
+
+    /// Whether the login is root; None: unknown beforehand.
+    pub fn is_root(&self) -> Option<bool> {
+        match self {
+            HostConnection::Local { .. } => Some(rustix::process::geteuid().is_root()),
+            HostConnection::Ssh(target) if target.user.is_empty() => None,
+            HostConnection::Ssh(target) => Some(target.user == "root"),
+        }
+    }
+}
+
+/// Finds the connections: an inventory, overridden by the variables with the highest precedence.
+pub(super) struct ConnectionFinder {
+    fleet: Fleet,
+    login: Login,
+}
+
+const PASSWORDS: [&str; 5] =
+    ["ansible_password", "ansible_ssh_pass", "ansible_ssh_password", "ansible_become_password", "ansible_become_pass"];
+
+impl ConnectionFinder {
+    pub fn new(inventory: &AnsibleInventory, extra: &Map<String, Value>, login: &Login) -> Self {
+        let mut inventory = inventory.clone();
+        for host in inventory.hosts.values_mut() {
+            for (name, value) in extra.iter().filter(|(name, _)| name.starts_with("ansible_") || *name == STATE) {
+                host.vars.insert(name.clone(), value.clone());
+                host.origins.insert(name.clone(), "--extra-vars".to_owned());
+            }
+        }
+        let mut config = FleetConfig { inventory: "inventory".to_owned(), ..FleetConfig::default() };
+        // Values that are not set here may come from ssh's own configuration.
+        config.ssh.user = login.user.clone().unwrap_or_default();
+        config.ssh.port = 0;
+        config.ssh.identity = login.private_key.as_ref().map(|path| path.display().to_string());
+        config.ssh.config = login.ssh_config.as_ref().map(|path| path.display().to_string());
+        config.ssh.connect_timeout_ms = u64::try_from(login.timeout.as_millis()).unwrap_or(u64::MAX);
+        let fleet = Fleet { config, inventory, files: FileSet::default(), outside: Vec::new() };
+        Self { fleet, login: login.clone() }
+    }
+
+    /// The connection to `name`, and warnings about variables that are not used. `sudo`: its plan
+    /// needs root.
+    pub fn connection_to(&self, name: &str, sudo: bool) -> Result<(HostConnection, Vec<Fault>), Vec<Fault>> {
+        let mut faults = Vec::new();
+        let own = HostVars { fleet: &self.fleet, host: name };
+        own.refuse("ansible_become_method", &["sudo"], "remoor becomes root with sudo", &mut faults);
+        own.refuse("ansible_become_user", &["root"], "remoor becomes root only", &mut faults);
+        let known = ["local", "ssh", "smart", "paramiko", "paramiko_ssh"];
+        own.refuse("ansible_connection", &known, "remoor connects with ssh, or runs locally (local)", &mut faults);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let local = match own.last_part("ansible_connection") {
+            Some(word) => word == "local",
+            // The name means this machine, unless the inventory gives another address.
+            None if LOCAL.contains(&name) => {
+                !["ansible_host", "ansible_port"].iter().any(|var| own.value(var).is_some())
+            }
+            None => self.login.connection == Connection::Local,
+        };
+        if local {
+            return Ok((HostConnection::Local { named: own.text(STATE).map(PathBuf::from) }, Vec::new()));
+        }
+        let ssh = self.fleet.ssh_target(name).map_err(|fault| vec![fault])?;
+        let warned = PASSWORDS.iter().filter(|var| own.value(var).is_some());
+        let warned = warned
+            .map(|var| own.fault(var, "is not used: remoor logs in with a key, and sudo must not ask for a password"));
+        let warnings = warned.map(|fault| Fault { warning: true, ..fault }).collect();
+        let target = LoginTarget {
+            node: NodeName::from(name),
+            host: ssh.host,
+            port: ssh.port,
+            user: ssh.user,
+            identity: ssh.identity.map(|path| expand_path(&path)),
+            last_keys: Vec::new(),
+            sudo,
+            host_keys: Vec::new(),
+            options: ssh.options,
+            user_config: ssh.config.map(|path| expand_path(&path)),
+            connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
+            state_dir: ssh.state_dir.map(PathBuf::from),
+        };
+        Ok((HostConnection::Ssh(Box::new(target)), warnings))
+    }
+}
+
+/// The variable with the state directory of a host's executor.
+const STATE: &str = "remoor_state_dir";
+
+/// The state directory of an executor on this machine, of the user or of root. None: the user has
+/// no directory for it.
+pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
+    if root || rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(STATE_DIR));
+    }
+    Some(crate::solo::state_home()?.join("remoor"))
+}
+
+/// A path of the user, made absolute and with `~` expanded like in a shell, because ssh reads it
+/// from a file in another directory.
+fn expand_path(path: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let path = match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    };
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// One host's variables.
+struct HostVars<'a> {
+    fleet: &'a Fleet,
+    host: &'a str,
+}
+
+impl HostVars<'_> {
+    fn value(&self, var: &str) -> Option<&Value> {
+        self.fleet.inventory.hosts.get(self.host)?.vars.get(var).filter(|value| !value.is_null())
+    }
+
+    fn text(&self, var: &str) -> Option<&str> {
+        self.value(var)?.as_str().filter(|text| !text.is_empty())
+    }
+
+    /// The last part of a plugin's name.
+    fn last_part(&self, var: &str) -> Option<&str> {
+        self.text(var)?.rsplit('.').next()
+    }
+
+    fn fault(&self, var: &str, message: &str) -> Fault {
+        let origin = self.fleet.inventory.hosts.get(self.host).and_then(|host| host.origins.get(var));
+        let origin = origin.map_or("inventory", |origin| origin.split(": ").next().unwrap_or(origin));
+        Fault::error(origin, 0, 0, format!("{var} of the host `{}` {message}", self.host))
+    }
+
+    fn refuse(&self, var: &str, known: &[&str], why: &str, faults: &mut Vec<Fault>) {
+        let Some(value) = self.value(var) else { return };
+        if !self.last_part(var).is_some_and(|word| known.contains(&word)) {
+            let fault = self.fault(var, &format!("is {value}, which remoor does not support: {why}"));
+            faults.push(fault.hint("run this host with ansible-playbook"));
+        }
+    }
+}

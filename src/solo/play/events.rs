@@ -1,0 +1,162 @@
+//! The lines of `-o json` of a run. Fields are only added, never renamed. They are listed in
+//! `docs/reference/cli.md`.
+
+use super::recap::Recap;
+use remoor_playbook::AttributeChange;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of these types.
+pub const VERSION: u32 = 1;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum PlayRunEvent {
+    /// All hosts are compiled; no host was touched so far.
+    RunStart {
+        playbook: String,
+        hosts: Vec<String>,
+        check: bool,
+        diff: bool,
+        forks: usize,
+    },
+    /// The hosts of the play begin with it.
+    PlayStart {
+        play: u32,
+        name: String,
+        hosts: Vec<String>,
+    },
+    /// A session with the host begins.
+    HostStart {
+        host: String,
+        connection: String,
+    },
+    TaskStart {
+        host: String,
+        i: u32,
+        name: String,
+        item: Option<String>,
+    },
+    Task(PlayTaskView),
+    /// A line printed by a command of this task.
+    Output {
+        host: String,
+        i: u32,
+        line: String,
+    },
+    /// The host's run has ended.
+    HostEnd {
+        host: String,
+        state: HostState,
+        recap: Recap,
+        /// The reason, if it did not end normally.
+        message: Option<String>,
+        failure: Option<FailureView>,
+        /// Handlers that were notified but did not run; the next run of the playbook runs them.
+        owed: Vec<String>,
+        took_ms: u64,
+    },
+    RunEnd(PlaySummary),
+}
+
+/// The result of one item of a task, or of a handler: the executor's event and its host. Statuses
+/// are text here, because an executor may have more of them than this version.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlayTaskView {
+    #[serde(default)]
+    pub host: String,
+    #[serde(default)]
+    pub handler: bool,
+    /// The task's number in the host's plan.
+    pub i: u32,
+    /// Number of tasks that the host's run had started, including this one.
+    #[serde(default)]
+    pub turn: u32,
+    pub name: String,
+    pub module: String,
+    pub item: Option<String>,
+    /// `ok`, `changed`, `skipped`, `failed`, `ignored`; in a check also `would-run` and `unknown`.
+    pub status: String,
+    /// For an ignored failure: something was changed nevertheless.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changed: bool,
+    pub msg: String,
+    pub rc: Option<i32>,
+    /// The last lines that a command printed.
+    #[serde(default)]
+    pub stdout_tail: String,
+    /// With `--diff`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// With `--diff`: other differences of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<AttributeChange>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    pub took_ms: u64,
+}
+
+/// The failure that ended a host's run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FailureView {
+    pub task: String,
+    pub file: String,
+    pub line: u32,
+    pub rc: Option<i32>,
+    pub message: String,
+    /// The last 20 lines of its output.
+    #[serde(default)]
+    pub tail: Vec<String>,
+}
+
+/// The end of a host's run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostState {
+    Done,
+    /// A task failed.
+    Failed,
+    /// Nothing was run on the host.
+    Unreachable,
+    /// The host refused: another run holds its lock, or it is a node of a fleet. Nothing was run on
+    /// it.
+    Refused,
+    /// The run was started, and its end is unknown.
+    Unknown,
+    /// Stopped early on request of the user or by the end of a play.
+    Cancelled,
+}
+
+/// The result of the whole run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlaySummary {
+    pub recap: BTreeMap<String, Recap>,
+    pub states: BTreeMap<String, HostState>,
+    /// Interrupted with Ctrl-C.
+    pub interrupted: bool,
+    /// Why the rest was not started.
+    pub stopped: Option<String>,
+    pub took_ms: u64,
+}
+
+impl PlaySummary {
+    /// Whether any host ended with this state.
+    pub fn any_in_state(&self, state: HostState) -> bool {
+        self.states.values().any(|s| *s == state)
+    }
+}
+
+/// A line in the format for programs.
+#[derive(Debug, Serialize)]
+pub struct PlayRunLine<'a> {
+    version: u32,
+    #[serde(flatten)]
+    told: &'a PlayRunEvent,
+}
+
+impl PlayRunEvent {
+    pub fn line(&self) -> PlayRunLine<'_> {
+        PlayRunLine { version: VERSION, told: self }
+    }
+}
