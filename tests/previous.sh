@@ -19,27 +19,27 @@ skip() {
 
 [ ! -x "$program" ] || [ "$(cat "$program.commit" 2>/dev/null)" != "$commit" ] || exit 0
 git cat-file -e "$commit^{commit}" 2>/dev/null ||
-    skip "commit $commit is not in the history that is here; next: git fetch --unshallow"
-say "building the program of commit $commit, for the test of two versions in one cluster; minutes, once"
+    skip "the local git history does not contain commit $commit; next: git fetch --unshallow"
+say "building the program of commit $commit for the test of two versions in one cluster; takes minutes, only once"
 clear_away
 mkdir "$program.src"
 git archive --output "$program.tar" "$commit"
 tar -C "$program.src" -xf "$program.tar"
-# In a separate target directory. In this one cargo treats both packages as the same, distinguishes
-# them by the age of the files, and may return the wrong program. Common dependencies are copied if
-# they exist; an example causes the same features.
+# Build in a separate target directory. In the usual one cargo treats both packages as the same,
+# distinguishes them by the age of the files, and may return the wrong program. Compiled dependencies
+# are copied from the usual one. The example is built too, so that the features are the same.
 built=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p "$program.build/debug/deps"
 if [ -d "$built/deps" ]; then
     cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
     rm -rf "$program.build"/debug/.fingerprint/remoor-* "$program.build"/debug/.fingerprint/base2histogram-*
-    # Only libraries, which are complete once they have their name: the fuzz targets may be compiled
-    # there at the same time.
+    # Copy only libraries. The fuzz targets may be compiled there at the same time, and a library has
+    # its name only when it is complete.
     find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' \
         \( -name 'lib*' -o -name '*.so' -o -name '*.d' \) -exec cp -a -t "$program.build/debug/deps" {} +
 fi
 CARGO_INCREMENTAL=0 "${CARGO:-cargo}" build --quiet --locked --bin remoor --example contiv-standin \
-    --manifest-path "$program.src/Cargo.toml" --target-dir "$program.build" || skip "commit $commit can't be built here"
+    --manifest-path "$program.src/Cargo.toml" --target-dir "$program.build" || skip "commit $commit cannot be built on this machine"
 mv "$program.build/debug/remoor" "$program"
 echo "$commit" >"$program.commit"
 clear_away

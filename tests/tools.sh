@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs what the demo and the host tests need and this machine lacks, and prints it first.
+# Installs the missing tools of the demo and of the host tests. Prints their names first.
 #
 # With root or sudo: the container tools, by the machine's package manager. Without: SSH server,
 # nginx and etcd for loopback hosts, downloaded as files of an ordinary user into target/tools and
-# not installed in the system. `tools.sh test` gets both, because the tests use both. If a tool is
-# not available, the tests say in capitals what they skip.
+# not installed in the system. `tools.sh test` provides both, because the tests use both. If a tool is
+# not available, the tests print in capitals which tests they skip.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,11 +21,11 @@ may_be_root() {
     as_root="sudo -n"
     sudo -n true 2>/dev/null && return 0
     [ -t 0 ] && id -Gn | tr ' ' '\n' | grep -qxE 'sudo|wheel|admin' || return 1
-    say "real hosts need root; without a password the hosts are ordinary processes"
+    say "real hosts need root; without the password the hosts are ordinary processes"
     sudo -v
 }
 
-real() {
+install_container_tools() {
     missing=""
     need() { has "$1" || missing="$missing $2"; } # program package
     need cc gcc
@@ -40,7 +40,7 @@ real() {
     # The hosts have their own sshd. Only the tests of the manager's SSH client need one on this
     # machine.
     [ "$1" != test ] || need sshd openssh-server
-    # libFuzzer is C++.
+    # libFuzzer is written in C++.
     [ "$1" != test ] || need c++ g++
     [ -n "$missing" ] || return 0
     missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
@@ -60,7 +60,7 @@ fetch_goss() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     [ ! -x "$tools/bin/goss" ] || return 0
     mkdir -p "$tools/bin"
-    say "fetching goss from Debian trixie into $tools/bin, installing nothing"
+    say "downloading goss of Debian trixie into $tools/bin, without installing it"
     # In a separate session: a failing mmdebstrap sends SIGHUP to its whole process group, which
     # would include make.
     for try in 1 2 3; do
@@ -73,7 +73,7 @@ fetch_goss() {
     done
     $as_root rm -f "$tools/goss.tar"
     if [ ! -s "$tools/bin/goss.new" ]; then
-        say "NO goss HERE: CHECKS ARE COMPARED WITH ITS RECORDED ANSWERS ONLY"
+        say "SKIPPED: goss IS NOT AVAILABLE: CHECKS ARE COMPARED ONLY WITH ITS RECORDED ANSWERS"
         return 0
     fi
     chmod 755 "$tools/bin/goss.new"
@@ -82,32 +82,32 @@ fetch_goss() {
 
 # --- services for loopback hosts, into target/tools --------------------------------------------------------------------
 
-loopback() {
+fetch_loopback_services() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     mkdir -p "$tools/bin" && tools=$(cd "$tools" && pwd)
-    look
+    find_packages
     # If the package lists of this machine were never downloaded, download them into a private
     # directory.
     if [ -n "$lacking" ] && has apt-get; then
-        say "fetching the lists of packages into $tools, since those of the system do not tell where to find:$lacking"
+        say "downloading package lists into $tools, because the lists of the system do not contain:$lacking"
         export APT_CONFIG="$tools/apt.conf"
-        lists && look || unset APT_CONFIG
+        update_lists && find_packages || unset APT_CONFIG
     fi
     has cc || lacking="$lacking gcc"
     if [ -n "$lacking" ]; then
-        say "loopback hosts need packages that are not here; next: have them installed by somebody who may:$lacking"
+        say "loopback hosts need packages that cannot be downloaded; next: ask an administrator to install:$lacking"
         return 0
     fi
     [ -n "$wanted" ] || return 0
-    say "fetching into $tools, installing nothing:$wanted"
-    fetch || say "they could not be fetched; next: have them installed by somebody who may:$wanted"
+    say "downloading into $tools, without installing:$wanted"
+    fetch || say "the download failed; next: ask an administrator to install:$wanted"
 }
 
 # Sets wanted: packages to download, and lacking: packages that apt does not know here.
-look() {
+find_packages() {
     wanted=""
     lacking=""
-    want() { # program, then packages that have it, the first that the machine's release knows
+    want() { # program, then names of packages that contain it; the first one that apt knows is used
         program=$1
         shift
         if has "$program" || [ -x "$tools/bin/$program" ]; then return 0; fi
@@ -125,15 +125,15 @@ look() {
     want etcd etcd-server etcd
 }
 
-lists() {
+update_lists() {
     mkdir -p "$tools/apt/lists/partial" "$tools/apt/cache/archives/partial" || return 1
     printf 'Dir::State::lists "%s/apt/lists";\nDir::Cache "%s/apt/cache";\n' "$tools" "$tools" >"$APT_CONFIG"
-    apt-get update -qq 2>/dev/null # a hook of some images wants to clean the system's cache, and may not
+    apt-get update -qq 2>/dev/null # some images have a hook that cleans the system's cache, which fails
 }
 
 fetch() {
     mkdir -p "$tools/new" "$tools/root"
-    # The dependencies that an installation would add and this machine lacks.
+    # The packages and those of their dependencies that this machine lacks.
     closure=$(apt-get install --print-uris -qq --no-install-recommends $wanted | awk '{print $2}' | sed 's/_.*//') || return 1
     (cd "$tools/new" && apt-get download -qq $closure) || return 1
     for file in "$tools"/new/*.deb; do
@@ -151,7 +151,7 @@ wrap() {
     for dir in usr/sbin usr/bin sbin bin; do
         [ -x "$tools/root/$dir/$1" ] || continue
         options=""
-        if [ "$1" = sshd ]; then # its helpers are looked for in the system
+        if [ "$1" = sshd ]; then # sshd looks for its helper programs in the system
             for helper in session auth; do
                 path=usr/lib/openssh/sshd-$helper
                 [ ! -x "$tools/root/$path" ] ||
@@ -173,8 +173,8 @@ END
 }
 
 if may_be_root; then
-    real "${1:-}"
-    [ "${1:-}" != test ] || { loopback && fetch_goss; }
+    install_container_tools "${1:-}"
+    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss; }
 else
-    loopback
+    fetch_loopback_services
 fi

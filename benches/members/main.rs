@@ -16,7 +16,7 @@ mod local;
 use anyhow::{Context, Result, ensure};
 use figures::Figure;
 use load::{Http, Load, Request, Target};
-use local::{Daemon, net, three_managers, until};
+use local::{Daemon, net, three_managers, wait_until};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ impl Managers {
     }
 
     fn all_vote(&self) {
-        until("three are voters", || {
+        wait_until("three are voters", || {
             let status = self.status()?;
             let votes = |n: &&Value| {
                 matches!(n["manager_state"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive"
@@ -90,7 +90,7 @@ impl Managers {
     }
 
     fn leader(&self) -> usize {
-        until("a leader", || {
+        wait_until("a leader", || {
             let status = self.status()?;
             NAMES.iter().position(|name| status["as_of"]["leader"] == *name)
         })
@@ -160,7 +160,7 @@ fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         // This write may have been acknowledged before the kill or after it.
         runtime.block_on(writer.write());
         took.push(killed.elapsed());
-        let held = until("the new leader answers", || register_value(&managers.status()?));
+        let held = wait_until("the new leader answers", || register_value(&managers.status()?));
         lost += usize::from(held < acked.max(writer.acked) || held > writer.tried);
         println!("fail-over {}: {} ms, held {held}, acknowledged {}", round + 1, took[round].as_millis(), writer.acked);
         tried = writer.tried;
@@ -215,7 +215,7 @@ fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
         let ordered = Instant::now();
         let out = managers.daemons[stays].ask(&["demote", NAMES[leader], "--no-wait"]);
         ensure!(out.status.success(), "{out:?}");
-        until("another manager leads and the old one has left", || {
+        wait_until("another manager leads and the old one has left", || {
             let status = managers.status()?;
             let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == NAMES[leader])?;
             (node["manager_state"] == "worker").then_some(())

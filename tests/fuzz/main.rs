@@ -1,5 +1,5 @@
-//! Runs one fuzz target by libFuzzer: the target that `REMOOR_FUZZ_TARGET` names (`tests/fuzz/run.sh`). One program for all
-//! targets, because each program is linked with the whole of remoor.
+//! Runs the fuzz target that `REMOOR_FUZZ_TARGET` names with libFuzzer (`tests/fuzz/run.sh`). There is one program for all
+//! targets, because each program would be linked with the whole of remoor.
 #![no_main]
 
 mod targets;
@@ -8,7 +8,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use std::sync::LazyLock;
 
 static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
-    let name = std::env::var("REMOOR_FUZZ_TARGET").expect("REMOOR_FUZZ_TARGET names a target");
+    let name = std::env::var("REMOOR_FUZZ_TARGET").expect("REMOOR_FUZZ_TARGET is set");
     targets::ALL.into_iter().find(|(target, _)| *target == name).unwrap_or_else(|| panic!("there is no target {name}"))
 });
 

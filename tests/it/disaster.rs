@@ -2,7 +2,7 @@
 //! rebuilt from a survivor or restored from a backup. Workers join the new cluster, and former
 //! managers archive their logs. Needs neither the lab nor root.
 
-use crate::local::{Daemon, net, remoor, run_successfully, three_managers, until};
+use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -34,7 +34,9 @@ impl Cluster {
         let cluster = Self { dir, host: Box::new(host), managers, workers };
         cluster.votes(0, 3);
         for worker in &cluster.workers {
-            until("a worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
+            wait_until("a worker has contacted a manager", || {
+                worker.json("status")["manager"]["name"].as_str().map(drop)
+            });
         }
         let fleet = cluster.path("fleet");
         fs::create_dir(&fleet).expect("made");
@@ -44,7 +46,7 @@ impl Cluster {
         assert_success(&cluster.managers[0].ask(&["maintenance", "w1", "--for", "1h"]));
         let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
         for manager in &cluster.managers {
-            until("all have the entry", || {
+            wait_until("all have the entry", || {
                 // Answered by this manager itself, not by the leader: shows what its own log
                 // contains.
                 let history = manager.json("history").to_string();
@@ -64,7 +66,7 @@ impl Cluster {
     }
 
     pub fn votes(&self, at: usize, wanted: usize) {
-        until(&format!("{wanted} are voters"), || {
+        wait_until(&format!("{wanted} are voters"), || {
             let status = self.managers[at].json("status");
             let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter"));
             let count = status["nodes"].as_array()?.iter().filter(votes).count();
@@ -100,7 +102,7 @@ pub fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-pub fn parked(dir: &Path) -> Vec<PathBuf> {
+pub fn archived_raft_dirs(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
     paths.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"))).collect()
 }
@@ -120,7 +122,9 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     let before = identity(&cluster.manager(0));
     assert_rejected(&recover(&cluster.manager(0), &["--yes"]), &["remoor runs on"]);
     cluster.managers[0].kill();
-    until("the others have a leader", || (cluster.managers[1].json("status")["as_of"]["stale"] == false).then_some(()));
+    wait_until("the others have a leader", || {
+        (cluster.managers[1].json("status")["as_of"]["stale"] == false).then_some(())
+    });
     assert_rejected(&recover(&cluster.manager(0), &["--yes"]), &["follows a live leader", "are a majority"]);
     assert_rejected(&recover(&cluster.manager(0), &["--dry-run"]), &["follows a live leader"]);
     assert_eq!(identity(&cluster.manager(0)), before);
@@ -132,7 +136,7 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     for lost in [1, 2] {
         cluster.managers[lost].kill();
     }
-    until("the remaining manager reports that it has no quorum", || {
+    wait_until("the remaining manager reports that it has no quorum", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
         let view: Value = serde_json::from_slice(&out.stdout).ok()?;
         (out.status.code() == Some(3) && view["as_of"]["stale"] == true).then_some(())
@@ -153,10 +157,10 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert!(told.contains("only manager"), "{told}");
     let after = identity(&cluster.manager(0));
     assert!(after["epoch"].as_u64() > before["epoch"].as_u64() && after["raft"].as_u64() > before["raft"].as_u64());
-    assert!(parked(&cluster.manager(0))[0].join("log.redb").exists(), "nothing is deleted");
+    assert!(archived_raft_dirs(&cluster.manager(0))[0].join("log.redb").exists(), "nothing is deleted");
 
     cluster.managers[0] = Daemon::start(&manager);
-    let status = until("the manager leads alone", || {
+    let status = wait_until("the manager leads alone", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
     });
@@ -172,11 +176,11 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert_eq!(identity(&cluster.manager(1)), lost);
     // Workers move to the new epoch without joining again.
     for (at, name) in ["w1", "w2"].into_iter().enumerate() {
-        until("a worker is in the new epoch", || {
+        wait_until("a worker is in the new epoch", || {
             (cluster.workers[at].json("status")["node"]["epoch"] == after["epoch"]).then_some(())
         });
-        until("the order is stored", || (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(()));
-        assert!(parked(&cluster.path(name)).is_empty());
+        wait_until("the order is stored", || (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(()));
+        assert!(archived_raft_dirs(&cluster.path(name)).is_empty());
     }
     assert_success(&cluster.managers[0].ask(&["pause", "w1"]));
 
@@ -188,9 +192,9 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     }
     for lost in [1, 2] {
         let home = cluster.manager(lost);
-        until("the log is archived", || {
+        wait_until("the log is archived", || {
             let now = identity(&home);
-            let kept = parked(&home);
+            let kept = archived_raft_dirs(&home);
             let whole = kept.first().is_some_and(|kept| kept.join("log.redb").exists());
             (now["raft"].is_null() && now["epoch"] == after["epoch"] && whole).then_some(())
         });
@@ -204,7 +208,7 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     assert!(again["raft"].as_u64() > after["raft"].as_u64(), "{again}");
     assert_success(&cluster.managers[0].ask(&["demote", "m3"]));
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m3"), "worker");
-    let history = until("m2 has all of it", || {
+    let history = wait_until("m2 has all of it", || {
         let out = cluster.managers[1].ask(&["history"]);
         (out.status.code() == Some(0)).then(|| text(&out))
     });
@@ -215,7 +219,7 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
 #[test]
 fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue() {
     let mut cluster = Cluster::start();
-    let leader = until("a leader", || {
+    let leader = wait_until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         leader[1..].parse::<usize>().ok().map(|n| n - 1)
     });
@@ -226,7 +230,7 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     cluster.managers[victim] = Daemon::start(&home);
     assert_success(&cluster.managers[leader].ask(&["maintenance", "w2", "--for", "1h"]));
     let wanted = cluster.managers[leader].json("raft-members")["last_applied"].as_u64().expect("an index");
-    until("the applied entry is recorded", || {
+    wait_until("the applied entry is recorded", || {
         let high = fs::read(home.join("raft.high")).ok()?;
         let high: Value = serde_json::from_slice(&high).ok()?;
         (high["index"].as_u64() >= Some(wanted)).then_some(())
@@ -239,7 +243,7 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     fs::rename(home.join("raft"), home.join("newer")).expect("moved");
     fs::rename(home.join("older"), home.join("raft")).expect("moved");
     cluster.managers[victim] = Daemon::start(&home);
-    let ended = until("the start is rejected", || cluster.managers[victim].child.try_wait().expect("a status"));
+    let ended = wait_until("the start is rejected", || cluster.managers[victim].child.try_wait().expect("a status"));
     let said = fs::read_to_string(home.join("log")).expect("a log");
     assert!(!ended.success() && said.contains("was put back from an older copy"), "{said}");
     assert_success(&cluster.managers[leader].ask(&["pause", "w2"]));
@@ -271,7 +275,7 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
 
     // The scheduled backup is made without an order. The manager that was asked reports it even if
     // another one leads.
-    let leader = until("a leader", || {
+    let leader = wait_until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         leader[1..].parse::<usize>().ok().map(|n| n - 1)
     });
@@ -283,7 +287,7 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     };
     let folder = cluster.path("backups");
     plan(&folder);
-    until("the first backup is made", || {
+    wait_until("the first backup is made", || {
         let backup = other.json("status")["backup"].clone();
         let made = fs::read_dir(&folder).ok()?.flatten().count() == 1;
         (made && backup["by"] == *by && backup["age_ms"].is_u64() && backup["every_ms"] == 21_600_000).then_some(())
@@ -296,14 +300,14 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     plan(&gone);
     fs::remove_dir(&gone).expect("removed");
     let failed = format!("warning: {by}: the scheduled backup failed: ");
-    until("it is reported", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
+    wait_until("it is reported", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
 
     // A node that is in no backup.
     let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
     join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
     run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
     let later = Daemon::start(&cluster.path("w3"));
-    until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
+    wait_until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
 
     // All managers are lost. An incomplete backup is rejected, and so is a directory that belongs
     // to a node.
@@ -343,7 +347,7 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     assert!(told.contains("lost managers: m1, m3") && told.contains(&format!("{elsewhere}:7947")), "{told}");
     let epoch = identity(&new)["epoch"].clone();
     let manager = Daemon::start(&new);
-    let status = until("the manager leads alone", || {
+    let status = wait_until("the manager leads alone", || {
         let out = manager.ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
     });
@@ -352,12 +356,12 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     let history = manager.json("history").to_string();
     assert!(history.contains("maintenance") && history.contains("restored from a backup"), "{history}");
     for worker in &cluster.workers {
-        until("a worker moved to the new epoch", || {
+        wait_until("a worker moved to the new epoch", || {
             let view = worker.json("status");
             (view["node"]["epoch"] == epoch && view["manager"]["name"] == "m2").then_some(())
         });
     }
-    until("the node that joined after the backup learns that it is unknown", || {
+    wait_until("the node that joined after the backup learns that it is unknown", || {
         let said = text(&later.ask(&["status"]));
         (said.contains("REMOVED") && said.contains("restored from before")).then_some(())
     });
@@ -366,8 +370,8 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     // A former manager comes back with its complete log and archives it.
     let home = cluster.manager(0);
     cluster.managers[0] = Daemon::start(&home);
-    until("the log is archived", || {
+    wait_until("the log is archived", || {
         let now = identity(&home);
-        (now["raft"].is_null() && now["epoch"] == epoch && !parked(&home).is_empty()).then_some(())
+        (now["raft"].is_null() && now["epoch"] == epoch && !archived_raft_dirs(&home).is_empty()).then_some(())
     });
 }

@@ -2,8 +2,10 @@
 //! not part of the rebuild decides nothing after it meets any node of the newer epoch. If two
 //! daemons run as one node, the older one stops. Needs neither the lab nor root.
 
-use crate::disaster::{Cluster, assert_rejected, assert_success, identity, parked, recover, state_of, text};
-use crate::local::{Daemon, remoor, run_successfully, until};
+use crate::disaster::{
+    Cluster, archived_raft_dirs, assert_rejected, assert_success, identity, recover, state_of, text,
+};
+use crate::local::{Daemon, remoor, run_successfully, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -15,15 +17,15 @@ fn log(dir: &Path) -> String {
 /// Waits until the manager has archived its log because it belongs to an epoch before that of
 /// `after`.
 fn wait_until_archived(home: &Path, after: &Value) {
-    until("the log is archived", || {
-        let (now, kept) = (identity(home), parked(home));
+    wait_until("the log is archived", || {
+        let (now, kept) = (identity(home), archived_raft_dirs(home));
         let said = log(home).contains("wrong-epoch");
         (now["raft"].is_null() && now["epoch"] == after["epoch"] && !kept.is_empty() && said).then_some(())
     });
 }
 
 fn wait_for_leadership(manager: &Daemon) -> Value {
-    until("the manager leads alone", || {
+    wait_until("the manager leads alone", || {
         let out = manager.ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
     })
@@ -55,7 +57,7 @@ fn former_managers_decide_nothing_even_if_only_workers_know_the_new_epoch() {
     // Meanwhile they acknowledge no order, because the result would be lost.
     for lost in [1, 2] {
         let home = cluster.manager(lost);
-        until("the log is archived", || {
+        wait_until("the log is archived", || {
             let out = cluster.managers[lost].ask(&["maintenance", "w2", "--for", "1h"]);
             assert_ne!(out.status.code(), Some(0), "m{} decided in the old epoch: {}", lost + 1, text(&out));
             identity(&home)["raft"].is_null().then_some(())
@@ -98,7 +100,7 @@ fn workers_find_the_new_manager_by_its_certificate() {
         wait_for_certificate(&cluster.path(name), name, of(&second), 2);
     }
     for (at, name) in ["w1", "w2"].into_iter().enumerate() {
-        until("the worker has heard from the new manager", || {
+        wait_until("the worker has heard from the new manager", || {
             (cluster.workers[at].json("status")["manager"]["name"] == "m2").then_some(name)
         });
     }
@@ -106,7 +108,7 @@ fn workers_find_the_new_manager_by_its_certificate() {
     join.args(["join", &format!("{}:7947", (cluster.host)(2)), "--name", "w3", "--advertise", &own, "--dir"]);
     run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
     let _later = Daemon::start(&cluster.path("w3"));
-    until("m2 has w3", || {
+    wait_until("m2 has w3", || {
         let status = cluster.managers[1].json("status");
         status["nodes"].as_array()?.iter().any(|n| n["name"] == "w3" && n["presence"] == "alive").then_some(())
     });
@@ -120,7 +122,7 @@ fn workers_find_the_new_manager_by_its_certificate() {
 /// Waits until the node has a certificate of this epoch, at least the `nth` one since the epoch
 /// began.
 fn wait_for_certificate(home: &Path, name: &str, epoch: u64, nth: usize) {
-    until("the node has a certificate of the new epoch", || {
+    wait_until("the node has a certificate of the new epoch", || {
         let renewed = log(home).matches(&format!("the certificate of {name} was renewed")).count();
         (identity(home)["epoch"] == epoch && renewed >= nth).then_some(())
     });
@@ -142,7 +144,7 @@ fn a_survivor_at_a_new_address_is_found_by_workers_and_by_lost_managers() {
     let api = status["nodes"].as_array().and_then(|nodes| nodes.iter().find(|n| n["name"] == "m1")?["api"].as_str());
     assert_eq!(api, Some(format!("{elsewhere}:7947").as_str()));
     for name in ["w1", "w2"] {
-        until("a worker is in the new epoch", || {
+        wait_until("a worker is in the new epoch", || {
             (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(())
         });
     }
@@ -174,15 +176,15 @@ fn a_restore_while_managers_are_alive_leaves_one_cluster() {
         let out = cluster.managers[at].ask(&["pause", "w1"]);
         assert_ne!(out.status.code(), Some(0), "m{} decides: {}", at + 1, text(&out));
     }
-    let ended = until("the first m1 ends", || cluster.managers[0].child.try_wait().expect("a status"));
+    let ended = wait_until("the first m1 ends", || cluster.managers[0].child.try_wait().expect("a status"));
     let said = log(&cluster.manager(0));
     assert!(!ended.success() && said.contains(&format!("another daemon of this node, at {elsewhere}:7946")), "{said}");
     for name in ["w1", "w2"] {
-        until("a worker is in the new epoch", || {
+        wait_until("a worker is in the new epoch", || {
             (identity(&cluster.path(name))["epoch"] == after["epoch"]).then_some(())
         });
     }
-    until("all nodes are alive", || {
+    wait_until("all nodes are alive", || {
         let status = restored.json("status");
         let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
         (alive == 5).then_some(())

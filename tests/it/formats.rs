@@ -1,17 +1,17 @@
-//! Data directories of other versions of the program: one that an earlier program wrote is the daemon's as it is, one of a later
-//! format is refused untouched. `tests/fixtures/data-format.sh` made the first.
+//! Data directories of other versions of the program. A directory of an earlier version is opened as it is. A directory of a later
+//! format is rejected and left unchanged. `tests/fixtures/data-format.sh` created the directories of earlier versions.
 
 pub mod types;
 
 use crate::lab::tool::run;
-use crate::local::{Daemon, LONG, net, remoor, run_successfully, until};
+use crate::local::{Daemon, LONG, net, remoor, run_successfully, wait_until};
 use remoor_host::disk::DATA_FORMAT;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// As the last program of that format left it; the node is at this address now.
+/// Unpacks a directory as the last program of that format left it, and changes the node's address to `at`.
 fn unpack_data_dir(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
     let file = format!("{}/tests/fixtures/data-format-{format}.tar.gz", env!("CARGO_MANIFEST_DIR"));
     run_successfully(Command::new("tar").arg("-C").arg(dir).args(["--no-same-owner", "-xzf", &file]));
@@ -31,9 +31,9 @@ fn a_data_directory_of_every_former_format_opens_with_its_contents() {
     for format in 1..=DATA_FORMAT {
         let dir = tempfile::tempdir().expect("a folder");
         let home = unpack_data_dir(dir.path(), format, net()(1));
-        assert!(!home.join("raft/life").exists(), "of a program that did not count its starts");
+        assert!(!home.join("raft/life").exists(), "the program that wrote it did not count its starts");
         let manager = Daemon::start(&home);
-        let status = until("it leads", || {
+        let status = wait_until("it leads", || {
             let out = manager.ask(&["status", "--json"]);
             (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).expect("JSON"))
         });

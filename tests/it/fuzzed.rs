@@ -1,5 +1,5 @@
-//! The fuzz targets without libFuzzer: each is called with its seeds, with the files of the repository that are inputs of its kind,
-//! and with inputs that are changed at random, the same in each run. `make fuzz` runs libFuzzer for minutes.
+//! Runs the fuzz targets without libFuzzer: with their seeds, with suitable files of the repository, and with random mutations of
+//! these inputs, which are the same in each run. `make fuzz` runs libFuzzer for minutes.
 
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
@@ -7,12 +7,12 @@ mod targets;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Changed inputs for each target; `REMOOR_LONG` has ten times as many.
-const CHANGED: usize = 300;
-/// As libFuzzer has it (`-max_len`).
+/// Mutated inputs for each target. `REMOOR_LONG=1` takes ten times as many.
+const MUTATIONS: usize = 300;
+/// The limit of libFuzzer in `tests/fuzz/run.sh` (`-max_len`).
 const LENGTH_MAX: usize = 8_192;
 
-/// Pieces that are rare at random and mean something to a parser.
+/// Tokens with a meaning for parsers, which random bytes rarely contain.
 const TOKENS: [&[u8]; 16] = [
     b"{{ ", b" }}", b"{% ", b" %}", b"- ", b": ", b"\n", b"\n---\n", b"\t", b"\"", b"'", b"\0", b"\xff", b"&a", b"*a",
     b"\r",
@@ -28,7 +28,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The inputs of a target, in the order of their names. `tests/fuzz/inputs.txt` says where they are.
+/// The inputs of a target, in the order of their names. `tests/fuzz/inputs.txt` lists their directories.
 fn inputs(target: &str) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = fs::read_to_string(root.join("tests/fuzz/inputs.txt")).expect("the list of inputs");
@@ -40,7 +40,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     found.iter().map(|file| fs::read(file).expect("an input")).collect()
 }
 
-/// Chance that can be repeated: splitmix64.
+/// Reproducible random numbers: splitmix64.
 struct Rng(u64);
 
 impl Rng {
@@ -52,43 +52,43 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `many`, or 0.
-    fn below(&mut self, many: usize) -> usize {
+    /// A number less than `many`, or 0.
+    fn up_to(&mut self, many: usize) -> usize {
         (self.next() % many.max(1) as u64) as usize
     }
 
-    /// A part of the input, of 32 bytes at most.
+    /// A range of the input, of at most 32 bytes.
     fn part(&mut self, of: &[u8]) -> std::ops::Range<usize> {
-        let from = self.below(of.len() + 1);
-        from..of.len().min(from + 1 + self.below(32))
+        let from = self.up_to(of.len() + 1);
+        from..of.len().min(from + 1 + self.up_to(32))
     }
 }
 
-/// One input, changed in one to four places.
-fn changed(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
-    let mut input = inputs[rng.below(inputs.len())].clone();
-    for _ in 0..=rng.below(4) {
-        let at = rng.below(input.len() + 1);
-        match rng.below(6) {
-            0 if at < input.len() => input[at] ^= 1 << rng.below(8),
-            1 if at < input.len() => input[at] = rng.below(256) as u8,
+/// One of the inputs, changed in one to four places.
+fn mutate(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
+    let mut input = inputs[rng.up_to(inputs.len())].clone();
+    for _ in 0..=rng.up_to(4) {
+        let at = rng.up_to(input.len() + 1);
+        match rng.up_to(6) {
+            0 if at < input.len() => input[at] ^= 1 << rng.up_to(8),
+            1 if at < input.len() => input[at] = rng.up_to(256) as u8,
             2 => drop(input.drain(rng.part(&input))),
             3 => {
                 let again = input[rng.part(&input)].to_vec();
                 input.splice(at..at, again);
             }
             4 => {
-                let other = &inputs[rng.below(inputs.len())];
+                let other = &inputs[rng.up_to(inputs.len())];
                 input.splice(at..at, other[rng.part(other)].to_vec());
             }
-            _ => drop(input.splice(at..at, TOKENS[rng.below(TOKENS.len())].to_vec())),
+            _ => drop(input.splice(at..at, TOKENS[rng.up_to(TOKENS.len())].to_vec())),
         }
     }
     input.truncate(LENGTH_MAX);
     input
 }
 
-/// Keeps an input that makes a target panic, and says where it is.
+/// Stores an input that makes a target panic, and prints its path.
 struct Kept<'a>(&'a str, &'a [u8]);
 
 impl Drop for Kept<'_> {
@@ -96,7 +96,7 @@ impl Drop for Kept<'_> {
         if std::thread::panicking() {
             let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzzed-{}", self.0));
             let kept = fs::write(&path, self.1);
-            eprintln!("the input of {} that failed: {} ({kept:?})", self.0, path.display());
+            eprintln!("input that made {} fail: {} ({kept:?})", self.0, path.display());
         }
     }
 }
@@ -104,13 +104,13 @@ impl Drop for Kept<'_> {
 fn replay(name: &str) {
     let (_, run) = targets::ALL.into_iter().find(|(target, _)| *target == name).expect("a target");
     let (inputs, mut rng) = (inputs(name), Rng(1));
-    let many = if crate::lab::tool::has_production_durations() { 10 * CHANGED } else { CHANGED };
+    let many = if crate::lab::tool::has_production_durations() { 10 * MUTATIONS } else { MUTATIONS };
     for input in &inputs {
         let _kept = Kept(name, input);
         run(input);
     }
     for _ in 0..many {
-        let input = changed(&mut rng, &inputs);
+        let input = mutate(&mut rng, &inputs);
         let _kept = Kept(name, &input);
         run(&input);
     }

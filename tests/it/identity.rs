@@ -4,7 +4,7 @@
 
 mod ca;
 
-use crate::local::{Daemon, net, one_manager, remoor, run_successfully, until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, wait_until};
 use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::dial_back;
@@ -51,7 +51,7 @@ impl Cluster {
             config["certificate_life_s"] = LIFE_S.into();
             fs::write(&node, config.to_string()).expect("written");
             m1 = Daemon::start(&dir.path().join("m1"));
-            until("m1 leads again", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+            wait_until("m1 leads again", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
         }
         Self { m1, dir, at }
     }
@@ -144,10 +144,10 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
     assert!(first.ms_since(now()) <= (LIFE_S + 1) * 1000, "it is brief");
 
     // m2 issues its own certificates, and its own node.json has the default period.
-    until("the manager m2 has renewed its certificate", || {
+    wait_until("the manager m2 has renewed its certificate", || {
         (cluster.ends("m2").ms_since(now()) > 80 * 24 * 3_600_000).then_some(())
     });
-    until("w1 has renewed its certificate twice, and the first has expired", || {
+    wait_until("w1 has renewed its certificate twice, and the first has expired", || {
         (cluster.ends("w1").0 > first.0 + LIFE_S * 1000 && now() > first).then_some(())
     });
     let renewed = cluster.credentials("w1");
@@ -162,12 +162,12 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
         let error = answer.expect_err("nothing is there");
         assert!(matches!(error, ApiError::Status { .. }), "the server's certificate is a valid one: {error:?}");
     }
-    until("a manager answered the agent of w1 after the first certificate expired", || {
+    wait_until("a manager answered the agent of w1 after the first certificate expired", || {
         let view = w1.json("status");
         let at: jiff::Timestamp = view["manager"]["at"].as_str()?.parse().ok()?;
         (at.as_millisecond() as u64 > first.0 && view["manager"]["error"].is_null()).then_some(())
     });
-    until("m2 is a voter and knows the leader", || {
+    wait_until("m2 is a voter and knows the leader", || {
         let status = m2.json("status");
         let me = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m2").cloned()?;
         (matches!(me["manager"].as_str(), Some("voter" | "leader")) && status["as_of"]["stale"] == false).then_some(())
@@ -183,14 +183,14 @@ fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
 fn a_node_whose_certificate_expired_while_it_was_off_rejoins_with_the_same_identity() {
     let cluster = Cluster::new(true);
     let mut w1 = cluster.worker("w1", 2);
-    until("w1 is alive", || (cluster.m1.json("status")["nodes"][1]["presence"] == "alive").then_some(()));
+    wait_until("w1 is alive", || (cluster.m1.json("status")["nodes"][1]["presence"] == "alive").then_some(()));
     w1.kill();
     let (before, ends) = (cluster.credentials("w1"), cluster.ends("w1"));
-    until("the certificate has expired", || (now() > ends.plus_ms(1_500)).then_some(()));
+    wait_until("the certificate has expired", || (now() > ends.plus_ms(1_500)).then_some(()));
     assert_eq!(cluster.peers_as("w1").expect_err("refused").code(), Some("credential-expired"));
     let _w1 = Daemon::start(&cluster.folder("w1"));
 
-    let waits = until("the machine waits", || cluster.pending_machines().into_iter().next());
+    let waits = wait_until("the machine waits", || cluster.pending_machines().into_iter().next());
     assert_eq!(
         (&waits["name"], &waits["why"], &waits["state"]),
         (&"w1".into(), &"certificate".into(), &"waiting".into())
@@ -205,12 +205,12 @@ fn a_node_whose_certificate_expired_while_it_was_off_rejoins_with_the_same_ident
 
     let out = cluster.m1.ask(&["accept", "w1"]);
     assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
-    until("the node has a new certificate", || (cluster.ends("w1") > ends).then_some(()));
+    wait_until("the node has a new certificate", || (cluster.ends("w1") > ends).then_some(()));
     let after = cluster.credentials("w1");
     assert_eq!((after.node, after.key_pem), (before.node, before.key_pem));
-    until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
+    wait_until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
     assert_eq!(cluster.names(), ["m1", "w1"]);
-    until("it is the same node as before", || cluster.peers_as("w1").ok());
+    wait_until("it is the same node as before", || cluster.peers_as("w1").ok());
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     let public = cluster.public_token();
     let token = ["--token", public.as_str()];
     let waits = |name: &str| {
-        until("the machine waits", || {
+        wait_until("the machine waits", || {
             cluster.pending_machines().into_iter().find(|p| p["name"] == name && p["state"] == "waiting")
         })
     };
@@ -296,7 +296,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     let out = again.end();
     assert!(out.status.success() && output_text(&out).contains("w1 joined"), "{}", output_text(&out));
     let w1 = Daemon::start(&cluster.folder("w1"));
-    until("it is an ordinary node", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    wait_until("it is an ordinary node", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     assert_eq!(cluster.pending_machines(), Vec::<Value>::new(), "who has come waits no more");
 
     // A denial ends the wait at once.
@@ -319,7 +319,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
     assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     assert!(third.end().status.success());
     let _m2 = Daemon::start(&cluster.folder("m2"));
-    until("m2 is a voter", || {
+    wait_until("m2 is a voter", || {
         let nodes = cluster.m1.json("status")["nodes"].as_array().cloned()?;
         nodes.iter().any(|n| n["name"] == "m2" && n["manager"] == "voter").then_some(())
     });
@@ -329,7 +329,7 @@ fn a_machine_without_a_secret_waits_for_approval_or_denial() {
 fn wrong_clocks_and_copied_disks_are_rejected_without_changes() {
     let cluster = Cluster::new(false);
     let w1 = cluster.worker("w1", 2);
-    until("w1 is alive", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    wait_until("w1 is alive", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     let text = fs::read_to_string(cluster.folder("worker")).expect("a token");
     let (token, public) = (Token::parse(&text).expect("a token"), Token::parse(&cluster.public_token()));
     let key = NodeKey::generate().expect("a key");
@@ -390,7 +390,7 @@ fn wrong_clocks_and_copied_disks_are_rejected_without_changes() {
 fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
     let cluster = Cluster::new(false);
     let w1 = cluster.worker("w1", 2);
-    until("w1 has contacted its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    wait_until("w1 has contacted its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
     let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
     let tls = ClientTls::joiner(token.ca_digest()).expect("TLS");
     let nothing = serde_json::json!({});
@@ -411,7 +411,7 @@ fn a_join_through_a_node_that_is_not_a_manager_is_redirected_to_a_manager() {
     );
     let _m2 = Daemon::start(&cluster.folder("m2"));
     let state = || cluster.m1.json("status")["nodes"][3]["manager"].clone();
-    until("m2 is a voter", || (state() == "voter").then_some(()));
+    wait_until("m2 is a voter", || (state() == "voter").then_some(()));
     let out = cluster.m1.ask(&["demote", "m2"]);
     assert_eq!(out.status.code(), Some(0), "{}", output_text(&out));
     through(4, "w3", 5);
@@ -459,7 +459,7 @@ fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_d
     let cluster = Cluster::new(false);
     let mut w1 = cluster.worker("w1", 2);
     let row = || cluster.m1.json("status")["nodes"][1].clone();
-    until("w1 is alive", || (row()["presence"] == "alive").then_some(()));
+    wait_until("w1 is alive", || (row()["presence"] == "alive").then_some(()));
     let before = (row()["id"].clone(), row()["api"].clone());
     let copy = |folder: &str| {
         fs::create_dir(cluster.folder(folder)).expect("made");
@@ -481,14 +481,14 @@ fn a_copied_key_does_not_take_over_a_live_nodes_address_but_the_returning_node_d
     copy("again");
     run_successfully(cluster.join_command("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
     let mut again = Daemon::start(&cluster.folder("again"));
-    until("w1 is alive again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
+    wait_until("w1 is alive again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
     again.kill();
-    until("w1 is away", || (row()["presence"] == "away").then_some(()));
+    wait_until("w1 is away", || (row()["presence"] == "away").then_some(()));
     copy("moved");
     run_successfully(cluster.join_command("moved", "w1", 8).arg("--token-file").arg(cluster.folder("worker")));
     assert_eq!(row()["id"], before.0);
     let _moved = Daemon::start(&cluster.folder("moved"));
-    until("w1 is alive at its new address", || (row()["presence"] == "alive").then_some(()));
+    wait_until("w1 is alive at its new address", || (row()["presence"] == "alive").then_some(()));
 }
 
 #[test]
@@ -497,7 +497,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     let mut w1 = cluster.worker("w1", 2);
     let mut w2 = cluster.worker("w2", 3);
     let alive = |wanted: &[&str]| {
-        until(&format!("{wanted:?} are alive"), || {
+        wait_until(&format!("{wanted:?} are alive"), || {
             let nodes = cluster.m1.json("status")["nodes"].as_array().cloned()?;
             let alive = |name: &&str| nodes.iter().any(|n| n["name"] == **name && n["presence"] == "alive");
             wanted.iter().all(alive).then_some(())
@@ -505,7 +505,7 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     };
     alive(&["m1", "w1", "w2"]);
     w2.kill();
-    until("w2 is away", || (cluster.m1.json("status")["nodes"][2]["presence"] == "away").then_some(()));
+    wait_until("w2 is away", || (cluster.m1.json("status")["nodes"][2]["presence"] == "away").then_some(()));
     let key = |name: &str| cluster.credentials(name).gossip_key;
     let old = key("m1");
     assert!(old == key("w1") && old == key("w2"));
@@ -516,14 +516,14 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     assert!(out.status.code() == Some(4) && output_text(&out).contains("in progress already"), "{}", output_text(&out));
     let text = output_text(&cluster.m1.ask(&["key", "status"]));
     assert!(text.contains("all take it in") && text.contains("w2"), "{text}");
-    until("the new key is the only one", || {
+    wait_until("the new key is the only one", || {
         let keys = {
             let out = cluster.m1.ask(&["key", "status", "--json"]);
             serde_json::from_slice::<Value>(&out.stdout).unwrap_or_default()
         };
         (keys["gossip"].is_null() && keys["serial"].as_u64()? > 0).then_some(())
     });
-    until("m1 and w1 have only this key", || {
+    wait_until("m1 and w1 have only this key", || {
         let held = ["m1", "w1"].map(|name| cluster.credentials(name));
         held.iter().all(|c| c.gossip_others.is_empty() && c.gossip_key == held[0].gossip_key).then_some(())
     });
@@ -534,10 +534,10 @@ fn the_gossip_key_is_replaced_without_interruption_and_absent_nodes_get_it_on_re
     // The absent node only has the old key. It comes back by means of its certificate.
     let _w2 = Daemon::start(&cluster.folder("w2"));
     alive(&["w2"]);
-    until("w2 has the new key", || (key("w2") == new).then_some(()));
+    wait_until("w2 has the new key", || (key("w2") == new).then_some(()));
     // The same holds after a restart, and for a node that joins now.
     w1.kill();
-    until("w1 is away", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
+    wait_until("w1 is away", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
     let _w1 = Daemon::start(&cluster.folder("w1"));
     let _w3 = cluster.worker("w3", 4);
     assert!(key("w3") == new);

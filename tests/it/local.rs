@@ -80,7 +80,7 @@ pub fn run_successfully(command: &mut Command) -> Output {
     out
 }
 
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -115,7 +115,7 @@ fn one_manager_of(program: &Path, dir: &Path, at: Ipv4Addr) -> Daemon {
         fs::write(dir.join(role), token).expect("written");
     }
     let manager = Daemon::start_program(program, &home);
-    until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    wait_until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
     manager
 }
 
@@ -182,7 +182,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let mut worker = Daemon::start(&w1);
 
     // With its manager: the worker answers for itself and never for the cluster.
-    let view = until("the agent has contacted its manager", || {
+    let view = wait_until("the agent has contacted its manager", || {
         let view = worker.json("status");
         (view["manager"]["name"] == "m1" && view["peers_alive"] == 1).then_some(view)
     });
@@ -201,7 +201,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert!(get(metrics, "/v1/agent").expect("an answer").starts_with("HTTP/1.1 404"));
 
     // What the manager shows of the worker, and what its leader was sent.
-    let node = until("the manager has the report", || {
+    let node = wait_until("the manager has the report", || {
         let (_, status) = as_operator(&["status"]);
         let nodes = status["nodes"].as_array()?;
         nodes.iter().find(|n| n["name"] == "w1" && n["report"]["version"].is_string()).cloned()
@@ -218,7 +218,7 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
 
     // Without its manager.
     manager.kill();
-    until("the agent has noticed that its manager is away", || {
+    wait_until("the agent has noticed that its manager is away", || {
         let view = worker.json("status");
         (view["manager"]["error"].is_string() && view["peers"][0]["presence"] == "gone").then_some(())
     });
@@ -250,7 +250,7 @@ fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
     for mark in [FENCE, CLOSED] {
         let asked = || worker.json("status")["manager"]["at"].as_str().map(str::to_owned);
         let (mut last, mut since) = (asked(), Instant::now());
-        until("the agent to be at rest", || {
+        wait_until("the agent to be at rest", || {
             let now = asked();
             if now != last {
                 (last, since) = (now, Instant::now());
@@ -258,7 +258,7 @@ fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
             (last.is_some() && since.elapsed() > TO_BE_TOLD + Duration::from_secs(5)).then_some(())
         });
         fs::write(w1.join(mark), "{}").expect("written");
-        until("the agent to ask", || (asked() != last).then_some(()));
+        wait_until("the agent to ask", || (asked() != last).then_some(()));
         assert!(since.elapsed() < AT_REST, "{mark}: it asked because it was time to");
     }
 }
@@ -292,15 +292,15 @@ fn managers_that_move_find_each_other() {
         drop(daemon);
         Daemon::start(&dir)
     };
-    until("three managers", || all_at(&m1, [host(1), host(2), host(3)]));
+    wait_until("three managers", || all_at(&m1, [host(1), host(2), host(3)]));
     // First a follower moves, then the leader. Only gossip announces the new addresses.
     let m2 = moved(m2, host(12));
-    until("m2 at its new address", || all_at(&m1, [host(1), host(12), host(3)]));
+    wait_until("m2 at its new address", || all_at(&m1, [host(1), host(12), host(3)]));
     let m1 = moved(m1, host(11));
-    until("m1 at its new address", || all_at(&m2, [host(11), host(12), host(3)]));
+    wait_until("m1 at its new address", || all_at(&m2, [host(11), host(12), host(3)]));
     // The two moved managers are the majority now, so Raft has their new addresses.
     drop(m3);
-    until("the two that moved to agree", || {
+    wait_until("the two that moved to agree", || {
         let out = m1.ask(&["maintenance", "m3", "--for", "1h"]);
         (out.status.code() == Some(0)).then_some(())
     });

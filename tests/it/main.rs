@@ -1,4 +1,4 @@
-//! The one test binary: what crosses module borders. Tests of one module stand beside its code.
+//! The binary of all integration tests, which test several modules together. Unit tests are next to the code of their module.
 
 mod disaster;
 mod epochs;

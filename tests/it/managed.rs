@@ -2,7 +2,7 @@
 //! the loopback of this machine: who may order it, what a kill in the middle leaves, and that the
 //! agent is not affected. Needs neither the lab nor root.
 
-use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use remoor_cluster::rpc::agent::PeersReply;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
@@ -108,14 +108,14 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     join(dir.path(), "w1", "worker", host(1), host(2), &w1);
     join(dir.path(), "w2", "worker", host(1), host(3), &w2);
     let mut worker = Daemon::start(&w1);
-    let view = until("w1 has contacted its manager", || agent(&w1).filter(|view| view.manager.name.is_some()));
+    let view = wait_until("w1 has contacted its manager", || agent(&w1).filter(|view| view.manager.name.is_some()));
     assert!(!view.node.manager);
     let orders = Orders::new(&w1, host(2), &m1, host(1));
     let (manager, other) = (tls(&m1), tls(&w2));
     let operator = TlsIdentity::load(&m1.join("operator.json")).expect("an operator");
 
     let good = orders.request(2);
-    let code = until("w1 knows w2", || Some(orders.code(&other, &good)).filter(|code| code != "retry"));
+    let code = wait_until("w1 knows w2", || Some(orders.code(&other, &good)).filter(|code| code != "retry"));
     assert_eq!(code, "forbidden", "it knows that w2 is a worker");
     assert_eq!(orders.code(&operator, &good), "unauthenticated");
     for (code, wrong) in [
@@ -140,7 +140,7 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     // is the query whether the id is valid.
     let socket = fs::metadata(w1.join("s")).expect("a socket").ino();
     let begun = Instant::now();
-    until("w1 learns of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
+    wait_until("w1 learns of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
     eprintln!("archived after {:?}", begun.elapsed());
     let kept = archived_logs(&w1, "2");
     assert!(kept.len() == 1 && kept[0].join("log.redb").exists(), "{kept:?}");
@@ -162,7 +162,7 @@ fn an_order_is_rejected_with_a_reason_and_a_log_of_a_retired_id_is_archived() {
     fs::create_dir(w1.join("ca")).expect("made");
     fs::write(w1.join("ca/ca.key"), "left").expect("written");
     let _worker = Daemon::start(&w1);
-    until("w1 is alive again", || agent(&w1));
+    wait_until("w1 is alive again", || agent(&w1));
     assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
     assert!(archived_logs(&w1, "2").iter().any(|kept| kept.join("ca/ca.key").exists()));
 }
@@ -178,7 +178,7 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
         let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive";
         status["nodes"].as_array().map_or(0, |nodes| nodes.iter().filter(votes).count())
     };
-    until("three voters", || (voters() == 3).then_some(()));
+    wait_until("three voters", || (voters() == 3).then_some(()));
     // m4 was admitted as a manager and has not started the service, like a node that is being
     // promoted.
     join(dir.path(), "m4", "manager", host(1), host(4), &m4);
@@ -187,7 +187,7 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     worker["raft"] = Value::Null;
     fs::write(m4.join("identity.json"), worker.to_string()).expect("written");
     let mut fourth = Daemon::start(&m4);
-    until("m4 is alive", || agent(&m4).filter(|view| view.peers_alive >= 2));
+    wait_until("m4 is alive", || agent(&m4).filter(|view| view.peers_alive >= 2));
     let manager = tls(&m1);
     let orders = Orders::new(&m4, host(4), &m1, host(1));
 
@@ -201,14 +201,14 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
             let _whatever = given.join().expect("no panic");
         });
         fourth = Daemon::start(&m4);
-        until("m4 is alive after the kill", || agent(&m4));
+        wait_until("m4 is alive after the kill", || agent(&m4));
         assert!(archived_logs(&m4, "unknown").is_empty(), "the started work is continued");
     }
     let before = agent(&m4).expect("an agent").node.instance;
-    let reply = |raft| until("the order is performed", || orders.give(&manager, &orders.request(raft)).ok());
+    let reply = |raft| wait_until("the order is performed", || orders.give(&manager, &orders.request(raft)).ok());
     assert_eq!(reply(granted), ManageReply { raft: RaftId(granted) });
     assert_eq!(reply(granted), ManageReply { raft: RaftId(granted) }, "twice is once");
-    until("four voters", || (voters() == 4).then_some(()));
+    wait_until("four voters", || (voters() == 4).then_some(()));
     assert_eq!(fourth.ask(&["status"]).status.code(), Some(0), "it answers as a manager");
     let view = agent(&m4).expect("an agent");
     assert_eq!((&view.node.instance, view.node.manager), (&before, true));
@@ -227,7 +227,7 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     let begun = Instant::now();
     let out = first.ask(&["demote", "m4"]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
-    until("the old log is archived", || archived_logs(&m4, &granted.to_string()).pop());
+    wait_until("the old log is archived", || archived_logs(&m4, &granted.to_string()).pop());
     eprintln!("archived after {:?}", begun.elapsed());
     let kept = archived_logs(&m4, &granted.to_string());
     assert!(kept[0].join("log.redb").exists() && kept[0].join("ca").exists(), "{kept:?}");
@@ -238,7 +238,7 @@ fn a_node_is_promoted_demoted_and_promoted_again_while_its_agent_keeps_running()
     let newer = identity(&m4)["raft"].as_u64().expect("an id");
     assert!(newer > granted);
     assert_eq!(reply(newer), ManageReply { raft: RaftId(newer) });
-    until("its new log has caught up", || {
+    wait_until("its new log has caught up", || {
         let state = fourth.json("status");
         (state["as_of"]["leader"].is_string() && voters() == 4).then_some(())
     });

@@ -2,7 +2,7 @@
 //! demoted while they run, and the leader and dead managers are demoted. A manager that was demoted
 //! while it was down archives its log when it comes back. Needs neither the lab nor root.
 
-use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, until};
+use crate::local::{Daemon, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,7 @@ impl Cluster {
             daemons.push(worker(dir.path(), name, host(1), host(last)));
         }
         let cluster = Self { dir, names: vec!["m1", "w1", "w2"], daemons };
-        until("all three are alive", || {
+        wait_until("all three are alive", || {
             let status = cluster.daemons[0].json("status");
             let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
             (alive == 3).then_some(())
@@ -50,7 +50,7 @@ impl Cluster {
     /// Waits until exactly these nodes are voters, as reported by node `at`, which knows a leader.
     fn votes(&self, at: usize, wanted: &[&str]) {
         let wanted: BTreeSet<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        until(&format!("{wanted:?} are voters according to {}", self.names[at]), || {
+        wait_until(&format!("{wanted:?} are voters according to {}", self.names[at]), || {
             let status = self.daemons[at].json("status");
             let nodes = status["nodes"].as_array()?.clone();
             let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
@@ -62,7 +62,7 @@ impl Cluster {
 
     /// The index of the leader, as reported by node `at`.
     fn leader(&self, at: usize) -> usize {
-        until("a leader", || {
+        wait_until("a leader", || {
             let status = self.daemons[at].json("status");
             let leader = status["as_of"]["leader"].as_str()?.to_owned();
             self.names.iter().position(|name| *name == leader)
@@ -91,7 +91,7 @@ impl Cluster {
     /// this id.
     fn wait_until_archived(&self, at: usize, id: u64) {
         let prefix = format!("raft.removed-{id}-");
-        let aside = until("the node is a worker and its log is archived", || {
+        let aside = wait_until("the node is a worker and its log is archived", || {
             let entries = fs::read_dir(self.folder(at)).ok()?.flatten();
             let aside = entries.map(|e| e.path()).find(|p| file_name(p).starts_with(&prefix))?;
             self.raft_id(at).is_none().then_some(aside)
@@ -99,7 +99,7 @@ impl Cluster {
         assert!(aside.join("log.redb").exists(), "nothing is deleted");
         let folder = self.folder(at);
         assert!(!folder.join("raft").exists() && !folder.join("ca").exists() && !folder.join("ssh.key").exists());
-        until("the socket answers like that of a worker", || {
+        wait_until("the socket answers like that of a worker", || {
             (self.daemons[at].json("status")["kind"] == "agent").then_some(())
         });
     }
@@ -168,7 +168,7 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     cluster.daemons[1].kill();
     cluster.order_successfully(0, &["promote", "w1", "--no-wait"]);
     cluster.order_successfully(0, &["demote", "m1", "--no-wait"]);
-    until("the output says what it waits for", || {
+    wait_until("the output says what it waits for", || {
         cluster.order(0, &["nodes"]).1.contains("it is the only voter").then_some(())
     });
     cluster.order_successfully(0, &["maintenance", "w2", "--for", "1h"]);
@@ -181,7 +181,7 @@ fn the_only_manager_is_demoted_when_its_successor_is_back() {
     cluster.daemons[2].kill();
     cluster.daemons[2] = Daemon::start(&folder);
     for at in [0, 2] {
-        until(&format!("the agent of {} knows the new manager", cluster.names[at]), || {
+        wait_until(&format!("the agent of {} knows the new manager", cluster.names[at]), || {
             (cluster.daemons[at].json("status")["manager"]["name"] == "w1").then_some(())
         });
     }
@@ -204,7 +204,7 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     let lives = cluster.names[other];
     let same = cluster.raft_id(other);
     cluster.order_successfully(leader, &["demote", lives, "--no-wait"]);
-    until("the output says what it waits for", || {
+    wait_until("the output says what it waits for", || {
         let (_, said) = cluster.order(leader, &["nodes"]);
         said.contains("waiting for quorum").then_some(())
     });
@@ -225,7 +225,7 @@ fn a_dead_manager_is_demoted_and_archives_its_log_when_it_comes_back() {
     cluster.votes(dead, &["m1", "m2", "m3"]);
     assert!(cluster.raft_id(dead) > Some(id));
     cluster.daemons[leader].kill();
-    let history = until("the others have a leader", || {
+    let history = wait_until("the others have a leader", || {
         let (code, said) = cluster.order(dead, &["history", gone]);
         (code == Some(0)).then_some(said)
     });

@@ -3,7 +3,7 @@
 //! for itself or for others. In addition, nodes leave on their own request and come back with the
 //! same identity or not. Needs neither the lab nor root.
 
-use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, until};
+use crate::local::{Daemon, apply_small, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::identity::{Credentials, TlsIdentity};
 use remoor_cluster::rpc::tls::ClientTls;
@@ -46,7 +46,7 @@ fn names(manager: &Daemon) -> Vec<String> {
 
 /// Waits until this agent reports that its node was removed.
 fn wait_until_removed(daemon: &Daemon, name: &str) {
-    let why = until(&format!("{name} knows that it was removed"), || {
+    let why = wait_until(&format!("{name} knows that it was removed"), || {
         daemon.json("status")["node"]["removed"].as_str().map(str::to_owned)
     });
     assert!(why.starts_with(&format!("{name} was removed from the cluster at 20")), "{why}");
@@ -56,7 +56,7 @@ fn wait_until_removed(daemon: &Daemon, name: &str) {
 
 /// Waits until `name` is not among the live peers of this agent.
 fn wait_until_unseen(daemon: &Daemon, name: &str) {
-    until(&format!("no agent gossips with {name}"), || {
+    wait_until(&format!("no agent gossips with {name}"), || {
         let view = daemon.json("status");
         let peers = view["peers"].as_array()?;
         (!peers.iter().any(|p| p["name"] == name && p["presence"] == "alive")).then_some(())
@@ -171,7 +171,7 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
         run_successfully(&mut join_command(dir.path(), name, host(1), host(last), &at(name)));
         workers.push(Daemon::start(&at(name)));
     }
-    until("all four are alive", || {
+    wait_until("all four are alive", || {
         let status = m1.json("status");
         let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
         (alive == 4).then_some(())
@@ -185,7 +185,7 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     assert_eq!(nodes(&m1).as_ref(), Some(&before), "one order: all or none");
 
     workers[0].kill();
-    let said = until("w1 was away long enough", || {
+    let said = wait_until("w1 was away long enough", || {
         let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
         let early = ["is up", "has been away for less", "gossip does not see"];
         assert!(code == Some(0) || early.iter().any(|why| said.contains(why)), "{said}");
@@ -218,7 +218,7 @@ fn a_removed_worker_stops_and_another_machine_takes_its_name() {
     assert!(!out.status.success() && said.contains("was permanently removed"), "{said}");
     run_successfully(&mut join_command(dir.path(), "w1", host(1), host(2), &at("again")));
     let again = Daemon::start(&at("again"));
-    until("the new w1 is alive", || {
+    wait_until("the new w1 is alive", || {
         let status = m1.json("status");
         let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "w1" && n["presence"] == "alive")?;
         let old = before.iter().find(|(name, _)| name == "w1")?;
@@ -252,10 +252,10 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
     };
     let voted = |daemon: &Daemon, wanted: &[usize]| {
         let wanted: BTreeSet<String> = wanted.iter().map(|at| format!("m{}", at + 1)).collect();
-        until(&format!("{wanted:?} are voters"), || (votes(daemon)? == wanted).then_some(()));
+        wait_until(&format!("{wanted:?} are voters"), || (votes(daemon)? == wanted).then_some(()));
     };
     voted(&daemons[0], &[0, 1, 2]);
-    let leader = until("a leader", || {
+    let leader = wait_until("a leader", || {
         let name = daemons[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         (0..3).find(|at| name == format!("m{}", at + 1))
     });
@@ -282,7 +282,7 @@ fn a_removed_manager_is_rejected_when_it_comes_back() {
     fs::write(&book, peers.to_string()).expect("written");
     daemons[victim] = Daemon::start(&home(victim));
     wait_until_removed(&daemons[victim], &name(victim));
-    let aside = until("the log is archived", || {
+    let aside = wait_until("the log is archived", || {
         let entries = fs::read_dir(home(victim)).ok()?.flatten().map(|e| e.path());
         entries.into_iter().find(|p| p.to_string_lossy().contains(&format!("raft.removed-{raft}-")))
     });
@@ -318,7 +318,7 @@ fn nodes_that_left(manager: &Daemon) -> Vec<String> {
 
 /// Waits until exactly these nodes are alive.
 fn alive(manager: &Daemon, names: &[&str]) {
-    until(&format!("{names:?} are alive"), || {
+    wait_until(&format!("{names:?} are alive"), || {
         let status = manager.json("status");
         let nodes = status["nodes"].as_array()?;
         let all = nodes.len() == names.len();
@@ -362,7 +362,7 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     // It reports this at each start, even without a manager, and its certificate is rejected.
     workers[0].kill();
     workers[0] = Daemon::start(&at("w1"));
-    let node = until("w1 says that it left", || {
+    let node = wait_until("w1 says that it left", || {
         let node = workers[0].json("status")["node"].clone();
         (node["left"] == true).then_some(node)
     });
@@ -394,7 +394,7 @@ fn a_worker_leaves_and_comes_back_with_the_same_identity() {
     alive(&m1, &["m1", "w1", "w2"]);
     assert_eq!((nodes(&m1).as_ref(), nodes_that_left(&m1)), (Some(&before), Vec::new()), "the same ids");
     assert!(order(&m1, &["history", "w1"]).1.contains("left the cluster by its own word"), "with its history");
-    until("w2 gossips with the node again", || {
+    wait_until("w2 gossips with the node again", || {
         let view = workers[1].json("status");
         let back = |p: &Value| p["name"] == "w1" && p["presence"] == "alive";
         view["peers"].as_array()?.iter().any(back).then_some(())
@@ -437,7 +437,7 @@ fn a_node_that_left_is_removed_automatically_after_the_retention_period() {
     apply_small(&m1, dir.path(), config, "web: {hosts: {w1: {}}}\n");
     let (code, said) = order(&w1, &["leave", "--yes"]);
     assert_eq!(code, Some(0), "{said}");
-    until("the node is removed", || {
+    wait_until("the node is removed", || {
         (nodes_that_left(&m1).is_empty() && order(&m1, &["nodes", "--removed"]).1.contains("w1")).then_some(())
     });
     assert_eq!(names(&m1), ["m1"]);

@@ -2,7 +2,7 @@
 //! processes on the loopback of this machine. The other managers notice, the manager archives its
 //! log, and the printed commands bring it back. Needs neither the lab nor root.
 
-use crate::local::{Daemon, net, run_successfully, three_managers, until};
+use crate::local::{Daemon, net, run_successfully, three_managers, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ impl Cluster {
 
     /// Waits until all three are voters, as reported by manager `at`.
     fn votes(&self, at: usize) {
-        until("three are voters", || (self.voters(at)?.len() == 3).then_some(()));
+        wait_until("three are voters", || (self.voters(at)?.len() == 3).then_some(()));
     }
 
     /// Raft ids of the voters, as shown by a manager that has a leader.
@@ -58,7 +58,7 @@ impl Cluster {
 
     /// The indexes of a follower and of the leader.
     fn follower(&self) -> (usize, usize) {
-        let leader = until("a leader", || {
+        let leader = wait_until("a leader", || {
             let leader = self.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
             leader[1..].parse::<usize>().ok().map(|n| n - 1)
         });
@@ -69,14 +69,14 @@ impl Cluster {
     fn decide(&self, leader: usize, seen: Option<usize>) {
         for name in ["m1", "m2", "m3"] {
             // On a busy machine the leader may change even without a fault.
-            until("the decision is made", || {
+            wait_until("the decision is made", || {
                 let out = self.managers[leader].ask(&["maintenance", name, "--for", "1h"]);
                 (out.status.code() == Some(0)).then_some(())
             });
         }
         let Some(seen) = seen else { return };
         let last = last_applied(&self.managers[leader]).expect("an index");
-        until("the decisions are applied", || (last_applied(&self.managers[seen])? >= last).then_some(()));
+        wait_until("the decisions are applied", || (last_applied(&self.managers[seen])? >= last).then_some(()));
     }
 }
 
@@ -152,12 +152,12 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
         }
         assert!(archived_log(&home).is_none());
         let ended = Instant::now();
-        until("its last messages have arrived", || (ended.elapsed() > ON_ITS_WAY).then_some(()));
+        wait_until("its last messages have arrived", || (ended.elapsed() > ON_ITS_WAY).then_some(()));
         fs::rename(&home, &newer).expect("moved");
         fs::rename(&older, &home).expect("moved");
         let _ = fs::remove_file(home.join("s"));
         cluster.managers[victim] = Daemon::start(&home);
-        let log = until("the log is archived, and this is reported", || {
+        let log = wait_until("the log is archived, and this is reported", || {
             let log = fs::read_to_string(home.join("log")).expect("a log");
             log.contains("stale-directory").then_some(log)
         });
@@ -175,13 +175,15 @@ fn a_manager_with_a_restored_directory_archives_its_log_and_the_printed_commands
         // It stays rejected after any number of starts.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&home);
-        until("the node is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
+        wait_until("the node is a worker", || {
+            (cluster.managers[victim].json("status")["kind"] == "agent").then_some(())
+        });
 
         assert_success(&cluster.managers[leader].ask(&["demote", &name, "--timeout", "4m"]));
         assert_success(&cluster.managers[leader].ask(&["promote", &name, "--timeout", "4m"]));
         cluster.votes(victim);
         assert!(!before.contains(&identity(&home)["raft"].as_u64().expect("an id")), "a new id");
-        let again = until("the manager has all decisions", || {
+        let again = wait_until("the manager has all decisions", || {
             let out = cluster.managers[victim].ask(&["history"]);
             (out.status.code() == Some(0) && text(&out).lines().count() >= history.lines().count()).then(|| text(&out))
         });
@@ -205,12 +207,12 @@ fn an_older_copy_started_next_to_a_live_follower_costs_no_vote() {
     cluster.decide(leader, Some(victim));
     let before = cluster.voters(leader).expect("voters");
     let mut copied = cluster.start_elsewhere(&second);
-    until("the copy has archived its log, and this is reported", || {
+    wait_until("the copy has archived its log, and this is reported", || {
         fs::read_to_string(second.join("log")).expect("a log").contains("stale-directory").then_some(())
     });
     // The copy receives its own signature from another address, and is not a manager. So it stops,
     // and the original continues.
-    until("the copy ends", || copied.child.try_wait().expect("a status"));
+    wait_until("the copy ends", || copied.child.try_wait().expect("a status"));
     cluster.decide(leader, Some(victim));
     cluster.votes(victim);
     assert!(
@@ -233,7 +235,7 @@ fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
     cluster.votes(victim);
     let before = cluster.voters(leader).expect("voters");
     let mut copied = cluster.start_elsewhere(&second);
-    let log = until("the second process has archived its log, and this is reported", || {
+    let log = wait_until("the second process has archived its log, and this is reported", || {
         let log = fs::read_to_string(second.join("log")).expect("a log");
         log.contains("stale-directory").then_some(log)
     });
@@ -241,7 +243,7 @@ fn the_second_of_two_processes_with_a_copied_directory_is_rejected() {
     cluster.decide(leader, Some(victim));
     assert_eq!(cluster.voters(victim).expect("voters"), before);
     // Gossip stops the second daemon as a node, too.
-    let ended = until("the second ends", || copied.child.try_wait().expect("a status"));
+    let ended = wait_until("the second ends", || copied.child.try_wait().expect("a status"));
     assert!(!ended.success());
     let log = fs::read_to_string(second.join("log")).expect("a log");
     assert!(log.contains("this node's identity is in use at"), "{log}");

@@ -3,7 +3,7 @@
 //! knew and that this is old. A single manager reports an occupied port or a full disk. Needs no
 //! lab; root only for the small disk.
 
-use crate::local::{Daemon, net, remoor, run_successfully, three_managers, until};
+use crate::local::{Daemon, net, remoor, run_successfully, three_managers, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ impl Three {
         let dir = tempfile::tempdir().expect("a folder");
         let daemons = three_managers(dir.path(), net());
         let three = Self { dir, daemons };
-        until("three voters", || {
+        wait_until("three voters", || {
             let status = three.daemons[0].json("status");
             let votes =
                 |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive";
@@ -34,7 +34,7 @@ impl Three {
 
     /// The leader among the live ones, as it says itself.
     fn leader(&self, living: &[usize]) -> usize {
-        until("a leader", || {
+        wait_until("a leader", || {
             living.iter().copied().find(|at| {
                 let as_of = self.daemons[*at].json("status")["as_of"].clone();
                 as_of["stale"] == false && as_of["leader"] == as_of["by"] && as_of["by"] == format!("m{}", at + 1)
@@ -92,7 +92,7 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
 
     // One of three is down: a generation can be made.
     three.daemons[second].kill();
-    until("an apply with two of three", || (three.apply(leader, "two").0 == Some(0)).then_some(()));
+    wait_until("an apply with two of three", || (three.apply(leader, "two").0 == Some(0)).then_some(()));
     let generation = |three: &Three, at: usize| three.daemons[at].json("status")["generation"].as_u64();
     assert_eq!(generation(&three, leader), Some(2));
 
@@ -100,7 +100,7 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     // are rejected and change nothing.
     three.daemons[leader].kill();
     let left = first;
-    let stale = until("the remaining manager reports that it has no quorum", || {
+    let stale = wait_until("the remaining manager reports that it has no quorum", || {
         let out = three.daemons[left].ask(&["status", "--json"]);
         let view: Value = serde_json::from_slice(&out.stdout).ok()?;
         (view["as_of"]["stale"] == true && view["as_of"]["age_ms"].as_u64() >= Some(1_000)).then_some((out, view))
@@ -114,7 +114,7 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     assert_eq!((out.status.code(), listed.matches(":7947").count()), (Some(3), 3), "{listed}{said}");
     assert!(said.contains(&format!("STALE: no quorum; this is what m{} last knew", left + 1)), "{said}");
     let had = blobs(&three.folder(left));
-    until("a rejection", || {
+    wait_until("a rejection", || {
         let (code, said) = three.apply(left, "three");
         assert_eq!(code, Some(3), "{said}");
         said.contains("nothing was changed").then_some(())
@@ -129,7 +129,7 @@ fn a_majority_holds_each_generation_and_an_isolated_manager_reports_it() {
     three.daemons[second] = Daemon::start(&three.folder(second));
     let leads = three.leader(&[left, second]);
     assert_eq!(generation(&three, leads), Some(2));
-    until("an apply of the current generation", || {
+    wait_until("an apply of the current generation", || {
         let (code, said) = three.apply(leads, "two");
         (code == Some(0)).then_some(()).or_else(|| (code == Some(2)).then(|| panic!("{said}")))
     });
@@ -152,7 +152,9 @@ fn an_occupied_port_is_named() {
     assert!(!out.status.success() && said.contains(&format!("{at}:7947 can't be listened on")), "{said}");
     drop(taken);
     let again = Daemon::start(&dir.path().join("m1"));
-    until("the manager leads, with nothing lost", || (again.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    wait_until("the manager leads, with nothing lost", || {
+        (again.ask(&["status"]).status.code() == Some(0)).then_some(())
+    });
 }
 
 /// A manager on its own disk, which becomes full. An order that can't be stored is rejected with
@@ -171,7 +173,7 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     init.args(["init", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
     run_successfully(&mut init);
     let daemon = Daemon::start(&home);
-    until("the manager leads", || (daemon.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    wait_until("the manager leads", || (daemon.ask(&["status"]).status.code() == Some(0)).then_some(()));
     let fleet = dir.path().join("fleet");
     fs::create_dir(&fleet).expect("made");
     fs::write(fleet.join("hosts"), format!("[web]\nm1 word={}\n", "x".repeat(200_000))).expect("written");
@@ -186,7 +188,7 @@ fn a_full_disk_is_reported_and_nothing_is_lost() {
     assert!(!out.status.success() && said.contains("No space left on device"), "{said}");
     drop(file);
     fs::remove_file(&ballast).expect("removed");
-    until("an apply after there is space", || (apply().status.code() == Some(0)).then_some(()));
+    wait_until("an apply after there is space", || (apply().status.code() == Some(0)).then_some(()));
     assert_eq!(daemon.json("status")["generation"], 1);
 }
 

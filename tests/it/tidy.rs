@@ -1,22 +1,22 @@
-//! What the text of the project must hold to: who imports whom, what the pure layers may not name, what every file begins
-//! with, that documents and code name the same things, and that the fleet that is shipped is one.
+//! Rules for the text of the project: allowed imports, names that the pure layers may not use, the first line of each file,
+//! agreement of documents and code, and a valid shipped fleet.
 //!
-//! Each rule is a function from small inputs to faults, and each such function is shown to find a fault. Formatting and
-//! everything that clippy knows is left to them.
+//! Each rule is a function from small inputs to faults, with a test that it finds a fault. rustfmt and clippy check everything
+//! else.
 
 mod names;
 mod source;
 
 use crate::lab::{Host, five};
 use remoor_config::Fleet;
-use source::{Source, under};
+use source::{Source, is_within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Who may import whom. The first column is a module or a whole crate, the second column what it may name beyond itself:
-/// `a::b` is that module and what is below it. A file belongs to the longest row that it stands in. Cargo enforces the
-/// borders of crates too; the table is finer where a crate has several modules. `docs/ARCHITECTURE.md` draws it.
+/// Allowed imports. The first column is a module or a whole crate. The second column lists what it may import in addition to
+/// itself; `a::b` includes the modules below it. If several rows match a file, the longest one counts. Cargo also enforces the
+/// borders of crates, but this table has rows for single modules. `docs/ARCHITECTURE.md` shows it.
 const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_model", &[]),
     ("remoor_engine", &["remoor_model"]),
@@ -92,7 +92,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Which modules alone may name a crate of others.
+/// External crates that only these modules may use.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("memberlist", &["remoor_cluster::gossip"]),
     ("openraft", &["remoor_cluster::raft"]),
@@ -102,7 +102,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap", &["remoor::cli"]),
 ];
 
-/// Crates without clock, IO, runtime, randomness and maps whose order is not their content's.
+/// Crates without clock, IO, runtime, randomness, and maps whose order does not depend on their content alone.
 const PURE: &[&str] = &["remoor_model", "remoor_engine"];
 const IMPURE: &[&str] = &[
     "tokio",
@@ -129,81 +129,81 @@ const IMPURE: &[&str] = &[
     "std::time",
 ];
 
-/// The folders that hold Rust.
+/// The folders with Rust code.
 const ALL: &[&str] = &["src", "crates", "tests", "benches"];
 
-/// Longest file, tests included.
+/// Lines of the longest file, including tests.
 const LINES_MAX: usize = 600;
 
-/// The row of [`LAYERS`] that a module stands in.
+/// The longest row of [`LAYERS`] that matches a module.
 fn row(module: &str) -> Option<&'static (&'static str, &'static [&'static str])> {
-    LAYERS.iter().filter(|(layer, _)| under(module, layer)).max_by_key(|(layer, _)| layer.len())
+    LAYERS.iter().filter(|(layer, _)| is_within(module, layer)).max_by_key(|(layer, _)| layer.len())
 }
 
-fn layering(sources: &[Source]) -> Vec<String> {
+fn layer_violations(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
     for source in sources {
         let Some(module) = source.module().filter(|module| module.contains("::")) else { continue };
         let Some((layer, allowed)) = row(&module) else {
-            faults.push(format!("{}: {module} is not in the table of layers", source.path));
+            faults.push(format!("{}: {module} is missing in the table of layers", source.path));
             continue;
         };
         for import in source.imports() {
-            if row(&import).is_some_and(|(l, _)| l != layer) && !allowed.iter().any(|a| under(&import, a)) {
-                faults.push(format!("{}: names {import}; {layer} may not", source.path));
+            if row(&import).is_some_and(|(l, _)| l != layer) && !allowed.iter().any(|a| is_within(&import, a)) {
+                faults.push(format!("{}: {layer} must not import {import}", source.path));
             }
         }
     }
     faults
 }
 
-/// Rows of [`LAYERS`] in which no file stands.
+/// Rows of [`LAYERS`] that match no file.
 fn stale_rows(sources: &[Source]) -> Vec<String> {
     let modules: Vec<String> = sources.iter().filter_map(Source::module).collect();
-    let stale = LAYERS.iter().filter(|(layer, _)| !modules.iter().any(|m| under(m, layer)));
+    let stale = LAYERS.iter().filter(|(layer, _)| !modules.iter().any(|m| is_within(m, layer)));
     stale.map(|(layer, _)| format!("the table of layers names {layer}, which does not exist")).collect()
 }
 
-fn impure(sources: &[Source]) -> Vec<String> {
-    let pure = |source: &&Source| source.module().is_some_and(|m| PURE.iter().any(|p| under(&m, p)));
+fn impure_names(sources: &[Source]) -> Vec<String> {
+    let pure = |source: &&Source| source.module().is_some_and(|m| PURE.iter().any(|p| is_within(&m, p)));
     let mut faults = Vec::new();
     for source in sources.iter().filter(pure) {
         for name in &source.names {
             let joined = name.join("::");
-            let hit = IMPURE.iter().find(|bad| under(&joined, bad) || name.iter().any(|segment| segment == *bad));
-            faults.extend(hit.map(|bad| format!("{}: names {bad} ({joined})", source.path)));
+            let hit = IMPURE.iter().find(|bad| is_within(&joined, bad) || name.iter().any(|segment| segment == *bad));
+            faults.extend(hit.map(|bad| format!("{}: must not use {bad} ({joined})", source.path)));
         }
     }
     faults
 }
 
-fn misplaced(sources: &[Source]) -> Vec<String> {
+fn misplaced_crates(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
     for source in sources {
         let Some(module) = source.module() else { continue };
         for (krate, homes) in ONLY_IN {
             let names = |first: &str| first == *krate || first.strip_prefix(krate).is_some_and(|r| r.starts_with('_'));
             let named = source.names.iter().any(|n| n.len() > 1 && names(&n[0]));
-            if named && !homes.iter().any(|home| under(&module, home)) {
-                faults.push(format!("{}: names {krate}, which only {} may", source.path, homes.join(", ")));
+            if named && !homes.iter().any(|home| is_within(&module, home)) {
+                faults.push(format!("{}: uses {krate}, which only {} may use", source.path, homes.join(", ")));
             }
         }
     }
     faults
 }
 
-fn headless(sources: &[Source]) -> Vec<String> {
+fn missing_headers(sources: &[Source]) -> Vec<String> {
     let bad = sources.iter().filter(|s| !s.text.starts_with("//! "));
-    bad.map(|s| format!("{}: does not open with what it is for (`//! ...`)", s.path)).collect()
+    bad.map(|s| format!("{}: does not begin with its purpose (`//! ...`)", s.path)).collect()
 }
 
-fn too_long(sources: &[Source]) -> Vec<String> {
+fn long_files(sources: &[Source]) -> Vec<String> {
     let long = sources.iter().filter(|s| s.text.lines().count() > LINES_MAX);
-    long.map(|s| format!("{}: {} lines, {LINES_MAX} at most", s.path, s.text.lines().count())).collect()
+    long.map(|s| format!("{}: {} lines, the maximum is {LINES_MAX}", s.path, s.text.lines().count())).collect()
 }
 
-/// What is put off or switched off. Written in halves, so that this file passes its own rule.
-fn unfinished(path: &str, text: &str) -> Vec<String> {
+/// Finds postponed work and disabled tests. The words are written in two parts, so that this file obeys its own rule.
+fn unfinished_marks(path: &str, text: &str) -> Vec<String> {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
     let marks = ["todo", "unimplemented"].map(|m| format!("{m}{}", "!("));
     let attributes = ["ignore", "should_panic"].map(|a| format!("#{}{a}", "["));
@@ -215,13 +215,13 @@ fn unfinished(path: &str, text: &str) -> Vec<String> {
     hits.into_iter().map(|hit| format!("{path}: {hit}")).collect()
 }
 
-/// Hosts of package registries and paths of a developer's machine.
+/// Finds hosts of package registries and paths of a developer's machine.
 fn local_strings(path: &str, text: &str) -> Vec<String> {
     let hosts = [("crates", "io"), ("npmjs", "org"), ("pypi", "org"), ("golang", "org"), ("pythonhosted", "org")];
     let mut bad: Vec<String> = hosts.iter().map(|(name, end)| format!("{name}.{end}")).collect();
     bad.extend(["/work", "/home"].map(|top| format!("{top}/")));
     bad.push(["/root", "/.cargo"].concat());
-    bad.into_iter().filter(|b| text.contains(b.as_str())).map(|b| format!("{path}: holds {b}")).collect()
+    bad.into_iter().filter(|b| text.contains(b.as_str())).map(|b| format!("{path}: contains {b}")).collect()
 }
 
 /// Names and version requirements of `[workspace.dependencies]`, without the crates of this workspace.
@@ -242,8 +242,8 @@ fn dependencies(manifest: &str) -> BTreeMap<String, String> {
     out
 }
 
-/// The crates that the table of a page argues for: the first cell of each row, in backticks.
-fn argued(page: &str) -> BTreeSet<String> {
+/// The crates for which the table of a page gives a reason: the first cell of each row, in backticks.
+fn argued_dependencies(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
     rows.filter_map(|row| {
         let (name, rest) = row.split_once('`')?;
@@ -253,23 +253,27 @@ fn argued(page: &str) -> BTreeSet<String> {
     .collect()
 }
 
-fn unargued(manifest: &str, page: &str) -> Vec<String> {
-    let (have, said) = (dependencies(manifest), argued(page));
-    let missing = have.keys().filter(|d| !said.contains(*d)).map(|d| format!("{d} is not argued"));
-    let gone = said.iter().filter(|d| !have.contains_key(*d)).map(|d| format!("{d} is argued and not depended upon"));
+fn unargued_dependencies(manifest: &str, page: &str) -> Vec<String> {
+    let (have, said) = (dependencies(manifest), argued_dependencies(page));
+    let missing =
+        have.keys().filter(|d| !said.contains(*d)).map(|d| format!("{d} has no reason in docs/dependencies.md"));
+    let gone = said
+        .iter()
+        .filter(|d| !have.contains_key(*d))
+        .map(|d| format!("{d} is in docs/dependencies.md but is not a dependency"));
     missing.chain(gone).collect()
 }
 
-fn unused(manifest: &str, sources: &[Source]) -> Vec<String> {
+fn unused_dependencies(manifest: &str, sources: &[Source]) -> Vec<String> {
     let named: BTreeSet<&str> = sources.iter().flat_map(|s| s.names.iter().map(|n| n[0].as_str())).collect();
     let ours = dependencies(manifest);
     ours.keys().filter(|d| !named.contains(d.replace('-', "_").as_str())).cloned().collect()
 }
 
-/// Folders of `top` (`src` or `crates`) that the page does not name as `top/name/`.
-fn unmapped(top: &str, folders: &BTreeSet<String>, page: &str) -> Vec<String> {
+/// Folders of `top` (`src` or `crates`) that the page does not mention as `top/name/`.
+fn unmapped_folders(top: &str, folders: &BTreeSet<String>, page: &str) -> Vec<String> {
     let missing = folders.iter().filter(|f| !page.contains(&format!("`{top}/{f}/`")));
-    missing.map(|f| format!("{top}/{f} is not on the map")).collect()
+    missing.map(|f| format!("{top}/{f} is missing in the map of docs/ARCHITECTURE.md")).collect()
 }
 
 fn root() -> &'static Path {
@@ -304,7 +308,7 @@ fn rust(dirs: &[&str]) -> Vec<Source> {
     sources
 }
 
-/// Everything that people wrote: not the lock files, not what was built.
+/// All texts that people wrote, without lock files and build results.
 fn texts() -> Vec<(String, String)> {
     let dirs = ["src", "crates", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
     let top = fs::read_dir(root()).expect("the project's folder").filter_map(Result::ok);
@@ -315,24 +319,24 @@ fn texts() -> Vec<(String, String)> {
 }
 
 #[track_caller]
-fn none(faults: Vec<String>) {
+fn assert_none(faults: Vec<String>) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
 #[test]
 fn each_layer_imports_only_what_it_may() {
     let sources = rust(&["src", "crates"]);
-    none(layering(&sources));
-    none(stale_rows(&sources));
-    none(impure(&sources));
-    none(misplaced(&sources));
+    assert_none(layer_violations(&sources));
+    assert_none(stale_rows(&sources));
+    assert_none(impure_names(&sources));
+    assert_none(misplaced_crates(&sources));
 }
 
 #[test]
 fn an_import_against_the_layers_is_found() {
     let found = |path: &str, text: &str| {
         let sources = [Source::new(path, text)];
-        [layering(&sources), impure(&sources), misplaced(&sources)].concat().len()
+        [layer_violations(&sources), impure_names(&sources), misplaced_crates(&sources)].concat().len()
     };
     assert_eq!(found("crates/engine/src/x.rs", "use remoor_model::{Node, Wall}; // remoor_exec::ssh"), 0);
     assert_eq!(found("crates/engine/src/x.rs", "use remoor_model::Node; use remoor_host::disk::atomic_write;"), 1);
@@ -356,34 +360,39 @@ fn an_import_against_the_layers_is_found() {
 }
 
 #[test]
-fn every_file_opens_with_what_it_is_for_and_stays_short() {
+fn every_file_begins_with_its_purpose_and_is_short() {
     let sources = rust(ALL);
-    none(headless(&sources));
-    none(too_long(&sources));
+    assert_none(missing_headers(&sources));
+    assert_none(long_files(&sources));
     let bad = [Source::new("src/a/b.rs", &"// no doc\n".repeat(LINES_MAX + 1))];
-    assert_eq!((headless(&bad).len(), too_long(&bad).len()), (1, 1));
+    assert_eq!((missing_headers(&bad).len(), long_files(&bad).len()), (1, 1));
 }
 
 #[test]
-fn nothing_is_put_off_and_nothing_local_is_written_down() {
+fn no_text_contains_postponed_work_or_local_paths() {
     let texts = texts();
     assert!(texts.iter().any(|(path, _)| path == "README.md") && texts.iter().any(|(path, _)| path == "Cargo.toml"));
-    none(texts.iter().flat_map(|(path, text)| [unfinished(path, text), local_strings(path, text)].concat()).collect());
+    assert_none(
+        texts
+            .iter()
+            .flat_map(|(path, text)| [unfinished_marks(path, text), local_strings(path, text)].concat())
+            .collect(),
+    );
 
     let put_off = ["TO", "DO: later"].concat();
-    assert_eq!(unfinished("a.yml", &format!("# {put_off}")).len(), 1);
-    assert_eq!(unfinished("a.rs", &format!("{}{}", "todo", "!()")).len(), 1);
-    assert_eq!(unfinished("a.rs", &format!("#{}{}", "[", "ignore] fn f() {}")).len(), 1);
-    assert_eq!(unfinished("a.rs", "let todos = method(); // ignored, autodone"), [""; 0]);
+    assert_eq!(unfinished_marks("a.yml", &format!("# {put_off}")).len(), 1);
+    assert_eq!(unfinished_marks("a.rs", &format!("{}{}", "todo", "!()")).len(), 1);
+    assert_eq!(unfinished_marks("a.rs", &format!("#{}{}", "[", "ignore] fn f() {}")).len(), 1);
+    assert_eq!(unfinished_marks("a.rs", "let todos = method(); // ignored, autodone"), [""; 0]);
     assert_eq!(local_strings("a", &format!("from index.{}.{}/x", "crates", "io")).len(), 1);
     assert_eq!(local_strings("a", "cargo, io"), [""; 0]);
 }
 
 #[test]
-fn every_dependency_is_used_and_argued_and_the_delicate_ones_are_pinned() {
+fn every_dependency_is_used_and_has_a_reason_and_fragile_ones_are_pinned() {
     let (manifest, page) = (read("Cargo.toml"), read("docs/dependencies.md"));
-    none(unargued(&manifest, &page));
-    none(unused(&manifest, &rust(ALL)));
+    assert_none(unargued_dependencies(&manifest, &page));
+    assert_none(unused_dependencies(&manifest, &rust(ALL)));
     for name in ["memberlist", "openraft"] {
         assert!(dependencies(&manifest)[name].starts_with('='), "{name} must be pinned exactly");
     }
@@ -393,9 +402,12 @@ fn every_dependency_is_used_and_argued_and_the_delicate_ones_are_pinned() {
     assert_eq!(dependencies(manifest)["b"], "=1.2");
     assert_eq!(dependencies(manifest).len(), 2);
     let page = "| `serde-saphyr` | reads YAML with places in errors |\n| `c` | was needed for something |\n| `b` | |";
-    assert_eq!(unargued(manifest, page), ["b is not argued", "c is argued and not depended upon"]);
+    assert_eq!(
+        unargued_dependencies(manifest, page),
+        ["b has no reason in docs/dependencies.md", "c is in docs/dependencies.md but is not a dependency"]
+    );
     let sources = [Source::new("src/a.rs", "use serde_saphyr::x; // b::y")];
-    assert_eq!(unused(manifest, &sources), ["b"]);
+    assert_eq!(unused_dependencies(manifest, &sources), ["b"]);
 }
 
 #[test]
@@ -403,30 +415,33 @@ fn the_map_names_every_folder() {
     for top in ["src", "crates"] {
         let entries = fs::read_dir(root().join(top)).expect(top).filter_map(Result::ok);
         let folders = entries.filter(|e| e.path().is_dir()).map(|e| e.file_name().to_string_lossy().into_owned());
-        none(unmapped(top, &folders.collect(), &read("docs/ARCHITECTURE.md")));
+        assert_none(unmapped_folders(top, &folders.collect(), &read("docs/ARCHITECTURE.md")));
     }
     let two = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-    assert_eq!(unmapped("src", &two, "only `src/a/` is here"), ["src/b is not on the map"]);
+    assert_eq!(
+        unmapped_folders("src", &two, "only `src/a/` is here"),
+        ["src/b is missing in the map of docs/ARCHITECTURE.md"]
+    );
 }
 
-/// The fleet of five with the playbooks, templates and all checks of the top level, in a directory of its own.
-fn shipped() -> tempfile::TempDir {
+/// Writes the fleet of five with the shipped playbooks, templates and all shipped checks to a new directory.
+fn shipped_fleet() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let groups = ["service-master", "service-worker"];
-    written(
+    write_fleet(
         dir.path(),
         |path, text| if path == "remoor.yml" { five::with_monitored_services(&text, &groups) } else { text },
     );
     dir
 }
 
-fn written(dir: &Path, edit: impl FnMut(&str, String) -> String) {
+fn write_fleet(dir: &Path, edit: impl FnMut(&str, String) -> String) {
     let host = |(at, name): (usize, &&str)| Host { name: (*name).to_owned(), ip: [10, 77, 1, 11 + at as u8].into() };
     let hosts: Vec<Host> = five::HOSTS.iter().enumerate().map(host).collect();
     five::write(dir, &hosts, edit).expect("the fleet of five");
 }
 
-/// Everything that is wrong with a fleet directory, warnings too.
+/// All errors and warnings of `remoor lint` for a fleet directory.
 fn lint(dir: &Path) -> Vec<String> {
     let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
     faults.iter().map(ToString::to_string).collect()
@@ -434,13 +449,13 @@ fn lint(dir: &Path) -> Vec<String> {
 
 #[test]
 fn the_fleet_that_is_shipped_has_no_fault() {
-    let all = shipped();
-    none(lint(all.path()));
+    let all = shipped_fleet();
+    assert_none(lint(all.path()));
     let checks = |dir: &Path| fs::read_dir(dir.join("checks")).expect("checks").count();
     assert_eq!(checks(all.path()), walk("checks").len());
     let plain = tempfile::tempdir().expect("a temporary directory");
-    written(plain.path(), |_, text| text);
-    none(lint(plain.path()));
+    write_fleet(plain.path(), |_, text| text);
+    assert_none(lint(plain.path()));
     assert_eq!(checks(plain.path()) + five::MONITORED.len(), checks(all.path()));
 }
 
@@ -458,7 +473,7 @@ fn a_fault_in_a_shipped_file_is_found_where_it_is() {
         ("templates/netplugin.default.tera", "{{", "{{ {{"),
         ("playbooks/provision.yml", "    - name:", "    - nam:"),
     ] {
-        let dir = shipped();
+        let dir = shipped_fleet();
         let path = dir.path().join(file);
         let text = fs::read_to_string(&path).expect(file);
         assert!(text.contains(from), "{file} has no {from:?} to break");

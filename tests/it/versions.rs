@@ -1,12 +1,12 @@
-//! Two versions of the program in one cluster: three managers and a worker of the one that was published last are brought to
-//! this one, a process after the other, while decisions are taken. No lab, no root.
+//! Two versions of the program in one cluster: three managers and a worker are upgraded from the version that was published last
+//! to this one, one process after the other, while decisions are taken. Needs no lab and no root.
 //!
-//! The other program takes minutes to build, so `make test` builds it only where a format has changed since that version
-//! (`formats/types.rs`). `make previous` builds it in any case, `make long-versions` builds it and runs this test. Once built it
-//! stays in the build directory, and is used by each run.
+//! The previous program takes minutes to build, so `make test` builds it only if a format has changed since that version
+//! (`formats/types.rs`). `make previous` always builds it, and `make long-versions` builds it and runs this test. A built program
+//! is kept in the target directory and used by each run.
 
 use crate::formats::types;
-use crate::local::{Daemon, LONG, PROGRAM, net, program_command, run_successfully, three_managers_of, until};
+use crate::local::{Daemon, LONG, PROGRAM, net, program_command, run_successfully, three_managers_of, wait_until};
 use remoor_cluster::rpc::client::Client;
 use remoor_cluster::rpc::view::{HistoryView, OrderView, RaftStateView};
 use remoor_host::disk::DATA_FORMAT;
@@ -21,12 +21,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 const MANAGERS: usize = 3;
-/// Between two decisions; few enough that the journal's answer has them all.
+/// The pause between two decisions. It keeps their number so small that one answer of the journal contains all of them.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Decisions that a mixture of versions takes before the next step.
+/// Decisions that each mixture of versions takes before the next step.
 const EACH: usize = 10;
 
-/// The program of the previous version. None, said in capitals: it is not needed, or can't be built.
+/// The program of the previous version. None if it is not needed or cannot be built; the reason is then printed in capitals.
 fn previous() -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools");
     let (program, (commit, _)) = (tools.join("remoor-previous"), types::previous());
@@ -37,7 +37,7 @@ fn previous() -> Option<PathBuf> {
     if built() {
         return Some(program);
     }
-    let changed = types::changed();
+    let changed = types::changed_formats();
     if changed.is_empty() {
         eprintln!(
             "SKIPPED: TWO VERSIONS IN ONE CLUSTER: no format has changed since {commit}; next: make long-versions"
@@ -45,7 +45,7 @@ fn previous() -> Option<PathBuf> {
         return None;
     }
     let some: Vec<&str> = changed.iter().map(String::as_str).take(8).collect();
-    eprintln!("{} formats are not those of {commit}: {} ..", changed.len(), some.join(", "));
+    eprintln!("{} formats differ from those of {commit}: {} ..", changed.len(), some.join(", "));
     let target = tools.parent().expect("the target directory");
     let made = Command::new("tests/previous.sh")
         .arg(&commit)
@@ -53,7 +53,7 @@ fn previous() -> Option<PathBuf> {
         .env("CARGO_TARGET_DIR", target)
         .status();
     assert!(made.is_ok_and(|status| status.success()), "tests/previous.sh {commit} failed");
-    // It says in capitals why there is none.
+    // If the script could not build it, it has printed the reason in capitals.
     built().then_some(program)
 }
 
@@ -66,16 +66,17 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// Announces maintenance of w1 at one manager after the other, one at a time, until it is ended or dropped.
+/// Announces maintenance of w1 at each manager in turn, one order at a time, until the writer is ended or dropped.
 struct Writer {
     stop: Arc<AtomicBool>,
-    /// Only the manager that leads is asked: what another passes on, a later version writes as an earlier one can't read.
+    /// Sends orders only to the leader: a later version writes orders that followers pass on in a form that an earlier version
+    /// cannot read.
     at_leader: Arc<AtomicBool>,
     acked: Arc<Mutex<Vec<Acked>>>,
     running: Option<JoinHandle<()>>,
 }
 
-/// A decision that was acknowledged, by when it was asked for and when it was answered.
+/// An acknowledged decision: when it was requested and when it was answered.
 #[derive(Debug, Clone, Copy)]
 struct Acked {
     asked: u64,
@@ -102,7 +103,10 @@ impl Writer {
                 let asked = wall_ms();
                 let order = json!({"for_ms": 3_600_000});
                 if wait(client.post::<OrderView>("/v1/nodes/w1/maintenance", &order)).is_ok() {
-                    noted.lock().expect("nobody panics with it").push(Acked { asked, answered: wall_ms() });
+                    noted
+                        .lock()
+                        .expect("no thread panics while it holds the lock")
+                        .push(Acked { asked, answered: wall_ms() });
                 }
                 std::thread::sleep(PAUSE);
             }
@@ -111,19 +115,19 @@ impl Writer {
     }
 
     fn acknowledged_count(&self) -> usize {
-        self.acked.lock().expect("nobody panics with it").len()
+        self.acked.lock().expect("no thread panics while it holds the lock").len()
     }
 
-    /// Until so many more were acknowledged.
-    fn goes_on(&self, what: &str) {
+    /// Waits until [`EACH`] more decisions were acknowledged.
+    fn wait_for_decisions(&self, what: &str) {
         let before = self.acknowledged_count();
-        until(&format!("decisions while {what}"), || (self.acknowledged_count() >= before + EACH).then_some(()));
+        wait_until(&format!("decisions while {what}"), || (self.acknowledged_count() >= before + EACH).then_some(()));
     }
 
     fn end(mut self) -> Vec<Acked> {
         self.stop.store(true, Ordering::SeqCst);
-        self.running.take().expect("once").join().expect("it does not panic");
-        std::mem::take(&mut *self.acked.lock().expect("nobody panics with it"))
+        self.running.take().expect("once").join().expect("the writer does not panic");
+        std::mem::take(&mut *self.acked.lock().expect("no thread panics while it holds the lock"))
     }
 }
 
@@ -135,9 +139,9 @@ impl Drop for Writer {
 
 struct Cluster {
     managers: Vec<Daemon>,
-    /// Which of them runs which program.
+    /// The program of each manager.
     programs: [PathBuf; MANAGERS],
-    /// After the daemons: where a test fails they tell their logs.
+    /// Declared after the daemons, because they print their logs from it when a test fails.
     dir: tempfile::TempDir,
 }
 
@@ -146,9 +150,9 @@ impl Cluster {
         self.dir.path().join(format!("m{}", at + 1))
     }
 
-    /// Until all vote and know a leader, and w1 is there; who leads.
+    /// Waits until all managers vote and know the same leader, and w1 is alive. Returns the leader.
     fn wait_until_all_alive(&self) -> usize {
-        until("all three vote, and w1 is there", || {
+        wait_until("all three managers vote, and w1 is alive", || {
             let views: Vec<Value> = self.managers.iter().map(|m| m.json("status")).collect();
             let whole = |view: &Value| {
                 let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
@@ -165,17 +169,17 @@ impl Cluster {
         })
     }
 
-    /// Stopped as a service is, and started by this program.
+    /// Stops a manager as systemd stops a service, and starts it with this program.
     fn restart(&mut self, at: usize, program: &Path) {
         stop(&mut self.managers[at]);
         self.managers[at] = Daemon::start_program(program, &self.home(at));
         self.programs[at] = program.to_owned();
     }
 
-    /// Has a manager lead that runs this program: one that leads and does not is away until the others have chosen one of them,
-    /// and started again as it was. Where it is back at once it is chosen again.
-    fn led_by(&mut self, program: &Path) {
-        /// One of the two others may run the other program, too.
+    /// Makes a manager with this program the leader. A leader with the other program is stopped until the others have elected a
+    /// new leader, and is then started again. If it were started at once, it would be elected again.
+    fn make_leader_run(&mut self, program: &Path) {
+        /// More than one, because the newly elected manager may run the other program too.
         const TRIES: usize = 8;
         for _ in 0..TRIES {
             let leader = self.wait_until_all_alive();
@@ -185,7 +189,7 @@ impl Cluster {
             stop(&mut self.managers[leader]);
             let (name, others) = (format!("m{}", leader + 1), (0..MANAGERS).filter(|at| *at != leader));
             let others: Vec<usize> = others.collect();
-            until("another one leads", || {
+            wait_until("another manager leads", || {
                 let leads = |at: &usize| {
                     let as_of = self.managers[*at].json("status")["as_of"].clone();
                     as_of["stale"] == false && as_of["leader"].is_string() && as_of["leader"] != name.as_str()
@@ -194,7 +198,7 @@ impl Cluster {
             });
             self.managers[leader] = Daemon::start_program(&self.programs[leader], &self.home(leader));
         }
-        panic!("none that runs {} leads", program.display());
+        panic!("no manager that runs {} leads", program.display());
     }
 
     fn state(&self, at: usize) -> Option<RaftStateView> {
@@ -204,7 +208,7 @@ impl Cluster {
 
 fn stop(daemon: &mut Daemon) {
     kill_process(Pid::from_child(&daemon.child), Signal::TERM).expect("it runs");
-    let status = until("it ends", || daemon.child.try_wait().expect("a status"));
+    let status = wait_until("it ends", || daemon.child.try_wait().expect("a status"));
     assert!(status.success(), "{status:?}");
 }
 
@@ -223,43 +227,43 @@ fn managers_of_two_versions_work_together_until_all_are_upgraded() {
     let mut cluster = Cluster { dir, managers, programs };
     cluster.wait_until_all_alive();
     let writer = Writer::begin((0..MANAGERS).map(|at| cluster.home(at).join("s")).collect());
-    writer.goes_on("all are of the version before");
+    writer.wait_for_decisions("all run the previous version");
 
-    // In the order of docs/guides/upgrades.md: workers, followers, the leader.
+    // The order of docs/guides/upgrades.md: workers, followers, the leader.
     stop(&mut w1);
     w1 = Daemon::start(&home);
     let leader = cluster.wait_until_all_alive();
     cluster.restart((leader + 1) % MANAGERS, now);
-    cluster.led_by(&before);
-    writer.goes_on("one of the version before leads, and a later one follows");
+    cluster.make_leader_run(&before);
+    writer.wait_for_decisions("the previous version leads, and the new one follows");
     let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.wait_until_all_alive());
-    // As docs/guides/upgrades.md requires; an order in progress has ended by then.
+    // docs/guides/upgrades.md requires this. An order in progress ends before the next manager is restarted.
     writer.at_leader.store(true, Ordering::SeqCst);
-    writer.goes_on("orders are given at the manager that leads");
+    writer.wait_for_decisions("orders are sent to the leader");
     cluster.restart(second.expect("one of the two follows"), now);
-    cluster.led_by(now);
-    writer.goes_on("one of the later version leads, and one of the version before follows");
+    cluster.make_leader_run(now);
+    writer.wait_for_decisions("the new version leads, and the previous one follows");
     let last = (0..MANAGERS).find(|at| cluster.programs[*at] == before).expect("the last one");
     cluster.restart(last, now);
     cluster.wait_until_all_alive();
     writer.at_leader.store(false, Ordering::SeqCst);
-    writer.goes_on("all are of the later version");
+    writer.wait_for_decisions("all run the new version");
 
     let acked = writer.end();
-    until("all have the same state", || {
+    wait_until("all have the same state", || {
         let states = (0..MANAGERS).map(|at| cluster.state(at)).collect::<Option<Vec<_>>>()?;
         let same = states.iter().all(|s| (s.applied, s.sha256) == (states[0].applied, states[0].sha256));
         same.then_some(())
     });
     let client = Client::unix(cluster.home(0).join("s")).with_timeout(LONG);
     let history: HistoryView = wait(client.get("/v1/history?node=w1&limit=1000")).expect("a journal");
-    assert!(history.items.len() < 1_000, "all of it is told");
+    assert!(history.items.len() < 1_000, "the history does not fit in one answer");
     let announced = history.items.iter().filter(|item| format!("{:?}", item.what).contains("maintenance announced"));
     let mut there = announced.map(|item| item.at.0).peekable();
     for decision in &acked {
         while there.next_if(|at| *at < decision.asked).is_some() {}
         let found = there.next_if(|at| *at <= decision.answered);
-        assert!(found.is_some(), "acknowledged and not in the journal: {decision:?}");
+        assert!(found.is_some(), "acknowledged but not in the journal: {decision:?}");
     }
     assert!(acked.len() >= 4 * EACH);
     for at in 0..MANAGERS {

@@ -3,7 +3,7 @@
 //! neither the lab nor root.
 
 use crate::lab::tool::run;
-use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, until};
+use crate::local::{Daemon, LONG, net, one_manager, remoor, run_successfully, three_managers, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -42,7 +42,7 @@ impl Cluster {
 
     /// Stops a follower, applies `wipe` to its directory, and starts it again.
     fn wipe_a_follower(&mut self, wipe: impl Fn(&Path)) -> usize {
-        let leader = until("three voters and a leader", || {
+        let leader = wait_until("three voters and a leader", || {
             let (voters, leader) = self.voters(0);
             leader.filter(|_| voters == 3)
         });
@@ -70,14 +70,14 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         },
     ] {
         let mut cluster = Cluster::begin();
-        until("a decision", || (cluster.managers[0].ask(&["pause", "m1"]).status.code() == Some(0)).then_some(()));
+        wait_until("a decision", || (cluster.managers[0].ask(&["pause", "m1"]).status.code() == Some(0)).then_some(()));
         let victim = cluster.wipe_a_follower(wipe);
         let (dir, name) = (cluster.path(&format!("m{}", victim + 1)), format!("m{}", victim + 1));
         let (file, before) = (dir.join("raft/log.redb"), identity(&dir));
         let key = || fs::read(dir.join("node.key")).expect("a key");
         let own = key();
         let works = |cluster: &Cluster| {
-            until("the node is a worker", || {
+            wait_until("the node is a worker", || {
                 (cluster.managers[victim].json("status")["kind"] == "agent").then_some(())
             });
         };
@@ -88,7 +88,7 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         // The other two know that only two of them work although gossip has three, and say what to
         // do about it.
         let other = (0..3).find(|at| *at != victim).expect("another");
-        until("the others report it", || {
+        wait_until("the others report it", || {
             let status = cluster.managers[other].json("status");
             let silent =
                 format!("{name} is up and is a voter, but does not work as a manager: no answer to the leader");
@@ -118,7 +118,7 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
         assert_eq!(cluster.voters(other).0, 2);
         assert!(!file.exists());
         ask(&cluster, &["promote", &name, "--timeout", "4m"]);
-        until("three voters", || (cluster.voters(victim).0 == 3).then_some(()));
+        wait_until("three voters", || (cluster.voters(victim).0 == 3).then_some(()));
         let after = identity(&dir);
         let raft = |identity: &Value| identity["raft"].as_u64().expect("an id");
         assert!(raft(&after) > raft(&before), "{after} and {before}");
@@ -127,7 +127,7 @@ fn a_voter_without_its_log_becomes_a_worker_and_votes_again_with_another_raft_id
             (&before["node"], &before["name"], &before["cluster"])
         );
         assert_eq!(key(), own);
-        let history = until("the manager has all decisions", || {
+        let history = wait_until("the manager has all decisions", || {
             let out = cluster.managers[victim].ask(&["history"]);
             (out.status.code() == Some(0)).then(|| String::from_utf8_lossy(&out.stdout).into_owned())
         });
@@ -161,13 +161,14 @@ fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     let file = |cluster: &Cluster, name: &str| cluster.path(name).join("ssh.key");
     let made = fs::read_to_string(file(&cluster, "m1")).expect("made by init");
     let has_it = |cluster: &Cluster, name: &str| {
-        until("the key is fetched", || (fs::read_to_string(file(cluster, name)).ok()? == made).then_some(()));
+        wait_until("the key is fetched", || (fs::read_to_string(file(cluster, name)).ok()? == made).then_some(()));
         let mode = fs::metadata(file(cluster, name)).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     };
     has_it(&cluster, "m2");
     has_it(&cluster, "m3");
-    let line = until("m2 reports it", || cluster.managers[1].json("status")["ssh_key"].as_str().map(str::to_owned));
+    let line =
+        wait_until("m2 reports it", || cluster.managers[1].json("status")["ssh_key"].as_str().map(str::to_owned));
     assert!(line.starts_with("restrict ssh-ed25519 AAAA") && line.contains(" remoor-"), "{line}");
     cluster.managers[1].kill();
     fs::remove_file(file(&cluster, "m2")).expect("removed");
@@ -178,13 +179,13 @@ fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     cluster.managers[2] = Daemon::start(&cluster.path("m3"));
     has_it(&cluster, "m3");
 
-    until("a leader", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
+    wait_until("a leader", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
     let mut join = remoor();
     let [first, own] = [1, 4].map(|last| (cluster.host)(last).to_string());
     join.args(["join", &format!("{first}:7947"), "--name", "w1", "--advertise", &own, "--dir"]);
     run_successfully(join.arg(cluster.path("w1")).arg("--token-file").arg(cluster.path("worker")));
     let worker = Daemon::start(&cluster.path("w1"));
-    until("the worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
+    wait_until("the worker has contacted a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
     assert!(!file(&cluster, "w1").exists());
     drop(worker);
 
@@ -196,7 +197,7 @@ fn managers_give_the_clusters_ssh_key_only_to_each_other() {
     for at in 0..3 {
         cluster.managers[at] = Daemon::start(&cluster.path(&format!("m{}", at + 1)));
     }
-    let status = until("the managers agree again", || {
+    let status = wait_until("the managers agree again", || {
         let out = cluster.managers[0].ask(&["status", "--json"]);
         (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).expect("JSON"))
     });
@@ -244,7 +245,7 @@ fn init_and_join_continue_after_a_kill_and_reject_invalid_cases_with_a_reason() 
     assert_rejected(&mut init(&m1, &host(1)), 4, &["already belongs to node m1", "next: systemctl start remoor"]);
 
     let manager = Daemon::start(&m1);
-    until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    wait_until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
     assert_rejected(&mut init(&m1, &host(1)), 4, &["remoor runs on", "next: remoor status"]);
     assert_rejected(init(&m1, &host(1)).arg("--force"), 4, &["remoor runs on"]);
 

@@ -202,7 +202,7 @@ impl Cluster {
 
     /// Everything that a reader without access to this machine needs to understand a failure:
     /// status, why, and the end of each daemon's log.
-    pub fn tell(&self) -> String {
+    pub fn describe(&self) -> String {
         let said = |argv: &[&str]| self.ask(argv).unwrap_or_else(|e| format!("{e:#}"));
         let mut told = format!("--- status\n{}\n", said(&["status"]));
         for host in five::HOSTS {

@@ -57,27 +57,27 @@ fn reject_unknown(options: &Options, known: &[&str]) -> Result<(), String> {
     }
 }
 
-fn required<'a>(options: &'a Options, name: &str) -> Result<&'a str, String> {
+fn required_option<'a>(options: &'a Options, name: &str) -> Result<&'a str, String> {
     options.get(name).map(String::as_str).filter(|value| !value.is_empty()).ok_or(format!("-{name} is missing"))
 }
 
 fn netplugin(options: &Options) -> Result<Never, String> {
     reject_unknown(options, &["plugin-mode", "host-label", "vtep-ip", "ctrl-ip", "vlan-if", "cluster-store"])?;
     for name in ["vtep-ip", "ctrl-ip"] {
-        own_address(required(options, name)?).map_err(|why| format!("-{name}: {why}"))?;
+        own_address(required_option(options, name)?).map_err(|why| format!("-{name}: {why}"))?;
     }
-    let link = required(options, "vlan-if")?;
+    let link = required_option(options, "vlan-if")?;
     if link.contains('/') || !Path::new("/sys/class/net").join(link).exists() {
         return Err(format!("-vlan-if: this host has no interface {link:?}"));
     }
-    let store = store_address(required(options, "cluster-store")?)?;
+    let store = store_address(required_option(options, "cluster-store")?)?;
     let any = IpAddr::from(Ipv4Addr::UNSPECIFIED);
     serve(&[SocketAddr::new(any, 9002), SocketAddr::new(any, 9003)], store)
 }
 
 fn netmaster(options: &Options) -> Result<Never, String> {
     reject_unknown(options, &["cluster-mode", "listen-url", "control-url", "cluster-store"])?;
-    let store = store_address(required(options, "cluster-store")?)?;
+    let store = store_address(required_option(options, "cluster-store")?)?;
     let port = |name: &str, usual: &str| -> Result<u16, String> {
         let text = options.get(name).map_or(usual, String::as_str);
         text.rsplit(':').next().and_then(|p| p.parse().ok()).ok_or(format!("-{name}: {text:?} is no address"))

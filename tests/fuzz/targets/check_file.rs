@@ -1,5 +1,5 @@
-//! A check file from text to checks, as lint and `remoor check --file` take it: header, `when`, rendering, loading. Of what is
-//! loaded only `matching` is run, which asks no machine.
+//! A check file from text to checks, as in lint and `remoor check --file`: header, `when`, rendering, loading. Of the loaded
+//! checks only those of type `matching` are run, because they do not examine the machine.
 
 use remoor_check::{self as check, CheckRunOptions, ResourceKind};
 use remoor_model::{Fault, Wall};
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 const FILE: &str = "checks/x.yml";
 
-/// What a manager knows of a node.
+/// The context that a manager renders with.
 static CONTEXT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     let facts = json!({"cpus": 2, "os": {"family": "debian"}});
     let node =
@@ -19,15 +19,15 @@ static CONTEXT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 
 pub fn target(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    if let Err(faults) = whole(text) {
-        told(&faults);
+    if let Err(faults) = load_and_run(text) {
+        assert_reasons(&faults);
     }
-    // Without the header, so that what YAML alone leads to is found sooner.
+    // Load the text also without header and rendering, so that faults of YAML are found sooner.
     match check::load(FILE, &"x".into(), text) {
         Ok(loaded) => run(&loaded.checks),
         Err(faults) => {
-            told(&faults);
-            // To YAML a carriage return alone ends a line, too.
+            assert_reasons(&faults);
+            // In YAML a carriage return alone ends a line, too.
             let lines = text.matches(['\n', '\r']).count() + 1;
             assert!(faults.iter().all(|fault| fault.line as usize <= lines + 1), "{faults:?}");
         }
@@ -35,7 +35,7 @@ pub fn target(bytes: &[u8]) -> bool {
     true
 }
 
-fn whole(text: &str) -> Result<(), Vec<Fault>> {
+fn load_and_run(text: &str) -> Result<(), Vec<Fault>> {
     let (header, rest) = check::header(FILE, text)?;
     check::applies(FILE, &header, "web", "worker", &CONTEXT)?;
     let rendered = check::render(FILE, &header, &rest, &CONTEXT)?;
@@ -51,8 +51,8 @@ fn run(checks: &[check::Check]) {
     }
 }
 
-/// Whoever refuses a file says why.
-fn told(faults: &[Fault]) {
-    assert!(!faults.is_empty(), "refused without a reason");
+/// A rejected file needs a reason.
+fn assert_reasons(faults: &[Fault]) {
+    assert!(!faults.is_empty(), "rejected without a reason");
     assert!(faults.iter().all(|fault| fault.file == FILE && !fault.message.is_empty()), "{faults:?}");
 }

@@ -1,5 +1,5 @@
-//! What comes over the wire: frames that are garbage, answers of a node as well as orders to it, and a walk whose answers were
-//! tampered with. Whatever a walk finds fits together, and where nobody tampered it is what is there.
+//! Data from the wire: arbitrary frames, as answers of a node and as orders to it, and a digest walk whose answers are tampered
+//! with. The result of a walk is always consistent. Without tampering it equals the node's digest.
 
 use remoor_exec::wire::{ExecutorOrder, Reply, frame};
 use remoor_model::{
@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 pub fn target(bytes: &[u8]) -> bool {
     let Some((kind, rest)) = bytes.split_first() else { return false };
     if kind % 2 == 0 {
-        frames(rest)
+        read_frames(rest)
     } else {
         walk(rest)
     }
     true
 }
 
-/// A stream as it comes from a node that may send anything.
-fn frames(mut input: &[u8]) {
+/// A stream of a node that may send arbitrary bytes.
+fn read_frames(mut input: &[u8]) {
     let mut walk: Option<DigestWalk> = None;
     while let Ok(Some(content)) = frame::read(&mut input) {
-        ordered(&content);
-        let told = match frame::decode::<Reply>(&content) {
+        check_order_encoding(&content);
+        let result = match frame::decode::<Reply>(&content) {
             Ok(Reply::Outlined { services, .. }) => match DigestWalk::begin(NodeDigest::default(), services) {
                 Ok((begun, next)) => {
                     walk = Some(begun);
@@ -36,84 +36,85 @@ fn frames(mut input: &[u8]) {
                 None => continue,
             },
             Ok(Reply::Exam(exam)) => {
-                exam.digest.services.values().flat_map(|s| &s.entries).for_each(canonical);
+                exam.digest.services.values().flat_map(|s| &s.entries).for_each(check_canonical_bytes);
                 continue;
             }
             Ok(_) | Err(_) => continue,
         };
-        match told {
-            Ok(WalkStep::Found(found)) => fits(&found),
+        match result {
+            Ok(WalkStep::Found(found)) => check_roots(&found),
             Ok(WalkStep::Ask(_)) => {}
             Err(_) => walk = None,
         }
     }
 }
 
-/// What an executor takes for an order is one that could have been sent: written again it is read as the same.
-fn ordered(content: &[u8]) {
+/// An order that an executor accepts is the same after it is encoded and decoded again.
+fn check_order_encoding(content: &[u8]) {
     if let Ok(order) = frame::decode::<ExecutorOrder>(content) {
-        let again = frame::encode(&order).expect("an order is a frame");
+        let again = frame::encode(&order).expect("an order can be encoded");
         assert!(frame::decode::<ExecutorOrder>(&again[4..]).is_ok_and(|read| read == order));
     }
 }
 
-/// The bytes of an entry say all that counts of it: one of another path has others.
-fn canonical(entry: &FileEntry) {
+/// The canonical bytes of an entry cover all its fields: an entry with another path has other bytes.
+fn check_canonical_bytes(entry: &FileEntry) {
     let other = FileEntry { path: format!("{}x", entry.path), ..entry.clone() };
     let moved = FileEntry { owner: format!("{}{}", entry.owner, entry.group), group: String::new(), ..entry.clone() };
     assert_ne!(entry.canonical(), other.canonical());
     assert_eq!(entry.group.is_empty(), entry.canonical() == moved.canonical());
 }
 
-/// Two digests from the first bytes, and what is changed of the answers from those behind them.
+/// The first bytes of the input define two digests. The bytes after them define how the answers are tampered with.
 fn walk(input: &[u8]) {
     let mut input = Input(input);
     let (known, is) = (node(&mut input), node(&mut input));
     let roots = DigestWalk::roots(&known);
     let (outlines, trees) = DigestTrees::summarize(is.clone(), &roots);
     let mut tampered = false;
-    let outlines: BTreeMap<ServiceName, DigestSummary> = sent(&outlines, &mut input, &mut tampered).unwrap_or_default();
+    let outlines: BTreeMap<ServiceName, DigestSummary> =
+        transmit(&outlines, &mut input, &mut tampered).unwrap_or_default();
     tampered |= outlines.len() != is.services.len();
     let Ok((mut walk, mut next)) = DigestWalk::begin(known, outlines) else {
-        assert!(tampered, "an honest node leads nobody astray");
+        assert!(tampered, "the walk rejected the answers of an honest node");
         return;
     };
     for _ in 0..=16 {
         match next {
             WalkStep::Found(found) => {
-                fits(&found);
-                assert!(tampered || *found == is, "what is found is what is there");
+                check_roots(&found);
+                assert!(tampered || *found == is, "the walk found another digest than the node has");
                 return;
             }
             WalkStep::Ask(questions) => {
                 let Ok(answers) = trees.answer(&questions) else {
-                    assert!(tampered, "what a walk asks has an answer");
+                    assert!(tampered, "the node could not answer a question of the walk");
                     return;
                 };
-                let answers: Vec<BranchContent> = match sent(&answers, &mut input, &mut tampered) {
+                let answers: Vec<BranchContent> = match transmit(&answers, &mut input, &mut tampered) {
                     Some(answers) => answers,
                     None => return,
                 };
                 match walk.answers(answers) {
                     Ok(then) => next = then,
                     Err(_) => {
-                        assert!(tampered, "an honest node leads nobody astray");
+                        assert!(tampered, "the walk rejected the answers of an honest node");
                         return;
                     }
                 }
             }
         }
     }
-    panic!("a walk that does not end");
+    panic!("the walk does not end");
 }
 
-/// As it arrives; some of its bytes may be others. None: it is no answer any more.
-fn sent<T: serde::Serialize + serde::de::DeserializeOwned>(
+/// Encodes a message, changes some of its bytes, and decodes it. None: the result cannot be decoded.
+fn transmit<T: serde::Serialize + serde::de::DeserializeOwned>(
     what: &T,
     input: &mut Input,
     tampered: &mut bool,
 ) -> Option<T> {
-    let mut bytes = frame::encode(what).expect("it is a frame");
+    let mut bytes = frame::encode(what).expect("it can be encoded");
     for _ in 0..input.byte() % 4 {
         let (at, to) = (usize::from(input.byte()) << 8 | usize::from(input.byte()), input.byte());
         let at = 4 + at % (bytes.len() - 4);
@@ -123,14 +124,14 @@ fn sent<T: serde::Serialize + serde::de::DeserializeOwned>(
     frame::decode(&bytes[4..]).ok()
 }
 
-fn fits(found: &NodeDigest) {
+fn check_roots(found: &NodeDigest) {
     assert_eq!(found.root, NodeDigest::root_of(&found.services));
     for service in found.services.values() {
         assert_eq!(service.root, ServiceDigest::root_of(&service.entries));
     }
 }
 
-/// Up to two services with up to a thousand files, most of them alike in every digest.
+/// Up to two services with up to a thousand files, most of them equal in all digests.
 fn node(input: &mut Input) -> NodeDigest {
     let mut services = BTreeMap::new();
     for name in ["a", "b"].iter().take(usize::from(input.byte() % 3)) {
@@ -164,7 +165,7 @@ fn entry(n: usize, content: u8) -> FileEntry {
     }
 }
 
-/// Bytes one after the other, then zeros.
+/// Returns the bytes of the input one by one, then zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

@@ -1,10 +1,10 @@
-//! A Go template: variables as YAML up to a line `---`, then the template.
+//! A Go template. The input is variables as YAML, a line `---`, and the template.
 
 use remoor_check::{self as check, Outside};
 use std::collections::BTreeMap;
 
 const VARS: &str = "{list: [a, b, 3], name: web, deep: {port: 80, on: true}, none: null, x: 1.5}";
-/// As `go_template` bounds it.
+/// The limit in `go_template`.
 const OUTPUT_MAX: usize = 4 << 20;
 
 pub fn target(bytes: &[u8]) -> bool {

@@ -1,5 +1,5 @@
-//! What any machine of the network may send as a node's metadata. What is read of it can be said again, signed, and means the
-//! same; nobody else's signature is taken for the node's.
+//! Metadata of a node in gossip, which any machine of the network may send. Metadata that can be decoded can be encoded and signed
+//! again with the same content. Arbitrary bytes have no valid signature.
 
 use remoor_cluster::gossip::meta::{META_MAX, SignatureScope, decode, encode, verify, version_of};
 use remoor_cluster::rpc::identity::NodeKey;
@@ -12,11 +12,11 @@ pub fn target(bytes: &[u8]) -> bool {
     let (cluster, name) = (ClusterId::from("c0ffee"), NodeName::from("w1"));
     let scope = SignatureScope { cluster: &cluster, name: &name, addr: ([10, 0, 0, 1], 7946).into() };
     let (signer, key) = (KEY.signing_key(), KEY.signing_key().verifying_key());
-    assert!(!verify(bytes, scope, &key), "nobody has signed it");
+    assert!(!verify(bytes, scope, &key), "arbitrary bytes have a valid signature");
     let version = version_of(bytes);
     let Some(report) = decode(bytes) else { return true };
     assert!(version == Some(1) && bytes.len() <= META_MAX);
-    let again = encode(&report, scope, signer).expect("what was read can be said");
+    let again = encode(&report, scope, signer).expect("decoded metadata can be encoded");
     assert!(again.len() <= META_MAX && verify(&again, scope, &key));
     assert_eq!(decode(&again), Some(report));
     true

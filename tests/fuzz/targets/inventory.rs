@@ -1,11 +1,11 @@
-//! An inventory of Ansible, by a name that leaves open whether it is YAML or INI, and by one that does not.
+//! An Ansible inventory, in a file whose name does not tell whether it is YAML or INI, and in one that is INI by its name.
 
 use remoor_config::load_inventory;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// A directory of this process, there for one input only: nobody tells a target when it was the last.
+/// A directory of this process. It exists only during one input, because a target does not learn which input is the last.
 static DIR: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id())));
 
@@ -14,13 +14,13 @@ pub fn target(bytes: &[u8]) -> bool {
     fs::create_dir_all(&*DIR).expect("a temporary directory");
     for name in ["hosts", "hosts.ini"] {
         let path = DIR.join(name);
-        // Nobody may execute it, so nothing is run.
+        // The file is not executable, so it is not run as a dynamic inventory.
         fs::write(&path, text).expect("a temporary file");
         if let Err(faults) = load_inventory(&path) {
-            assert!(!faults.is_empty(), "refused without a reason");
+            assert!(!faults.is_empty(), "rejected without a reason");
             assert!(faults.iter().all(|fault| !fault.message.is_empty()));
         }
     }
-    fs::remove_dir_all(&*DIR).expect("the directory goes again");
+    fs::remove_dir_all(&*DIR).expect("the directory can be removed");
     true
 }

@@ -1,5 +1,5 @@
-//! The fuzz targets: functions that take any bytes, and panic where the program is wrong about them. `tests/it/fuzzed.rs` calls
-//! them with the seeds, `tests/fuzz/main.rs` has libFuzzer call them.
+//! The fuzz targets: functions that take arbitrary bytes and panic if the program handles them incorrectly. `tests/it/fuzzed.rs`
+//! calls them with the seeds; libFuzzer calls them by `tests/fuzz/main.rs`.
 
 mod check_file;
 mod digest;

@@ -1,10 +1,11 @@
-//! A playbook, compiled for one host: faults with their places, or a plan that is the same each time and survives the wire.
+//! A playbook, compiled for one host. The result is faults with their places, or a plan. The plan is the same each time, and
+//! after it is encoded and decoded.
 
 use remoor_model::FileSet;
 use remoor_playbook::{CompileOptions, HostContext, Plan, compile};
 use serde_json::{Value, json};
 
-/// What a playbook may name, itself among them: it may include itself.
+/// Other files that the playbook may name. The tested playbook is added to them, so it may include itself.
 const OTHERS: [(&str, &str); 6] = [
     ("tasks.yml", "- debug: {msg: \"{{ item | default('x') }}\"}\n- import_tasks: more.yml\n"),
     ("more.yml", "- include_tasks: tasks.yml\n  when: false\n"),
@@ -28,14 +29,14 @@ pub fn target(bytes: &[u8]) -> bool {
             assert_eq!(
                 once().map(|c| c.plan.sha256()).ok(),
                 Some(compiled.plan.sha256()),
-                "another plan the second time"
+                "compiling again gave another plan"
             );
             let wire = serde_json::to_vec(&compiled.plan).expect("a plan is JSON");
-            let back: Plan = serde_json::from_slice(&wire).expect("a plan is read back");
+            let back: Plan = serde_json::from_slice(&wire).expect("a plan can be decoded");
             assert_eq!(back.sha256(), compiled.plan.sha256());
         }
         Err(faults) => {
-            assert!(!faults.is_empty(), "refused without a reason");
+            assert!(!faults.is_empty(), "rejected without a reason");
             assert!(faults.iter().all(|fault| !fault.message.is_empty() && !fault.file.is_empty()));
         }
     }

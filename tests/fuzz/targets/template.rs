@@ -1,4 +1,4 @@
-//! A template, as a `.j2` file and as a variable of an inventory that a playbook reads: checked, then rendered as for a digest.
+//! A template, as a `.j2` file and as an inventory variable that a playbook reads. It is checked and rendered as for a digest.
 
 use remoor_model::FileSet;
 use remoor_playbook::{CompileOptions, HostContext, compile, review};
@@ -10,11 +10,11 @@ const PLAYBOOK: &str = "- hosts: all\n  vars: {list: [b, a, 3], deep: {port: 80,
 
 pub fn target(bytes: &[u8]) -> bool {
     let text = super::text(bytes);
-    // Doubling a text again and again is what the engine does not bound; it needs a loop around it.
+    // The template engine does not limit repeated doubling of a text, which needs a loop or many concatenations.
     if text.contains("for") && text.contains(['~', '*', '+']) || text.matches(['~', '*']).count() > 4 {
         return false;
     }
-    // Made to be slow; one is enough.
+    // A password hash is slow by design, so one per template is enough.
     if text.matches("password_hash").count() > 1 {
         return false;
     }
@@ -30,7 +30,7 @@ pub fn target(bytes: &[u8]) -> bool {
             let again: BTreeMap<_, _> = review(&compiled.plan, &Map::new(), &files, &[]).0;
             assert!(
                 made == again || text.contains("now") || text.contains("strftime"),
-                "rendered otherwise the second time"
+                "rendering again gave another result"
             );
         }
         Err(faults) => {

@@ -19,7 +19,7 @@ pub fn raft_id(home: &Path) -> Option<u64> {
 impl Cluster {
     fn wait_until_voters(&mut self, wanted: &[usize]) {
         let wanted: BTreeSet<usize> = wanted.iter().copied().collect();
-        self.until(&format!("{wanted:?} are voters"), |c| {
+        self.wait_until(&format!("{wanted:?} are voters"), |c| {
             (c.voters().into_iter().collect::<BTreeSet<_>>() == wanted).then_some(())
         });
     }
@@ -36,7 +36,7 @@ impl Cluster {
 
     fn has_note(&self, of: usize) -> bool {
         let path = format!("/v1/history?node={}", name(of));
-        let history: Value = self.until("a journal", |c| c.get(c.leader()?, &path).ok());
+        let history: Value = self.wait_until("a journal", |c| c.get(c.leader()?, &path).ok());
         history.to_string().contains("maintenance announced")
     }
 }
@@ -84,7 +84,7 @@ fn leader_leave() {
         assert!(begun.elapsed() < super::cluster::LONG, "it does not end");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let next = cluster.until("another manager leads", |c| c.leader().filter(|at| *at != leader));
+    let next = cluster.wait_until("another manager leads", |c| c.leader().filter(|at| *at != leader));
     assert!(cluster.has_note(leader));
     cluster.note(next);
     cluster.start(leader);
@@ -108,7 +108,7 @@ fn wiped_state() {
     assert!(cluster.kill(wiped));
     fs::remove_dir_all(cluster.home(wiped).join("raft")).expect("removed");
     cluster.start(wiped);
-    cluster.until("the service does not start with the id that had a log", |c| {
+    cluster.wait_until("the service does not start with the id that had a log", |c| {
         fs::read_to_string(c.log(wiped))
             .ok()
             .filter(|log| log.contains("so its manager service does not run under this Raft id"))
@@ -175,7 +175,7 @@ fn demote_promote_leader() {
     let (id, others) = (raft_id(&cluster.home(leader)), (0..3).filter(|at| *at != leader).collect::<Vec<_>>());
     cluster.order_successfully(&["demote", &name(leader), "--no-wait"]);
     cluster.wait_until_voters(&others);
-    cluster.until("the node is a worker", |c| raft_id(&c.home(leader)).is_none().then_some(()));
+    cluster.wait_until("the node is a worker", |c| raft_id(&c.home(leader)).is_none().then_some(()));
     cluster.order_successfully(&["promote", &name(leader), "--no-wait"]);
     cluster.wait_until_voters(&[0, 1, 2]);
     assert!(raft_id(&cluster.home(leader)) > id, "an id is given once");
@@ -195,7 +195,7 @@ fn demote_downed_manager() {
     let others: Vec<usize> = (0..3).filter(|at| *at != down).collect();
     cluster.wait_until_voters(&others);
     cluster.start(down);
-    cluster.until("the log is archived after the return", |c| raft_id(&c.home(down)).is_none().then_some(()));
+    cluster.wait_until("the log is archived after the return", |c| raft_id(&c.home(down)).is_none().then_some(()));
     cluster.wait_until_voters(&others);
     cluster.wait_until_settled();
 }
@@ -238,7 +238,7 @@ fn hundred_promote_demote_rounds() {
             std::thread::sleep(Duration::from_millis(rng.next() % 400));
         }
     }
-    cluster.until("the node is a worker and not a member", |c| {
+    cluster.wait_until("the node is a worker and not a member", |c| {
         let alone = c.members()?.members.len() == 1;
         (alone && raft_id(&c.home(1)).is_none()).then_some(())
     });
@@ -298,14 +298,14 @@ fn snapshot_interrupted() {
         cluster.start(late);
         let wanted = usual + whole * part / 4;
         let enough = |c: &Cluster| Some(c.sent_bytes(late)).filter(|sent| *sent >= wanted);
-        let sent = cluster.until("a part of the snapshot exists", enough);
+        let sent = cluster.wait_until("a part of the snapshot exists", enough);
         assert!(cluster.kill(late));
         eprintln!("killed after {sent} bytes, {usual} as usual, of a snapshot of {whole}");
         assert!(sent < usual + whole && snapshot(&cluster, late).is_err(), "the kill came too late");
         cluster.unlimit(late);
     }
     cluster.start(late);
-    let after = cluster.until("the log has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
+    let after = cluster.wait_until("the log has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
     assert!(snapshot(&cluster, late).is_ok(), "by a snapshot: {after:?}");
     cluster.wait_until_settled();
 }
@@ -337,7 +337,7 @@ fn rolled_back_directory() {
     fs::remove_dir_all(&home).expect("removed");
     fs::rename(&copy, &home).expect("moved");
     cluster.start(back);
-    cluster.until("the log is archived", |c| raft_id(&c.home(back)).is_none().then_some(()));
+    cluster.wait_until("the log is archived", |c| raft_id(&c.home(back)).is_none().then_some(()));
     assert_eq!((0..3).filter(|at| !cluster.runs(*at)).count(), 0, "no node has ended");
     cluster.order_successfully(&["demote", &name(back)]);
     cluster.order_successfully(&["promote", &name(back)]);

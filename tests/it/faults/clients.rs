@@ -85,7 +85,7 @@ impl Registers {
 
     /// Starts the clients.
     pub fn begin(&mut self, cluster: &Cluster, rng: &mut Rng) {
-        self.since = cluster.until("a state", |c| c.state(c.leader()?)).applied;
+        self.since = cluster.wait_until("a state", |c| c.state(c.leader()?)).applied;
         self.work.stop.store(false, Ordering::SeqCst);
         for client in 0..CLIENTS {
             let managers = (0..NODES).map(|at| Client::unix(cluster.socket(at)).with_timeout(WITHIN)).collect();
@@ -137,7 +137,7 @@ impl Registers {
     }
 
     fn read_registers(&self, cluster: &Cluster) -> [u64; KEYS] {
-        let status = cluster.until("a status", |c| {
+        let status = cluster.wait_until("a status", |c| {
             let status: StatusView = c.get(c.leader()?, "/v1/status").ok()?;
             (!status.as_of.stale).then_some(status)
         });
@@ -224,7 +224,7 @@ fn check_journal(cluster: &Cluster, since: u64, acked: &[Acked]) {
     const LATER_MS: u64 = 5_000;
     for key in 0..KEYS {
         let path = format!("/v1/history?node={}&limit=1000", name(key));
-        let history = cluster.until("a journal", |c| c.get::<HistoryView>(c.leader()?, &path).ok());
+        let history = cluster.wait_until("a journal", |c| c.get::<HistoryView>(c.leader()?, &path).ok());
         // After a long round the answer contains only the newest thousand items.
         let told = history.items.first().filter(|_| history.items.len() >= 1_000).map_or(0, |oldest| oldest.at.0);
         let items = history.items.iter().filter(|item| item.index > since);

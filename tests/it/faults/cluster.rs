@@ -62,9 +62,9 @@ impl Cluster {
         for at in 0..nodes {
             cluster.join(at, at < voters);
             cluster.start(at);
-            cluster.until("the node takes part", |c| c.state(if at < voters { at } else { 0 }).map(drop));
+            cluster.wait_until("the node takes part", |c| c.state(if at < voters { at } else { 0 }).map(drop));
         }
-        cluster.until("all are voters", |c| (c.voters().len() == voters).then_some(()));
+        cluster.wait_until("all are voters", |c| (c.voters().len() == voters).then_some(()));
         cluster
     }
 
@@ -287,7 +287,7 @@ impl Cluster {
 
     /// An order that must be accepted by the current leader.
     pub fn order_successfully(&self, args: &[&str]) {
-        self.until(&format!("{args:?}"), |c| {
+        self.wait_until(&format!("{args:?}"), |c| {
             let out = c.ask(c.leader()?, args);
             (out.status.code() == Some(0)).then_some(())
         });
@@ -326,7 +326,7 @@ impl Cluster {
     }
 
     pub fn wait_for_leader(&self) -> usize {
-        self.until("a leader", Self::leader)
+        self.wait_until("a leader", Self::leader)
     }
 
     pub fn members(&self) -> Option<RaftView> {
@@ -340,7 +340,7 @@ impl Cluster {
         votes.filter_map(place).collect()
     }
 
-    pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+    pub fn wait_until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
             if let Some(found) = look(self) {
@@ -357,7 +357,7 @@ impl Cluster {
         for at in 0..NODES {
             assert!(!self.places[at].there || self.runs(at), "{} has ended", name(at));
         }
-        self.until("all managers have the same state", |c| {
+        self.wait_until("all managers have the same state", |c| {
             let view = c.members()?;
             if view.joint || !view.committed || !view.members.iter().all(is_settled_member) {
                 return None;

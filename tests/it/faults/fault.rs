@@ -1,4 +1,4 @@
-//! What is broken in a round, and what shows that it was.
+//! The faults of a round. Each returns a proof that it took effect.
 
 use super::cases::raft_id;
 use super::cluster::{Cluster, NODES, name};
@@ -49,9 +49,9 @@ pub const ALL: [Fault; 17] = [
     Fault::KillInJoint,
 ];
 
-/// The faults of the eight rounds of `make test`, one of each kind: a process, all processes, a process that stands still, a leader
-/// without a network, a cut that part of the cluster sees around, lost frames, a full disk, an older directory. A leader that dies
-/// in a change of voters has a case of its own (`cases.rs`). `make long-faults` has all of [`ALL`].
+/// The faults of the eight rounds of `make test`, one of each kind: a killed process, all processes killed, a stopped process, a
+/// leader without a network, a partition with one node that reaches both sides, lost frames, a full disk, an older directory. The
+/// leader that dies in a change of voters has its own case (`cases.rs`). `make long-faults` takes all faults of [`ALL`].
 pub const GATE: [Fault; 8] = [
     Fault::KillFollower,
     Fault::KillAll,
@@ -63,14 +63,14 @@ pub const GATE: [Fault; 8] = [
     Fault::PutBack,
 ];
 
-/// Longer than an election takes.
+/// The duration of a fault, longer than an election.
 const HOLD: Duration = Duration::from_millis(5_000);
 
-/// Breaks it, holds it, and mends it; what shows that it was broken. None: it could not be brought about this time.
+/// Causes the fault, holds it and ends it. Returns the proof that it took effect. None: it did not take effect this time.
 pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
     let leader = cluster.wait_for_leader();
-    // Who leads may change between two questions; then nobody says who votes.
-    let voters = cluster.until("those who vote", |c| Some(c.voters()).filter(|voters| voters.len() > 1));
+    // Waits, because no manager reports the voters while the leader changes.
+    let voters = cluster.wait_until("a list of voters", |c| Some(c.voters()).filter(|voters| voters.len() > 1));
     let mut followers: Vec<usize> = voters.into_iter().filter(|at| *at != leader).collect();
     rng.shuffle(&mut followers);
     let others: Vec<usize> = (0..NODES).filter(|at| *at != leader).collect();
@@ -97,7 +97,7 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             cut(cluster, &others.iter().map(|at| cluster.frames_from(leader, *at)).collect::<Vec<_>>())
         }
         Fault::Bridge => {
-            // Who leads and half of the others don't hear the rest; one hears all.
+            // The leader and half of the others are cut off from the rest. One node reaches both sides.
             let (between, side) = (follower, &followers[1..]);
             let far: Vec<usize> = side[..side.len().div_ceil(2)].to_vec();
             let near: Vec<usize> = (0..NODES).filter(|at| *at != between && !far.contains(at)).collect();
@@ -115,15 +115,15 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             let some = |rule: String| format!("{rule} numgen random mod 100 < {percent}");
             cut(cluster, &all.map(some).collect::<Vec<_>>()).map(|proof| format!("{percent} %: {proof}"))
         }
-        Fault::DiskFull => full(cluster),
+        Fault::DiskFull => fill_disk(cluster),
         Fault::Swapped => {
             let (one, two) = (others[rng.up_to(others.len())], leader);
             let ran = cluster.swap(one, two);
             std::thread::sleep(HOLD);
-            ran.then(|| format!("{} and {} have changed places", name(one), name(two)))
+            ran.then(|| format!("{} and {} have swapped places", name(one), name(two)))
         }
         Fault::PutBack => {
-            // The disk of the fifth is a mount.
+            // Not the fifth: its directory is a mount and cannot be renamed.
             let who = followers.iter().copied().find(|at| *at != NODES - 1)?;
             put_back(cluster, who)
         }
@@ -174,8 +174,8 @@ fn flap_link(cluster: &Cluster, rules: &[String]) -> Option<String> {
     (times > 1).then(|| format!("{lost} frames lost in {times} cuts"))
 }
 
-/// Of m5, which has a small one. A daemon that can't write its log ends.
-fn full(cluster: &mut Cluster) -> Option<String> {
+/// Fills the disk of m5, which has a small one. A daemon that cannot write its log ends.
+fn fill_disk(cluster: &mut Cluster) -> Option<String> {
     let ballast = cluster.home(NODES - 1).join("ballast");
     let filled = std::fs::File::create(&ballast).map(|mut file| {
         loop {
@@ -192,11 +192,11 @@ fn full(cluster: &mut Cluster) -> Option<String> {
     is_full.then(|| format!("no space left; m5 {}", if ran { "went on" } else { "had ended" }))
 }
 
-/// A manager's whole directory is an older one from one start to the next. It is to be noticed, and it manages again as it is
-/// told to. None: it was made a worker meanwhile.
+/// Replaces the whole directory of a manager with an older copy between two starts. The cluster must reject the older directory,
+/// and the node must vote again after it was demoted and promoted. None: the node was demoted meanwhile.
 fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
-    // How often it has parked, and how often for this.
-    let parked = |c: &Cluster| {
+    // How often it has stopped its manager service, and how often because of an old directory.
+    let stops = |c: &Cluster| {
         let log = std::fs::read_to_string(c.log(who)).unwrap_or_default();
         ["this node is no longer a manager", "stale-directory"].map(|text| log.matches(text).count())
     };
@@ -210,15 +210,17 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     std::fs::rename(&home, &newer).expect("moved");
     std::fs::rename(&older, &home).expect("moved");
     std::fs::remove_dir_all(&newer).expect("removed");
-    let before = parked(cluster);
+    let before = stops(cluster);
     cluster.start(who);
-    cluster.until("it parks", |c| (raft_id(&c.home(who)).is_none() && parked(c)[0] > before[0]).then_some(()));
-    if parked(cluster)[1] == before[1] {
+    cluster.wait_until("it stops its manager service", |c| {
+        (raft_id(&c.home(who)).is_none() && stops(c)[0] > before[0]).then_some(())
+    });
+    if stops(cluster)[1] == before[1] {
         return None;
     }
     cluster.order_successfully(&["demote", &name(who)]);
     cluster.order_successfully(&["promote", &name(who), "--no-wait"]);
-    // The faults after this one want a minority to take away.
-    cluster.until("it votes again", |c| c.voters().contains(&who).then_some(()));
-    Some(format!("{}'s older directory was refused", name(who)))
+    // Later faults need enough voters that a minority can be removed.
+    cluster.wait_until("it votes again", |c| c.voters().contains(&who).then_some(()));
+    Some(format!("the older directory of {} was rejected", name(who)))
 }

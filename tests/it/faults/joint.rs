@@ -20,7 +20,7 @@ const HOLD: Duration = Duration::from_secs(5);
 /// All five are voters before. Returns the manager that is to be demoted, and the evidence that the
 /// leader died in the middle. None: the change did not begin, or was completed before.
 pub fn kill_in_joint(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
-    cluster.until("all five are voters", |c| {
+    cluster.wait_until("all five are voters", |c| {
         let status: Value = c.get(c.leader()?, "/v1/status").ok()?;
         let nodes = status["nodes"].as_array()?;
         let workers: Vec<&str> =

@@ -1,10 +1,10 @@
-//! Managers under faults, as real processes in network namespaces of their own: killed, stopped, cut off and short of disk, while
-//! clients write and read at all of them. After each round every manager has the same state, no change of voters is half
-//! done, and what the clients saw can have happened one after the other, with nothing lost that was acknowledged.
+//! Managers under faults, as real processes in separate network namespaces. They are killed, stopped, cut off or have a full disk,
+//! while clients write and read at all of them. After each round every manager has the same state and no change of voters is half
+//! done. The answers that the clients received are linearizable, and no acknowledged write is lost.
 //!
-//! Root only. Without `REMOOR_FAULT_ROUNDS` there are eight rounds of eight faults (`fault::GATE`); with it as many as it says, of all
-//! faults. `REMOOR_FAULT_SEED` sets their order, and is 1 without it: a gate depends on no clock. `make long-faults` sets both. A skip
-//! is a failure where `REMOOR_LAB_REQUIRED` is set.
+//! Needs root. By default there are eight rounds of eight faults (`fault::GATE`). `REMOOR_FAULT_ROUNDS=n` runs n rounds of all faults.
+//! `REMOOR_FAULT_SEED` sets their order. Its default is 1, because `make test` must not depend on a clock. `make long-faults` sets
+//! both. If `REMOOR_LAB_REQUIRED` is set, these tests fail where they would be skipped.
 
 mod cases;
 mod clients;
@@ -17,7 +17,7 @@ mod rounds;
 use crate::lab::tool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Chance that can be repeated: splitmix64.
+/// Reproducible random numbers: splitmix64.
 #[derive(Debug, Clone)]
 pub struct Rng(pub u64);
 
@@ -30,7 +30,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `many`, which is not 0.
+    /// A number less than `many`, which must not be 0.
     pub fn up_to(&mut self, many: usize) -> usize {
         (self.next() % many as u64) as usize
     }
@@ -42,14 +42,14 @@ impl Rng {
     }
 }
 
-/// Held by the test that has its cluster up: five managers and their clients are enough for a small machine.
+/// The lock of the test whose cluster is running. A small machine cannot run two clusters of five managers at the same time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether there can be no network namespaces here, said so that nobody overlooks it; a failure where they are required. Tried
-/// once, because tests that begin together would try it under one name.
+/// Whether this machine cannot create network namespaces. The reason is printed in capitals, or is a failure if they are required.
+/// This is tried only once, because parallel tests would use the same name for it.
 fn namespaces_missing() -> bool {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
     let lacks = || -> Option<String> {

@@ -1,4 +1,5 @@
-//! Round after round on one cluster: clients at work, one fault, roles that change meanwhile; then all is mended and compared.
+//! Many rounds on one cluster. In each round clients work, one fault happens and roles may change. Then the fault is repaired, and
+//! all states are compared.
 
 use super::clients::Registers;
 use super::cluster::{Cluster, NODES, name};
@@ -7,9 +8,9 @@ use super::{Rng, namespaces_missing, one_at_a_time};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Without `REMOOR_FAULT_SEED`: the same in each run.
+/// The seed without `REMOOR_FAULT_SEED`, the same in each run.
 const SEED: u64 = 1;
-/// A fault may be prevented by what happens beside it, such as a change of roles; not so often in a row.
+/// Attempts to cause a fault. Other events, such as a change of roles, may prevent it, but not that many times in a row.
 const TRIES: usize = 3;
 
 #[test]
@@ -18,13 +19,13 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         return;
     }
     let _alone = one_at_a_time();
-    let told = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seed = told("REMOOR_FAULT_SEED").unwrap_or(SEED);
-    let asked = told("REMOOR_FAULT_ROUNDS").map(|rounds| rounds as usize);
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seed = number("REMOOR_FAULT_SEED").unwrap_or(SEED);
+    let asked = number("REMOOR_FAULT_ROUNDS").map(|rounds| rounds as usize);
     let rounds = asked.unwrap_or(fault::GATE.len());
     let faults: &[Fault] = if asked.is_some() { &fault::ALL } else { &fault::GATE };
     match asked {
-        Some(rounds) => eprintln!("again: REMOOR_FAULT_SEED={seed} REMOOR_FAULT_ROUNDS={rounds}"),
+        Some(rounds) => eprintln!("to repeat this run: REMOOR_FAULT_SEED={seed} REMOOR_FAULT_ROUNDS={rounds}"),
         None => {
             let (rest, all) = (fault::ALL.len() - faults.len(), fault::ALL.len());
             eprintln!("NOT RUN HERE: {rest} OF {all} FAULTS OF MANAGERS; next: make long-faults");
@@ -48,10 +49,10 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         let churned = (rng.up_to(3) == 0).then(|| churn(&cluster, &mut rng));
         std::thread::sleep(Duration::from_millis(500));
         let proof = (0..TRIES).find_map(|_| fault::strike(fault, &mut cluster, &mut rng));
-        let proof = proof.unwrap_or_else(|| panic!("round {round}: {fault:?} did not fire"));
+        let proof = proof.unwrap_or_else(|| panic!("round {round}: {fault:?} did not take effect"));
         *fired.entry(fault).or_default() += 1;
         let before = registers.acknowledged_writes();
-        cluster.until("a write after it all", |_| (registers.acknowledged_writes() > before + 5).then_some(()));
+        cluster.wait_until("a write after the fault", |_| (registers.acknowledged_writes() > before + 5).then_some(()));
         registers.stop(&cluster);
         let managers = cluster.wait_until_settled();
         let tally = registers.judge(&cluster);
@@ -64,18 +65,18 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         );
         assert!(tally.writes > 0, "round {round}: nothing was written");
     }
-    eprintln!("each proven to have fired: {fired:?}");
-    // What is desired comes about once nothing breaks any more.
+    eprintln!("faults that took effect: {fired:?}");
+    // Without faults the cluster reaches the desired state.
     for at in 0..NODES {
         cluster.ask(cluster.wait_for_leader(), &["promote", &name(at), "--no-wait"]);
     }
-    cluster.until("all five vote", |c| (c.voters().len() == NODES).then_some(()));
+    cluster.wait_until("all five vote", |c| (c.voters().len() == NODES).then_some(()));
     cluster.wait_until_settled();
 }
 
-/// One manager more or less, of three to five; it need not be done when the fault comes.
+/// Promotes or demotes one node; there are three to five managers. The change may be unfinished when the fault happens.
 fn churn(cluster: &Cluster, rng: &mut Rng) -> String {
-    let status: serde_json::Value = cluster.until("a status", |c| c.get(c.leader()?, "/v1/status").ok());
+    let status: serde_json::Value = cluster.wait_until("a status", |c| c.get(c.leader()?, "/v1/status").ok());
     let wanted = |at: &usize| {
         let node = status["nodes"].as_array().into_iter().flatten().find(|n| n["name"] == name(*at));
         node.is_some_and(|n| n["role"] == "manager")

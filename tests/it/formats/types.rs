@@ -1,9 +1,9 @@
-//! What programs of two versions must agree on: all types that serde writes or reads, and the numbers of the formats, as the source
-//! has them. Comments, visibility, paths and the place of a type do not count, so that code can be moved and documented freely.
+//! Compares the formats of two versions: the source text of all types that serde writes or reads, and the format numbers.
+//! Comments, visibility, paths and the place of a type are ignored, so that code can be moved and documented freely.
 //!
-//! `tests/fixtures/formats.txt` has the same of the previous version. Where both are alike, `make test` needs no program of
-//! that version (`versions.rs`). Rules that are written by hand, and what an entry does when it is applied, are not seen here:
-//! `make long-versions` runs both programs whatever the source says.
+//! `tests/fixtures/formats.txt` contains the formats of the previous version. If they are equal, `make test` does not need the
+//! program of that version (`versions.rs`). This comparison cannot see rules that are written by hand, or the effect of an
+//! applied entry. `make long-versions` therefore runs both programs even if the source is equal.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 pub const FILE: &str = "tests/fixtures/formats.txt";
 
-/// What differs from the previous version, by name; empty: nothing does.
-pub fn changed() -> BTreeSet<String> {
+/// The names of the formats that differ from the previous version.
+pub fn changed_formats() -> BTreeSet<String> {
     let before = previous().1;
     present().symmetric_difference(&before).map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
 }
@@ -26,7 +26,7 @@ pub fn previous() -> (String, BTreeSet<String>) {
     (commit.to_owned(), text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// Name and digest of each type and number of this source.
+/// Name and digest of each type and number in this source.
 fn present() -> BTreeSet<String> {
     let mut files = Vec::new();
     ["src", "crates"].into_iter().for_each(|dir| sources(&root().join(dir), &mut files));
@@ -37,7 +37,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All source files that are not tests alone.
+/// Collects all source files that contain more than tests.
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.map(|entry| entry.expect("an entry").path()) {
@@ -52,7 +52,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Relies on rustfmt: an item ends at a line with its own indentation that closes it.
+/// Relies on rustfmt: an item ends at a closing line with the same indentation as its first line.
 fn items(source: &str) -> Vec<String> {
     let (mut found, mut attributes) = (Vec::new(), Vec::new());
     let mut lines = source.lines().peekable();
@@ -69,8 +69,9 @@ fn items(source: &str) -> Vec<String> {
             attributes.push(attribute);
             continue;
         }
-        let derived =
-            attributes.iter().any(|a| a.starts_with("#[derive") && (has(a, "Serialize") || has(a, "Deserialize")));
+        let derived = attributes
+            .iter()
+            .any(|a| a.starts_with("#[derive") && (has_word(a, "Serialize") || has_word(a, "Deserialize")));
         let written_by_hand =
             text.starts_with("impl") && (text.contains("Serialize for ") || text.contains("Deserialize<'de> for "));
         let number = text.split("const ").nth(1).filter(|rest| {
@@ -93,23 +94,23 @@ fn items(source: &str) -> Vec<String> {
                 break;
             }
         }
-        let item = plain(&item);
+        let item = normalize(&item);
         let digest = hex::encode(&Sha256::digest(item.as_bytes())[..6]);
         found.push(format!("{} {digest}", name(&item)));
     }
     found
 }
 
-fn has(text: &str, word: &str) -> bool {
-    words(text).any(|one| one == word)
+fn has_word(text: &str, word: &str) -> bool {
+    split_words(text).any(|one| one == word)
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// One line without visibility, without paths before a name, and without a comma before what closes.
-fn plain(item: &str) -> String {
+/// Reduces an item to one line without visibility, without paths before names, and without a comma before a closing bracket.
+fn normalize(item: &str) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut rest = item;
     while let Some(first) = rest.chars().next() {
@@ -138,9 +139,9 @@ fn plain(item: &str) -> String {
     out.join(" ")
 }
 
-/// What is called so, for a message.
+/// The name of the item, for messages.
 fn name(item: &str) -> &str {
-    let all: Vec<&str> = words(item).collect();
+    let all: Vec<&str> = split_words(item).collect();
     let after = |key: &str| all.iter().position(|word| *word == key).and_then(|at| all.get(at + 1)).copied();
     if item.starts_with("impl") {
         return after("for").unwrap_or("impl");
@@ -149,7 +150,7 @@ fn name(item: &str) -> &str {
 }
 
 #[test]
-fn a_type_is_told_by_what_is_written_and_not_by_where_it_is() {
+fn a_type_is_compared_by_its_fields_and_attributes_and_not_by_its_place() {
     let one = "/// A point.\n#[derive(Debug, Serialize)]\n#[serde(rename_all = \"kebab-case\")]\npub struct Point {\n    \
                /// Across.\n    pub x: crate::model::Millis, // ms\n}\n";
     let moved = "mod inner {\n    #[derive(serde::Serialize, Clone)]\n    #[serde(rename_all = \"kebab-case\")]\n    \
@@ -170,7 +171,7 @@ fn a_type_is_told_by_what_is_written_and_not_by_where_it_is() {
     assert_eq!(items("impl<'de> Deserialize<'de> for Point {\n    fn f() {\n    }\n}\nfn g() {}\n").len(), 1);
 }
 
-/// `REMOOR_PUBLISHED=COMMIT` writes the file anew: what is here is published as that commit.
+/// `REMOOR_PUBLISHED=COMMIT` writes the file again, because this source is published as that commit.
 #[test]
 fn the_formats_of_the_previous_version_are_known() {
     if let Ok(commit) = std::env::var("REMOOR_PUBLISHED") {

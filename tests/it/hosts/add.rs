@@ -38,7 +38,7 @@ fn a_machine_is_added_and_set_up_by_ansible() -> Result<()> {
         eprintln!("SKIPPED: ADDING REAL HOSTS: {why}");
         return Ok(());
     }
-    super::retry_policy::told("X10 adding a machine", added_and_set_up)
+    super::retry_policy::run_with_retry("X10 adding a machine", added_and_set_up)
 }
 
 fn added_and_set_up() -> Result<()> {

@@ -79,7 +79,7 @@ fn how_many(stories: usize) -> Result<usize> {
 }
 
 /// Runs the stories in this order, each on one of the fleets `NAME-a`, `NAME-b` and so on.
-pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
+pub fn run_stories(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     let (begun, count) = (Instant::now(), stories.len());
     let fleets = how_many(count)?;
     eprintln!(
@@ -167,7 +167,7 @@ fn run_story(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), S
     eprintln!(
         "FAIL  {name} ({took:.1} s, {lab}, this machine stalled for up to {stood:.1} s): {error:#}\n{}\
          --- end of the report of {name}",
-        cluster.tell()
+        cluster.describe()
     );
     let _ = cluster.save_logs(name);
     Err(one_line(&error))
@@ -197,7 +197,7 @@ fn fresh(lab: &str) -> Result<Cluster> {
     let cluster = Cluster::create(five::start(lab)?)?;
     let ready = cluster.apply(super::operator::fleet_with_hooks).and_then(|()| cluster.commission());
     if let Err(error) = ready.and_then(|()| cluster.wait_quiet()) {
-        eprintln!("hosts: {lab} does not become a fleet: {error:#}\n{}", cluster.tell());
+        eprintln!("hosts: {lab} does not become a fleet: {error:#}\n{}", cluster.describe());
         cluster.save_logs("commission")?;
         return Err(error);
     }

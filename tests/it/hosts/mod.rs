@@ -1,10 +1,10 @@
-//! Scenarios on real hosts (SCENARIOS, A and X), told on several fleets of five at once. Skipped, loudly, where no hosts
-//! can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
+//! Stories on real hosts (docs/design/scenarios.md, A and X), run on several fleets of five in parallel. If hosts are not
+//! available, the stories are skipped with a message in capitals; if `REMOOR_LAB_REQUIRED` is set, they fail.
 //!
-//! `make test` tells the stories of [`GATE`], and says in capitals how many it leaves out. `REMOOR_STORIES=all` tells all of
-//! them (`make long-hosts`), and `REMOOR_STORY=A02,X1` tells those whose names begin so. `REMOOR_FLEETS=1` uses one fleet,
-//! `REMOOR_LAB_NAME` names the fleets, and `REMOOR_LONG=1` gives them the durations of production. One that fails is told once
-//! more, alone, unless `REMOOR_STRICT=1` is set (`chance.rs`).
+//! `make test` runs the stories of [`GATE`] and prints in capitals how many it omits. `REMOOR_STORIES=all` runs all of them
+//! (`make long-hosts`), and `REMOOR_STORY=A02,X1` runs those whose names begin with A02 or X1. `REMOOR_FLEETS=1` uses one fleet,
+//! `REMOOR_LAB_NAME` names the fleets, and `REMOOR_LONG=1` uses the durations of production. A failed story is retried once,
+//! alone, unless `REMOOR_STRICT=1` is set (`retry_policy.rs`).
 
 mod add;
 mod announced;
@@ -28,44 +28,42 @@ mod steps;
 mod stories;
 mod undo;
 
-/// The stories of `make test`: each mechanism once, by the shortest story that has it, and what that mechanism is. Absences, budgets,
-/// leaders and laws are simulated with every change; here they are to work with real gossip, SSH, systemd and etcd.
+/// The stories of `make test`, each with its mechanism: for each mechanism the shortest story that uses it. Absences, budgets and
+/// leaders are simulated with every change. These stories show that they work with real gossip, SSH, systemd and etcd.
 const GATE: &[(&str, &str)] = &[
     ("A02 network loss and drift", "an absence and its cause, drift found by digest, one service set up again"),
-    ("A02 a paused node", "an operator's pause: looked at, reported, left as it is"),
+    ("A02 a paused node", "a node paused by an operator: examined, reported, not changed"),
     (
         "A04 links from managers to a node are cut",
-        "a node that the leader can't reach by SSH: the leadership is handed over",
+        "a node that the leader cannot reach by SSH: the leadership is handed over",
     ),
-    ("A05 reboot, all enabled", "a reboot: nothing is concluded before the host has settled"),
+    ("A05 reboot, all enabled", "a reboot: no verdict before the host has settled"),
     ("A05 an announced reboot", "maintenance: a planned absence, repaired once the maintenance is over"),
-    ("A07 the agent is killed", "an agent that died, told from a host that was away"),
-    ("A08 the agent is stopped gracefully", "a node that left in order"),
-    ("A11 a missing and an extra file", "files that are missing and files that are too many"),
+    ("A07 the agent is killed", "an agent that died, distinguished from an absent host"),
+    ("A08 the agent is stopped gracefully", "a node that left gracefully"),
+    ("A11 a missing and an extra file", "missing files and extra files"),
     ("A12 service stopped, files intact", "drift that only a check finds"),
-    (
-        "A16 all managers down",
-        "no manager: the quorum comes back, and absences are dated from when a node was seen last",
-    ),
-    ("A17c leader killed in provision", "a leader that dies in a job: the fence, the lock, the next attempt"),
+    ("A16 all managers down", "no manager: the quorum returns, and an absence begins when the node was last seen"),
+    ("A17c leader killed in provision", "a leader that dies during a job: fence, lock, next attempt"),
     ("A20 update while away", "a new generation: outdated, queued, applied once on return"),
     ("A21 decommissioned while away", "a node is taken out of service, and put back"),
     ("A22 cleanup fails", "retries, a job that is held, `resume`"),
-    ("A22 an attempt is undone", "copies of an attempt, `undo`"),
-    ("A23 another host key", "host keys: nobody logs in before an operator trusts the new one"),
-    ("A23 an impostor", "gossip that nobody has signed as the node that it names"),
-    ("A24 a check hangs", "a check that runs out of time: unknown, and nothing is set up"),
-    ("A25b leader and target cut from the rest", "a minority with the old leader decides and runs nothing"),
-    ("X3 refused commands change nothing", "orders that are refused leave no trace"),
-    ("X1 drift without absence", "drift that an agent reports of a node that was never away"),
+    ("A22 an attempt is undone", "file copies of an attempt, `undo`"),
+    ("A23 another host key", "host keys: no login before an operator trusts the new key"),
+    ("A23 an impostor", "gossip without the signature of the node that it names"),
+    ("A24 a check hangs", "a check that times out: the verdict is unknown, and nothing is set up"),
+    ("A25b leader and target cut from the rest", "a minority with the old leader makes no decision and runs no job"),
+    ("X3 refused commands change nothing", "rejected orders change nothing"),
+    ("X1 drift without absence", "drift reported by the agent of a node that was never absent"),
 ];
 
-/// Tests with hosts of their own that `make test` leaves out, by the names that they have at [`chance::told`]. X3 has each order that is
-/// refused, from each state of a node: law I12 of the simulation judges that with each seed, and a story of the gate (X3)
-/// has it on real hosts.
+/// Tests with separate hosts that `make test` omits, by their names for [`retry_policy::run_with_retry`]. X3 tries each invalid
+/// order in each state of a node. Invariant I12 of the simulation checks that with each seed, and a story of the gate (X3) checks
+/// part of it on real hosts.
 const LEFT_OUT: &[&str] = &["X3 refused orders"];
 
-/// The longest, told first: one that comes last would keep one fleet busy and the others idle. Seconds on a quiet machine.
+/// The longest stories, which run first: at the end they would occupy one fleet while the others are idle. Durations are in
+/// seconds on a machine without other work.
 const LONGEST: &[(&str, u32)] = &[
     ("A19", 300),
     ("A25a", 90),
@@ -88,10 +86,10 @@ const LONGEST: &[(&str, u32)] = &[
     ("A06", 25),
     ("A03", 22),
 ];
-/// Of one that is not in the list.
+/// The duration of stories that are not in the list.
 const OTHERS: u32 = 12;
 
-/// First by its name among the tests on real hosts, so that it runs from the beginning beside all the others.
+/// Its name is the first of the tests on real hosts, so that it starts first and the other tests run in parallel.
 #[test]
 fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
     if fleets::hosts_missing() {
@@ -101,39 +99,39 @@ fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
     let mut chosen = every_story();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
         chosen.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
-    } else if !all_are_told() {
+    } else if !runs_all_stories() {
         chosen.retain(|(name, _)| GATE.iter().any(|(of_the_gate, _)| of_the_gate == name));
     }
     let seconds = |name: &str| LONGEST.iter().find(|(begins, _)| name.starts_with(begins)).map_or(OTHERS, |(_, s)| *s);
     chosen.sort_by_key(|(name, _)| std::cmp::Reverse(seconds(name)));
     let left_out = left_out(&chosen);
-    let told = fleets::tell(&name, chosen);
+    let result = fleets::run_stories(&name, chosen);
     left_out.iter().for_each(|line| eprintln!("{line}"));
-    told
+    result
 }
 
-/// `REMOOR_STORIES=all`: also what [`GATE`] does not have.
-fn all_are_told() -> bool {
+/// Whether `REMOOR_STORIES=all` selects also the stories that are not in [`GATE`].
+fn runs_all_stories() -> bool {
     std::env::var("REMOOR_STORIES").is_ok_and(|value| value == "all")
 }
 
-/// Whether a test with hosts of its own is left out of this run, which is said in capitals.
+/// Whether a test with separate hosts is omitted in this run. If so, a message in capitals is printed.
 fn left_out_of_the_gate(name: &str) -> bool {
-    let left_out = LEFT_OUT.contains(&name) && !all_are_told();
+    let left_out = LEFT_OUT.contains(&name) && !runs_all_stories();
     if left_out {
         eprintln!("NOT RUN HERE: {name}; next: make long-hosts");
     }
     left_out
 }
 
-/// How many stories are not told in this run, and which.
+/// A message that lists the stories that are omitted in this run.
 fn left_out(chosen: &[stories::Story]) -> Option<String> {
     let every = every_story();
     let rest: Vec<&str> =
-        every.iter().map(|(name, _)| *name).filter(|name| chosen.iter().all(|(told, _)| told != name)).collect();
+        every.iter().map(|(name, _)| *name).filter(|name| chosen.iter().all(|(run, _)| run != name)).collect();
     let (count, all) = (rest.len(), every.len());
     (count > 0).then(|| {
-        format!("NOT TOLD HERE: {count} OF {all} STORIES ON REAL HOSTS; next: make long-hosts: {}", rest.join("; "))
+        format!("NOT RUN HERE: {count} OF {all} STORIES ON REAL HOSTS; next: make long-hosts: {}", rest.join("; "))
     })
 }
 
@@ -168,5 +166,5 @@ fn the_stories_of_the_gate_are_among_all_stories_and_the_others_are_named() {
     assert_eq!(left_out(&every), None);
     let but_one = left_out(&every[1..]).expect("one is left out");
     let (first, all) = (every[0].0, every.len());
-    assert_eq!(but_one, format!("NOT TOLD HERE: 1 OF {all} STORIES ON REAL HOSTS; next: make long-hosts: {first}"));
+    assert_eq!(but_one, format!("NOT RUN HERE: 1 OF {all} STORIES ON REAL HOSTS; next: make long-hosts: {first}"));
 }

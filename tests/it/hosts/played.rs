@@ -50,7 +50,7 @@ fn remoor_play_on_real_hosts() -> Result<()> {
         eprintln!("SKIPPED: PLAYING ON REAL HOSTS: {why}");
         return Ok(());
     }
-    super::retry_policy::told("playing on real hosts", run_all)
+    super::retry_policy::run_with_retry("playing on real hosts", run_all)
 }
 
 /// The operator's directory, and the hosts.

@@ -1,5 +1,5 @@
-//! X3, refused commands are pure: from each state of a node each order that must be refused, or has nothing to do, and
-//! nothing but the clock may change. On two hosts of its own, since on the fleet of five nobody is merely accepted.
+//! X3, rejected commands have no side effects: in each state of a node, each order that must be rejected or has nothing to do may
+//! change nothing but the clock. It runs on two separate hosts, because the fleet of five has no node that is only accepted.
 
 use super::noise::{check_unchanged, without_volatile_fields};
 use super::operator::MANIFEST;
@@ -34,7 +34,7 @@ const DOWN: &str = "- hosts: web
     - file: {path: /etc/note, state: absent}
 ";
 
-/// Refused whatever the node is doing: exit code and order.
+/// Orders that are rejected in each state of the node, with their exit codes.
 const ALWAYS: &[(i32, &str)] = &[
     (4, "resetup nobody"),
     (4, "resetup m1 nobody --force --detach"),
@@ -59,7 +59,8 @@ const ALWAYS: &[(i32, &str)] = &[
     (2, "apply /root/bad"),
 ];
 
-/// By state what else must be refused (or, with 0, has nothing to do). A batch names the good node first.
+/// For each state, further orders that must be rejected, or have nothing to do (exit code 0). An order for two nodes names the
+/// valid node first.
 const IN_STATE: &[(&str, &[(i32, &str)])] = &[
     (
         "accepted",
@@ -106,7 +107,7 @@ const IN_STATE: &[(&str, &[(i32, &str)])] = &[
     ),
 ];
 
-/// While a job of w1 is open.
+/// Orders that are rejected while a job of w1 is open.
 const RUNNING: &[(i32, &str)] = &[
     (4, "resetup w1 --force --detach"),
     (4, "resetup w1 --force --now --detach"),
@@ -118,7 +119,7 @@ const RUNNING: &[(i32, &str)] = &[
     (4, "decommission m1 w1 --confirm m1,w1 --detach"),
 ];
 
-/// The same while it is commissioned, which leaves `commission` nothing to do.
+/// Orders while a commissioned w1 has an open job: `commission` has nothing to do, the others are rejected.
 const BEING_SET_UP: &[(i32, &str)] = &[
     (4, "resetup w1 --force --detach"),
     (4, "resetup w1 --force --now --detach"),
@@ -141,7 +142,7 @@ fn refused_orders_change_nothing_from_any_state() -> Result<()> {
     if super::left_out_of_the_gate(NAME) {
         return Ok(());
     }
-    super::retry_policy::told(NAME, refused_from_any_state)
+    super::retry_policy::run_with_retry(NAME, refused_from_any_state)
 }
 
 fn refused_from_any_state() -> Result<()> {
@@ -151,7 +152,7 @@ fn refused_from_any_state() -> Result<()> {
     for (state, orders) in IN_STATE {
         let begun = Instant::now();
         pair.bring_to(state).with_context(|| format!("bringing w1 to {state}"))?;
-        pair.at_rest()?;
+        pair.wait_until_at_rest()?;
         for (code, order) in ALWAYS.iter().chain(*orders) {
             pair.check_rejected(*code, order).with_context(|| format!("while w1 is {state}: remoor {order}"))?;
         }
@@ -187,8 +188,8 @@ impl Pair {
         self.run_successfully(&format!("init --name m1 --advertise {m1}"))?;
         lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
         wait_for("m1 to lead", PATIENCE, || self.status().ok())?;
-        let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
-        let print = told.split(' ').nth(1).context("a fingerprint")?.to_owned();
+        let key = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
+        let print = key.split(' ').nth(1).context("a fingerprint")?.to_owned();
         self.run_successfully(&format!("node add {w1} --name w1 --fingerprint {print}"))?;
         let inventory = format!("web:\n  hosts:\n    m1: {{ansible_host: {m1}}}\n    w1: {{ansible_host: {w1}}}\n");
         for (name, text) in [("remoor.yml", CONFIG), ("inventory.yml", &inventory), ("up.yml", UP), ("down.yml", DOWN)]
@@ -217,20 +218,21 @@ impl Pair {
         .with_context(|| format!("w1: {last:#}"))
     }
 
-    /// Its agent says so a moment later, when it has asked what it is to look at; no order that comes meanwhile did that.
+    /// Waits until the agent of w1 has fetched its new manifest, which happens shortly after the job begins. Otherwise a rejected
+    /// order in the meantime would seem to have caused that change.
     fn wait_for_manifest(&self, nothing: bool) -> Result<()> {
-        wait_for("w1's agent to be told what to look at", PATIENCE, || {
-            let told: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;
-            (told["manifest"]["services"].as_array()?.is_empty() == nothing).then_some(())
+        wait_for("w1's agent to receive its manifest", PATIENCE, || {
+            let state: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;
+            (state["manifest"]["services"].as_array()?.is_empty() == nothing).then_some(())
         })
     }
 
-    /// From the state before it in the table.
+    /// Brings w1 to this state from the previous one in [`IN_STATE`].
     fn bring_to(&self, state: &str) -> Result<()> {
         let phase = |phase: &'static str| {
             move |w1: &Value| {
-                let told = |c: &Value| c["is"] == "resetup" && c["why"].to_string().contains(phase);
-                w1["conditions"].as_array().is_some_and(|all| all.iter().any(told))
+                let matches = |c: &Value| c["is"] == "resetup" && c["why"].to_string().contains(phase);
+                w1["conditions"].as_array().is_some_and(|all| all.iter().any(matches))
             }
         };
         let is = |lifecycle: &'static str| {
@@ -286,12 +288,12 @@ impl Pair {
                 self.run_successfully("resume w1")?;
                 self.wait("w1 to be decommissioned", is("decommissioned"))
             }
-            other => anyhow::bail!("no way to {other}"),
+            other => anyhow::bail!("there is no way to bring w1 to {other}"),
         }
     }
 
-    /// Until nothing changes by itself for longer than an agent's interval.
-    fn at_rest(&self) -> Result<()> {
+    /// Waits until nothing changes by itself for longer than an agent's check interval.
+    fn wait_until_at_rest(&self) -> Result<()> {
         let mut last = (Value::Null, Instant::now());
         wait_for("the fleet to be at rest", PATIENCE, || {
             let now = without_volatile_fields(self.status().ok()?);
@@ -315,7 +317,7 @@ impl Pair {
         ensure!(output.code == code, "ended with {}, not {code}: {said}", output.code);
         ensure!(!said.contains("panicked"), "{said}");
         check_unchanged(&before, || self.status())?;
-        ensure!(jobs == self.jobs()?, "changed the jobs");
+        ensure!(jobs == self.jobs()?, "the order changed the jobs");
         Ok(())
     }
 }

@@ -62,7 +62,7 @@ impl RetryPolicy {
 }
 
 /// Runs a test on its own hosts, with the same retry rules as the stories.
-pub fn told(name: &'static str, test: impl FnMut() -> Result<()>) -> Result<()> {
+pub fn run_with_retry(name: &'static str, test: impl FnMut() -> Result<()>) -> Result<()> {
     run_with_retry_by(RetryPolicy::from_env(), name, test, &mut |line| eprintln!("{line}"))
 }
 

@@ -20,7 +20,7 @@ fn keys(of: &Daemon) -> Value {
 }
 
 fn wait_until_alive(of: &Daemon, wanted: &[&str]) {
-    until(&format!("{wanted:?} are alive"), || {
+    wait_until(&format!("{wanted:?} are alive"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let alive = |name: &&str| nodes.iter().any(|n| n["name"] == **name && n["presence"] == "alive");
         wanted.iter().all(alive).then_some(())
@@ -28,7 +28,7 @@ fn wait_until_alive(of: &Daemon, wanted: &[&str]) {
 }
 
 fn wait_until_away(of: &Daemon, name: &str) {
-    until(&format!("{name} is away"), || {
+    wait_until(&format!("{name} is away"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let gone = |n: &Value| n["name"] == name && matches!(n["presence"].as_str(), Some("away" | "agent-down"));
         nodes.iter().any(gone).then_some(())
@@ -36,11 +36,11 @@ fn wait_until_away(of: &Daemon, name: &str) {
 }
 
 fn wait_for_step(of: &Daemon, wanted: &str) {
-    until(&format!("the rotation is at {wanted}"), || (keys(of)["ca"]["next"]["step"] == wanted).then_some(()));
+    wait_until(&format!("the rotation is at {wanted}"), || (keys(of)["ca"]["next"]["step"] == wanted).then_some(()));
 }
 
 fn wait_until_rotated(of: &Daemon, serial: u64) -> u64 {
-    until("the rotation has ended", || {
+    wait_until("the rotation has ended", || {
         let keys = keys(of);
         let now = keys["ca"]["serial"].as_u64()?;
         (keys["ca"]["next"].is_null() && now > serial).then_some(now)
@@ -48,7 +48,7 @@ fn wait_until_rotated(of: &Daemon, serial: u64) -> u64 {
 }
 
 fn waits_for_w2_alone(of: &Daemon) {
-    until("only w2 is outstanding", || {
+    wait_until("only w2 is outstanding", || {
         let next = &keys(of)["ca"]["next"];
         let (here, away) = (next["waits_for"].as_array()?, next["away"].as_array()?);
         (here.is_empty() && away.len() == 1 && away[0] == "w2" && next["step"] == "trust").then_some(())
@@ -57,14 +57,14 @@ fn waits_for_w2_alone(of: &Daemon) {
 
 /// The index of the leader among m1, m2 and m3, from 0.
 fn leader_index(of: &Daemon) -> usize {
-    until("a manager leads", || {
+    wait_until("a manager leads", || {
         of.json("status")["as_of"]["leader"].as_str()?.strip_prefix('m')?.parse::<usize>().ok()?.checked_sub(1)
     })
 }
 
 /// Writes an entry through the current leader.
 fn write_entry(of: &Daemon, dir: &std::path::Path) {
-    let out = until("an order is accepted", || {
+    let out = wait_until("an order is accepted", || {
         let out = of.ask(&["token", "rotate", "--role", "worker", "-q"]);
         out.status.success().then_some(out)
     });
@@ -72,7 +72,7 @@ fn write_entry(of: &Daemon, dir: &std::path::Path) {
 }
 
 fn all_vote(of: &Daemon, wanted: usize) {
-    until(&format!("{wanted} are voters"), || {
+    wait_until(&format!("{wanted} are voters"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
         let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
         (nodes.iter().filter(votes).count() == wanted).then_some(())
@@ -94,7 +94,7 @@ fn order_successfully(of: &Daemon, args: &[&str]) {
 
 /// Waits until these nodes trust the same single CA, and not `old`.
 fn all_trust_another(dir: &std::path::Path, names: &[&str], old: &str) -> String {
-    until(&format!("{names:?} trust only the new CA"), || {
+    wait_until(&format!("{names:?} trust only the new CA"), || {
         let new = trust(dir, names[0]);
         (new.0 == 1 && new.1 != old && names.iter().all(|name| trust(dir, name) == new)).then_some(new.1)
     })
@@ -117,7 +117,9 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let mut managers = three_managers(dir, at);
     wait_until_alive(&managers[0], &["m1", "m2", "m3"]);
     all_vote(&managers[0], 3);
-    until("m2 answers, and knows who leads", || managers[1].ask(&["key", "status"]).status.success().then_some(()));
+    wait_until("m2 answers, and knows who leads", || {
+        managers[1].ask(&["key", "status"]).status.success().then_some(())
+    });
     let join = |name: &str, last: u8, via: u8, token: &str| join_worker(dir, name, at(last), at(via), token);
     let worker = |name: &str, last: u8, via: u8| {
         let out = join(name, last, via, "worker");
@@ -138,7 +140,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     managers[2].kill();
     let m2 = &managers[1];
     wait_until_away(m2, "m3");
-    until("a manager other than m3 leads", || (leader_index(m2) != 2).then_some(()));
+    wait_until("a manager other than m3 leads", || (leader_index(m2) != 2).then_some(()));
     let out = m2.ask(&["key", "rotate", "ca"]);
     assert!(
         out.status.success() && output_text(&out).contains("m3 can't be reached, and the rotation can't end without"),
@@ -170,7 +172,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let leader = leader_index(&managers[1]);
     managers[leader].kill();
     let next = &managers[(leader + 1) % 3];
-    until("another leads", || (leader_index(next) != leader).then_some(()));
+    wait_until("another leads", || (leader_index(next) != leader).then_some(()));
     write_entry(next, dir);
     fs::copy(dir.join("worker"), dir.join("old-worker")).expect("copied");
     managers[leader] = Daemon::start(&dir.join(format!("m{}", leader + 1)));
@@ -193,7 +195,9 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     // before the rotation.
     assert_eq!(trust(dir, "w2"), old);
     let _w2 = Daemon::start(&dir.join("w2"));
-    until("w2 has a certificate of the new CA without an approval", || (trust(dir, "w2").1 != old.1).then_some(()));
+    wait_until("w2 has a certificate of the new CA without an approval", || {
+        (trust(dir, "w2").1 != old.1).then_some(())
+    });
     let out = join("w4", 14, at_other, "old-worker");
     assert!(out.status.success(), "an old token is still valid: {}", output_text(&out));
     let _w4 = Daemon::start(&dir.join("w4"));
@@ -204,7 +208,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     // The leader dies again.
     managers[leader].kill();
     managers[killed] = Daemon::start(&dir.join(format!("m{}", killed + 1)));
-    until("another leads", || managers[other].ask(&["key", "status"]).status.success().then_some(()));
+    wait_until("another leads", || managers[other].ask(&["key", "status"]).status.success().then_some(()));
     write_entry(&managers[other], dir);
     managers[leader] = Daemon::start(&dir.join(format!("m{}", leader + 1)));
     let m2 = &managers[1];
@@ -214,7 +218,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let new = all_trust_another(dir, &all, &old.1);
     wait_until_alive(m2, &all);
     for manager in &managers {
-        until("each knows a leader", || (manager.json("status")["as_of"]["stale"] == false).then_some(()));
+        wait_until("each knows a leader", || (manager.json("status")["as_of"]["stale"] == false).then_some(()));
     }
     let after = credentials(dir, "w1");
     assert_eq!((after.node, &after.key_pem, &after.gossip_key), (before.node, &before.key_pem, &before.gossip_key));
@@ -276,7 +280,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
     assert!(out.status.success(), "{}", output_text(&out));
     let first = wait_until_rotated(&cluster.m1, 0);
-    until("w1 trusts only the new CA", || {
+    wait_until("w1 trusts only the new CA", || {
         let now = trust(&dir, "w1");
         (now.0 == 1 && now.1 != old.1).then_some(())
     });
@@ -289,12 +293,12 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
         status.output().expect("remoor runs")
     };
     // A connection that is open at that moment is closed.
-    until("copies are rejected with a reason", || {
+    wait_until("copies are rejected with a reason", || {
         let out = operator(&copy);
         assert!(!out.status.success(), "{}", output_text(&out));
         output_text(&out).contains("was replaced").then_some(())
     });
-    until("the operator's credentials on m1 are from the new CA", || {
+    wait_until("the operator's credentials on m1 are from the new CA", || {
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
     });
 
@@ -315,28 +319,28 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
 
     // A removed node learns that it was removed, and not that its certificate is void.
     let w3 = Daemon::start(&dir.join("w3"));
-    until("w3 knows that it was removed", || {
+    wait_until("w3 knows that it was removed", || {
         let why = w3.json("status")["node"]["removed"].as_str().map(str::to_owned)?;
         why.starts_with("w3 was removed from the cluster at").then_some(())
     });
 
     let _w2 = Daemon::start(&dir.join("w2"));
-    let waits = until("w2 waits", || cluster.pending_machines().into_iter().next());
+    let waits = wait_until("w2 waits", || cluster.pending_machines().into_iter().next());
     assert_eq!((&waits["name"], &waits["why"]), (&"w2".into(), &"certificate".into()));
     assert_eq!(trust(&dir, "w2"), old, "nothing without a yes");
     let out = cluster.m1.ask(&["accept", "w2"]);
     assert!(out.status.success(), "{}", output_text(&out));
-    until("w2 is the same node as before", || cluster.peers_as("w2").ok());
+    wait_until("w2 is the same node as before", || cluster.peers_as("w2").ok());
     let after = cluster.credentials("w2");
     assert_eq!((after.node, after.key_pem, trust(&dir, "w2")), (before.node, before.key_pem, trust(&dir, "w1")));
-    until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
+    wait_until("no machine waits any more", || cluster.pending_machines().is_empty().then_some(()));
 
     // From now on the gossip key is derived from the new CA's key. It is rotated once more,
     // followed by a restart.
     let gossips = |serial: u64| {
         let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
         assert!(out.status.success(), "{}", output_text(&out));
-        until("all have the new gossip key", || {
+        wait_until("all have the new gossip key", || {
             let held = ["m1", "w1", "w2"].map(|name| cluster.credentials(name));
             let same = held.iter().all(|c| c.gossip_others.is_empty() && c.gossip_key == held[0].gossip_key);
             let now = keys(&cluster.m1)["serial"].as_u64()?;
@@ -360,7 +364,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let _m2 = Daemon::start(&dir.join("m2"));
     wait_until_alive(&cluster.m1, &["m2", "w1", "w2"]);
     assert!(cluster.credentials("m2").gossip_key == cluster.credentials("w1").gossip_key && serial > 0);
-    let held = until("the manager has the keys", || {
+    let held = wait_until("the manager has the keys", || {
         keys_in(&dir, "m2").filter(|held| keys_in(&dir, "m1").as_ref() == Some(held))
     });
     assert_eq!(held.len(), 6, "the first, the one of the gossip key, the present one: a certificate and a key each");
@@ -384,7 +388,7 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
     managers[2].kill();
     let m1 = &managers[0];
     wait_until_away(m1, "m3");
-    until("a manager other than m3 leads", || (leader_index(m1) != 2).then_some(()));
+    wait_until("a manager other than m3 leads", || (leader_index(m1) != 2).then_some(()));
 
     order_successfully(m1, &["key", "rotate", "ca"]);
     let finish = ["key", "rotate", "ca", "--finish", "--yes"];
@@ -417,13 +421,13 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
     // It believes that it is a manager, but no node trusts its certificate.
     managers[2] = Daemon::start(&dir.join("m3"));
     let m1 = &managers[0];
-    let waits = until("m3 waits", || {
+    let waits = wait_until("m3 waits", || {
         m1.json("nodes")["pending"].as_array()?.iter().find(|waits| waits["name"] == "m3").cloned()
     });
     assert_eq!((&waits["why"], &waits["state"]), (&"certificate".into(), &"waiting".into()));
     assert_eq!(trust(dir, "m3"), old, "nothing without a yes");
     order_successfully(m1, &["accept", "m3"]);
-    until("m3 is a worker, and its log is archived", || {
+    wait_until("m3 is a worker, and its log is archived", || {
         let identity: Value = serde_json::from_slice(&fs::read(dir.join("m3/identity.json")).ok()?).ok()?;
         let mut entries = fs::read_dir(dir.join("m3")).ok()?.flatten();
         let aside = entries.find(|e| e.file_name().to_string_lossy().starts_with("raft.removed-"))?;
@@ -431,7 +435,7 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
         (identity["raft"].is_null() && whole && managers[2].json("status")["kind"] == "agent").then_some(())
     });
     assert!(!dir.join("m3/ca").exists(), "only managers have keys of CAs");
-    until("m3 has a certificate of the new CA", || (trust(dir, "m3") == (1, new.clone())).then_some(()));
+    wait_until("m3 has a certificate of the new CA", || (trust(dir, "m3") == (1, new.clone())).then_some(()));
     wait_until_alive(m1, &["m1", "m2", "m3", "w1"]);
     all_vote(m1, 2);
 }
@@ -468,7 +472,7 @@ fn restored_at(moment: &str) {
 
     run_successfully(remoor().arg("restore").arg(&file).arg("--dir").arg(dir.join("again")));
     cluster.m1 = Daemon::start(&dir.join("again"));
-    until("the manager leads", || (cluster.m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    wait_until("the manager leads", || (cluster.m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
     if moment != "trust" {
         assert_eq!(trust(&dir, "w1"), (2, old.1.clone()), "it has missed the step");
         w1 = Daemon::start(&dir.join("w1"));
@@ -479,7 +483,9 @@ fn restored_at(moment: &str) {
     wait_until_rotated(&cluster.m1, 0);
     all_trust_another(&dir, &["again", "w1", "w2"], &old.1);
     for worker in [&w1, &w2] {
-        until("the node moved to the new epoch", || (worker.json("status")["manager"]["name"] == "m1").then_some(()));
+        wait_until("the node moved to the new epoch", || {
+            (worker.json("status")["manager"]["name"] == "m1").then_some(())
+        });
     }
     // A node that joins now gets a certificate of the new CA, because its key is there.
     write_entry(&cluster.m1, &dir);
@@ -525,18 +531,18 @@ fn a_node_promoted_during_a_rotation_has_the_keys_and_can_lead() {
     order_successfully(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
     wait_for_step(&cluster.m1, "issue");
     // On a busy machine two managers may be without a majority for a moment.
-    until("the promotion of w1 is accepted", || {
+    wait_until("the promotion of w1 is accepted", || {
         cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(())
     });
     all_vote(&cluster.m1, 3);
     assert_eq!(keys(&cluster.m1)["ca"]["next"]["step"], "issue");
-    until("the manager has the keys", || (keys_in(&dir, "w1")? == keys_in(&dir, "m1")?).then_some(()));
+    wait_until("the manager has the keys", || (keys_in(&dir, "w1")? == keys_in(&dir, "m1")?).then_some(()));
     w3 = Daemon::start(&dir.join("w3"));
     wait_until_rotated(&cluster.m1, 0);
     let new = all_trust_another(&dir, &["m1", "m2", "w1", "w3"], &old.1);
 
     cluster.m1.kill();
-    let leader = until("one of the two leads", || {
+    let leader = wait_until("one of the two leads", || {
         let leader = m2.json("status")["as_of"]["leader"].as_str()?.to_owned();
         (leader != "m1" && m2.ask(&["key", "status"]).status.success()).then_some(leader)
     });

@@ -7,8 +7,8 @@ use super::source::Source;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Words that are no name of a function when they stand alone: prepositions, adverbs, pronouns, determiners, and
-/// participles and verbs that say nothing without an object.
+/// Words that are not allowed as a whole function name: prepositions, adverbs, pronouns, determiners, and participles and
+/// verbs that need an object.
 const BARE: &str = "of at by in on to up out off over under above below behind beside between beyond among after before \
     since until once about apart aside away along across against near through towards toward instead as like unlike per \
     than then here there elsewhere again always never often soon late later early together alone otherwise perhaps far \
@@ -20,12 +20,12 @@ const BARE: &str = "of at by in on to up out off over under above below behind b
     unmet unknown undone unset look looks looked word words plain tell tells hear hears lets rest nap small whole good \
     says say short long large wrong well way is has must may would let because whether when where why how yes no not \
     and or but if ago";
-/// Nouns and verbs that only look like participles.
+/// Nouns and verbs that end like participles but are none.
 const NOUNS: &str = "need seed feed speed embed shed red bed exceed proceed ping string timing warning setting heading \
     finding mapping padding encoding listing recording open listen token ten children len even screen happen shorten \
     flatten golden tighten lengthen deepen";
 
-/// Functions that must be allowed a bare name, because a trait of the standard library or of another crate demands it.
+/// Bare names that are allowed, because a trait of the standard library or of another crate requires them.
 const DEMANDED: &str = "from into next";
 
 /// Lines of the longest function, from its signature to its closing brace.
@@ -77,7 +77,7 @@ pub fn repeated_types(sources: &[Source]) -> Vec<String> {
 }
 
 /// Functions over [`FUNCTION_LINES_MAX`] lines and structs of more than [`FIELDS_MAX`] fields.
-pub fn oversized(sources: &[Source]) -> Vec<String> {
+pub fn oversized_items(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
     for source in sources {
         let lines: Vec<&str> = source.text.lines().collect();
@@ -117,7 +117,7 @@ pub fn oversized(sources: &[Source]) -> Vec<String> {
 }
 
 /// References to documents that are not in the repository: names of files `*.md` that exist neither below the root nor
-/// below `docs/` nor beside the text, and the titles of the papers from which the project began.
+/// below `docs/` nor next to the text, and the titles of the first design papers.
 pub fn dangling_references(root: &Path, path: &str, text: &str) -> Vec<String> {
     let papers =
         ["DES IGN", "FAC TS", "SCENA RIOS", "CHE CKS", "PLAY BOOKS", "STY LE"].map(|title| title.replace(' ', ""));
@@ -164,10 +164,10 @@ mod tests {
             format!("    pub async fn long(\n    ) {{\n{}    }}\n", "        step();\n".repeat(FUNCTION_LINES_MAX));
         let large =
             format!("pub struct Large {{\n{}}}\n", "    /// Why: so.\n    pub field: u8,\n".repeat(FIELDS_MAX + 1));
-        let faults = oversized(&[Source::new("a.rs", &(long + &large))]);
+        let faults = oversized_items(&[Source::new("a.rs", &(long + &large))]);
         assert_eq!(faults.len(), 2, "{faults:?}");
         let fine = format!("fn short() {{\n}}\n{}", "step();\n".repeat(FUNCTION_LINES_MAX));
-        assert_eq!(oversized(&[Source::new("a.rs", &fine)]), [""; 0]);
+        assert_eq!(oversized_items(&[Source::new("a.rs", &fine)]), [""; 0]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! A Rust file as far as the rules need it: which paths it names, comments and literals left out.
+//! A Rust file as far as the rules need it: the paths that its code names, without comments and literals.
 //!
-//! A reader of tokens, not of the language: macros that build paths would escape it, and there are none here.
+//! It reads tokens and does not parse the language. Paths that macros build are not found, but this project has none.
 
 pub struct Source {
-    /// From the root of the project: `src/model/mod.rs`.
+    /// Relative to the root of the project: `src/manager/mod.rs`.
     pub path: String,
     pub text: String,
-    /// Every path, by segments.
+    /// All paths in the code, each as its segments.
     pub names: Vec<Vec<String>>,
 }
 
@@ -15,8 +15,8 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned(), names: names(&code(text)) }
     }
 
-    /// The path of the module that this file is, from its crate on: `remoor_exec::ssh::channel`. `None` for files that
-    /// are no library's or program's source: tests, benches.
+    /// The path of this file's module, beginning with the crate: `remoor_exec::ssh::channel`. None for tests and benchmarks, which
+    /// are not part of a library or program.
     pub fn module(&self) -> Option<String> {
         let (krate, file) = match self.path.strip_prefix("crates/") {
             Some(rest) => rest.split_once("/src/").map(|(name, file)| (format!("remoor_{name}"), file))?,
@@ -27,8 +27,8 @@ impl Source {
         Some(std::iter::once(krate.as_str()).chain(modules).collect::<Vec<_>>().join("::"))
     }
 
-    /// What this file names of the crates of this workspace, by full path. Of `super::` only what certainly leaves the
-    /// file's top module counts.
+    /// The full paths of items in this workspace that the file names. A path with `super::` counts only if it certainly leaves the
+    /// file's top module.
     pub fn imports(&self) -> Vec<String> {
         let Some(module) = self.module() else { return Vec::new() };
         let segments: Vec<&str> = module.split("::").collect();
@@ -45,8 +45,8 @@ impl Source {
     }
 }
 
-/// `name` is `module` or something in it.
-pub fn under(name: &str, module: &str) -> bool {
+/// Whether `name` is `module` or an item in it.
+pub fn is_within(name: &str, module: &str) -> bool {
     name.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
@@ -102,7 +102,7 @@ fn code(text: &str) -> String {
     out
 }
 
-/// Every path in `code`, also of one segment; groups (`a::{b, c::d}`) unfolded.
+/// All paths in `code`, including those of one segment. Groups (`a::{b, c::d}`) are expanded.
 fn names(code: &str) -> Vec<Vec<String>> {
     let mut tokens: Vec<String> = Vec::new();
     for c in code.chars().filter(|c| !c.is_whitespace() || *c == ' ' || *c == '\n') {
@@ -122,7 +122,7 @@ fn names(code: &str) -> Vec<Vec<String>> {
     out
 }
 
-/// Reads the path that begins at `at`, if one does; where it ends.
+/// Reads the path that begins at `at`, if there is one. Returns its end.
 fn path_at(tokens: &[String], mut at: usize, before: &[String], out: &mut Vec<Vec<String>>) -> usize {
     let word = |t: Option<&String>| t.is_some_and(|t| t.starts_with(|c: char| c.is_alphabetic() || c == '_'));
     let mut path = before.to_vec();
@@ -156,28 +156,28 @@ fn path_at(tokens: &[String], mut at: usize, before: &[String], out: &mut Vec<Ve
 mod tests {
     use super::*;
 
-    fn joined(text: &str) -> Vec<String> {
+    fn joined_paths(text: &str) -> Vec<String> {
         names(&code(text)).iter().map(|n| n.join("::")).collect()
     }
 
     #[test]
-    fn groups_are_unfolded() {
+    fn groups_are_expanded() {
         assert_eq!(
-            joined("pub use a::{self, b::{C, d::*}, e as f};\nx::<T>::y(z)"),
+            joined_paths("pub use a::{self, b::{C, d::*}, e as f};\nx::<T>::y(z)"),
             ["pub", "use", "a::self", "a::b::C", "a::b::d", "a::e", "a::as", "a::f", "x", "T", "y", "z"]
         );
     }
 
     #[test]
-    fn comments_and_literals_say_nothing() {
+    fn comments_and_literals_are_ignored() {
         let text = r##"/* a::b /* c */ d */ let x = "e::f \" g"; // h::i
             let y = (r#"j::k " l"#, b"m", '"', '\'', n::o); fn p<'q>() {}"##;
-        let all = joined(text);
+        let all = joined_paths(text);
         assert_eq!(all, ["let", "x", "let", "y", "n::o", "fn", "p", "q"]);
     }
 
     #[test]
-    fn imports_are_full_paths_however_they_are_written() {
+    fn imports_are_returned_as_full_paths() {
         let of = |path, text| Source::new(path, text).imports();
         let text = "use crate::{agent::Node, fleet}; use remoor_model::x; super::super::super::daemon::y();";
         let all = ["remoor::agent::Node", "remoor::fleet", "remoor_model::x", "remoor::daemon::y"];

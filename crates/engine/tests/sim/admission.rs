@@ -1,6 +1,6 @@
-//! The simulation of who may come in and stay: machines, honest ones and copies, that ask with and without a secret, nodes whose
-//! certificate runs out, operators who say yes, no, or nothing, and a gossip key on its way to nodes that come and go; against
-//! the real inventory. Each law is judged by what the world itself knows; each is shown to find a planted bug.
+//! The simulation of admission, on the real inventory. Machines and copies of machines request admission, with and without a
+//! token. Certificates of nodes expire. Operators approve, deny, or do nothing. The gossip key is rotated while nodes join and
+//! leave. Each law is checked against the world's own records, and each law finds its planted bugs.
 
 use super::rng::Rng;
 use super::search::{self, Outcome, Search};
@@ -9,63 +9,63 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const SEEDS_TO_DETECTION: u64 = 300;
 const STEPS: u64 = 250;
-/// What must have happened.
+/// Events that must have happened.
 const FAULTS: [&str; 11] = [
-    "a certificate",
-    "a key rotated",
-    "a key went on",
-    "a token rotated",
-    "asks",
-    "back",
-    "forgotten",
-    "left",
-    "let in",
-    "no",
-    "yes",
+    "admission requested",
+    "admitted",
+    "approved",
+    "certificate changed",
+    "denied",
+    "gossip key rotated",
+    "gossip key step taken",
+    "node left",
+    "removed node forgotten",
+    "removed node returned",
+    "token rotated",
 ];
 const HOUR: u64 = 3_600_000;
 const NAMES: [&str; 5] = ["w1", "w2", "w3", "w4", "w5"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
-    /// Who asks is let in.
+    /// A node is admitted without an approval.
     Unasked,
-    /// A yes counts for whoever waits under the name by then.
+    /// An approval is valid for any machine that waits under that name later.
     NameOnly,
-    /// A yes counts for ever.
+    /// An approval never expires.
     YesForever,
-    /// Nobody looks at machine ids.
+    /// Machine ids are not compared.
     CopiesWelcome,
-    /// A node whose certificate ran out is forgotten.
+    /// A node whose certificate has expired is forgotten.
     LapsedForgotten,
-    /// A replaced secret goes on.
+    /// A replaced token remains valid.
     SecretStays,
-    /// The new gossip key is used before all that are there have it.
+    /// The new gossip key is used before all present nodes have it.
     KeyHasty,
-    /// A token lets in whom an operator denied.
+    /// A token admits a machine that an operator has denied.
     NoForgotten,
-    /// Who left is forgotten at once, and comes back as another node.
+    /// A node that left is forgotten immediately, and returns as a new node.
     Ghost,
-    /// Who left is removed before its time is over.
+    /// A node that left is forgotten before its time has expired.
     ForgottenEarly,
 }
 
 const ALL: [(Planted, &str); 10] = [
-    (Planted::Unasked, "yes"),
-    (Planted::NameOnly, "yes"),
-    (Planted::YesForever, "yes"),
+    (Planted::Unasked, "approval"),
+    (Planted::NameOnly, "approval"),
+    (Planted::YesForever, "approval"),
     (Planted::CopiesWelcome, "copy"),
-    (Planted::LapsedForgotten, "who it was"),
+    (Planted::LapsedForgotten, "identity"),
     (Planted::SecretStays, "secret"),
     (Planted::KeyHasty, "gossip"),
-    (Planted::NoForgotten, "no"),
+    (Planted::NoForgotten, "denial"),
     (Planted::Ghost, "ghost"),
     (Planted::ForgottenEarly, "too early"),
 ];
 
-/// A disk: its key, its machine id, and where it runs.
+/// A machine: its key, its machine id and its boot id.
 fn machine(name: usize, key: u64) -> NodeSpec {
-    // Every third is a copy of the one before it, with a key of its own.
+    // Every third machine is a copy of the previous one, with another key.
     let disk = key - u64::from(key % 3 == 2);
     NodeSpec {
         name: NAMES[name].into(),
@@ -76,27 +76,27 @@ fn machine(name: usize, key: u64) -> NodeSpec {
     }
 }
 
-/// Whether it is there, as of which entry, and by which key it sends, which other one it reads.
-type Seat = (bool, u64, (u64, Option<u64>));
+/// The gossip of a node: whether the node is present, the entry that its keys are from, the key with which it sends, and the
+/// other key that it can read.
+type GossipState = (bool, u64, (u64, Option<u64>));
 
 struct World {
     rng: Rng,
     planted: Option<Planted>,
     now: u64,
     state: Inventory,
-    /// What operators said yes to: until when, in which role.
-    yes: BTreeMap<(NodeName, String), u64>,
-    /// Keys that operators said no to, and did not take that back.
-    no: BTreeSet<String>,
-    /// Every node ever, with its key.
+    /// Approvals of operators, and until when they are valid.
+    approved: BTreeMap<(NodeName, String), u64>,
+    /// Keys that operators denied, without revoking that later.
+    denied: BTreeSet<String>,
+    /// All nodes that were ever admitted, with their keys.
     known: BTreeMap<NodeId, String>,
-    /// Who left and when, and who of them was forgotten since.
+    /// Nodes that left, with the time, and nodes that were forgotten after that.
     left: BTreeMap<NodeId, u64>,
     forgotten: BTreeSet<NodeId>,
-    /// Secrets of workers, and until when each lets anybody in.
+    /// Tokens of workers, and until when each is valid.
     secrets: BTreeMap<Sha256, u64>,
-    /// Whether a node's gossip is there, and which keys it holds, as of which entry.
-    gossip: BTreeMap<NodeId, Seat>,
+    gossip: BTreeMap<NodeId, GossipState>,
     broken: Option<(&'static str, String)>,
     fired: BTreeMap<&'static str, u64>,
 }
@@ -108,8 +108,8 @@ impl World {
             planted,
             now: 1_000 * HOUR,
             state: Inventory::default(),
-            yes: BTreeMap::new(),
-            no: BTreeSet::new(),
+            approved: BTreeMap::new(),
+            denied: BTreeSet::new(),
             known: BTreeMap::new(),
             left: BTreeMap::new(),
             forgotten: BTreeSet::new(),
@@ -174,7 +174,7 @@ impl World {
         let entry = InventoryEntry { at: Wall(at), by: "sim".to_owned(), command };
         let applied = self.state.apply(index, &entry);
         if applied.refusal().is_some() && (Inventory { applied: index, ..before } != self.state) {
-            self.breaks("refusals", || format!("{:?} was refused and changed something", entry.command));
+            self.breaks("refusals", || format!("{:?} was rejected but changed the inventory", entry.command));
         }
         if self.has_planted(Planted::LapsedForgotten)
             && let (Command::CertificateExpired { node }, Applied::Done) = (&entry.command, &applied)
@@ -191,18 +191,18 @@ impl World {
         applied
     }
 
-    /// After every entry.
+    /// Checks the laws after every entry.
     fn judge(&mut self) {
         let state = self.state.clone();
         for (id, key) in self.known.clone() {
             let left = || state.left.get(&id).map(|l| l.node.as_ref());
             let same = state.node(id).or_else(left).is_some_and(|n| n.spec.public_key == key);
             if !same && !self.forgotten.contains(&id) && !self.left.contains_key(&id) {
-                self.breaks("who it was", || format!("node {id} is not {key} any more"));
+                self.breaks("identity", || format!("node {id} no longer has the key {key}"));
             }
         }
         if state.pending.len() > PENDING_MAX {
-            self.breaks("bound", || format!("{} wait", state.pending.len()));
+            self.breaks("limit", || format!("{} machines wait", state.pending.len()));
         }
         let nodes: Vec<_> = state.nodes.values().collect();
         for (at, one) in nodes.iter().enumerate() {
@@ -211,30 +211,30 @@ impl World {
                     self.breaks("copy", || format!("{} is a copy of {}", other.name(), one.name()));
                 }
                 if one.spec.public_key == other.spec.public_key || one.name() == other.name() {
-                    self.breaks("one key", || format!("{} and {} are one", other.name(), one.name()));
+                    self.breaks("one key", || format!("{} and {} have the same key or name", other.name(), one.name()));
                 }
             }
         }
         let there: Vec<_> = self.gossip.values().filter(|(here, ..)| *here).map(|(_, _, keys)| *keys).collect();
         for (sends, _) in &there {
             if let Some(deaf) = there.iter().find(|(first, other)| first != sends && *other != Some(*sends)) {
-                self.breaks("gossip", || format!("who holds {deaf:?} can't read key {sends}"));
+                self.breaks("gossip", || format!("a node with the keys {deaf:?} cannot read key {sends}"));
             }
         }
     }
 
     fn check_admitted(&mut self, applied: &Applied, spec: &NodeSpec) {
         let Applied::Node(id) = applied else { return };
-        self.fire("let in");
-        if self.no.contains(&spec.public_key) {
-            self.breaks("no", || format!("{} came in, which was denied", spec.public_key));
+        self.fire("admitted");
+        if self.denied.contains(&spec.public_key) {
+            self.breaks("denial", || format!("{} was admitted although it was denied", spec.public_key));
         }
         let was = |(known, key): &(&NodeId, &String)| **key == spec.public_key && !self.forgotten.contains(known);
         if let Some(ghost) = self.known.iter().find(was).map(|(known, _)| *known).filter(|known| known != id) {
-            self.breaks("ghost", || format!("{} was node {ghost}, and is node {id}", spec.public_key));
+            self.breaks("ghost", || format!("{} was node {ghost} and is now node {id}", spec.public_key));
         }
         if self.left.remove(id).is_some() {
-            self.fire("back");
+            self.fire("removed node returned");
         }
         self.known.insert(*id, spec.public_key.clone());
         let gossip = &self.state.gossip;
@@ -255,37 +255,39 @@ impl World {
         match self.rng.up_to(15) {
             0 | 1 => {
                 if self.apply(Command::Pend { spec, role: ClusterRole::Worker }) == Applied::Done {
-                    self.fire("asks");
+                    self.fire("admission requested");
                 }
             }
             2 | 3 => {
-                // The operator looked a moment ago; another one may wait under that name by now.
+                // The operator may approve an older request, while another machine waits under that name now.
                 let seen = self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone());
                 let key = seen.filter(|_| self.rng.chance(700)).unwrap_or(spec.public_key);
                 let (name, role) = (spec.name, ClusterRole::Worker);
                 if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
-                    self.fire("yes");
-                    self.no.remove(&key);
-                    // Else a no was taken back, and that is no yes.
+                    self.fire("approved");
+                    self.denied.remove(&key);
+                    // Without a waiting request the order only revoked a denial, which is no approval.
                     let waits = self.state.pending.get(&name).filter(|p| p.spec.public_key == key);
                     if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
-                        self.yes.insert((name, key), until);
+                        self.approved.insert((name, key), until);
                     }
                 }
             }
             4 if self.rng.chance(300) => {
                 if self.apply(Command::Deny { name: spec.name.clone() }) == Applied::Done {
-                    self.fire("no");
-                    self.no.extend(self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone()));
-                    self.yes.retain(|(name, _), _| *name != spec.name);
+                    self.fire("denied");
+                    self.denied.extend(self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone()));
+                    self.approved.retain(|(name, _), _| *name != spec.name);
                 }
             }
             4..=6 => {
                 let spec = self.state.pending.get(&spec.name).map_or(spec, |p| p.spec.clone());
-                let said = self.yes.get(&(spec.name.clone(), spec.public_key.clone())).copied();
+                let approved = self.approved.get(&(spec.name.clone(), spec.public_key.clone())).copied();
                 let applied = self.apply(Command::AcceptPending { spec: spec.clone() });
-                if matches!(applied, Applied::Node(_)) && said.is_none_or(|until| self.now > until) {
-                    self.breaks("yes", || format!("{} ({}) came in without one", spec.name, spec.public_key));
+                if matches!(applied, Applied::Node(_)) && approved.is_none_or(|until| self.now > until) {
+                    self.breaks("approval", || {
+                        format!("{} ({}) was admitted without an approval", spec.name, spec.public_key)
+                    });
                 }
                 self.check_admitted(&applied, &spec);
             }
@@ -301,7 +303,7 @@ impl World {
                     _ => Command::CertificateRenewed { node },
                 };
                 if self.apply(command) == Applied::Done {
-                    self.fire("a certificate");
+                    self.fire("certificate changed");
                 }
             }
             9 if self.rng.chance(300) => {
@@ -309,7 +311,7 @@ impl World {
                 let keep_ms = if self.rng.chance(500) { 0 } else { 10 * HOUR };
                 let before = self.state.worker_secret;
                 if self.apply(Command::RotateToken { role: ClusterRole::Worker, secret, keep_ms }) == Applied::Done {
-                    self.fire("a token rotated");
+                    self.fire("token rotated");
                     self.secrets.values_mut().for_each(|until| *until = 0);
                     self.secrets.insert(before, self.now + keep_ms);
                     self.secrets.insert(secret, u64::MAX);
@@ -318,7 +320,7 @@ impl World {
             13 if self.rng.chance(500) => {
                 let Some(node) = self.node() else { return };
                 if self.apply(Command::Leave { node }) == Applied::Done {
-                    self.fire("left");
+                    self.fire("node left");
                     self.left.insert(node, self.now);
                     self.gossip.remove(&node);
                 }
@@ -326,7 +328,7 @@ impl World {
             14 => self.forget(),
             10 if self.rng.chance(200) => {
                 if self.apply(Command::RotateGossip) == Applied::Done {
-                    self.fire("a key rotated");
+                    self.fire("gossip key rotated");
                 }
             }
             _ => self.gossip(),
@@ -336,40 +338,41 @@ impl World {
             secret == current || record.old.is_some_and(|old| old.secret == *secret && self.now <= old.until.0)
         };
         let wrong = self.secrets.iter().find(|(secret, until)| counts(secret) != (self.now <= **until));
-        if let Some(why) = wrong.map(|(secret, until)| format!("{secret} was to count until {until}")) {
+        if let Some(why) = wrong.map(|(secret, until)| format!("{secret} must be valid until {until}")) {
             self.breaks("secret", || why);
         }
     }
 
-    /// The leader looks who is to be forgotten, perhaps of old; or somebody says so who has no clock.
+    /// Forgets the node that the leader considers due. If none is due, proposes to forget a node too early, as a leader with a wrong
+    /// clock would.
     fn forget(&mut self) {
         let due = self.state.next_to_forget(Wall(self.now));
         let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });
         let Some(command) = due.or_else(any) else { return };
         let Command::ForgetLeft { node, .. } = command else { return };
         if self.apply(command) == Applied::Done {
-            self.fire("forgotten");
+            self.fire("removed node forgotten");
             let since = self.left.remove(&node).unwrap_or(u64::MAX);
             if self.now < since.saturating_add(7 * 24 * HOUR) {
-                self.breaks("too early", || format!("node {node} left at {since}, and is forgotten"));
+                self.breaks("too early", || format!("node {node} left at {since} and is already forgotten"));
             }
             self.forgotten.insert(node);
         }
     }
 
-    /// A node comes, goes, or asks; the leader goes on once all that are there hold what they are to.
+    /// A node comes or goes. The leader takes the next step of the rotation when all present nodes hold the current keys.
     fn gossip(&mut self) {
         let Some(node) = self.node() else { return };
         let (changed, held) = (self.state.gossip.changed, self.state.gossip.held());
         let leave = self.rng.chance(250);
         if let Some(entry) = self.gossip.get_mut(&node) {
-            // Who comes back has asked over TLS first: without the key nobody is there.
+            // A returning node fetches the keys over TLS first, because it cannot take part in gossip without them.
             *entry = if leave { (false, entry.1, entry.2) } else { (true, changed, held) };
         }
         let all = self.gossip.values().all(|(here, holds, _)| !here || *holds == changed);
         if (all || self.has_planted(Planted::KeyHasty)) && self.apply(Command::GossipStep { changed }) == Applied::Done
         {
-            self.fire("a key went on");
+            self.fire("gossip key step taken");
         }
         self.judge();
     }

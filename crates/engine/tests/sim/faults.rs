@@ -194,7 +194,7 @@ impl World {
 
     /// These managers no longer reach the host; gossip finds another route.
     pub fn lose_reachability(&mut self, at: usize, managers: &[usize], ms: u64) {
-        self.fire("managers lose their road");
+        self.fire("managers lose their routes");
         self.hosts[at].unreachable_from.extend(managers.iter().filter(|m| **m != at));
         self.schedule(ms, Due::Roads { host: at });
     }

@@ -1,12 +1,12 @@
-//! The deterministic simulation: the real engine and the real inventory in a world of their own, one seed one story.
+//! The deterministic simulation: the real engine and the real inventory in a simulated world. Each seed gives one reproducible run.
 //!
 //! ```text
 //!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I16
 //!             faults and operators ──┘      └── engine::Manager::step, Inventory::apply
 //! ```
-//! First with faults, for safety; then without, for liveness. A failing seed prints its last events and the command
-//! that runs it again, and leaves them as JSON in `target/`. `REMOOR_SEED=n` runs one seed; `REMOOR_SIM_SEEDS=n` that
-//! many, instead of 1,000.
+//! A run has a phase with faults, for safety, and a phase without, for liveness. A failing seed prints its last events and the
+//! command that runs it again, and writes the events as JSON to `target/tmp/`. `REMOOR_SEED=n` runs one seed.
+//! `REMOOR_SIM_SEEDS=n` runs n seeds instead of 1,000.
 
 mod admission;
 mod executor;
@@ -37,7 +37,7 @@ use planted::Planted;
 use search::{Outcome, Search};
 use world::World;
 
-/// A planted bug must be found within so many seeds.
+/// A planted bug must be found within this many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
 const FAULTS: [&str; 57] = [
@@ -65,8 +65,8 @@ const FAULTS: [&str; 57] = [
     "late run ended by the fence",
     "leader died",
     "leadership handed over",
-    "leadership handed over for a road",
-    "managers lose their road",
+    "leadership handed over for reachability",
+    "managers lose their routes",
     "network cut",
     "one manager has no route",
     "operator: adopt",
@@ -88,11 +88,11 @@ const FAULTS: [&str; 57] = [
     "order late",
     "phase fails",
     "power lost",
-    "proposal doubled",
+    "proposal sent twice",
     "proposal late",
     "proposal lost",
     "proposal outlived its leader",
-    "rendered anew",
+    "rendered again",
     "run goes on after its manager lost it",
     "sshd down",
     "sshd hangs",
@@ -100,10 +100,10 @@ const FAULTS: [&str; 57] = [
     "unit stopped",
 ];
 
-/// Once in 2,000 seeds. That the fence is kept is a law (I4), which is judged in each seed.
+/// Happens once in 2,000 seeds. Each seed checks the fence itself (I4).
 const RARE: [&str; 1] = ["older attempt refused by the fence"];
 
-/// One seed from beginning to end.
+/// Runs one seed from beginning to end.
 fn run(options: Options) -> Outcome {
     let (bad, fine) = (options.faults_ms, options.calm_ms);
     let mut world = World::new(options);
@@ -111,12 +111,13 @@ fn run(options: Options) -> Outcome {
     world.clear();
     let calm = world.now;
     let mut missing = None;
-    // The breaker may open again for what comes to light only now; for the same drift it must not.
-    let mut let_go = 0;
+    // After each resume the breaker may open again for drift that is found only now, but not for the same drift. So the operator
+    // resumes a limited number of times.
+    let mut resumed = 0;
     while world.broken.is_none() && world.now < calm + fine {
-        if let_go < 6 && (world.now - calm) / 20_000 >= let_go {
+        if resumed < 6 && (world.now - calm) / 20_000 >= resumed {
             world.resume_all();
-            let_go += 1;
+            resumed += 1;
         }
         let next = world.now + 1_000;
         world.run_until(next);
@@ -144,17 +145,17 @@ fn seeds() {
 
 #[test]
 fn same_seed_same_story() {
-    search().same_story();
+    search().check_reproducible();
 }
 
-/// Every invariant can fail.
+/// Each invariant detects its planted bugs.
 #[test]
 fn planted_bugs_are_found() {
     let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::for_seed(seed) }).broken;
     search::detects(&planted::ALL, SEEDS_TO_DETECTION, broken);
 }
 
-/// The bugs are harmless names until they are planted.
+/// Each invariant has at least one planted bug.
 #[test]
 fn every_law_has_a_bug() {
     let laws: Vec<&str> = planted::ALL.iter().map(|(_, law)| *law).collect();

@@ -94,7 +94,7 @@ impl World {
         let others: Vec<usize> = others.filter(|h| to.is_none_or(|to| to == *h)).collect();
         if !others.is_empty() {
             let next = others[self.rng.up_to(others.len())];
-            self.fire(if to.is_some() { "leadership handed over for a road" } else { "leadership handed over" });
+            self.fire(if to.is_some() { "leadership handed over for reachability" } else { "leadership handed over" });
             self.leader = None;
             self.start_leadership(next);
         }
@@ -153,7 +153,7 @@ impl World {
         }
         let applied = self.commit(&entry);
         if !self.calm && self.rng.chance(self.options.twice_permille) {
-            self.fire("proposal doubled");
+            self.fire("proposal sent twice");
             self.commit(&entry);
         }
         match term {

@@ -7,7 +7,7 @@
 //!        faults and operators ──┘   └── engine::Roles::step, Inventory::apply
 //! ```
 //! A small world in addition to the big one, whose three managers never change. It runs first with
-//! faults, then without, until all is as desired. `REMOOR_SEED=n` runs one seed;
+//! faults, then without, until the desired state is reached. `REMOOR_SEED=n` runs one seed;
 //! `REMOOR_SIM_SEEDS=n` runs that many.
 
 mod driver;
@@ -38,17 +38,17 @@ const FAULTS: [&str; 42] = [
     "all managers down",
     "another address",
     "burst of entries",
-    "enlisted no more",
+    "learner no longer desired",
     "host cut off",
     "host down",
-    "hosts parted in two",
+    "hosts split in two groups",
     "joined again",
     "leader cut off",
     "leader died between the halves",
     "leader down",
     "leadership declined",
     "leadership handed over",
-    "leadership not taken",
+    "leadership not accepted",
     "log lost",
     "operator: a dead manager is demoted",
     "operator: a manager is removed",
@@ -61,13 +61,13 @@ const FAULTS: [&str; 42] = [
     "operator: promote and demote",
     "operator: several demoted as one order",
     "operator: the leader is demoted",
-    "removed once it had left Raft",
-    "step doubled",
+    "removed after it had left Raft",
+    "step sent twice",
     "step failed",
     "step late",
     "step lost",
-    "step of one that leads no more",
-    "takes few entries",
+    "step of a former leader",
+    "follower takes few entries",
     "voters changed",
 ];
 
@@ -103,7 +103,7 @@ fn seeds() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    search().same_story();
+    search().check_reproducible();
 }
 
 /// Every law can be broken.

@@ -1,21 +1,21 @@
-//! What the simulations have in common: many seeds on all processors, what a failing one leaves, and the search for a planted bug.
+//! Common code of the simulations: it runs many seeds on all processors, reports a failing seed, and searches for planted bugs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What one seed came to.
+/// The result of one seed.
 pub struct Outcome {
-    /// The law that was broken first, a colon, and how.
+    /// The first broken law, a colon, and how it was broken.
     pub broken: Option<String>,
     pub fired: BTreeMap<&'static str, u64>,
     pub steps: u64,
-    /// Empty where none was asked for.
+    /// The events. Empty if the run was started without them.
     pub trace: Vec<String>,
 }
 
-/// What many seeds came to.
+/// The sum of the results of many seeds.
 #[derive(Default)]
 struct Tally {
     broken: BTreeMap<u64, String>,
@@ -42,28 +42,28 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Seeds of one run, from 0 on, unless `REMOOR_SIM_SEEDS` sets another number. `make long-sim` runs 100,000.
+/// The number of seeds, which begin at 0, unless `REMOOR_SIM_SEEDS` sets another number. `make long-sim` runs 100,000.
 pub const SEEDS: u64 = 1_000;
 
-/// Seeds that have what is rare, too.
+/// With this number of seeds even rare events must happen.
 const RARE_FROM: u64 = 10_000;
 
-/// A simulation: `run` tells the story of a seed, with its events if they are asked for.
+/// A simulation. `run` runs one seed, and records its events if the second argument is true.
 pub struct Search<R> {
-    /// Of its module, and of the file that a failing seed leaves.
+    /// The path of its module below `sim`. The file of a failing seed is named after it.
     pub name: &'static str,
-    /// Seeds that failed once and are above [`SEEDS`]; each run has them too.
+    /// Seeds above [`SEEDS`] that failed in the past. Each run includes them.
     pub failed_once: &'static [u64],
-    /// What must have happened, from how many seeds on.
+    /// Events that must have happened if at least `faults_from` seeds were run.
     pub faults: &'static [&'static str],
     pub faults_from: u64,
-    /// What must have happened from [`RARE_FROM`] seeds on, since fewer have it only by chance.
+    /// Events that must have happened from [`RARE_FROM`] seeds on. With fewer seeds they happen only by chance.
     pub rare: &'static [&'static str],
     pub run: R,
 }
 
 impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
-    /// The seed that `REMOOR_SEED` names, or `REMOOR_SIM_SEEDS` many; fails with the first one that breaks a law.
+    /// Runs the seed `REMOOR_SEED`, or `REMOOR_SIM_SEEDS` seeds. Fails with the report of the first seed that breaks a law.
     pub fn seeds(&self) {
         if let Some(seed) = number("REMOOR_SEED") {
             assert!((self.run)(seed, false).broken.is_none(), "{}", self.report(seed));
@@ -89,29 +89,38 @@ impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
             let others: Vec<String> = broken.iter().take(30).map(|(seed, why)| format!("{seed}: {why}")).collect();
             panic!("{} of {count} seeds fail:\n{}\n{}", broken.len(), others.join("\n"), self.report(*first));
         }
-        println!("{}: {count} seeds, {steps} steps of the engine, each fault so often: {fired:#?}", self.name);
+        println!("{}: {count} seeds, {steps} steps of the engine, number of each fault: {fired:#?}", self.name);
         for (from, faults) in [(self.faults_from, self.faults), (RARE_FROM, self.rare)] {
             for fault in faults.iter().filter(|_| count >= from) {
-                assert!(fired.contains_key(fault), "in {count} seeds there was no: {fault}");
+                assert!(fired.contains_key(fault), "did not happen in {count} seeds: {fault}");
             }
         }
     }
 
-    /// The same seed again, with the events; printed and kept. Returns the text to fail with.
+    /// Runs the seed again with its events and writes them to a file. Returns the failure message.
     fn report(&self, seed: u64) -> String {
         let outcome = (self.run)(seed, true);
-        let broken = outcome.broken.unwrap_or_else(|| "it went well the second time: not deterministic".to_owned());
+        let broken = outcome
+            .broken
+            .unwrap_or_else(|| "the seed passed the second time, so the simulation is not deterministic".to_owned());
         let file = format!("{}-{seed}.json", self.name.replace("::", "-"));
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(&file);
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(&file);
         let kept = std::fs::write(&path, serde_json::to_string_pretty(&outcome.trace).unwrap_or_default());
         let events = outcome.trace.join("\n");
-        let place = kept.map_or_else(|e| format!("not kept: {e}"), |()| format!("kept in target/{file}"));
-        let again = format!("REMOOR_SEED={seed} cargo test --test it {}::seeds", self.name);
-        format!("seed {seed}: {broken}\n{events}\n({place})\nagain: {again}")
+        let place =
+            kept.map_or_else(|e| format!("could not be written: {e}"), |()| format!("are in {}", path.display()));
+        let again =
+            format!("REMOOR_SEED={seed} cargo test -p remoor-engine --test sim {} -- --exact", self.test_name());
+        format!("seed {seed}: {broken}\n{events}\n(the events {place})\nnext: {again}")
     }
 
-    /// The same seed is the same story, to the last event.
-    pub fn same_story(&self) {
+    /// The path of the test in this binary: `seeds` for `sim`, `members::seeds` for `sim::members`.
+    fn test_name(&self) -> String {
+        self.name.strip_prefix("sim::").map_or_else(|| "seeds".to_owned(), |module| format!("{module}::seeds"))
+    }
+
+    /// Checks that the same seed gives the same events.
+    pub fn check_reproducible(&self) {
         for seed in [3, 1_000, 77_777] {
             let (one, two) = ((self.run)(seed, true), (self.run)(seed, true));
             assert_eq!((one.trace, one.steps), (two.trace, two.steps));
@@ -124,8 +133,8 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Each planted bug is found within so many seeds, by the very law that it breaks. No other one listens meanwhile, since an earlier
-/// one might be broken first. The bugs are searched for side by side, one on each processor.
+/// Checks that each planted bug is found within this many seeds by the law that it breaks. All other laws are ignored, because
+/// another law might be broken first. One bug is searched for on each processor.
 pub fn detects<P: Copy + Debug + Sync>(
     all: &[(P, &str)],
     within: u64,
@@ -143,5 +152,5 @@ pub fn detects<P: Copy + Debug + Sync>(
     };
     std::thread::scope(|scope| (0..workers()).for_each(|_| drop(scope.spawn(search))));
     let unfound = unfound.into_inner().expect("no search panics");
-    assert!(unfound.is_empty(), "not found within {within} seeds: {unfound:#?}");
+    assert!(unfound.is_empty(), "planted bugs that were not found within {within} seeds: {unfound:#?}");
 }

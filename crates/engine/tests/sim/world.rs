@@ -148,7 +148,7 @@ impl World {
         hosts.iter_mut().for_each(|host| host.has_monitored = options.with_monitored);
         let mut rng = Rng::new(options.seed);
         let planted = options.planted.and_then(|p| planted::ALL.iter().find(|(q, _)| *q == p));
-        let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().keep_only(law));
+        let laws = planted.map_or_else(Laws::create_all, |(_, law)| Laws::create_all().keep_only(law));
         let skew = [0; 3].map(|_: u64| rng.in_range(0, options.skew_ms + 1));
         let mut world = Self {
             options,
@@ -295,7 +295,7 @@ impl World {
     fn render(&mut self, term: u64, generation: GenerationSeq, moved: u64) {
         let Some(known) = self.state.generations.get(&generation).cloned() else { return };
         let Some(version) = self.version_of(&known) else { return };
-        self.fire("rendered anew");
+        self.fire("rendered again");
         let hosts = HOSTS.iter().map(|(name, group)| (NodeName::from(*name), self.rendered_hash(name, group, version)));
         let differ = |(name, now): &(NodeName, Sha256)| known.summary.hosts.get(name).map(|h| h.desired) != Some(*now);
         let result = Ok(hosts.filter(differ).collect());

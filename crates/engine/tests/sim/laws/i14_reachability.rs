@@ -24,7 +24,7 @@ impl LeaderReach {
         self.reports.retain(|(of, about, _), _| (*of, *about) != (term, node));
     }
 
-    fn reported(&self, world: &World, term: u64, node: NodeId, by: NodeId) -> Option<bool> {
+    fn reported_reachability(&self, world: &World, term: u64, node: NodeId, by: NodeId) -> Option<bool> {
         let (reached, at) = self.reports.get(&(term, node, by))?;
         (world.now - at <= KNOWN_MS).then_some(*reached)
     }
@@ -63,10 +63,10 @@ impl Law for LeaderReach {
                     },
                     _ => return Ok(()),
                 };
-                let here = self.reported(world, *term, node, world.hosts[*host].id);
+                let here = self.reported_reachability(world, *term, node, world.hosts[*host].id);
                 let other = (0..3)
                     .filter(|m| m != host && world.hosts[*m].id != node)
-                    .find(|m| self.reported(world, *term, node, world.hosts[*m].id) == Some(true));
+                    .find(|m| self.reported_reachability(world, *term, node, world.hosts[*m].id) == Some(true));
                 if let (Some(false), Some(other)) = (here, other) {
                     let (me, other) = (world.hosts[*host].name, world.hosts[other].name);
                     let node = world.hosts[world.host_of(node)].name;

@@ -90,7 +90,7 @@ pub trait Law {
 pub struct Laws(Vec<Box<dyn Law>>);
 
 impl Laws {
-    pub fn all() -> Self {
+    pub fn create_all() -> Self {
         Self(vec![
             Box::<i01_committed::Committed>::default(),
             Box::new(i02_one_run::OneRun),

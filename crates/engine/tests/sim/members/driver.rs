@@ -155,7 +155,7 @@ impl World {
             return;
         }
         if self.rng.chance(self.options.twice_permille) {
-            self.fire("step doubled");
+            self.fire("step sent twice");
             let ms = self.rng.in_range(100, 40_000);
             self.schedule(ms, Due::Perform(order.clone()));
         }
@@ -186,7 +186,7 @@ impl World {
         let at = order.host;
         let leads = self.hosts[at].up && self.hosts[at].part.as_ref().is_some_and(|p| p.lead.is_some());
         if !leads {
-            self.fire("step of one that leads no more");
+            self.fire("step of a former leader");
             self.end(&order, false);
             return;
         }
@@ -232,7 +232,7 @@ impl World {
         let state = self.state_of(order.host);
         let wanted = state.raft_id_holder(raft).is_some_and(|n| n.id == node && n.role == ClusterRole::Manager);
         if !wanted && !self.has_planted(Planted::EnlistsAnybody) && !self.has_planted(Planted::ObeysOldOrders) {
-            self.fire("enlisted no more");
+            self.fire("learner no longer desired");
             return false;
         }
         let Some(to) = (0..self.hosts.len()).find(|to| self.api(*to) == addr && self.hosts[*to].node == node) else {
@@ -315,7 +315,7 @@ impl World {
         }
         self.campaign(heir, true);
         let done = self.hosts[heir].part.as_ref().is_some_and(|p| p.lead.is_some());
-        self.fire(if done { "leadership handed over" } else { "leadership not taken" });
+        self.fire(if done { "leadership handed over" } else { "leadership not accepted" });
         done
     }
 

@@ -41,7 +41,7 @@ impl World {
                 self.cut(at, at + 10, ms);
             }
             3 => {
-                self.fire("hosts parted in two");
+                self.fire("hosts split in two groups");
                 for at in 0..self.hosts.len() {
                     let side = self.rng.up_to(2);
                     self.cut(at, side, ms);
@@ -70,7 +70,7 @@ impl World {
                 self.hosts[at].place += 1;
             }
             11 => {
-                self.fire("takes few entries");
+                self.fire("follower takes few entries");
                 self.hosts[at].slow = true;
                 self.schedule(ms, Due::Heal { host: at });
             }

@@ -46,7 +46,7 @@ impl World {
         for node in before.nodes.values().filter(|n| !after.nodes.contains_key(&n.id)) {
             self.fire("a node is removed");
             if node.removing.is_some() {
-                self.fire("removed once it had left Raft");
+                self.fire("removed after it had left Raft");
             }
             if let Some(raft) = node.raft.filter(|id| self.list.nodes.contains_key(id)) {
                 self.breaks("removed", || format!("{} is removed, and a member of Raft as {raft}", node.name()));
