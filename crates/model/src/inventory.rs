@@ -9,11 +9,13 @@ mod addresses;
 mod authority;
 mod authorization;
 mod batch;
+mod breaker;
 mod drain;
 mod gossip_key;
 mod invites;
 mod jobs;
 mod leave;
+mod node_orders;
 mod nodes;
 mod operators;
 mod pending;
@@ -23,21 +25,13 @@ mod roles;
 mod undo;
 
 pub use addresses::ip_of;
+pub use breaker::Breaker;
 pub use rebuild::{ClusterRebuild, EPOCH_GAP, EPOCHS_A_SECOND};
 
 use super::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
-
-/// An open circuit breaker: no automatic re-setup begins in its group.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Breaker {
-    /// None: the whole fleet.
-    pub group: Option<GroupName>,
-    pub why: String,
-    pub at: Wall,
-}
 
 /// Cheap to clone, because the large parts are shared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,17 +203,7 @@ impl Inventory {
     fn decide(&mut self, at: &ApplyContext) -> Decision {
         match at.command {
             Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret } => {
-                if !self.cluster.0.is_empty() {
-                    return Err(Refusal::new("already-initialised", "this cluster is already initialised"));
-                }
-                self.cluster = cluster.clone();
-                self.epoch = *epoch;
-                self.ca_pem = Arc::new(ca_pem.clone());
-                self.worker_secret = *worker_secret;
-                self.manager_secret = *manager_secret;
-                let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old: None };
-                (self.worker_token, self.manager_token) = (record.clone(), record);
-                Ok(Applied::Done)
+                self.init(at, cluster, *epoch, ca_pem, (*worker_secret, *manager_secret))
             }
             Command::Accept { spec, role } => self.accept_node(at, spec, *role),
             Command::Invite { secret, name, role, expires } => self.invite(at, *secret, name, *role, *expires),
@@ -249,112 +233,22 @@ impl Inventory {
             Command::Rendered { generation, moved, hosts, fault } => {
                 self.apply_rendering(at, *generation, *moved, hosts, fault.as_deref())
             }
-            Command::TrustKey { keys, .. } if keys.is_empty() => {
-                Err(Refusal::new("no-key", "no key was given to trust"))
-            }
-            Command::TrustKey { node, keys } => {
-                let changed = self.change(*node)?;
-                changed.spec.ssh_host_keys = keys.clone();
-                changed.key_changed = None;
-                (changed.invalidated_at_index, changed.trusted) = (at.index, at.index);
-                self.note(at, Some(*node), JournalEvent::KeyTrusted { keys: keys.clone() });
-                Ok(Applied::Done)
-            }
-            Command::KeyChanged { node, fingerprint, basis } => {
-                let changed = self.change(*node)?;
-                if *basis != 0 && *basis < changed.invalidated_at_index {
-                    return Err(Refusal::new("stale", "the node changed after that key was offered"));
-                }
-                changed.key_changed = Some(fingerprint.clone());
-                self.note(at, Some(*node), JournalEvent::KeyChanged { fingerprint: fingerprint.clone() });
-                Ok(Applied::Done)
-            }
+            Command::TrustKey { node, keys } => self.trust_key(at, *node, keys),
+            Command::KeyChanged { node, fingerprint, basis } => self.record_changed_key(at, *node, fingerprint, *basis),
             Command::Generation { blob, summary } => self.new_generation(at, *blob, summary),
-            Command::Availability { node, availability } => {
-                let known = self.node(*node).filter(|n| n.availability == Availability::Drain);
-                if let Some(name) = known.map(|n| n.name().clone()) {
-                    let text = format!("{name} is drained; nothing is provisioned on it");
-                    return Err(Refusal::new("drained", text).next(format!("remoor resume {name}")));
-                }
-                self.change(*node)?.availability = *availability;
-                self.note(
-                    at,
-                    Some(*node),
-                    JournalEvent::Operator { text: format!("availability {availability:?}").to_lowercase() },
-                );
-                Ok(Applied::Done)
-            }
+            Command::Availability { node, availability } => self.set_availability(at, *node, *availability),
             Command::Drain { node, want } => self.drain(at, *node, want),
             Command::Zone { node, zone } => self.zone(at, *node, zone),
-            Command::Maintenance { node, until } => {
-                let by = at.entry.by.clone();
-                self.change(*node)?.maintenance = until.map(|until| Maintenance { from: at.entry.at, until, by });
-                let text = if until.is_some() { "maintenance announced" } else { "maintenance ended" };
-                self.note(at, Some(*node), JournalEvent::Operator { text: text.to_owned() });
-                Ok(Applied::Done)
-            }
-            Command::Fingerprint { node, marks } => {
-                let changed = self.change(*node)?;
-                if changed.absence.is_some() {
-                    return Err(Refusal::new("absent", "an absence is open"));
-                }
-                changed.last_identity = Some(marks.clone());
-                changed.seen = at.entry.at;
-                Ok(Applied::Done)
-            }
+            Command::Maintenance { node, until } => self.set_maintenance(at, *node, *until),
+            Command::Fingerprint { node, marks } => self.record_fingerprint(at, *node, marks),
             Command::AbsenceOpened { .. }
             | Command::SetAbsenceKind { .. }
             | Command::Returned { .. }
             | Command::AwayAgain { .. }
             | Command::Conclude { .. }
             | Command::Inconclusive { .. } => self.absence_entry(at),
-            Command::Adopt { node, baseline, basis } => {
-                let known = self.node(*node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {node}")))?;
-                if known.job.and_then(|j| self.job(j)).is_some_and(|j| j.state == JobState::Open) {
-                    let text =
-                        format!("{} is being set up; its current state cannot be adopted as a baseline", known.name());
-                    return Err(Refusal::new("job-open", text).next("remoor job cancel"));
-                }
-                if known.lifecycle == Lifecycle::Decommissioning {
-                    let text = format!("{} is being decommissioned", known.name());
-                    return Err(
-                        Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
-                    );
-                }
-                if *basis != 0 && *basis < known.invalidated_at_index {
-                    let text = format!("{} changed while it was examined; nothing was adopted", known.name());
-                    return Err(Refusal::new("outlived", text).next(format!("remoor adopt {}", known.name())));
-                }
-                if known.availability == Availability::Drain {
-                    let text = format!("{} is drained; its current state will be cleaned up", known.name());
-                    return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
-                }
-                self.close_held_job(*node, at.entry.at)?;
-                let changed = self.change(*node)?;
-                changed.pending_resetup = changed.pending_resetup.take().filter(|w| w.by.is_some());
-                changed.hold = None;
-                changed.adopted_only |= changed.baseline.is_none();
-                changed.baseline = Some(baseline.clone());
-                changed.lifecycle = Lifecycle::Commissioned;
-                changed.failed = None;
-                changed.invalidated_at_index = at.index;
-                changed.needs_examination = false;
-                changed.address_change = None;
-                changed.mark_as_desired(Some(baseline.root), at.entry.at);
-                self.note(at, Some(*node), JournalEvent::Adopted { files: true });
-                Ok(Applied::Done)
-            }
-            Command::Entrust { node } => {
-                let changed = self.change(*node)?;
-                if !changed.adopted_only {
-                    let text = format!("{} is not an adopted node, or remoor manages it already", changed.name());
-                    return Err(Refusal::new("not-adopted", text));
-                }
-                changed.adopted_only = false;
-                let text = "entrusted to remoor: the policies of its group hold".to_owned();
-                self.note(at, Some(*node), JournalEvent::Operator { text });
-                Ok(Applied::Done)
-            }
+            Command::Adopt { node, baseline, basis } => self.adopt(at, *node, baseline, *basis),
+            Command::Entrust { node } => self.entrust(at, *node),
             Command::RequestResetup { .. }
             | Command::DropRequest { .. }
             | Command::OpenJob { .. }
@@ -363,38 +257,33 @@ impl Inventory {
             | Command::CloseAttempt { .. }
             | Command::HoldJob { .. }
             | Command::CancelJob { .. } => self.job_entry(at),
-            Command::BreakerOpened { group, why } => {
-                let wider = |open: &Breaker| open.group.is_some() && group.is_none();
-                if self.breaker.as_ref().is_some_and(|open| !wider(open)) {
-                    return Err(Refusal::new("breaker-open", "a breaker is open already"));
-                }
-                self.breaker = Some(Breaker { group: group.clone(), why: why.clone(), at: at.entry.at });
-                self.note(at, None, JournalEvent::Breaker { why: why.clone() });
-                Ok(Applied::Done)
-            }
-            Command::Resume => {
-                if self.breaker.take().is_none() {
-                    return Err(Refusal::new("nothing-to-resume", "no breaker is open"));
-                }
-                self.breaker_closed_at = at.entry.at;
-                self.note(at, None, JournalEvent::Resumed);
-                Ok(Applied::Done)
-            }
-            Command::ResumeNode { node } => {
-                let held = self.close_held_job(*node, at.entry.at)?;
-                let changed = self.change(*node)?;
-                changed.end_drain(held.as_deref());
-                changed.hold = None;
-                // A failed undo is not repeated automatically; an operator may order it again.
-                if let Some(job) = held.filter(|j| j.undo.is_none()) {
-                    changed.pending_resetup = Some(job.to_request(at.entry.at));
-                }
-                self.note(at, Some(*node), JournalEvent::Resumed);
-                Ok(Applied::Done)
-            }
+            Command::BreakerOpened { group, why } => self.open_breaker(at, group.as_ref(), why),
+            Command::Resume => self.close_breaker(at),
+            Command::ResumeNode { node } => self.resume_node(at, *node),
             Command::Batch(commands) => self.batch(at, commands),
             Command::Ordered { via, key, command } => self.decide_ordered(at, *via, key.as_deref(), command),
         }
+    }
+
+    /// `secrets`: the hashes of the workers' and of the managers' join token.
+    fn init(
+        &mut self,
+        at: &ApplyContext,
+        cluster: &ClusterId,
+        epoch: Epoch,
+        ca_pem: &str,
+        secrets: (Sha256, Sha256),
+    ) -> Decision {
+        if !self.cluster.0.is_empty() {
+            return Err(Refusal::new("already-initialised", "this cluster is already initialised"));
+        }
+        self.cluster = cluster.clone();
+        self.epoch = epoch;
+        self.ca_pem = Arc::new(ca_pem.to_owned());
+        (self.worker_secret, self.manager_secret) = secrets;
+        let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old: None };
+        (self.worker_token, self.manager_token) = (record.clone(), record);
+        Ok(Applied::Done)
     }
 
     fn new_generation(&mut self, at: &ApplyContext, blob: Sha256, summary: &FleetSummary) -> Decision {

@@ -312,15 +312,34 @@ impl Inventory {
         &mut self,
         at: &ApplyContext,
         id: JobId,
-        attempt_id: AttemptId,
+        attempt: AttemptId,
         outcome: &AttemptOutcome,
         baseline: Option<&Baseline>,
         marks: Option<&HostFingerprint>,
     ) -> Decision {
+        let closed = self.close_attempt_of_job(at, id, attempt, outcome, baseline)?;
+        let node = closed.node;
+        self.update_node_after_attempt(at, closed, marks)?;
+        self.note(at, Some(node), JournalEvent::AttemptClosed { job: id, attempt, outcome: outcome.clone() });
+        if *outcome == AttemptOutcome::Done {
+            self.note(at, Some(node), JournalEvent::JobDone { job: id });
+        }
+        Ok(Applied::Done)
+    }
+
+    /// The first half of [`Self::close_attempt`]: changes only the job.
+    fn close_attempt_of_job<'a>(
+        &mut self,
+        at: &ApplyContext,
+        id: JobId,
+        attempt_id: AttemptId,
+        outcome: &'a AttemptOutcome,
+        baseline: Option<&Baseline>,
+    ) -> Result<ClosedAttempt<'a>, Refusal> {
         let limits = self.limits().clone();
         let moment = at.entry.at;
         let job = self.change_job(id)?;
-        let (node_id, kind) = (job.node, job.kind());
+        let (node, kind) = (job.node, job.kind());
         let attempt = open_attempt(job, attempt_id)?;
         if *outcome == AttemptOutcome::Done && attempt.phase.next(kind).is_some() {
             return Err(Refusal::new("wrong-phase", format!("an attempt in {} is not done", attempt.phase)));
@@ -331,85 +350,72 @@ impl Inventory {
         attempt.closed = Some((moment, outcome.clone()));
         let undo = job.undo.zip(job.by.clone());
         let part = Some(job.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
-        let mut failed = None;
         match outcome {
             AttemptOutcome::Done => {
                 job.state = JobState::Done;
                 job.closed = Some(moment);
             }
             AttemptOutcome::Failed(failure) => {
-                failed = Some(failure.phase);
-                let eats = failure.class == FailureClass::Step;
-                job.failures += u32::from(eats);
+                let counts = failure.class == FailureClass::Step;
+                job.failures += u32::from(counts);
                 let wait = job.failures.checked_sub(1).and_then(|n| limits.retry_ms.get(n as usize));
-                job.retry_at = if eats { wait.map(|ms| moment.plus_ms(*ms)) } else { Some(moment) };
+                job.retry_at = if counts { wait.map(|ms| moment.plus_ms(*ms)) } else { Some(moment) };
             }
             AttemptOutcome::Superseded(_) | AttemptOutcome::Cancelled(_) => {}
         }
-        let before = self.node(node_id).and_then(|n| n.baseline.clone());
+        let before = self.node(node).and_then(|n| n.baseline.clone());
         let baseline = baseline.map(|b| b.of_part(part.as_deref().unwrap_or_default(), before.as_ref()));
         if *outcome == AttemptOutcome::Done {
             self.change_job(id)?.result = baseline.clone();
         }
+        Ok(ClosedAttempt { id: attempt_id, node, kind, outcome, undo, part, baseline })
+    }
+
+    /// The second half of [`Self::close_attempt`]: changes only the node.
+    fn update_node_after_attempt(
+        &mut self,
+        at: &ApplyContext,
+        closed: ClosedAttempt,
+        marks: Option<&HostFingerprint>,
+    ) -> Result<(), Refusal> {
+        let (moment, kind) = (at.entry.at, closed.kind);
         // A job does not repair services outside its scope, so they are examined again. No job
         // repairs monitored services.
-        let left = self.node(node_id).and_then(|n| n.finding.as_ref()).is_some_and(|finding| match &part {
-            Some(part) => finding.affects_others(part),
-            None => kind == JobKind::Resetup && finding.drift_of(|service| self.is_monitor_only(service)),
-        });
+        let drift_remains =
+            self.node(closed.node).and_then(|n| n.finding.as_ref()).is_some_and(|finding| match &closed.part {
+                Some(part) => finding.affects_others(part),
+                None => kind == JobKind::Resetup && finding.drift_of(|service| self.is_monitor_only(service)),
+            });
         // The attempt's verification does not judge monitored services, so they are examined again.
-        let looked_at = kind == JobKind::Resetup && self.has_monitor_only_service(node_id);
-        let node = self.change(node_id)?;
+        let unjudged = kind == JobKind::Resetup && self.has_monitor_only_service(closed.node);
+        let node = self.change(closed.node)?;
         node.invalidated_at_index = at.index;
         // An attempt that began before `trust-key` used the previous keys, so its failure says
         // nothing about the trusted ones.
-        if let AttemptOutcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome
-            && attempt_id.0 > node.trusted
+        if let AttemptOutcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = closed.outcome
+            && closed.id.0 > node.trusted
         {
             node.key_changed = Some(offered_fingerprint(message).unwrap_or(message).to_owned());
         }
-        if *outcome == AttemptOutcome::Done {
-            node.job = None;
-            node.consecutive_inconclusive = 0;
-            if let (Some(marks), None) = (marks, &node.absence) {
-                node.last_identity = Some(marks.clone());
-                node.seen = moment;
-            }
-            if let Some((undone, by)) = undo {
-                node.mark_undone(undone, &by, moment);
-            } else {
-                node.failed = None;
-                node.hold = None;
-                node.needs_examination = part.is_some() || left || looked_at;
-                node.adopted_only = false;
-                // If the address changed during the attempt, the node was rendered with the old
-                // address. A partial job does not repair an earlier change of address.
-                let from = node.provisioned_at.take();
-                let from = from.filter(|from| node.ip() != Some(from.as_str()));
-                if part.is_none() {
-                    node.address_change =
-                        from.filter(|_| kind == JobKind::Resetup).map(|from| AddressChange { from, since: moment });
+        match closed.outcome {
+            AttemptOutcome::Done => {
+                node.job = None;
+                node.consecutive_inconclusive = 0;
+                if let (Some(marks), None) = (marks, &node.absence) {
+                    node.last_identity = Some(marks.clone());
+                    node.seen = moment;
                 }
-                let root = baseline.as_ref().map(|b| b.root);
-                node.baseline = baseline.filter(|_| kind == JobKind::Resetup);
-                node.lifecycle =
-                    if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
-                if !left {
-                    node.mark_as_desired(root, moment);
+                if let Some((undone, by)) = &closed.undo {
+                    node.mark_undone(*undone, by, moment);
+                } else {
+                    node.needs_examination = closed.part.is_some() || drift_remains || unjudged;
+                    node.mark_job_done(closed, drift_remains, moment);
                 }
             }
-        } else if let Some(phase) = failed {
-            node.record_failure(phase);
+            AttemptOutcome::Failed(failure) => node.record_failure(failure.phase),
+            AttemptOutcome::Superseded(_) | AttemptOutcome::Cancelled(_) => {}
         }
-        self.note(
-            at,
-            Some(node_id),
-            JournalEvent::AttemptClosed { job: id, attempt: attempt_id, outcome: outcome.clone() },
-        );
-        if *outcome == AttemptOutcome::Done {
-            self.note(at, Some(node_id), JournalEvent::JobDone { job: id });
-        }
-        Ok(Applied::Done)
+        Ok(())
     }
 
     /// Closes a held job of this node and returns it.
@@ -436,6 +442,42 @@ impl Inventory {
         let closed: Vec<JobId> = self.jobs.values().filter(|j| j.closed.is_some()).map(|j| j.id).collect();
         for id in closed.iter().take(closed.len().saturating_sub(JOBS_KEPT)) {
             self.jobs.remove(id);
+        }
+    }
+}
+
+/// An attempt that was closed in its job, with the facts that change its node.
+struct ClosedAttempt<'a> {
+    id: AttemptId,
+    node: NodeId,
+    kind: JobKind,
+    outcome: &'a AttemptOutcome,
+    /// The attempt that the job undid, and the operator who ordered it.
+    undo: Option<(AttemptId, String)>,
+    /// The services of a partial re-setup; None: the job concerned the whole node.
+    part: Option<Vec<ServiceName>>,
+    baseline: Option<Baseline>,
+}
+
+impl Node {
+    /// A re-setup or a decommissioning succeeded.
+    fn mark_job_done(&mut self, closed: ClosedAttempt, drift_remains: bool, moment: Wall) {
+        let resetup = closed.kind == JobKind::Resetup;
+        self.failed = None;
+        self.hold = None;
+        self.adopted_only = false;
+        // If the address changed during the attempt, the node was rendered with the old address. A
+        // partial job does not repair an earlier change of address.
+        let from = self.provisioned_at.take();
+        let from = from.filter(|from| self.ip() != Some(from.as_str()));
+        if closed.part.is_none() {
+            self.address_change = from.filter(|_| resetup).map(|from| AddressChange { from, since: moment });
+        }
+        let root = closed.baseline.as_ref().map(|b| b.root);
+        self.baseline = closed.baseline.filter(|_| resetup);
+        self.lifecycle = if resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
+        if !drift_remains {
+            self.mark_as_desired(root, moment);
         }
     }
 }
