@@ -2,6 +2,7 @@
 //!
 //! `header`, `applies`, `render` and `parse` are pure and run on managers and nodes alike. `run`
 //! examines the machine. This module does not decide what follows from a failing check.
+#![doc = include_str!("../README.md")]
 
 mod amend;
 mod assign;

@@ -7,6 +7,7 @@
 //! ```
 //! Reads files and runs an executable inventory; no other side effects. Only checks that check
 //! files and playbooks exist, not their content.
+#![doc = include_str!("../README.md")]
 
 mod fleet;
 pub mod inventory;

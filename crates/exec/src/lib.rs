@@ -5,6 +5,7 @@
 //! The executor holds the node for one attempt (`fence`, `lock`), keeps files of a run (`runs`),
 //! verifies a cleanup (`clean`) and stops when the manager is lost (`serve`). The actual
 //! examination and the actual run are behind [`Work`]. This module uses no tokio.
+#![doc = include_str!("../README.md")]
 
 // The protocol.
 pub mod wire;

@@ -1,5 +1,6 @@
 //! What a node's machine is asked: its files and their digests, its data directory, systemd over D-Bus, and where web
 //! servers redirect to. This crate takes no decision.
+#![doc = include_str!("../README.md")]
 
 pub mod disk; // atomic files, identity of the data directory
 pub mod files; // digests of declared files

@@ -1,5 +1,6 @@
 //! Plain data: no clock, no IO, no tokio, ordered maps only. Everything here may be part of the
 //! replicated state.
+#![doc = include_str!("../README.md")]
 
 mod authority;
 mod bounds;

@@ -6,6 +6,7 @@
 //! ```
 //! `compile` and `rendered` are pure. `run` blocks, changes only this machine, and knows nothing of
 //! SSH or attempts.
+#![doc = include_str!("../README.md")]
 
 mod accounts;
 mod atomic_fs;
