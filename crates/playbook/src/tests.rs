@@ -555,7 +555,7 @@ fn commands_have_the_umask_of_a_login() {
     // of an executor.
     const INNER: &str = "REMOOR_TEST_UMASK";
     if std::env::var_os(INNER).is_none() {
-        let name = "playbook::tests::commands_have_the_umask_of_a_login";
+        let name = "tests::commands_have_the_umask_of_a_login";
         let out = std::process::Command::new("sh")
             .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
             .arg(std::env::current_exe().unwrap())

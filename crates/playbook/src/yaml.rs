@@ -332,7 +332,7 @@ mod tests {
         assert!(vault.to_string().contains("vault"), "{vault}");
         let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
         assert_eq!((twice.line, twice.message.as_str()), (3, "duplicate key `a`: it is already in line 1"));
-        assert!(twice.hint.is_some_and(|hint| hint.contains("Ansible warns and takes the last")));
+        assert!(twice.hint.is_some_and(|hint| hint.contains("Ansible warns and uses the last one")));
         for (text, line, first) in [
             ("- a: {b: 1}\n  b: 2\n  c: {b: 3}\n  b: 4\n", 4, "line 2"),
             ("x: {a: 1, b: {c: 2},\n  a: 3}\n", 2, "line 1"),

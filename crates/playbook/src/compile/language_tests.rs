@@ -234,7 +234,7 @@ fn roles_that_need_each_other_and_files_that_multiply_are_bounded() {
     list.push(("f18.yml".to_owned(), "[]".to_owned()));
     let list: Vec<(&str, &str)> = list.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
     let faults = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
-    assert!(faults[0].message.contains("opened"), "{}", faults[0]);
+    assert!(faults[0].message.contains("opens more than"), "{}", faults[0]);
 }
 
 proptest! {

@@ -144,7 +144,7 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
         ("/round", "method: GET", "redirects more than"),
         ("/away", "method: GET", "redirects to a URL that is not http"),
         ("/x", "body: {a: 1}, method: POST", "did you mean json?"),
-        ("/x", "method: 'GE T'", "is one word"),
+        ("/x", "method: 'GE T'", "must be one word"),
         ("/x", "headers: '{{ [1] }}'", "takes a map"),
     ] {
         let message = run(path, options);

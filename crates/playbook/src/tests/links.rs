@@ -76,7 +76,10 @@ fn a_link_that_another_may_have_put_there_is_replaced_or_refused_never_followed(
         for check in [true, false] {
             let ran = go(&plan, &PlaybookRunOptions { check, ..options(d) });
             let said = ran.end.failure.unwrap_or_else(|| panic!("{task}")).message;
-            assert!(said.contains("`link` in it is a link in a directory that others"), "{task}: {said}");
+            assert!(
+                said.contains("`link` in it is a link in a directory that users other than root may change"),
+                "{task}: {said}"
+            );
         }
         same();
     }
@@ -117,7 +120,10 @@ fn nothing_is_read_or_unpacked_over_a_link_that_another_may_have_put_there() {
         for check in [true, false] {
             let ran = go(&plan, &PlaybookRunOptions { check, ..options(d) });
             let said = ran.end.failure.unwrap_or_else(|| panic!("{task}")).message;
-            assert!(said.contains("in it is a link in a directory that others"), "{task}: {said}");
+            assert!(
+                said.contains("in it is a link in a directory that users other than root may change"),
+                "{task}: {said}"
+            );
             assert_eq!(std::fs::read_dir(d.join("etc")).unwrap().count(), 0, "{task}");
         }
     }

@@ -72,7 +72,7 @@ fn a_value_that_an_option_does_not_take_does_nothing() {
         ),
         (
             "authorized_key: {user: root, key: ssh-ed25519 AAAA, path: '{{ dir }}/k', state: '{{ s }}'}",
-            "`removed` is no state",
+            "`removed` is not a valid `state` of authorized_key",
         ),
         (
             "copy: {content: x, dest: '{{ dir }}/f', backup: '{{ s }}'}",
