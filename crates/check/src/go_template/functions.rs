@@ -46,11 +46,11 @@ const BUILTIN_NAMES: [&str; 26] = [
 ];
 
 pub(super) fn is_known(name: &str) -> bool {
-    BUILTIN_NAMES.contains(&name) || sprig::NAMES.contains(&name)
+    BUILTIN_NAMES.contains(&name) || sprig::names().any(|known| known == name)
 }
 
 pub(super) fn unknown_function(at: Place, name: &str) -> TemplateError {
-    let near = did_you_mean(name, BUILTIN_NAMES.into_iter().chain(sprig::NAMES));
+    let near = did_you_mean(name, BUILTIN_NAMES.into_iter().chain(sprig::names()));
     let trouble = at.trouble(format!("unknown function `{name}`"));
     trouble.hint(
         near.unwrap_or_else(|| {

@@ -8,182 +8,173 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
-pub(super) const NAMES: [&str; 58] = [
-    "add",
-    "add1",
-    "append",
-    "atoi",
-    "b64dec",
-    "b64enc",
-    "cat",
-    "coalesce",
-    "compact",
-    "concat",
-    "contains",
-    "default",
-    "dict",
-    "div",
-    "empty",
-    "fail",
-    "first",
-    "float64",
-    "get",
-    "has",
-    "hasKey",
-    "hasPrefix",
-    "hasSuffix",
-    "indent",
-    "int",
-    "int64",
-    "join",
-    "keys",
-    "kindOf",
-    "last",
-    "list",
-    "max",
-    "min",
-    "mod",
-    "mul",
-    "nindent",
-    "nospace",
-    "quote",
-    "regexReplaceAll",
-    "repeat",
-    "replace",
-    "rest",
-    "sortAlpha",
-    "splitList",
-    "squote",
-    "sub",
-    "substr",
-    "ternary",
-    "toJson",
-    "toString",
-    "trim",
-    "trimAll",
-    "trimPrefix",
-    "trimSuffix",
-    "trunc",
-    "uniq",
-    "until",
-    "values",
+/// A function, with the number of arguments that it takes.
+struct SprigFunction {
+    name: &'static str,
+    arguments: RangeInclusive<usize>,
+    run: Run,
+}
+
+/// Runs only after the number of arguments was checked.
+type Run = fn(&FunctionCall) -> Result<Value, String>;
+
+/// The end of a range without a maximum.
+const MANY: usize = usize::MAX;
+
+static FUNCTIONS: [SprigFunction; 58] = [
+    function("add", 1..=MANY, arithmetic),
+    function("add1", 1..=1, arithmetic),
+    function("append", 2..=2, |call| Ok(call.list(0)?.iter().chain([call.argument(1)]).cloned().collect())),
+    function("atoi", 1..=1, |call| Ok(call.text(0)?.parse::<i64>().unwrap_or(0).into())),
+    function("b64dec", 1..=1, decode_base64),
+    function("b64enc", 1..=1, |call| Ok(STANDARD.encode(call.text(0)?).into())),
+    function("cat", 0..=MANY, |call| Ok(join_each(call.arguments, value_text))),
+    function("coalesce", 0..=MANY, |call| {
+        Ok(call.arguments.iter().find(|value| is_true(value)).map_or(Value::Null, |value| (*value).clone()))
+    }),
+    function("compact", 1..=1, |call| Ok(call.list(0)?.iter().filter(|value| is_true(value)).cloned().collect())),
+    function("concat", 0..=MANY, concat),
+    function("contains", 2..=2, |call| Ok(call.text(1)?.contains(call.text(0)?).into())),
+    function("default", 1..=2, |call| {
+        Ok(if is_true(call.argument(1)) { call.argument(1).clone() } else { call.argument(0).clone() })
+    }),
+    function("dict", 0..=MANY, dict),
+    function("div", 2..=2, arithmetic),
+    function("empty", 1..=1, |call| Ok((!is_true(call.argument(0))).into())),
+    function("fail", 1..=1, |call| Err(call.text(0)?.to_owned())),
+    function("first", 1..=1, |call| Ok(call.list(0)?.first().cloned().unwrap_or(Value::Null))),
+    function("float64", 1..=1, |call| Ok(to_float(call.argument(0)).into())),
+    function("get", 2..=2, |call| Ok(call.map(0)?.get(call.text(1)?).cloned().unwrap_or_else(|| "".into()))),
+    function("has", 2..=2, |call| Ok(call.list(1)?.contains(call.argument(0)).into())),
+    function("hasKey", 2..=2, |call| Ok(call.map(0)?.contains_key(call.text(1)?).into())),
+    function("hasPrefix", 2..=2, |call| Ok(call.text(1)?.starts_with(call.text(0)?).into())),
+    function("hasSuffix", 2..=2, |call| Ok(call.text(1)?.ends_with(call.text(0)?).into())),
+    function("indent", 2..=2, indent),
+    function("int", 1..=1, |call| Ok(to_integer(call.argument(0)).into())),
+    function("int64", 1..=1, |call| Ok(to_integer(call.argument(0)).into())),
+    function("join", 2..=2, join),
+    function("keys", 1..=1, |call| Ok(sorted_list(call.map(0)?.keys().cloned().collect()))),
+    function("kindOf", 1..=1, |call| Ok(kind_of(call.argument(0)).into())),
+    function("last", 1..=1, |call| Ok(call.list(0)?.last().cloned().unwrap_or(Value::Null))),
+    function("list", 0..=MANY, |call| Ok(call.arguments.iter().map(|value| (*value).clone()).collect())),
+    function("max", 1..=MANY, arithmetic),
+    function("min", 1..=MANY, arithmetic),
+    function("mod", 2..=2, arithmetic),
+    function("mul", 1..=MANY, arithmetic),
+    function("nindent", 2..=2, indent),
+    function("nospace", 1..=1, |call| Ok(call.text(0)?.split_whitespace().collect::<String>().into())),
+    function("quote", 0..=MANY, |call| Ok(join_each(call.arguments, |value| quote_text(&value_text(value))))),
+    function("regexReplaceAll", 3..=3, regex_replace_all),
+    function("repeat", 2..=2, repeat),
+    function("replace", 3..=3, replace),
+    function("rest", 1..=1, |call| Ok(call.list(0)?.iter().skip(1).cloned().collect())),
+    function("sortAlpha", 1..=1, |call| Ok(sorted_list(call.list(0)?.iter().map(value_text).collect()))),
+    function("splitList", 2..=2, split_list),
+    function("squote", 0..=MANY, |call| Ok(join_each(call.arguments, |value| format!("'{}'", value_text(value))))),
+    function("sub", 2..=2, arithmetic),
+    function("substr", 3..=3, substr),
+    function("ternary", 3..=3, ternary),
+    function("toJson", 1..=1, |call| json(call.argument(0))),
+    function("toString", 1..=1, |call| Ok(value_text(call.argument(0)).into())),
+    function("trim", 1..=1, |call| Ok(call.text(0)?.trim().into())),
+    function("trimAll", 2..=2, |call| {
+        let set: BTreeSet<char> = call.text(0)?.chars().collect();
+        Ok(call.text(1)?.trim_matches(|c| set.contains(&c)).into())
+    }),
+    function("trimPrefix", 2..=2, |call| Ok(call.text(1)?.strip_prefix(call.text(0)?).unwrap_or(call.text(1)?).into())),
+    function("trimSuffix", 2..=2, |call| Ok(call.text(1)?.strip_suffix(call.text(0)?).unwrap_or(call.text(1)?).into())),
+    function("trunc", 2..=2, |call| trunc(number(call, 0)?, call.text(1)?)),
+    function("uniq", 1..=1, uniq),
+    function("until", 1..=1, list_until),
+    function("values", 1..=1, |call| {
+        let map: BTreeMap<&String, &Value> = call.map(0)?.iter().collect();
+        Ok(map.into_values().cloned().collect())
+    }),
 ];
 
+/// A row of [`FUNCTIONS`] on one line.
+const fn function(name: &'static str, arguments: RangeInclusive<usize>, run: Run) -> SprigFunction {
+    SprigFunction { name, arguments, run }
+}
+
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().map(|function| function.name)
+}
+
 pub(super) fn call(call: &FunctionCall) -> Result<Value, String> {
-    let all = call.arguments;
-    let (least, most) = match call.name {
-        "list" | "dict" | "coalesce" | "concat" | "cat" | "quote" | "squote" => (0, usize::MAX),
-        "add" | "mul" | "max" | "min" => (1, usize::MAX),
-        "default" => (1, 2),
-        "append" | "contains" | "div" | "get" | "has" | "hasKey" | "hasPrefix" | "hasSuffix" | "indent" | "join"
-        | "mod" | "nindent" | "repeat" | "splitList" | "sub" | "trimAll" | "trimPrefix" | "trimSuffix" | "trunc" => {
-            (2, 2)
-        }
-        "regexReplaceAll" | "replace" | "substr" | "ternary" => (3, 3),
-        _ => (1, 1),
+    let function = FUNCTIONS.iter().find(|function| function.name == call.name);
+    let function = function.ok_or_else(|| format!("unknown function `{}`", call.name))?;
+    call.count(*function.arguments.start(), *function.arguments.end())?;
+    (function.run)(call)
+}
+
+fn decode_base64(call: &FunctionCall) -> Result<Value, String> {
+    let bytes = STANDARD.decode(call.text(0)?).map_err(|_| "the argument is not base64")?;
+    String::from_utf8(bytes).map(Value::from).map_err(|_| "the decoded bytes are not UTF-8".to_owned())
+}
+
+fn concat(call: &FunctionCall) -> Result<Value, String> {
+    let mut out = Vec::new();
+    for at in 0..call.arguments.len() {
+        out.extend(call.list(at)?.iter().cloned());
+    }
+    Ok(out.into())
+}
+
+fn regex_replace_all(call: &FunctionCall) -> Result<Value, String> {
+    let (regex, text, with) = (go_regex(call.text(0)?)?, call.text(1)?, call.text(2)?);
+    fits(text.len() + 1, with.len() + 1)?;
+    let out = regex.regex().replace_all(text, with);
+    fits(1, out.len())?;
+    Ok(out.into_owned().into())
+}
+
+fn repeat(call: &FunctionCall) -> Result<Value, String> {
+    let count = usize::try_from(number(call, 0)?).map_err(|_| "the count must not be negative")?;
+    let text = call.text(1)?;
+    fits(count, text.len().max(1))?;
+    Ok(text.repeat(count).into())
+}
+
+fn replace(call: &FunctionCall) -> Result<Value, String> {
+    let (from, to, text) = (call.text(0)?, call.text(1)?, call.text(2)?);
+    fits(text.matches(from).count() + 1, to.len())?;
+    Ok(text.replace(from, to).into())
+}
+
+fn split_list(call: &FunctionCall) -> Result<Value, String> {
+    let parts: Vec<&str> = match call.text(0)? {
+        "" => call.text(1)?.split_terminator("").skip(1).take(LIST_MAX + 1).collect(),
+        separator => call.text(1)?.split(separator).take(LIST_MAX + 1).collect(),
     };
-    call.count(least, most)?;
-    match call.name {
-        "add" | "add1" | "sub" | "mul" | "div" | "mod" | "max" | "min" => arithmetic(call),
-        "append" => Ok(call.list(0)?.iter().chain([all[1]]).cloned().collect()),
-        "atoi" => Ok(call.text(0)?.parse::<i64>().unwrap_or(0).into()),
-        "b64enc" => Ok(STANDARD.encode(call.text(0)?).into()),
-        "b64dec" => {
-            let bytes = STANDARD.decode(call.text(0)?).map_err(|_| "the argument is not base64")?;
-            String::from_utf8(bytes).map(Value::from).map_err(|_| "the decoded bytes are not UTF-8".to_owned())
-        }
-        "cat" => Ok(all.iter().filter(|v| !v.is_null()).map(|v| value_text(v)).collect::<Vec<_>>().join(" ").into()),
-        "coalesce" => Ok(all.iter().find(|value| is_true(value)).map_or(Value::Null, |value| (*value).clone())),
-        "compact" => Ok(call.list(0)?.iter().filter(|value| is_true(value)).cloned().collect()),
-        "concat" => (0..all.len())
-            .try_fold(Vec::new(), |mut out, at| {
-                out.extend(call.list(at)?.iter().cloned());
-                Ok(out)
-            })
-            .map(Value::from),
-        "contains" => Ok(call.text(1)?.contains(call.text(0)?).into()),
-        "default" => Ok(if is_true(call.argument(1)) { call.argument(1).clone() } else { all[0].clone() }),
-        "dict" => dict(call),
-        "empty" => Ok((!is_true(all[0])).into()),
-        "fail" => Err(call.text(0)?.to_owned()),
-        "first" => Ok(call.list(0)?.first().cloned().unwrap_or(Value::Null)),
-        "last" => Ok(call.list(0)?.last().cloned().unwrap_or(Value::Null)),
-        "rest" => Ok(call.list(0)?.iter().skip(1).cloned().collect()),
-        "float64" => Ok(to_float(all[0]).into()),
-        "get" => Ok(call.map(0)?.get(call.text(1)?).cloned().unwrap_or_else(|| "".into())),
-        "has" => Ok(call.list(1)?.iter().any(|item| item == all[0]).into()),
-        "hasKey" => Ok(call.map(0)?.contains_key(call.text(1)?).into()),
-        "hasPrefix" => Ok(call.text(1)?.starts_with(call.text(0)?).into()),
-        "hasSuffix" => Ok(call.text(1)?.ends_with(call.text(0)?).into()),
-        "indent" | "nindent" => indent(call),
-        "int" | "int64" => Ok(to_integer(all[0]).into()),
-        "join" => join(call),
-        "keys" => Ok(sorted_list(call.map(0)?.keys().cloned().collect())),
-        "values" => {
-            let map: BTreeMap<&String, &Value> = call.map(0)?.iter().collect();
-            Ok(map.into_values().cloned().collect())
-        }
-        "kindOf" => Ok(kind_of(all[0]).into()),
-        "list" => Ok(all.iter().map(|value| (*value).clone()).collect()),
-        "nospace" => Ok(call.text(0)?.split_whitespace().collect::<String>().into()),
-        "quote" => Ok(join_each(all, |value| quote_text(&value_text(value)))),
-        "squote" => Ok(join_each(all, |value| format!("'{}'", value_text(value)))),
-        "regexReplaceAll" => {
-            let (regex, text, with) = (go_regex(call.text(0)?)?, call.text(1)?, call.text(2)?);
-            fits(text.len() + 1, with.len() + 1)?;
-            let out = regex.regex().replace_all(text, with);
-            fits(1, out.len())?;
-            Ok(out.into_owned().into())
-        }
-        "repeat" => {
-            let count = usize::try_from(number(call, 0)?).map_err(|_| "the count must not be negative")?;
-            let text = call.text(1)?;
-            fits(count, text.len().max(1))?;
-            Ok(text.repeat(count).into())
-        }
-        "replace" => {
-            let (from, to, text) = (call.text(0)?, call.text(1)?, call.text(2)?);
-            fits(text.matches(from).count() + 1, to.len())?;
-            Ok(text.replace(from, to).into())
-        }
-        "sortAlpha" => Ok(sorted_list(call.list(0)?.iter().map(value_text).collect())),
-        "splitList" => {
-            let parts: Vec<&str> = match call.text(0)? {
-                "" => call.text(1)?.split_terminator("").skip(1).take(LIST_MAX + 1).collect(),
-                separator => call.text(1)?.split(separator).take(LIST_MAX + 1).collect(),
-            };
-            if parts.len() > LIST_MAX { Err(format!("more than {LIST_MAX} parts")) } else { Ok(parts.into()) }
-        }
-        "substr" => {
-            let (from, to) = (usize::try_from(to_integer(all[0])).unwrap_or(0), usize::try_from(to_integer(all[1])));
-            let text = call.text(2)?;
-            let to = to.unwrap_or(text.len()).min(text.len());
-            text.get(from..to).map(Value::from).ok_or_else(|| format!("{from} to {to} is not a range of the string"))
-        }
-        "ternary" => match all[2] {
-            Value::Bool(yes) => Ok(all[usize::from(!yes)].clone()),
-            other => Err(format!("argument 3 is {}, not true or false", kind(other))),
-        },
-        "toJson" => json(all[0]),
-        "toString" => Ok(value_text(all[0]).into()),
-        "trim" => Ok(call.text(0)?.trim().into()),
-        "trimAll" => {
-            let set: BTreeSet<char> = call.text(0)?.chars().collect();
-            Ok(call.text(1)?.trim_matches(|c| set.contains(&c)).into())
-        }
-        "trimPrefix" => Ok(call.text(1)?.strip_prefix(call.text(0)?).unwrap_or(call.text(1)?).into()),
-        "trimSuffix" => Ok(call.text(1)?.strip_suffix(call.text(0)?).unwrap_or(call.text(1)?).into()),
-        "trunc" => trunc(number(call, 0)?, call.text(1)?),
-        "uniq" => {
-            let mut known = BTreeSet::new();
-            Ok(call.list(0)?.iter().filter(|item| known.insert(sorted_json(item))).cloned().collect())
-        }
-        "until" => match number(call, 0)? {
-            count if count.unsigned_abs() > LIST_MAX as u64 => Err(format!("more than {LIST_MAX} elements")),
-            count => Ok((0..count.abs()).map(|n| Value::from(n * count.signum())).collect()),
-        },
-        other => Err(format!("unknown function `{other}`")),
+    if parts.len() > LIST_MAX { Err(format!("more than {LIST_MAX} parts")) } else { Ok(parts.into()) }
+}
+
+fn substr(call: &FunctionCall) -> Result<Value, String> {
+    let from = usize::try_from(to_integer(call.argument(0))).unwrap_or(0);
+    let text = call.text(2)?;
+    let to = usize::try_from(to_integer(call.argument(1))).unwrap_or(text.len()).min(text.len());
+    text.get(from..to).map(Value::from).ok_or_else(|| format!("{from} to {to} is not a range of the string"))
+}
+
+fn ternary(call: &FunctionCall) -> Result<Value, String> {
+    match call.argument(2) {
+        Value::Bool(yes) => Ok(call.argument(usize::from(!yes)).clone()),
+        other => Err(format!("argument 3 is {}, not true or false", kind(other))),
+    }
+}
+
+fn uniq(call: &FunctionCall) -> Result<Value, String> {
+    let mut known = BTreeSet::new();
+    Ok(call.list(0)?.iter().filter(|item| known.insert(sorted_json(item))).cloned().collect())
+}
+
+fn list_until(call: &FunctionCall) -> Result<Value, String> {
+    match number(call, 0)? {
+        count if count.unsigned_abs() > LIST_MAX as u64 => Err(format!("more than {LIST_MAX} elements")),
+        count => Ok((0..count.abs()).map(|n| Value::from(n * count.signum())).collect()),
     }
 }
 
