@@ -64,13 +64,6 @@ impl Matcher {
             },
             Matcher::Or(all) => whole("to satisfy at least one of these matchers", all),
             Matcher::Gjson(paths) => gjson(paths, actual, negated, budget),
-            Matcher::Xml(xml) => {
-                let message = match negated {
-                    false => "satisfied XPath match with intended result",
-                    true => "cannot match xpath query with intended result",
-                };
-                Explained { actual: actual.clone(), ..new_explanation(xml.expected_result().into(), message) }
-            }
             leaf => leaf.explain_leaf(actual, negated, budget),
         }
     }
@@ -160,7 +153,7 @@ impl Matcher {
             Matcher::Compare(how, _) => return format!("to be numerically {}", how.name()),
             Matcher::Semver(_) => "to satisfy semver constraint",
             Matcher::Lines(_) | Matcher::Patterns(_) => "to have patterns",
-            Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) | Matcher::Xml(_) => "to match",
+            Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) => "to match",
         }
         .to_owned()
     }
@@ -184,7 +177,6 @@ impl Matcher {
             Matcher::Compare(_, limit) => Value::Number(limit.clone()),
             Matcher::Semver(range) => range.to_string().into(),
             Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.to_goss_json()).collect(),
-            Matcher::Xml(xml) => xml.path().into(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => patterns.texts().map(Value::from).collect(),
         }
     }
@@ -208,7 +200,6 @@ impl Matcher {
             Matcher::Compare(how, _) => how.name(),
             Matcher::Semver(_) => "semver-constraint",
             Matcher::Gjson(_) => "gjson",
-            Matcher::Xml(_) => "xml",
             Matcher::Lines(_) | Matcher::Patterns(_) => "have-patterns",
         }
     }
@@ -244,7 +235,6 @@ impl Matcher {
                     paths.iter().map(|(path, inner)| (path.clone(), inner.as_written())).collect();
                 json!({self.name(): paths})
             }
-            Matcher::Xml(xml) => json!({self.name(): {"xpath": xml.path(), "result": xml.expected_result()}}),
             other => json!({other.name(): other.expected_argument()}),
         }
     }

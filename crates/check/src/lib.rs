@@ -39,7 +39,6 @@ mod spawn;
 mod spec;
 mod suggest;
 mod vars;
-mod xpath;
 mod yaml;
 
 pub use amend::{Addition, add};

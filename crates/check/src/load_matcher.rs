@@ -2,16 +2,14 @@
 
 use super::gjson;
 use super::go_regex::go_regex;
-use super::go_value::format_value;
 use super::load::Loader;
 use super::matcher::{Matcher, NumericComparison};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
 use super::suggest::did_you_mean;
-use super::xpath::Xml;
 use super::yaml::{Yaml, YamlKey, YamlNode};
 
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 20] = [
     "have-prefix",
     "have-suffix",
     "match-regexp",
@@ -32,7 +30,6 @@ const KNOWN: [&str; 21] = [
     "equal",
     "gjson",
     "semver-constraint",
-    "xml",
 ];
 
 impl Loader<'_> {
@@ -111,7 +108,6 @@ impl Loader<'_> {
             "lt" => self.comparison(NumericComparison::Lt, key, node),
             "le" => self.comparison(NumericComparison::Le, key, node),
             "gjson" => self.gjson(key, node),
-            "xml" => self.xml(key, node),
             unknown => {
                 let hint = did_you_mean(unknown, KNOWN).unwrap_or_else(|| format!("known: {}", KNOWN.join(", ")));
                 self.faults.push(key.fault(self.file, format!("unknown matcher `{unknown}`")).hint(hint));
@@ -140,36 +136,6 @@ impl Loader<'_> {
             paths.push((path.text.clone(), self.matcher(node)?));
         }
         Some(Matcher::Gjson(paths))
-    }
-
-    fn xml(&mut self, key: &YamlKey, node: &YamlNode) -> Option<Matcher> {
-        let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of `xpath` and `result`") };
-        let (mut path, mut result) = (None, None);
-        for (part, value) in pairs {
-            match (part.text.as_str(), &value.yaml) {
-                ("xpath", Yaml::Text(text)) => path = Some((value, text)),
-                ("xpath", _) => return self.refuse(part, value, "a string"),
-                ("result", Yaml::Text(_) | Yaml::Number(_) | Yaml::Bool(_)) => {
-                    result = Some(format_value(&value.value()).into_owned());
-                }
-                ("result", _) => return self.refuse(part, value, "a string"),
-                (other, _) => {
-                    let fault = part.fault(self.file, format!("unknown key `{other}` of `xml`"));
-                    self.faults.push(fault.hint("known: xpath, result"));
-                    return None;
-                }
-            }
-        }
-        match (path, result) {
-            (Some((node, path)), Some(result)) => {
-                self.or_fault(node, Xml::new(path, result).map(Matcher::Xml), "not a valid XPath")
-            }
-            _ => {
-                let fault = key.fault(self.file, "`xml` takes `xpath` and `result`");
-                self.faults.push(fault.hint("`result: \"\"` checks whether the node exists"));
-                None
-            }
-        }
     }
 
     /// Reads a list of matchers; only `consist-of` may be empty.

@@ -10,7 +10,6 @@ use super::go_regex::GoRegex;
 use super::go_value::{Numeric, text};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
-use super::xpath::Xml;
 use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -46,8 +45,6 @@ pub(super) enum Matcher {
     Semver(SemverRange),
     /// A matcher per path of a JSON text; all must hold.
     Gjson(Vec<(String, Matcher)>),
-    /// The text that an XPath finds in XML.
-    Xml(Xml),
     /// `have-patterns`: line patterns for any value, converted to a string.
     Patterns(Patterns),
     /// Line patterns for file contents, output or a body, which goss reads line by line.
@@ -125,13 +122,6 @@ impl Matcher {
         // Elements beyond the budget were treated as not matching, so the answer is not reliable.
         budget.spend(0)?;
         Ok(answer)
-    }
-
-    /// The text at the path of an `xml` matcher that does not hold.
-    pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
-        let Matcher::Xml(xml) = self else { return None };
-        let budget = MatchBudget::full(actual);
-        xml.differing_result(plain_text(actual).ok()?, &|cost| budget.spend(cost)).ok()?
     }
 
     pub(super) fn evaluate_within(&self, actual: &Value, budget: &MatchBudget) -> Result<bool, String> {
@@ -225,7 +215,6 @@ impl Matcher {
                 }
                 all
             }
-            Matcher::Xml(xml) => xml.differing_result(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
                 budget.spend(patterns.cost(&text))?;
@@ -347,7 +336,6 @@ impl fmt::Display for Matcher {
                 let parts: Vec<String> = paths.iter().map(|(path, matcher)| format!("{path}: {matcher}")).collect();
                 write!(f, "gjson {{{}}}", parts.join(", "))
             }
-            Matcher::Xml(xml) => write!(f, "xml {xml}"),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => write!(f, "{patterns}"),
         }
     }

@@ -132,33 +132,6 @@ fn a_failure_is_explained() {
     .assert_eq(&found);
 }
 
-#[test]
-fn what_is_at_a_path_of_xml() {
-    let text = "<a><b>1</b><b>2</b></a>";
-    let xml = |path: &str, result: Value| json!({"xml": {"xpath": path, "result": result}});
-    for (written, answer) in [
-        (xml("count(//b)", json!(2)), Ok(true)),
-        (xml("count(//b)", json!("3")), Ok(false)),
-        (xml("//b", json!("<b>1</b><b>2</b>")), Ok(true)),
-        (xml("boolean(//c)", json!(false)), Ok(true)),
-        (json!({"not": xml("//c", json!(""))}), Ok(true)),
-        (json!({"not": xml("//b", json!("x"))}), Ok(true)),
-        (json!({"or": [xml("//b", json!("x")), xml("//b[2]", json!(""))]}), Ok(true)),
-    ] {
-        assert_eq!(ask(written.clone(), json!(text)), answer, "{written}");
-    }
-    assert!(ask(json!({"not": xml("//b", json!(""))}), json!("none")).is_err(), "what is no XML has no answer");
-    assert!(ask(xml("//b", json!("")), json!(5)).is_err());
-    assert_eq!(
-        answers(&format!("matching: {{a: {{content: '{text}', matches: {}}}}}", xml("//b[2]", json!("x")))),
-        ["matches Fail <b>2</b>"]
-    );
-    let told = matcher(&xml("//b/text()", json!("3"))).explain(&json!(text));
-    assert_eq!((told.message.as_str(), told.expected), ("satisfied XPath match with intended result", json!("3")));
-    let told = matcher(&json!({"not": xml("//b", json!(""))})).explain(&json!(text));
-    assert_eq!(told.message, "cannot match xpath query with intended result");
-}
-
 fn arbitrary_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -188,7 +161,6 @@ fn arbitrary_matcher() -> impl Strategy<Value = Value> {
         prop::collection::vec(text, 1..3).prop_map(|texts| json!({"have-patterns": texts})),
         arbitrary_value().prop_map(|value| json!({"equal": value})),
         Just(json!({"semver-constraint": ">1.0.0 || 0.x"})),
-        text.prop_map(|text| json!({"xml": {"xpath": "//a[b] | //c/text()", "result": text}})),
     ];
     leaf.prop_recursive(3, 12, 3, |inner| {
         let list = prop::collection::vec(inner.clone(), 1..4);
