@@ -3,7 +3,7 @@ CARGO ?= cargo
 # tests/tools.sh downloads goss to this directory. It comes last, so that a goss of the machine is preferred.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
-.PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-there fuzz bench bench-checks bench-members bench-playbooks
+.PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz bench bench-checks bench-members bench-playbooks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -18,7 +18,7 @@ SIM = $(CARGO) test --package remoor-engine --test sim --
 # in capitals; `make test-long` runs them. Everything is compiled first and only once. Then the phases run one after the other,
 # the quick ones first. Fault and host tests mostly wait, so clippy runs at the same time with the lowest priority. A failure
 # of clippy is printed at once and fails the gate. `make lint` runs clippy alone.
-test: test-tools fmt deny-if-there
+test: test-tools fmt deny-if-installed
 	$(CARGO) build --quiet --bins --examples --tests
 	$(CARGO) test --lib -- --test-threads $(THREADS)
 	$(SIM)
@@ -109,7 +109,7 @@ deny:
 		$(CARGO) install --quiet --locked --debug cargo-deny; }
 	$(DENY)
 
-deny-if-there:
+deny-if-installed:
 	@if command -v cargo-deny >/dev/null; then $(DENY); \
 		else echo "SKIPPED: CARGO DENY: it is not installed; next: make deny" >&2; fi
 

@@ -1,8 +1,8 @@
-//! What a node's machine is asked: its files and their digests, its data directory, systemd over D-Bus, and where web
-//! servers redirect to. This crate takes no decision.
+//! Access to the machine of a node: its files and their digests, its data directory, systemd over
+//! D-Bus, and HTTP redirects. This crate makes no decisions.
 #![doc = include_str!("../README.md")]
 
 pub mod disk; // atomic files, identity of the data directory
 pub mod files; // digests of declared files
 pub mod systemd; // systemd over D-Bus
-pub mod web; // redirections and trusted certificates, for checks and playbooks alike
+pub mod web; // HTTP redirects and trusted certificates, for checks and playbooks
