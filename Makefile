@@ -1,6 +1,7 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
-# tests/tools.sh downloads goss to this directory. It comes last, so that a goss of the machine is preferred.
+# tests/tools.sh downloads goss to this directory. It comes last, so that a goss of the machine is
+# preferred.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
 .PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz bench bench-checks bench-members bench-playbooks
@@ -14,10 +15,11 @@ THREADS = $(shell expr 2 \* $$(nproc))
 IT = $(CARGO) test --test it --
 SIM = $(CARGO) test --package remoor-engine --test sim --
 
-# The gate of each change. Its goal is 25 minutes on two processors from a fresh clone. Its output names the tests that it omits
-# in capitals; `make test-long` runs them. Everything is compiled first and only once. Then the phases run one after the other,
-# the quick ones first. Fault and host tests mostly wait, so clippy runs at the same time with the lowest priority. A failure
-# of clippy is printed at once and fails the gate. `make lint` runs clippy alone.
+# The gate of each change. Its goal is 25 minutes on two processors from a fresh clone. Its output
+# names the tests that it omits in capitals; `make test-long` runs them. Everything is compiled
+# first and only once. Then the phases run one after the other, the quick ones first. Fault and host
+# tests mostly wait, so clippy runs at the same time with the lowest priority. A failure of clippy
+# is printed at once and fails the gate. `make lint` runs clippy alone.
 test: test-tools fmt deny-if-installed
 	$(CARGO) build --quiet --bins --examples --tests
 	$(CARGO) test --lib -- --test-threads $(THREADS)
@@ -28,14 +30,16 @@ test: test-tools fmt deny-if-installed
 	$(IT) faults:: --nocapture && $(IT) the_lab hosts:: loopback:: --test-threads 2 --nocapture; tests=$$?; \
 	wait $$lint && exit $$tests
 
-# All tests: hours. The pieces can be run alone, in any order. Each leaves its log in target/tmp/long-*.log, which begins
-# with the commit and ends with "passed". `make -k test-long` continues after a piece that failed.
+# All tests: hours. The pieces can be run alone, in any order. Each leaves its log in
+# target/tmp/long-*.log, which begins with the commit and ends with "passed". `make -k test-long`
+# continues after a piece that failed.
 LONG = long-lib long-sim long-versions long-faults long-fuzz long-hosts long-durations
 .PHONY: $(LONG)
 test-long: $(LONG)
 
 LOGS = $(or $(CARGO_TARGET_DIR),target)/tmp
-# Runs a command and logs its output, after the commit and the time. On success the last line of the log is `... passed`.
+# Runs a command and logs its output, after the commit and the time. On success the last line of the
+# log is `... passed`.
 logged = @mkdir -p $(LOGS) && { git describe --always --dirty; date -u +%Y-%m-%dT%H:%M:%SZ; } >$(LOGS)/$@.log && \
 	bash -o pipefail -c '{ $(1); } 2>&1 | tee -a $(LOGS)/$@.log' && echo "$@ passed" | tee -a $(LOGS)/$@.log
 
@@ -51,7 +55,8 @@ long-sim:
 long-versions: previous
 	$(call logged,$(IT) versions:: --nocapture)
 
-# 500 rounds of all faults, instead of 8 rounds of 8 faults. The seed is a new one in each run; the test prints it.
+# 500 rounds of all faults, instead of 8 rounds of 8 faults. The seed is a new one in each run; the
+# test prints it.
 long-faults: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(call logged,REMOOR_LONG=1 REMOOR_FAULT_SEED=$${REMOOR_FAULT_SEED:-$$(date +%s)} REMOOR_FAULT_ROUNDS=500 $(IT) faults:: --nocapture)
@@ -70,8 +75,9 @@ long-durations: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(call logged,REMOOR_LONG=1 REMOOR_STORIES=all $(IT) hosts:: --test-threads 1 --nocapture)
 
-# Runs the host tests ten times in a row with the release build. Nothing is retried: the first failure ends the series, and the
-# next series begins with run 1. Takes more than two hours, as root. An interrupted series is continued if the code is the same.
+# Runs the host tests ten times in a row with the release build. Nothing is retried: the first
+# failure ends the series, and the next series begins with run 1. Takes more than two hours, as
+# root. An interrupted series is continued if the code is the same.
 TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
 CODE = Cargo.toml Cargo.lock src crates tests playbooks checks templates
 ten: test-tools
@@ -97,12 +103,13 @@ lint: fmt
 fmt:
 	$(CARGO) fmt --all --check
 
-# clippy has its own target directory, so that clippy and builds do not wait for each other's lock. They could share only
-# compiled macros.
+# clippy has its own target directory, so that clippy and builds do not wait for each other's lock.
+# They could share only compiled macros.
 CLIPPY = $(CARGO) clippy --quiet --target-dir $(or $(CARGO_TARGET_DIR),target)/clippy --all-targets -- -D warnings
 
-# Checks the dependencies by the rules of deny.toml. Advisories need a database from the network, so run `cargo deny check
-# advisories` by hand. `make deny` installs cargo-deny, which takes minutes. `make test` uses it only if it is installed.
+# Checks the dependencies by the rules of deny.toml. Advisories need a database from the network, so
+# run `cargo deny check advisories` by hand. `make deny` installs cargo-deny, which takes minutes.
+# `make test` uses it only if it is installed.
 DENY = $(CARGO) deny --log-level error check bans licenses sources
 deny:
 	@command -v cargo-deny >/dev/null || { echo "remoor: installing cargo-deny with cargo"; \
@@ -113,12 +120,14 @@ deny-if-installed:
 	@if command -v cargo-deny >/dev/null; then $(DENY); \
 		else echo "SKIPPED: CARGO DENY: it is not installed; next: make deny" >&2; fi
 
-# Runs each fuzz target with libFuzzer for a minute: arbitrary check files, templates, playbooks, inventories, digests and gossip
-# must cause no panic and no hang. REMOOR_FUZZ_SECONDS=3600 runs each for an hour.
+# Runs each fuzz target with libFuzzer for a minute: arbitrary check files, templates, playbooks,
+# inventories, digests and gossip must cause no panic and no hang. REMOOR_FUZZ_SECONDS=3600 runs
+# each for an hour.
 fuzz:
 	tests/fuzz/run.sh
 
-# Measures the figures of docs/performance.md on this machine: an hour, as root. REMOOR_BENCH_ROUNDS=3 gives a first result.
+# Measures the figures of docs/performance.md on this machine: an hour, as root.
+# REMOOR_BENCH_ROUNDS=3 gives a first result.
 FIGURES = $(or $(CARGO_TARGET_DIR),target)/tmp/figures
 bench: tools
 	$(CARGO) build --quiet --release --bins --example contiv-standin
@@ -128,21 +137,24 @@ bench: tools
 	@echo; echo "| what | goal | measured | command |"; echo "|---|---|---|---|"
 	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
 
-# Compares checks and digests with similar tools. Tools that are not installed are named and omitted. Minutes, as root.
+# Compares checks and digests with similar tools. Tools that are not installed are named and
+# omitted. Minutes, as root.
 bench-checks: test-tools
 	$(CARGO) build --quiet --release --bins
 	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
 	$(CARGO) bench --quiet --bench files
 
-# Measures how long a cluster of three managers does not answer after its leader dies or leaves, and how many decisions it takes,
-# compared with Debian's etcd in the same run. Any user; REMOOR_BENCH_ROUNDS=3 gives a first result, and
-# REMOOR_BENCH_ONLY=failover,transfer,writes,joins selects parts.
+# Measures how long a cluster of three managers does not answer after its leader dies or leaves, and
+# how many decisions it takes, compared with Debian's etcd in the same run. Any user;
+# REMOOR_BENCH_ROUNDS=3 gives a first result, and REMOOR_BENCH_ONLY=failover,transfer,writes,joins
+# selects parts.
 bench-members: test-tools
 	$(CARGO) build --quiet --release --bins
 	$(CARGO) bench --quiet --bench members
 
-# Compares a playbook run with ansible-core, mitogen, pyinfra, cf-agent and puppet. They are installed by pip and apt into
-# target/tmp; the output names those that cannot be. Any user; REMOOR_BENCH_ROUNDS=1 REMOOR_BENCH_HOSTS=1 gives a first result.
+# Compares a playbook run with ansible-core, mitogen, pyinfra, cf-agent and puppet. They are
+# installed by pip and apt into target/tmp; the output names those that cannot be. Any user;
+# REMOOR_BENCH_ROUNDS=1 REMOOR_BENCH_HOSTS=1 gives a first result.
 bench-playbooks: test-tools
 	$(CARGO) build --quiet --release --bins
 	$(CARGO) bench --quiet --bench playbooks
@@ -154,8 +166,8 @@ tools:
 test-tools:
 	@tests/tools.sh test
 
-# Builds the program of the previous version, which tests/it/versions.rs runs in one cluster with this one. The file of its
-# formats names its commit.
+# Builds the program of the previous version, which tests/it/versions.rs runs in one cluster with
+# this one. The file of its formats names its commit.
 PREVIOUS = $(shell sed -n 's/^\# commit //p' tests/fixtures/formats.txt)
 previous:
 	$(CARGO) build --quiet --bins --examples

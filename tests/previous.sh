@@ -26,15 +26,16 @@ mkdir "$program.src"
 git archive --output "$program.tar" "$commit"
 tar -C "$program.src" -xf "$program.tar"
 # Build in a separate target directory. In the usual one cargo treats both packages as the same,
-# distinguishes them by the age of the files, and may return the wrong program. Compiled dependencies
-# are copied from the usual one. The example is built too, so that the features are the same.
+# distinguishes them by the age of the files, and may return the wrong program. Compiled
+# dependencies are copied from the usual one. The example is built too, so that the features are the
+# same.
 built=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p "$program.build/debug/deps"
 if [ -d "$built/deps" ]; then
     cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
     rm -rf "$program.build"/debug/.fingerprint/remoor-* "$program.build"/debug/.fingerprint/base2histogram-*
-    # Copy only libraries. The fuzz targets may be compiled there at the same time, and a library has
-    # its name only when it is complete.
+    # Copy only libraries. The fuzz targets may be compiled there at the same time, and a library
+    # has its name only when it is complete.
     find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' \
         \( -name 'lib*' -o -name '*.so' -o -name '*.d' \) -exec cp -a -t "$program.build/debug/deps" {} +
 fi

@@ -3,15 +3,15 @@
 #
 # With root or sudo: the container tools, by the machine's package manager. Without: SSH server,
 # nginx and etcd for loopback hosts, downloaded as files of an ordinary user into target/tools and
-# not installed in the system. `tools.sh test` provides both, because the tests use both. If a tool is
-# not available, the tests print in capitals which tests they skip.
+# not installed in the system. `tools.sh test` provides both, because the tests use both. If a tool
+# is not available, the tests print in capitals which tests they skip.
 set -eu
 cd "$(dirname "$0")/.."
 
 has() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]; }
 say() { echo "remoor: $*" >&2; }
 
-# --- the container tools, into the system ------------------------------------------------------------------------------
+# --- the container tools, into the system ---------------------------------------------------------
 
 # Sets as_root, or fails. Asks for a password only once, and only a user at a terminal who may use
 # sudo.
@@ -80,7 +80,7 @@ fetch_goss() {
     mv "$tools/bin/goss.new" "$tools/bin/goss"
 }
 
-# --- services for loopback hosts, into target/tools --------------------------------------------------------------------
+# --- services for loopback hosts, into target/tools -----------------------------------------------
 
 fetch_loopback_services() {
     tools=${CARGO_TARGET_DIR:-target}/tools

@@ -3,9 +3,10 @@
 #
 #   tests/fuzz/run.sh [TARGET..]    without arguments: all targets
 #
-# New inputs are kept below target/fuzz, and the next run begins with them. An input that breaks a target is kept there too; the
-# output names it with the command that runs it again. `make test` does not use libFuzzer: it calls the targets with the seeds
-# and with a few hundred mutated inputs (tests/it/fuzzed.rs).
+# New inputs are kept below target/fuzz, and the next run begins with them. An input that breaks a
+# target is kept there too; the output names it with the command that runs it again. `make test`
+# does not use libFuzzer: it calls the targets with the seeds and with a few hundred mutated inputs
+# (tests/it/fuzzed.rs).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -45,9 +46,9 @@ command -v c++ >/dev/null || {
     exit 1
 }
 
-# The usual target directory is used, because the dependencies are the same. Only the crates of the workspace are compiled for
-# libFuzzer (instrument.sh). There is no sanitizer: only one file is unsafe, and it parses nothing. Overflows and debug assertions
-# are detected.
+# The usual target directory is used, because the dependencies are the same. Only the crates of the
+# workspace are compiled for libFuzzer (instrument.sh). There is no sanitizer: only one file is
+# unsafe, and it parses nothing. Overflows and debug assertions are detected.
 RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz/instrument.sh "$cargo" build --quiet --locked -p remoor-fuzz --bins
 [ $# -gt 0 ] || set -- $(sed -n 's/^\([a-z_]*\).*/\1/p' tests/fuzz/inputs.txt | grep .)
 printf '%s\n' "$@" | xargs -P 2 -I TARGET tests/fuzz/run.sh --one TARGET

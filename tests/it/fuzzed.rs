@@ -1,5 +1,6 @@
-//! Runs the fuzz targets without libFuzzer: with their seeds, with suitable files of the repository, and with random mutations of
-//! these inputs, which are the same in each run. `make fuzz` runs libFuzzer for minutes.
+//! Runs the fuzz targets without libFuzzer: with their seeds, with suitable files of the
+//! repository, and with random mutations of these inputs, which are the same in each run. `make
+//! fuzz` runs libFuzzer for minutes.
 
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
@@ -28,7 +29,8 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The inputs of a target, in the order of their names. `tests/fuzz/inputs.txt` lists their directories.
+/// The inputs of a target, in the order of their names. `tests/fuzz/inputs.txt` lists their
+/// directories.
 fn inputs(target: &str) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = fs::read_to_string(root.join("tests/fuzz/inputs.txt")).expect("the list of inputs");

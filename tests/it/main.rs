@@ -1,4 +1,5 @@
-//! The binary of all integration tests, which test several modules together. Unit tests are next to the code of their module.
+//! The binary of all integration tests, which test several modules together. Unit tests are next to
+//! the code of their module.
 
 mod disaster;
 mod epochs;

@@ -1,8 +1,8 @@
-//! Rules for the text of the project: allowed imports, names that the pure layers may not use, the first line of each file,
-//! agreement of documents and code, and a valid shipped fleet.
+//! Rules for the text of the project: allowed imports, names that the pure layers may not use, the
+//! first line of each file, agreement of documents and code, and a valid shipped fleet.
 //!
-//! Each rule is a function from small inputs to faults, with a test that it finds a fault. rustfmt and clippy check everything
-//! else.
+//! Each rule is a function from small inputs to faults, with a test that it finds a fault. rustfmt
+//! and clippy check everything else.
 
 mod names;
 mod source;
@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Allowed imports. The first column is a module or a whole crate. The second column lists what it may import in addition to
-/// itself; `a::b` includes the modules below it. If several rows match a file, the longest one counts. Cargo also enforces the
-/// borders of crates, but this table has rows for single modules. `docs/ARCHITECTURE.md` shows it.
+/// Allowed imports. The first column is a module or a whole crate. The second column lists what it
+/// may import in addition to itself; `a::b` includes the modules below it. If several rows match a
+/// file, the longest one counts. Cargo also enforces the borders of crates, but this table has rows
+/// for single modules. `docs/ARCHITECTURE.md` shows it.
 const LAYERS: &[(&str, &[&str])] = &[
     ("remoor_model", &[]),
     ("remoor_engine", &["remoor_model"]),
@@ -102,7 +103,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap", &["remoor::cli"]),
 ];
 
-/// Crates without clock, IO, runtime, randomness, and maps whose order does not depend on their content alone.
+/// Crates without clock, IO, runtime, randomness, and maps whose order does not depend on their
+/// content alone.
 const PURE: &[&str] = &["remoor_model", "remoor_engine"];
 const IMPURE: &[&str] = &[
     "tokio",
@@ -202,7 +204,8 @@ fn long_files(sources: &[Source]) -> Vec<String> {
     long.map(|s| format!("{}: {} lines, the maximum is {LINES_MAX}", s.path, s.text.lines().count())).collect()
 }
 
-/// Finds postponed work and disabled tests. The words are written in two parts, so that this file obeys its own rule.
+/// Finds postponed work and disabled tests. The words are written in two parts, so that this file
+/// obeys its own rule.
 fn unfinished_marks(path: &str, text: &str) -> Vec<String> {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
     let marks = ["todo", "unimplemented"].map(|m| format!("{m}{}", "!("));
@@ -224,7 +227,8 @@ fn local_strings(path: &str, text: &str) -> Vec<String> {
     bad.into_iter().filter(|b| text.contains(b.as_str())).map(|b| format!("{path}: contains {b}")).collect()
 }
 
-/// Names and version requirements of `[workspace.dependencies]`, without the crates of this workspace.
+/// Names and version requirements of `[workspace.dependencies]`, without the crates of this
+/// workspace.
 fn dependencies(manifest: &str) -> BTreeMap<String, String> {
     let mut section = "";
     let mut out = BTreeMap::new();
@@ -242,8 +246,9 @@ fn dependencies(manifest: &str) -> BTreeMap<String, String> {
     out
 }
 
-/// The crates for which the table of a page gives a reason: the first cell of each row, in backticks.
-fn argued_dependencies(page: &str) -> BTreeSet<String> {
+/// The crates for which the table of a page gives a reason: the first cell of each row, in
+/// backticks.
+fn dependencies_with_reason(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
     rows.filter_map(|row| {
         let (name, rest) = row.split_once('`')?;
@@ -253,8 +258,8 @@ fn argued_dependencies(page: &str) -> BTreeSet<String> {
     .collect()
 }
 
-fn unargued_dependencies(manifest: &str, page: &str) -> Vec<String> {
-    let (have, said) = (dependencies(manifest), argued_dependencies(page));
+fn dependencies_without_reason(manifest: &str, page: &str) -> Vec<String> {
+    let (have, said) = (dependencies(manifest), dependencies_with_reason(page));
     let missing =
         have.keys().filter(|d| !said.contains(*d)).map(|d| format!("{d} has no reason in docs/dependencies.md"));
     let gone = said
@@ -391,7 +396,7 @@ fn no_text_contains_postponed_work_or_local_paths() {
 #[test]
 fn every_dependency_is_used_and_has_a_reason_and_fragile_ones_are_pinned() {
     let (manifest, page) = (read("Cargo.toml"), read("docs/dependencies.md"));
-    assert_none(unargued_dependencies(&manifest, &page));
+    assert_none(dependencies_without_reason(&manifest, &page));
     assert_none(unused_dependencies(&manifest, &rust(ALL)));
     for name in ["memberlist", "openraft"] {
         assert!(dependencies(&manifest)[name].starts_with('='), "{name} must be pinned exactly");
@@ -403,7 +408,7 @@ fn every_dependency_is_used_and_has_a_reason_and_fragile_ones_are_pinned() {
     assert_eq!(dependencies(manifest).len(), 2);
     let page = "| `serde-saphyr` | reads YAML with places in errors |\n| `c` | was needed for something |\n| `b` | |";
     assert_eq!(
-        unargued_dependencies(manifest, page),
+        dependencies_without_reason(manifest, page),
         ["b has no reason in docs/dependencies.md", "c is in docs/dependencies.md but is not a dependency"]
     );
     let sources = [Source::new("src/a.rs", "use serde_saphyr::x; // b::y")];
@@ -424,7 +429,8 @@ fn the_map_names_every_folder() {
     );
 }
 
-/// Writes the fleet of five with the shipped playbooks, templates and all shipped checks to a new directory.
+/// Writes the fleet of five with the shipped playbooks, templates and all shipped checks to a new
+/// directory.
 fn shipped_fleet() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let groups = ["service-master", "service-worker"];

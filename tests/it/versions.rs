@@ -1,9 +1,11 @@
-//! Two versions of the program in one cluster: three managers and a worker are upgraded from the version that was published last
-//! to this one, one process after the other, while decisions are taken. Needs no lab and no root.
+//! Two versions of the program in one cluster: three managers and a worker are upgraded from the
+//! version that was published last to this one, one process after the other, while decisions are
+//! taken. Needs no lab and no root.
 //!
-//! The previous program takes minutes to build, so `make test` builds it only if a format has changed since that version
-//! (`formats/types.rs`). `make previous` always builds it, and `make long-versions` builds it and runs this test. A built program
-//! is kept in the target directory and used by each run.
+//! The previous program takes minutes to build, so `make test` builds it only if a format has
+//! changed since that version (`formats/types.rs`). `make previous` always builds it, and `make
+//! long-versions` builds it and runs this test. A built program is kept in the target directory and
+//! used by each run.
 
 use crate::formats::types;
 use crate::local::{Daemon, LONG, PROGRAM, net, program_command, run_successfully, three_managers_of, wait_until};
@@ -21,12 +23,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 const MANAGERS: usize = 3;
-/// The pause between two decisions. It keeps their number so small that one answer of the journal contains all of them.
+/// The pause between two decisions. It keeps their number so small that one answer of the journal
+/// contains all of them.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Decisions that each mixture of versions takes before the next step.
 const EACH: usize = 10;
 
-/// The program of the previous version. None if it is not needed or cannot be built; the reason is then printed in capitals.
+/// The program of the previous version. None if it is not needed or cannot be built; the reason is
+/// then printed in capitals.
 fn previous() -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools");
     let (program, (commit, _)) = (tools.join("remoor-previous"), types::previous());
@@ -66,11 +70,12 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// Announces maintenance of w1 at each manager in turn, one order at a time, until the writer is ended or dropped.
+/// Announces maintenance of w1 at each manager in turn, one order at a time, until the writer is
+/// ended or dropped.
 struct Writer {
     stop: Arc<AtomicBool>,
-    /// Sends orders only to the leader: a later version writes orders that followers pass on in a form that an earlier version
-    /// cannot read.
+    /// Sends orders only to the leader: a later version writes orders that followers pass on in a
+    /// form that an earlier version cannot read.
     at_leader: Arc<AtomicBool>,
     acked: Arc<Mutex<Vec<Acked>>>,
     running: Option<JoinHandle<()>>,
@@ -176,8 +181,9 @@ impl Cluster {
         self.programs[at] = program.to_owned();
     }
 
-    /// Makes a manager with this program the leader. A leader with the other program is stopped until the others have elected a
-    /// new leader, and is then started again. If it were started at once, it would be elected again.
+    /// Makes a manager with this program the leader. A leader with the other program is stopped
+    /// until the others have elected a new leader, and is then started again. If it were started at
+    /// once, it would be elected again.
     fn make_leader_run(&mut self, program: &Path) {
         /// More than one, because the newly elected manager may run the other program too.
         const TRIES: usize = 8;
@@ -237,7 +243,8 @@ fn managers_of_two_versions_work_together_until_all_are_upgraded() {
     cluster.make_leader_run(&before);
     writer.wait_for_decisions("the previous version leads, and the new one follows");
     let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.wait_until_all_alive());
-    // docs/guides/upgrades.md requires this. An order in progress ends before the next manager is restarted.
+    // docs/guides/upgrades.md requires this. An order in progress ends before the next manager is
+    // restarted.
     writer.at_leader.store(true, Ordering::SeqCst);
     writer.wait_for_decisions("orders are sent to the leader");
     cluster.restart(second.expect("one of the two follows"), now);

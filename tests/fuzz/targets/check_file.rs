@@ -1,5 +1,6 @@
-//! A check file from text to checks, as in lint and `remoor check --file`: header, `when`, rendering, loading. Of the loaded
-//! checks only those of type `matching` are run, because they do not examine the machine.
+//! A check file from text to checks, as in lint and `remoor check --file`: header, `when`,
+//! rendering, loading. Of the loaded checks only those of type `matching` are run, because they do
+//! not examine the machine.
 
 use remoor_check::{self as check, CheckRunOptions, ResourceKind};
 use remoor_model::{Fault, Wall};

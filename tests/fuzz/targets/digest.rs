@@ -1,5 +1,6 @@
-//! Data from the wire: arbitrary frames, as answers of a node and as orders to it, and a digest walk whose answers are tampered
-//! with. The result of a walk is always consistent. Without tampering it equals the node's digest.
+//! Data from the wire: arbitrary frames, as answers of a node and as orders to it, and a digest
+//! walk whose answers are tampered with. The result of a walk is always consistent. Without
+//! tampering it equals the node's digest.
 
 use remoor_exec::wire::{ExecutorOrder, Reply, frame};
 use remoor_model::{
@@ -57,7 +58,8 @@ fn check_order_encoding(content: &[u8]) {
     }
 }
 
-/// The canonical bytes of an entry cover all its fields: an entry with another path has other bytes.
+/// The canonical bytes of an entry cover all its fields: an entry with another path has other
+/// bytes.
 fn check_canonical_bytes(entry: &FileEntry) {
     let other = FileEntry { path: format!("{}x", entry.path), ..entry.clone() };
     let moved = FileEntry { owner: format!("{}{}", entry.owner, entry.group), group: String::new(), ..entry.clone() };
@@ -65,7 +67,8 @@ fn check_canonical_bytes(entry: &FileEntry) {
     assert_eq!(entry.group.is_empty(), entry.canonical() == moved.canonical());
 }
 
-/// The first bytes of the input define two digests. The bytes after them define how the answers are tampered with.
+/// The first bytes of the input define two digests. The bytes after them define how the answers are
+/// tampered with.
 fn walk(input: &[u8]) {
     let mut input = Input(input);
     let (known, is) = (node(&mut input), node(&mut input));
@@ -108,7 +111,8 @@ fn walk(input: &[u8]) {
     panic!("the walk does not end");
 }
 
-/// Encodes a message, changes some of its bytes, and decodes it. None: the result cannot be decoded.
+/// Encodes a message, changes some of its bytes, and decodes it. None: the result cannot be
+/// decoded.
 fn transmit<T: serde::Serialize + serde::de::DeserializeOwned>(
     what: &T,
     input: &mut Input,

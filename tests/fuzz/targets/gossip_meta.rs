@@ -1,5 +1,6 @@
-//! Metadata of a node in gossip, which any machine of the network may send. Metadata that can be decoded can be encoded and signed
-//! again with the same content. Arbitrary bytes have no valid signature.
+//! Metadata of a node in gossip, which any machine of the network may send. Metadata that can be
+//! decoded can be encoded and signed again with the same content. Arbitrary bytes have no valid
+//! signature.
 
 use remoor_cluster::gossip::meta::{META_MAX, SignatureScope, decode, encode, verify, version_of};
 use remoor_cluster::rpc::identity::NodeKey;

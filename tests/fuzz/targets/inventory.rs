@@ -1,11 +1,13 @@
-//! An Ansible inventory, in a file whose name does not tell whether it is YAML or INI, and in one that is INI by its name.
+//! An Ansible inventory, in a file whose name does not tell whether it is YAML or INI, and in one
+//! that is INI by its name.
 
 use remoor_config::load_inventory;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// A directory of this process. It exists only during one input, because a target does not learn which input is the last.
+/// A directory of this process. It exists only during one input, because a target does not learn
+/// which input is the last.
 static DIR: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id())));
 

@@ -1,4 +1,5 @@
-//! A template, as a `.j2` file and as an inventory variable that a playbook reads. It is checked and rendered as for a digest.
+//! A template, as a `.j2` file and as an inventory variable that a playbook reads. It is checked
+//! and rendered as for a digest.
 
 use remoor_model::FileSet;
 use remoor_playbook::{CompileOptions, HostContext, compile, review};
@@ -10,7 +11,8 @@ const PLAYBOOK: &str = "- hosts: all\n  vars: {list: [b, a, 3], deep: {port: 80,
 
 pub fn target(bytes: &[u8]) -> bool {
     let text = super::text(bytes);
-    // The template engine does not limit repeated doubling of a text, which needs a loop or many concatenations.
+    // The template engine does not limit repeated doubling of a text, which needs a loop or many
+    // concatenations.
     if text.contains("for") && text.contains(['~', '*', '+']) || text.matches(['~', '*']).count() > 4 {
         return false;
     }

@@ -49,9 +49,10 @@ pub const ALL: [Fault; 17] = [
     Fault::KillInJoint,
 ];
 
-/// The faults of the eight rounds of `make test`, one of each kind: a killed process, all processes killed, a stopped process, a
-/// leader without a network, a partition with one node that reaches both sides, lost frames, a full disk, an older directory. The
-/// leader that dies in a change of voters has its own case (`cases.rs`). `make long-faults` takes all faults of [`ALL`].
+/// The faults of the eight rounds of `make test`, one of each kind: a killed process, all processes
+/// killed, a stopped process, a leader without a network, a partition with one node that reaches
+/// both sides, lost frames, a full disk, an older directory. The leader that dies in a change of
+/// voters has its own case (`cases.rs`). `make long-faults` takes all faults of [`ALL`].
 pub const GATE: [Fault; 8] = [
     Fault::KillFollower,
     Fault::KillAll,
@@ -66,7 +67,8 @@ pub const GATE: [Fault; 8] = [
 /// The duration of a fault, longer than an election.
 const HOLD: Duration = Duration::from_millis(5_000);
 
-/// Causes the fault, holds it and ends it. Returns the proof that it took effect. None: it did not take effect this time.
+/// Causes the fault, holds it and ends it. Returns the proof that it took effect. None: it did not
+/// take effect this time.
 pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
     let leader = cluster.wait_for_leader();
     // Waits, because no manager reports the voters while the leader changes.
@@ -97,7 +99,8 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             cut(cluster, &others.iter().map(|at| cluster.frames_from(leader, *at)).collect::<Vec<_>>())
         }
         Fault::Bridge => {
-            // The leader and half of the others are cut off from the rest. One node reaches both sides.
+            // The leader and half of the others are cut off from the rest. One node reaches both
+            // sides.
             let (between, side) = (follower, &followers[1..]);
             let far: Vec<usize> = side[..side.len().div_ceil(2)].to_vec();
             let near: Vec<usize> = (0..NODES).filter(|at| *at != between && !far.contains(at)).collect();
@@ -192,8 +195,9 @@ fn fill_disk(cluster: &mut Cluster) -> Option<String> {
     is_full.then(|| format!("no space left; m5 {}", if ran { "went on" } else { "had ended" }))
 }
 
-/// Replaces the whole directory of a manager with an older copy between two starts. The cluster must reject the older directory,
-/// and the node must vote again after it was demoted and promoted. None: the node was demoted meanwhile.
+/// Replaces the whole directory of a manager with an older copy between two starts. The cluster
+/// must reject the older directory, and the node must vote again after it was demoted and promoted.
+/// None: the node was demoted meanwhile.
 fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     // How often it has stopped its manager service, and how often because of an old directory.
     let stops = |c: &Cluster| {

@@ -1,10 +1,12 @@
-//! Managers under faults, as real processes in separate network namespaces. They are killed, stopped, cut off or have a full disk,
-//! while clients write and read at all of them. After each round every manager has the same state and no change of voters is half
-//! done. The answers that the clients received are linearizable, and no acknowledged write is lost.
+//! Managers under faults, as real processes in separate network namespaces. They are killed,
+//! stopped, cut off or have a full disk, while clients write and read at all of them. After each
+//! round every manager has the same state and no change of voters is half done. The answers that
+//! the clients received are linearizable, and no acknowledged write is lost.
 //!
-//! Needs root. By default there are eight rounds of eight faults (`fault::GATE`). `REMOOR_FAULT_ROUNDS=n` runs n rounds of all faults.
-//! `REMOOR_FAULT_SEED` sets their order. Its default is 1, because `make test` must not depend on a clock. `make long-faults` sets
-//! both. If `REMOOR_LAB_REQUIRED` is set, these tests fail where they would be skipped.
+//! Needs root. By default there are eight rounds of eight faults (`fault::GATE`).
+//! `REMOOR_FAULT_ROUNDS=n` runs n rounds of all faults. `REMOOR_FAULT_SEED` sets their order. Its
+//! default is 1, because `make test` must not depend on a clock. `make long-faults` sets both. If
+//! `REMOOR_LAB_REQUIRED` is set, these tests fail where they would be skipped.
 
 mod cases;
 mod clients;
@@ -42,14 +44,16 @@ impl Rng {
     }
 }
 
-/// The lock of the test whose cluster is running. A small machine cannot run two clusters of five managers at the same time.
+/// The lock of the test whose cluster is running. A small machine cannot run two clusters of five
+/// managers at the same time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this machine cannot create network namespaces. The reason is printed in capitals, or is a failure if they are required.
-/// This is tried only once, because parallel tests would use the same name for it.
+/// Whether this machine cannot create network namespaces. The reason is printed in capitals, or is
+/// a failure if they are required. This is tried only once, because parallel tests would use the
+/// same name for it.
 fn namespaces_missing() -> bool {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
     let lacks = || -> Option<String> {

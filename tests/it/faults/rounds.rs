@@ -1,5 +1,5 @@
-//! Many rounds on one cluster. In each round clients work, one fault happens and roles may change. Then the fault is repaired, and
-//! all states are compared.
+//! Many rounds on one cluster. In each round clients work, one fault happens and roles may change.
+//! Then the fault is repaired, and all states are compared.
 
 use super::clients::Registers;
 use super::cluster::{Cluster, NODES, name};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The seed without `REMOOR_FAULT_SEED`, the same in each run.
 const SEED: u64 = 1;
-/// Attempts to cause a fault. Other events, such as a change of roles, may prevent it, but not that many times in a row.
+/// Attempts to cause a fault. Other events, such as a change of roles, may prevent it, but not that
+/// many times in a row.
 const TRIES: usize = 3;
 
 #[test]
@@ -74,7 +75,8 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     cluster.wait_until_settled();
 }
 
-/// Promotes or demotes one node; there are three to five managers. The change may be unfinished when the fault happens.
+/// Promotes or demotes one node; there are three to five managers. The change may be unfinished
+/// when the fault happens.
 fn churn(cluster: &Cluster, rng: &mut Rng) -> String {
     let status: serde_json::Value = cluster.wait_until("a status", |c| c.get(c.leader()?, "/v1/status").ok());
     let wanted = |at: &usize| {

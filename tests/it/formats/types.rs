@@ -1,9 +1,11 @@
-//! Compares the formats of two versions: the source text of all types that serde writes or reads, and the format numbers.
-//! Comments, visibility, paths and the place of a type are ignored, so that code can be moved and documented freely.
+//! Compares the formats of two versions: the source text of all types that serde writes or reads,
+//! and the format numbers. Comments, visibility, paths and the place of a type are ignored, so that
+//! code can be moved and documented freely.
 //!
-//! `tests/fixtures/formats.txt` contains the formats of the previous version. If they are equal, `make test` does not need the
-//! program of that version (`versions.rs`). This comparison cannot see rules that are written by hand, or the effect of an
-//! applied entry. `make long-versions` therefore runs both programs even if the source is equal.
+//! `tests/fixtures/formats.txt` contains the formats of the previous version. If they are equal,
+//! `make test` does not need the program of that version (`versions.rs`). This comparison cannot
+//! see rules that are written by hand, or the effect of an applied entry. `make long-versions`
+//! therefore runs both programs even if the source is equal.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -109,7 +111,8 @@ fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Reduces an item to one line without visibility, without paths before names, and without a comma before a closing bracket.
+/// Reduces an item to one line without visibility, without paths before names, and without a comma
+/// before a closing bracket.
 fn normalize(item: &str) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut rest = item;
@@ -171,7 +174,8 @@ fn a_type_is_compared_by_its_fields_and_attributes_and_not_by_its_place() {
     assert_eq!(items("impl<'de> Deserialize<'de> for Point {\n    fn f() {\n    }\n}\nfn g() {}\n").len(), 1);
 }
 
-/// `REMOOR_PUBLISHED=COMMIT` writes the file again, because this source is published as that commit.
+/// `REMOOR_PUBLISHED=COMMIT` writes the file again, because this source is published as that
+/// commit.
 #[test]
 fn the_formats_of_the_previous_version_are_known() {
     if let Ok(commit) = std::env::var("REMOOR_PUBLISHED") {

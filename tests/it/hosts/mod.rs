@@ -1,9 +1,11 @@
-//! Stories on real hosts (docs/design/scenarios.md, A and X), run on several fleets of five in parallel. If hosts are not
-//! available, the stories are skipped with a message in capitals; if `REMOOR_LAB_REQUIRED` is set, they fail.
+//! Stories on real hosts (docs/design/scenarios.md, A and X), run on several fleets of five in
+//! parallel. If hosts are not available, the stories are skipped with a message in capitals; if
+//! `REMOOR_LAB_REQUIRED` is set, they fail.
 //!
-//! `make test` runs the stories of [`GATE`] and prints in capitals how many it omits. `REMOOR_STORIES=all` runs all of them
-//! (`make long-hosts`), and `REMOOR_STORY=A02,X1` runs those whose names begin with A02 or X1. `REMOOR_FLEETS=1` uses one fleet,
-//! `REMOOR_LAB_NAME` names the fleets, and `REMOOR_LONG=1` uses the durations of production. A failed story is retried once,
+//! `make test` runs the stories of [`GATE`] and prints in capitals how many it omits.
+//! `REMOOR_STORIES=all` runs all of them (`make long-hosts`), and `REMOOR_STORY=A02,X1` runs those
+//! whose names begin with A02 or X1. `REMOOR_FLEETS=1` uses one fleet, `REMOOR_LAB_NAME` names the
+//! fleets, and `REMOOR_LONG=1` uses the durations of production. A failed story is retried once,
 //! alone, unless `REMOOR_STRICT=1` is set (`retry_policy.rs`).
 
 mod add;
@@ -28,8 +30,9 @@ mod steps;
 mod stories;
 mod undo;
 
-/// The stories of `make test`, each with its mechanism: for each mechanism the shortest story that uses it. Absences, budgets and
-/// leaders are simulated with every change. These stories show that they work with real gossip, SSH, systemd and etcd.
+/// The stories of `make test`, each with its mechanism: for each mechanism the shortest story that
+/// uses it. Absences, budgets and leaders are simulated with every change. These stories show that
+/// they work with real gossip, SSH, systemd and etcd.
 const GATE: &[(&str, &str)] = &[
     ("A02 network loss and drift", "an absence and its cause, drift found by digest, one service set up again"),
     ("A02 a paused node", "a node paused by an operator: examined, reported, not changed"),
@@ -57,13 +60,14 @@ const GATE: &[(&str, &str)] = &[
     ("X1 drift without absence", "drift reported by the agent of a node that was never absent"),
 ];
 
-/// Tests with separate hosts that `make test` omits, by their names for [`retry_policy::run_with_retry`]. X3 tries each invalid
-/// order in each state of a node. Invariant I12 of the simulation checks that with each seed, and a story of the gate (X3) checks
-/// part of it on real hosts.
+/// Tests with separate hosts that `make test` omits, by their names for
+/// [`retry_policy::run_with_retry`]. X3 tries each invalid order in each state of a node. Invariant
+/// I12 of the simulation checks that with each seed, and a story of the gate (X3) checks part of it
+/// on real hosts.
 const LEFT_OUT: &[&str] = &["X3 refused orders"];
 
-/// The longest stories, which run first: at the end they would occupy one fleet while the others are idle. Durations are in
-/// seconds on a machine without other work.
+/// The longest stories, which run first: at the end they would occupy one fleet while the others
+/// are idle. Durations are in seconds on a machine without other work.
 const LONGEST: &[(&str, u32)] = &[
     ("A19", 300),
     ("A25a", 90),
@@ -89,7 +93,8 @@ const LONGEST: &[(&str, u32)] = &[
 /// The duration of stories that are not in the list.
 const OTHERS: u32 = 12;
 
-/// Its name is the first of the tests on real hosts, so that it starts first and the other tests run in parallel.
+/// Its name is the first of the tests on real hosts, so that it starts first and the other tests
+/// run in parallel.
 #[test]
 fn absences_and_orders_on_real_hosts() -> Result<(), fleets::Failed> {
     if fleets::hosts_missing() {
@@ -115,7 +120,8 @@ fn runs_all_stories() -> bool {
     std::env::var("REMOOR_STORIES").is_ok_and(|value| value == "all")
 }
 
-/// Whether a test with separate hosts is omitted in this run. If so, a message in capitals is printed.
+/// Whether a test with separate hosts is omitted in this run. If so, a message in capitals is
+/// printed.
 fn left_out_of_the_gate(name: &str) -> bool {
     let left_out = LEFT_OUT.contains(&name) && !runs_all_stories();
     if left_out {

@@ -1,5 +1,6 @@
-//! X3, rejected commands have no side effects: in each state of a node, each order that must be rejected or has nothing to do may
-//! change nothing but the clock. It runs on two separate hosts, because the fleet of five has no node that is only accepted.
+//! X3, rejected commands have no side effects: in each state of a node, each order that must be
+//! rejected or has nothing to do may change nothing but the clock. It runs on two separate hosts,
+//! because the fleet of five has no node that is only accepted.
 
 use super::noise::{check_unchanged, without_volatile_fields};
 use super::operator::MANIFEST;
@@ -59,8 +60,8 @@ const ALWAYS: &[(i32, &str)] = &[
     (2, "apply /root/bad"),
 ];
 
-/// For each state, further orders that must be rejected, or have nothing to do (exit code 0). An order for two nodes names the
-/// valid node first.
+/// For each state, further orders that must be rejected, or have nothing to do (exit code 0). An
+/// order for two nodes names the valid node first.
 const IN_STATE: &[(&str, &[(i32, &str)])] = &[
     (
         "accepted",
@@ -119,7 +120,8 @@ const RUNNING: &[(i32, &str)] = &[
     (4, "decommission m1 w1 --confirm m1,w1 --detach"),
 ];
 
-/// Orders while a commissioned w1 has an open job: `commission` has nothing to do, the others are rejected.
+/// Orders while a commissioned w1 has an open job: `commission` has nothing to do, the others are
+/// rejected.
 const BEING_SET_UP: &[(i32, &str)] = &[
     (4, "resetup w1 --force --detach"),
     (4, "resetup w1 --force --now --detach"),
@@ -218,8 +220,9 @@ impl Pair {
         .with_context(|| format!("w1: {last:#}"))
     }
 
-    /// Waits until the agent of w1 has fetched its new manifest, which happens shortly after the job begins. Otherwise a rejected
-    /// order in the meantime would seem to have caused that change.
+    /// Waits until the agent of w1 has fetched its new manifest, which happens shortly after the
+    /// job begins. Otherwise a rejected order in the meantime would seem to have caused that
+    /// change.
     fn wait_for_manifest(&self, nothing: bool) -> Result<()> {
         wait_for("w1's agent to receive its manifest", PATIENCE, || {
             let state: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;

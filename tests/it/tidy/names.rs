@@ -1,5 +1,6 @@
-//! Rules for names and sizes: no function is named by a bare preposition, participle or pronoun, public type names are
-//! unique, functions and structs stay short, and documents that a text refers to exist.
+//! Rules for names and sizes: no function is named by a bare preposition, participle or pronoun,
+//! public type names are unique, functions and structs stay short, and documents that a text refers
+//! to exist.
 //!
 //! The rules read tokens and lines of code that rustfmt has formatted, not the language.
 
@@ -7,8 +8,8 @@ use super::source::Source;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Words that are not allowed as a whole function name: prepositions, adverbs, pronouns, determiners, and participles and
-/// verbs that need an object.
+/// Words that are not allowed as a whole function name: prepositions, adverbs, pronouns,
+/// determiners, and participles and verbs that need an object.
 const BARE: &str = "of at by in on to up out off over under above below behind beside between beyond among after before \
     since until once about apart aside away along across against near through towards toward instead as like unlike per \
     than then here there elsewhere again always never often soon late later early together alone otherwise perhaps far \
@@ -25,7 +26,8 @@ const NOUNS: &str = "need seed feed speed embed shed red bed exceed proceed ping
     finding mapping padding encoding listing recording open listen token ten children len even screen happen shorten \
     flatten golden tighten lengthen deepen";
 
-/// Bare names that are allowed, because a trait of the standard library or of another crate requires them.
+/// Bare names that are allowed, because a trait of the standard library or of another crate
+/// requires them.
 const DEMANDED: &str = "from into next";
 
 /// Lines of the longest function, from its signature to its closing brace.
@@ -116,8 +118,9 @@ pub fn oversized_items(sources: &[Source]) -> Vec<String> {
     faults
 }
 
-/// References to documents that are not in the repository: names of files `*.md` that exist neither below the root nor
-/// below `docs/` nor next to the text, and the titles of the first design papers.
+/// References to documents that are not in the repository: names of files `*.md` that exist neither
+/// below the root nor below `docs/` nor next to the text, and the titles of the first design
+/// papers.
 pub fn dangling_references(root: &Path, path: &str, text: &str) -> Vec<String> {
     let papers =
         ["DES IGN", "FAC TS", "SCENA RIOS", "CHE CKS", "PLAY BOOKS", "STY LE"].map(|title| title.replace(' ', ""));

@@ -1,6 +1,8 @@
-//! A Rust file as far as the rules need it: the paths that its code names, without comments and literals.
+//! A Rust file as far as the rules need it: the paths that its code names, without comments and
+//! literals.
 //!
-//! It reads tokens and does not parse the language. Paths that macros build are not found, but this project has none.
+//! It reads tokens and does not parse the language. Paths that macros build are not found, but this
+//! project has none.
 
 pub struct Source {
     /// Relative to the root of the project: `src/manager/mod.rs`.
@@ -15,8 +17,8 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned(), names: names(&code(text)) }
     }
 
-    /// The path of this file's module, beginning with the crate: `remoor_exec::ssh::channel`. None for tests and benchmarks, which
-    /// are not part of a library or program.
+    /// The path of this file's module, beginning with the crate: `remoor_exec::ssh::channel`. None
+    /// for tests and benchmarks, which are not part of a library or program.
     pub fn module(&self) -> Option<String> {
         let (krate, file) = match self.path.strip_prefix("crates/") {
             Some(rest) => rest.split_once("/src/").map(|(name, file)| (format!("remoor_{name}"), file))?,
@@ -27,8 +29,8 @@ impl Source {
         Some(std::iter::once(krate.as_str()).chain(modules).collect::<Vec<_>>().join("::"))
     }
 
-    /// The full paths of items in this workspace that the file names. A path with `super::` counts only if it certainly leaves the
-    /// file's top module.
+    /// The full paths of items in this workspace that the file names. A path with `super::` counts
+    /// only if it certainly leaves the file's top module.
     pub fn imports(&self) -> Vec<String> {
         let Some(module) = self.module() else { return Vec::new() };
         let segments: Vec<&str> = module.split("::").collect();

@@ -1,6 +1,7 @@
-//! The simulation of admission, on the real inventory. Machines and copies of machines request admission, with and without a
-//! token. Certificates of nodes expire. Operators approve, deny, or do nothing. The gossip key is rotated while nodes join and
-//! leave. Each law is checked against the world's own records, and each law finds its planted bugs.
+//! The simulation of admission, on the real inventory. Machines and copies of machines request
+//! admission, with and without a token. Certificates of nodes expire. Operators approve, deny, or
+//! do nothing. The gossip key is rotated while nodes join and leave. Each law is checked against
+//! the world's own records, and each law finds its planted bugs.
 
 use super::rng::Rng;
 use super::search::{self, Outcome, Search};
@@ -76,8 +77,8 @@ fn machine(name: usize, key: u64) -> NodeSpec {
     }
 }
 
-/// The gossip of a node: whether the node is present, the entry that its keys are from, the key with which it sends, and the
-/// other key that it can read.
+/// The gossip of a node: whether the node is present, the entry that its keys are from, the key
+/// with which it sends, and the other key that it can read.
 type GossipState = (bool, u64, (u64, Option<u64>));
 
 struct World {
@@ -259,14 +260,16 @@ impl World {
                 }
             }
             2 | 3 => {
-                // The operator may approve an older request, while another machine waits under that name now.
+                // The operator may approve an older request, while another machine waits under that
+                // name now.
                 let seen = self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone());
                 let key = seen.filter(|_| self.rng.chance(700)).unwrap_or(spec.public_key);
                 let (name, role) = (spec.name, ClusterRole::Worker);
                 if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
                     self.fire("approved");
                     self.denied.remove(&key);
-                    // Without a waiting request the order only revoked a denial, which is no approval.
+                    // Without a waiting request the order only revoked a denial, which is no
+                    // approval.
                     let waits = self.state.pending.get(&name).filter(|p| p.spec.public_key == key);
                     if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
                         self.approved.insert((name, key), until);
@@ -343,8 +346,8 @@ impl World {
         }
     }
 
-    /// Forgets the node that the leader considers due. If none is due, proposes to forget a node too early, as a leader with a wrong
-    /// clock would.
+    /// Forgets the node that the leader considers due. If none is due, proposes to forget a node
+    /// too early, as a leader with a wrong clock would.
     fn forget(&mut self) {
         let due = self.state.next_to_forget(Wall(self.now));
         let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });
@@ -360,13 +363,15 @@ impl World {
         }
     }
 
-    /// A node comes or goes. The leader takes the next step of the rotation when all present nodes hold the current keys.
+    /// A node comes or goes. The leader takes the next step of the rotation when all present nodes
+    /// hold the current keys.
     fn gossip(&mut self) {
         let Some(node) = self.node() else { return };
         let (changed, held) = (self.state.gossip.changed, self.state.gossip.held());
         let leave = self.rng.chance(250);
         if let Some(entry) = self.gossip.get_mut(&node) {
-            // A returning node fetches the keys over TLS first, because it cannot take part in gossip without them.
+            // A returning node fetches the keys over TLS first, because it cannot take part in
+            // gossip without them.
             *entry = if leave { (false, entry.1, entry.2) } else { (true, changed, held) };
         }
         let all = self.gossip.values().all(|(here, holds, _)| !here || *holds == changed);

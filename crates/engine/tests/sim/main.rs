@@ -1,12 +1,14 @@
-//! The deterministic simulation: the real engine and the real inventory in a simulated world. Each seed gives one reproducible run.
+//! The deterministic simulation: the real engine and the real inventory in a simulated world. Each
+//! seed gives one reproducible run.
 //!
 //! ```text
 //!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I16
 //!             faults and operators ──┘      └── engine::Manager::step, Inventory::apply
 //! ```
-//! A run has a phase with faults, for safety, and a phase without, for liveness. A failing seed prints its last events and the
-//! command that runs it again, and writes the events as JSON to `target/tmp/`. `REMOOR_SEED=n` runs one seed.
-//! `REMOOR_SIM_SEEDS=n` runs n seeds instead of 1,000.
+//! A run has a phase with faults, for safety, and a phase without, for liveness. A failing seed
+//! prints its last events and the command that runs it again, and writes the events as JSON to
+//! `target/tmp/`. `REMOOR_SEED=n` runs one seed. `REMOOR_SIM_SEEDS=n` runs n seeds instead of
+//! 1,000.
 
 mod admission;
 mod executor;
@@ -111,8 +113,8 @@ fn run(options: Options) -> Outcome {
     world.clear();
     let calm = world.now;
     let mut missing = None;
-    // After each resume the breaker may open again for drift that is found only now, but not for the same drift. So the operator
-    // resumes a limited number of times.
+    // After each resume the breaker may open again for drift that is found only now, but not for
+    // the same drift. So the operator resumes a limited number of times.
     let mut resumed = 0;
     while world.broken.is_none() && world.now < calm + fine {
         if resumed < 6 && (world.now - calm) / 20_000 >= resumed {

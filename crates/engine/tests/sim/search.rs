@@ -1,4 +1,5 @@
-//! Common code of the simulations: it runs many seeds on all processors, reports a failing seed, and searches for planted bugs.
+//! Common code of the simulations: it runs many seeds on all processors, reports a failing seed,
+//! and searches for planted bugs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -42,7 +43,8 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// The number of seeds, which begin at 0, unless `REMOOR_SIM_SEEDS` sets another number. `make long-sim` runs 100,000.
+/// The number of seeds, which begin at 0, unless `REMOOR_SIM_SEEDS` sets another number.
+/// `make long-sim` runs 100,000.
 pub const SEEDS: u64 = 1_000;
 
 /// With this number of seeds even rare events must happen.
@@ -57,13 +59,15 @@ pub struct Search<R> {
     /// Events that must have happened if at least `faults_from` seeds were run.
     pub faults: &'static [&'static str],
     pub faults_from: u64,
-    /// Events that must have happened from [`RARE_FROM`] seeds on. With fewer seeds they happen only by chance.
+    /// Events that must have happened from [`RARE_FROM`] seeds on. With fewer seeds they happen
+    /// only by chance.
     pub rare: &'static [&'static str],
     pub run: R,
 }
 
 impl<R: Fn(u64, bool) -> Outcome + Sync> Search<R> {
-    /// Runs the seed `REMOOR_SEED`, or `REMOOR_SIM_SEEDS` seeds. Fails with the report of the first seed that breaks a law.
+    /// Runs the seed `REMOOR_SEED`, or `REMOOR_SIM_SEEDS` seeds. Fails with the report of the first
+    /// seed that breaks a law.
     pub fn seeds(&self) {
         if let Some(seed) = number("REMOOR_SEED") {
             assert!((self.run)(seed, false).broken.is_none(), "{}", self.report(seed));
@@ -133,8 +137,9 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Checks that each planted bug is found within this many seeds by the law that it breaks. All other laws are ignored, because
-/// another law might be broken first. One bug is searched for on each processor.
+/// Checks that each planted bug is found within this many seeds by the law that it breaks. All
+/// other laws are ignored, because another law might be broken first. One bug is searched for on
+/// each processor.
 pub fn detects<P: Copy + Debug + Sync>(
     all: &[(P, &str)],
     within: u64,
