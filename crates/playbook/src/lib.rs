@@ -24,6 +24,7 @@ mod hosts;
 mod hostvars;
 pub mod language; // public, although only its own test uses it: it compares the document
 mod lint;
+mod loop_result;
 mod loops;
 mod modules;
 mod node;

@@ -1,4 +1,4 @@
-//! Runs one task: its condition, loop, retries, result and events.
+//! Runs one task: its condition, retries, result and events.
 
 use super::event::{Done, Failure, HIDDEN, RunEvent, Status};
 use super::handlers::NotifyChange;
@@ -19,15 +19,15 @@ const RETRIES_MAX: u64 = 10_000;
 
 /// The result of one item of a task.
 pub(super) struct ItemResult {
-    status: Status,
+    pub(super) status: Status,
     pub(super) result: Value,
-    failure: Option<Failure>,
-    facts: Map<String, Value>,
+    pub(super) failure: Option<Failure>,
+    pub(super) facts: Map<String, Value>,
 }
 
 impl ItemResult {
     /// A failed item notifies no handler, as in Ansible.
-    fn change(&self) -> NotifyChange {
+    pub(super) fn change(&self) -> NotifyChange {
         let changed = &self.result["changed"];
         if *changed == true && self.result["failed"] != true {
             NotifyChange::Yes
@@ -49,100 +49,7 @@ impl<'a> Run<'a, '_> {
             self.announce(task, &scope_with_result(&scope, task, &judged.result), judged.change())?;
             return self.conclude(task, &judged, judged.result.clone());
         };
-        let (items, trace) = with_trace(|| variable_scope::items(&scope, repeat));
-        let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
-        if trace.unknown && !skips() {
-            let judged = self.report_indeterminate(task, None, handler, "its loop depends on tasks that were not run");
-            self.announce(task, &scope, judged.change())?;
-            return self.conclude(task, &judged, judged.result.clone());
-        }
-        let items = match items {
-            Ok(items) if !trace.unknown => items,
-            // An undefined loop is skipped if the condition does not hold without an item.
-            Ok(_) => Vec::new(),
-            Err(_) if skips() => Vec::new(),
-            Err(message) => {
-                let judged =
-                    self.fail_unevaluable(task, &scope, None, (task.place.line, &format!("loop: {message}")), handler);
-                return self.conclude(task, &judged, judged.result.clone());
-            }
-        };
-        if items.is_empty() {
-            self.report_skipped(task, &scope, None, handler);
-            let result = json!({"changed": false, "failed": false, "skipped": true, "skipped_reason": "No items in the list", "results": []});
-            let judged = ItemResult { status: Status::Skipped, result: Value::Null, failure: None, facts: Map::new() };
-            return self.conclude(task, &judged, result);
-        }
-        let mut results = Vec::new();
-        let (mut changed, mut skipped) = (false, true);
-        let (mut perhaps, mut vague) = (false, false);
-        let mut worst: Option<ItemResult> = None;
-        let mut cut = false;
-        for (index, item) in items.iter().enumerate() {
-            if self.cancel.stopped() {
-                cut = true;
-                break;
-            }
-            if index > 0
-                && let Some(pause) = &repeat.pause
-            {
-                self.interruptible_sleep(seconds(&scope, Some(pause)).unwrap_or_default());
-            }
-            // The scope is made again, because this item sees the facts that the previous item set.
-            let inner = self.frame.scope(play, task).with_layer(variable_scope::item_layer(repeat, &items, index));
-            let label = variable_scope::label(&inner, repeat, item);
-            let judged = self.item(task, &inner, Some(label), handler);
-            let Ok(mut judged) = judged else {
-                self.settle(task)?;
-                return Err(RunStopped);
-            };
-            judged.result[repeat.var.as_str()] = item.clone();
-            judged.result["ansible_loop_var"] = json!(repeat.var);
-            changed |= judged.status == Status::Changed || judged.result["changed"] == true;
-            perhaps |= judged.status == Status::Unknown || unknown::is_unknown(&judged.result["changed"]);
-            vague |= judged.status == Status::Unknown;
-            skipped &= judged.status == Status::Skipped;
-            for (name, value) in &judged.facts {
-                self.learn(task, name, value);
-            }
-            results.push(judged.result.clone());
-            let scope = scope_with_result(&inner, task, &judged.result);
-            // Each item notifies by itself, so that its handlers are pending whatever happens to
-            // the other items.
-            self.announce(task, &scope, judged.change())?;
-            // An ignored failure of one item does not hide the failure of another.
-            if judged.status == Status::Failed || judged.status == Status::Ignored && worst.is_none() {
-                worst = Some(judged);
-            }
-            match unknown::all_hold(&scope, &repeat.break_when) {
-                Ok(Some(true)) if !repeat.break_when.is_empty() => break,
-                Ok(_) => {}
-                Err((line, e)) => {
-                    let why = format!("break_when: {}", expr::explain(&e));
-                    let judged = self.fail_unevaluable(task, &scope, None, (line, &why), handler);
-                    return self.conclude(task, &judged, judged.result.clone());
-                }
-            }
-        }
-        let failed = worst.is_some();
-        let mut result = json!({"results": results, "changed": changed, "failed": failed, "skipped": skipped, "msg": if failed { "one or more items failed" } else { "all items done" }});
-        if perhaps && !changed {
-            result["changed"] = unknown::mark();
-        }
-        if vague && !failed {
-            result["failed"] = unknown::mark();
-            if skipped || results_all_skip_or_unknown(&result) {
-                result["skipped"] = unknown::mark();
-            }
-        }
-        let (status, failure) = match worst {
-            Some(judged) => (judged.status, judged.failure),
-            None if changed => (Status::Changed, None),
-            None => (Status::Ok, None),
-        };
-        let judged = ItemResult { status, result: Value::Null, failure, facts: Map::new() };
-        self.conclude(task, &judged, result)?;
-        if cut { Err(RunStopped) } else { Ok(()) }
+        self.task_with_loop(play, task, &scope, repeat, handler)
     }
 
     /// Registers the result, and returns whether the run continues.
@@ -166,7 +73,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Stores a fact that a task has set. Facts that a module found become facts of the node.
-    fn learn(&mut self, task: &Task, name: &str, value: &Value) {
+    pub(super) fn learn(&mut self, task: &Task, name: &str, value: &Value) {
         match task.module.as_str() {
             "set_fact" => self.frame.set(name, value),
             _ => self.frame.learn(name, value),
@@ -174,7 +81,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Runs one item: condition, attempts, events, counts.
-    fn item(
+    pub(super) fn item(
         &mut self,
         task: &'a Task,
         scope: &ExprScope,
@@ -301,7 +208,13 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Reports an item whose effect is unknown in check mode: everything in its result is UNKNOWN.
-    fn report_indeterminate(&mut self, task: &'a Task, item: Option<String>, handler: bool, why: &str) -> ItemResult {
+    pub(super) fn report_indeterminate(
+        &mut self,
+        task: &'a Task,
+        item: Option<String>,
+        handler: bool,
+        why: &str,
+    ) -> ItemResult {
         if let Some(would) = self.ground.node.predicted_state_mut() {
             would.mark_unknown();
         }
@@ -463,7 +376,7 @@ impl<'a> Run<'a, '_> {
         out
     }
 
-    fn interruptible_sleep(&self, time: Duration) {
+    pub(super) fn interruptible_sleep(&self, time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time && !self.cancel.stopped() {
             std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
@@ -544,7 +457,7 @@ fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, 
     (outcome, result)
 }
 
-fn scope_with_result(scope: &ExprScope, task: &Task, result: &Value) -> ExprScope {
+pub(super) fn scope_with_result(scope: &ExprScope, task: &Task, result: &Value) -> ExprScope {
     let mut map = Map::new();
     if let Some(name) = &task.register {
         map.insert(name.clone(), result.clone());
@@ -568,14 +481,8 @@ fn eval_bool(scope: &ExprScope, value: &Value) -> Option<bool> {
     }
 }
 
-/// Whether every item was skipped, or may have been.
-fn results_all_skip_or_unknown(result: &Value) -> bool {
-    let may_skip = |r: &Value| r["skipped"] == true || r["skipped"].is_null();
-    result["results"].as_array().is_some_and(|all| all.iter().all(may_skip))
-}
-
 /// A number of seconds or attempts, which may be a template.
-fn seconds(scope: &ExprScope, value: Option<&Value>) -> Option<Duration> {
+pub(super) fn seconds(scope: &ExprScope, value: Option<&Value>) -> Option<Duration> {
     let value = expr::render_json(scope, value?).ok()?;
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     Duration::try_from_secs_f64(number).ok()

@@ -7,6 +7,29 @@ use crate::yaml::{Key, Node, SpannedData};
 use crate::{expr, pyregex, var_map, word_split};
 use serde_json::{Map, Value, json};
 
+/// The options of one task.
+struct TaskOptions {
+    /// The place of the module's key. Faults of an option whose own place is unknown have it.
+    at: (u32, u32),
+    values: Map<String, Value>,
+    /// The places of the options that are written as a map.
+    places: Vec<(String, (u32, u32))>,
+}
+
+impl TaskOptions {
+    /// Adds options that are written as a map. They replace options of the same name.
+    fn add(&mut self, pairs: &[(Key, Node)]) {
+        for (key, value) in pairs {
+            self.places.push((key.text.clone(), (key.line, key.column)));
+            self.values.insert(key.text.clone(), value.json());
+        }
+    }
+
+    fn place(&self, name: &str) -> (u32, u32) {
+        self.places.iter().find(|(n, _)| n == name).map_or(self.at, |(_, place)| *place)
+    }
+}
+
 impl Compiler<'_> {
     /// Collects and checks the options of one task.
     pub(super) fn args(
@@ -18,154 +41,169 @@ impl Compiler<'_> {
         more: Option<&Node>,
         defaults: Option<&Node>,
     ) -> Map<String, Value> {
-        let at = (key.line, key.column);
-        let mut out = Map::new();
-        let mut places: Vec<(String, (u32, u32))> = Vec::new();
-        let mut take = |pairs: &[(Key, Node)], out: &mut Map<String, Value>| {
-            for (key, value) in pairs {
-                places.push((key.text.clone(), (key.line, key.column)));
-                out.insert(key.text.clone(), value.json());
-            }
-        };
+        let mut options = TaskOptions { at: (key.line, key.column), values: Map::new(), places: Vec::new() };
         // `module_defaults` have less precedence than the options of the task.
-        take(defaults.and_then(Node::map).unwrap_or_default(), &mut out);
+        options.add(defaults.and_then(Node::map).unwrap_or_default());
         if let Some(more) = more {
-            take(more.map().unwrap_or_default(), &mut out);
+            options.add(more.map().unwrap_or_default());
             self.check_markup(file, more);
         }
-        match &node.data {
-            SpannedData::Map(pairs) => take(pairs, &mut out),
-            SpannedData::Null => {}
-            SpannedData::Text(text) => match spec.free {
-                Some(free) => out.extend(self.free_form(file, at, spec.name, free, text)),
-                None => {
-                    let hint = "write the options as a map";
-                    self.warn(file, at, format!("`{}` with option=value in one text", key.text), hint);
-                    out.extend(self.pairs(file, at, text));
-                }
-            },
-            _ => {
-                self.fault(
-                    file,
-                    (node.line, node.column),
-                    format!("`{}` takes options, found {}", key.text, node.kind()),
-                );
-                return out;
-            }
+        if !self.collect_options(file, spec, key, node, &mut options) {
+            return options.values;
         }
         self.check_markup(file, node);
         if spec.name == "set_fact" {
-            if out.contains_key("cacheable") {
-                let place = places.iter().find(|(n, _)| n == "cacheable").map_or(at, |(_, p)| *p);
-                self.reject_option(file, place, spec.name, "cacheable", &mut out);
-            }
-            let bad = out
-                .keys()
-                .filter(|name| !super::is_name(name) && !var_map::has_markup(name))
-                .cloned()
-                .collect::<Vec<_>>();
-            for name in bad {
-                self.fault(file, at, format!("`{name}` cannot be the name of a variable"));
-            }
-            return out;
+            self.check_fact_names(file, spec, &mut options);
+            return options.values;
         }
-        if let Some((one, other)) = options::conflicting_options(spec.name, &|option| out.contains_key(option)) {
-            self.fault(file, at, format!("{} takes `{one}` or `{other}`, not both", spec.name));
+        self.check_option_names(file, spec, &mut options);
+        self.check_option_values(file, spec, &options);
+        if spec.name == "lineinfile" {
+            self.patterns(file, &options);
         }
-        for name in out.keys().cloned().collect::<Vec<_>>() {
+        self.conditions_inside(file, spec.name, node);
+        if matches!(spec.name, "command" | "script") {
+            self.command(file, options.at, &mut options.values);
+        }
+        self.normalize_mode(file, &mut options);
+        options.values
+    }
+
+    /// Adds the options that are written under the module's key, as a map or as one text. Returns
+    /// false if they are neither.
+    fn collect_options(
+        &mut self,
+        file: &str,
+        spec: &module_specs::ModuleSpec,
+        key: &Key,
+        node: &Node,
+        options: &mut TaskOptions,
+    ) -> bool {
+        match &node.data {
+            SpannedData::Map(pairs) => options.add(pairs),
+            SpannedData::Null => {}
+            SpannedData::Text(text) => match spec.free {
+                Some(free) => options.values.extend(self.free_form(file, options.at, spec.name, free, text)),
+                None => {
+                    let hint = "write the options as a map";
+                    self.warn(file, options.at, format!("`{}` with option=value in one text", key.text), hint);
+                    options.values.extend(self.pairs(file, options.at, text));
+                }
+            },
+            _ => {
+                let message = format!("`{}` takes options, found {}", key.text, node.kind());
+                self.fault(file, (node.line, node.column), message);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The options of `set_fact` are variables, except `cacheable`.
+    fn check_fact_names(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &mut TaskOptions) {
+        if options.values.contains_key("cacheable") {
+            self.reject_option(file, spec.name, "cacheable", options);
+        }
+        for name in options.values.keys() {
+            if !super::is_name(name) && !var_map::has_markup(name) {
+                self.fault(file, options.at, format!("`{name}` cannot be the name of a variable"));
+            }
+        }
+    }
+
+    /// Checks that the module knows the options and that all required ones are there.
+    fn check_option_names(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &mut TaskOptions) {
+        if let Some((one, other)) =
+            options::conflicting_options(spec.name, &|option| options.values.contains_key(option))
+        {
+            self.fault(file, options.at, format!("{} takes `{one}` or `{other}`, not both", spec.name));
+        }
+        for name in options.values.keys().cloned().collect::<Vec<_>>() {
             if options::is_refused(spec.name, &name, spec.options.contains(&"mode")) {
-                let place = places.iter().find(|(n, _)| *n == name).map_or(at, |(_, p)| *p);
-                self.reject_option(file, place, spec.name, &name, &mut out);
+                self.reject_option(file, spec.name, &name, options);
                 continue;
             }
             if spec.options.contains(&name.as_str()) || spec.free == Some(name.as_str()) {
                 continue;
             }
-            let place = places.iter().find(|(n, _)| *n == name).map_or(at, |(_, p)| *p);
             let near = nearest(&name, spec.options.iter().copied());
             let hint = near.map_or_else(
                 || format!("known are {}; else {ELSEWHERE}", spec.options.join(", ")),
                 |n| format!("did you mean `{n}`?"),
             );
-            self.fault_hint(file, place, format!("unknown option `{name}` of {}", spec.name), hint);
+            self.fault_hint(file, options.place(&name), format!("unknown option `{name}` of {}", spec.name), hint);
         }
         for group in spec.required {
-            if !group.iter().any(|name| out.get(*name).is_some_and(|value| !value.is_null())) {
-                self.fault(file, at, format!("{} needs `{}`", spec.name, group.join("` or `")));
+            if !group.iter().any(|name| options.values.get(*name).is_some_and(|value| !value.is_null())) {
+                self.fault(file, options.at, format!("{} needs `{}`", spec.name, group.join("` or `")));
             }
         }
-        for (name, value) in &out {
-            let needed = |text| options::missing_requirement(spec.name, name, text, &|option| out.contains_key(option));
+    }
+
+    /// Checks the values that are known now: which other options they need, and their types.
+    fn check_option_values(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &TaskOptions) {
+        let (at, values) = (options.at, &options.values);
+        for (name, value) in values {
+            let needed =
+                |text| options::missing_requirement(spec.name, name, text, &|option| values.contains_key(option));
             if let Some(other) = value.as_str().and_then(needed) {
                 let message =
                     format!("{} with `{name}: {}` needs `{other}`", spec.name, value.as_str().unwrap_or_default());
                 self.fault(file, at, message);
             }
         }
-        for (name, value) in &out {
+        for (name, value) in values {
             if has_markup_anywhere(value) || !spec.options.contains(&name.as_str()) {
                 continue;
             }
             if let Some((why, hint)) = option_types::check_value(spec.name, name, value) {
-                let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
-                self.fault_hint(file, place, why, hint);
+                self.fault_hint(file, options.place(name), why, hint);
             }
         }
-        if let (Some(Value::Array(extra)), "unarchive") = (out.get("extra_opts"), spec.name)
+        if let (Some(Value::Array(extra)), "unarchive") = (values.get("extra_opts"), spec.name)
             && let Some(odd) =
                 options::odd_extra(extra.iter().filter_map(Value::as_str).filter(|text| !var_map::has_markup(text)))
         {
             self.fault_hint(file, at, format!("`{odd}` in `extra_opts` is not part of the language"), ELSEWHERE);
         }
-        if spec.name == "lineinfile" {
-            self.patterns(file, at, &out, &places);
-        }
-        self.conditions_inside(file, spec.name, node);
-        if matches!(spec.name, "command" | "script") {
-            self.command(file, at, &mut out);
-        }
-        if let Some(mode) = out.get_mut("mode").filter(|m| m.is_number()) {
-            // A number has no leading zero, so its decimal digits were probably meant as octal.
-            let text = mode.to_string();
-            self.warn(
-                file,
-                at,
-                format!("bare mode {text} is read as the octal text \"{text}\""),
-                "quote it, with a leading zero",
-            );
-            *mode = Value::String(text);
-        }
-        out
+    }
+
+    /// Makes a `mode` that is a number a text. A number has no leading zero, so its decimal digits
+    /// were probably meant as octal.
+    fn normalize_mode(&mut self, file: &str, options: &mut TaskOptions) {
+        let Some(mode) = options.values.get_mut("mode").filter(|m| m.is_number()) else { return };
+        let text = mode.to_string();
+        let message = format!("bare mode {text} is read as the octal text \"{text}\"");
+        self.warn(file, options.at, message, "quote it, with a leading zero");
+        *mode = Value::String(text);
     }
 
     /// Rejects an option that remoor does not support. If it is switched off, it is dropped
     /// instead.
-    fn reject_option(
-        &mut self,
-        file: &str,
-        place: (u32, u32),
-        module: &str,
-        name: &str,
-        args: &mut Map<String, Value>,
-    ) {
-        let value = args.remove(name).unwrap_or_default();
+    fn reject_option(&mut self, file: &str, module: &str, name: &str, options: &mut TaskOptions) {
+        let value = options.values.remove(name).unwrap_or_default();
         if var_map::boolean(&value) != Some(false) {
-            self.fault_hint(file, place, format!("`{name}` of {module} is not part of the language"), ELSEWHERE);
+            self.fault_hint(
+                file,
+                options.place(name),
+                format!("`{name}` of {module} is not part of the language"),
+                ELSEWHERE,
+            );
         }
     }
 
     /// Patterns without markup must be valid regular expressions.
-    fn patterns(&mut self, file: &str, at: (u32, u32), args: &Map<String, Value>, places: &[(String, (u32, u32))]) {
+    fn patterns(&mut self, file: &str, options: &TaskOptions) {
         for name in ["regexp", "regex", "insertafter", "insertbefore"] {
-            let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !var_map::has_markup(t)) else {
+            let Some(text) = options.values.get(name).and_then(Value::as_str).filter(|t| !var_map::has_markup(t))
+            else {
                 continue;
             };
             if let Err(e) = pyregex::bytes(text).build() {
-                let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
                 let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 self.fault_hint(
                     file,
-                    place,
+                    options.place(name),
                     format!("pattern of `{name}`: {last}"),
                     "look-around and backreferences in patterns are not supported; use provisioner kind: ansible",
                 );

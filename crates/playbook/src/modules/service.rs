@@ -14,21 +14,57 @@ const LAST_LINES: &str = "10";
 /// Timeout of the journal query.
 const JOURNAL_MAX: Duration = Duration::from_secs(5);
 
+/// A unit while the module brings it to the desired state.
+struct UnitInProgress<'a> {
+    name: String,
+    manager: Option<SystemdManager<'a>>,
+    /// As queried last.
+    properties: BTreeMap<String, String>,
+    /// With the effect of the operations so far.
+    active_state: String,
+    masked: bool,
+    enabled: bool,
+    /// The operations so far, as they are reported.
+    operations: Vec<String>,
+}
+
+impl UnitInProgress<'_> {
+    fn property(&self, key: &str) -> &str {
+        self.properties.get(key).map(String::as_str).unwrap_or_default()
+    }
+
+    fn exists(&self) -> bool {
+        !matches!(self.property("LoadState"), "not-found" | "") || self.active_state == "active"
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.active_state.as_str(), "active" | "activating" | "reloading")
+    }
+
+    fn perform(
+        &mut self,
+        call: &mut ModuleCall,
+        operation: ServiceOperation,
+        set: &[(&str, &str)],
+    ) -> Result<(), String> {
+        perform(call, &mut self.manager, operation, &self.name, set)
+    }
+}
+
 pub fn service(call: &mut ModuleCall) -> ModuleResult {
     if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
         return Err(format!(
             "the service manager `{other}` is not supported, only systemd; use provisioner kind: ansible"
         ));
     }
-    let mut said: Vec<String> = Vec::new();
-    let mut way = manager_for_task(call)?;
+    let mut manager = manager_for_task(call)?;
     if call.flag("daemon_reload", call.flag("daemon-reload", false)) {
-        perform(call, &mut way, ServiceOperation::Reload, "", &[])?;
+        perform(call, &mut manager, ServiceOperation::Reload, "", &[])?;
     }
     if call.flag("daemon_reexec", call.flag("daemon-reexec", false)) {
         // A re-exec of systemd closes all connections.
         systemctl(call, &["daemon-reexec"])?;
-        way = self::manager_for_task(call)?;
+        manager = manager_for_task(call)?;
     }
     let Some(name) = call.text(&["name", "service", "unit"]) else {
         return Ok(TaskOutcome::ok(""));
@@ -36,86 +72,111 @@ pub fn service(call: &mut ModuleCall) -> ModuleResult {
     if name.starts_with('-') || name.is_empty() || name.contains(['*', '?', '[', '/']) {
         return Err(format!("`{name}` is not a valid unit name"));
     }
-    let mut unit = show_unit(call, &mut way, &name)?;
+    let mut unit = query_unit(call, manager, name)?;
     let state = call.text(&["state"]);
-    let of = |unit: &BTreeMap<String, String>, key: &str| unit.get(key).cloned().unwrap_or_default();
-    let load = of(&unit, "LoadState");
-    let mut active = of(&unit, "ActiveState");
-    if matches!(load.as_str(), "not-found" | "") && active != "active" {
+    if !unit.exists() {
         let gone = state.as_deref().is_none_or(|s| s == "stopped") && call.given_flag("enabled") != Some(true);
         if call.is_cleanup() && gone {
             return Ok(TaskOutcome::ok("the unit does not exist, as wanted"));
         }
-        return Err(call.ground.node.note_missing(format!("there is no unit `{name}`")));
+        return Err(call.ground.node.note_missing(format!("there is no unit `{}`", unit.name)));
     }
-    let file = of(&unit, "UnitFileState");
-    let mut masked = load == "masked" || file.starts_with("masked");
-    if let Some(want) = call.given_flag("masked").filter(|want| *want != masked) {
-        let set = [
-            ("UnitFileState", if want { "masked" } else { "disabled" }),
-            ("LoadState", if want { "masked" } else { "loaded" }),
-        ];
-        let order = ServiceOperation::Files(if want { UnitFileChange::Mask } else { UnitFileChange::Unmask });
-        perform(call, &mut way, order, &name, &set)?;
-        said.push(if want { "masked" } else { "unmasked" }.into());
-        masked = want;
-        // The mask hid the properties of the unit file.
-        unit = show_unit(call, &mut way, &name)?;
-    }
-    let file = of(&unit, "UnitFileState");
-    // Units in these states cannot be enabled or disabled.
-    let fixed = matches!(file.as_str(), "static" | "generated" | "transient");
-    let mut enabled = fixed || matches!(file.as_str(), "enabled" | "enabled-runtime");
-    if let Some(want) = call.given_flag("enabled")
-        && want != enabled
-        && (!fixed || want)
-        && (want || !masked)
-    {
-        let force = call.flag("force", false);
-        let order =
-            ServiceOperation::Files(if want { UnitFileChange::Enable { force } } else { UnitFileChange::Disable });
-        if is_script(&unit, &name) {
-            // `systemctl` calls systemd-sysv-install, which creates the links of init scripts;
-            // D-Bus does not.
-            way = None;
-        }
-        perform(call, &mut way, order, &name, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
-        said.push(if want { "enabled" } else { "disabled" }.into());
-        enabled = want;
-    }
-    let runs = matches!(active.as_str(), "active" | "activating" | "reloading");
-    let job = match state.as_deref() {
-        None => None,
-        Some("started") => (!runs).then_some(Job::Start),
-        Some("stopped") => (runs || active == "deactivating").then_some(Job::Stop),
-        Some("restarted") => Some(Job::Restart),
-        Some("reloaded") => Some(if runs { Job::Reload } else { Job::Start }),
-        Some(other) => return Err(format!("`{other}` is not a valid service state")),
-    };
-    if let Some(job) = job {
-        if masked && job != Job::Stop {
-            return Err(format!("`{name}` is masked; set `masked: false` to allow starting it"));
-        }
-        active = if job == Job::Stop { "inactive" } else { "active" }.into();
-        let sub = if job == Job::Stop { "dead" } else { "running" };
-        perform(call, &mut way, ServiceOperation::Job(job), &name, &[("ActiveState", &active), ("SubState", sub)])?;
-        said.push(match job {
-            Job::Stop => "stopped".into(),
-            Job::Reload => "reloaded".into(),
-            job => format!("{}ed", verb(ServiceOperation::Job(job))),
-        });
-    }
-    let is_up = matches!(active.as_str(), "active" | "activating" | "reloading");
-    let mut out = TaskOutcome { changed: !said.is_empty(), msg: said.join(", "), ..TaskOutcome::default() };
-    out.extra_keys.insert("name".into(), json!(name));
+    apply_masked(call, &mut unit)?;
+    apply_enabled(call, &mut unit)?;
+    apply_state(call, &mut unit, state.as_deref())?;
+    let is_up = unit.is_up();
+    let mut out =
+        TaskOutcome { changed: !unit.operations.is_empty(), msg: unit.operations.join(", "), ..TaskOutcome::default() };
+    out.extra_keys.insert("name".into(), json!(unit.name));
     if state.is_some() {
         out.extra_keys.insert("state".into(), json!(if is_up { "started" } else { "stopped" }));
     }
     if call.given_flag("enabled").is_some() {
-        out.extra_keys.insert("enabled".into(), json!(enabled));
+        out.extra_keys.insert("enabled".into(), json!(unit.enabled));
     }
-    out.extra_keys.insert("status".into(), json!(unit));
+    out.extra_keys.insert("status".into(), json!(unit.properties));
     Ok(out)
+}
+
+/// The unit before the operations of the task.
+fn query_unit<'a>(
+    call: &ModuleCall,
+    mut manager: Option<SystemdManager<'a>>,
+    name: String,
+) -> Result<UnitInProgress<'a>, String> {
+    let properties = show_unit(call, &mut manager, &name)?;
+    let active_state = properties.get("ActiveState").cloned().unwrap_or_default();
+    let operations = Vec::new();
+    let mut unit =
+        UnitInProgress { name, manager, properties, active_state, masked: false, enabled: false, operations };
+    unit.masked = unit.property("LoadState") == "masked" || unit.property("UnitFileState").starts_with("masked");
+    Ok(unit)
+}
+
+/// Masks or unmasks the unit.
+fn apply_masked(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), String> {
+    let Some(want) = call.given_flag("masked").filter(|want| *want != unit.masked) else { return Ok(()) };
+    let set = [
+        ("UnitFileState", if want { "masked" } else { "disabled" }),
+        ("LoadState", if want { "masked" } else { "loaded" }),
+    ];
+    let change = if want { UnitFileChange::Mask } else { UnitFileChange::Unmask };
+    unit.perform(call, ServiceOperation::Files(change), &set)?;
+    unit.operations.push(if want { "masked" } else { "unmasked" }.into());
+    unit.masked = want;
+    // The mask hid the properties of the unit file.
+    unit.properties = show_unit(call, &mut unit.manager, &unit.name)?;
+    Ok(())
+}
+
+/// Enables or disables the unit, unless its state is fixed or it is masked.
+fn apply_enabled(call: &mut ModuleCall, unit: &mut UnitInProgress) -> Result<(), String> {
+    let file = unit.property("UnitFileState");
+    // Units in these states cannot be enabled or disabled.
+    let fixed = matches!(file, "static" | "generated" | "transient");
+    unit.enabled = fixed || matches!(file, "enabled" | "enabled-runtime");
+    let Some(want) = call.given_flag("enabled").filter(|want| *want != unit.enabled) else { return Ok(()) };
+    if !want && (fixed || unit.masked) {
+        return Ok(());
+    }
+    let force = call.flag("force", false);
+    let change = if want { UnitFileChange::Enable { force } } else { UnitFileChange::Disable };
+    if is_script(&unit.properties, &unit.name) {
+        // `systemctl` calls systemd-sysv-install, which creates the links of init scripts; D-Bus
+        // does not.
+        unit.manager = None;
+    }
+    let word = if want { "enabled" } else { "disabled" };
+    unit.perform(call, ServiceOperation::Files(change), &[("UnitFileState", word)])?;
+    unit.operations.push(word.into());
+    unit.enabled = want;
+    Ok(())
+}
+
+/// Starts, stops, restarts or reloads the unit.
+fn apply_state(call: &mut ModuleCall, unit: &mut UnitInProgress, state: Option<&str>) -> Result<(), String> {
+    let runs = unit.is_up();
+    let job = match state {
+        None => None,
+        Some("started") => (!runs).then_some(Job::Start),
+        Some("stopped") => (runs || unit.active_state == "deactivating").then_some(Job::Stop),
+        Some("restarted") => Some(Job::Restart),
+        Some("reloaded") => Some(if runs { Job::Reload } else { Job::Start }),
+        Some(other) => return Err(format!("`{other}` is not a valid service state")),
+    };
+    let Some(job) = job else { return Ok(()) };
+    if unit.masked && job != Job::Stop {
+        return Err(format!("`{}` is masked; set `masked: false` to allow starting it", unit.name));
+    }
+    let (active, sub) = if job == Job::Stop { ("inactive", "dead") } else { ("active", "running") };
+    unit.perform(call, ServiceOperation::Job(job), &[("ActiveState", active), ("SubState", sub)])?;
+    unit.active_state = active.into();
+    unit.operations.push(match job {
+        Job::Stop => "stopped".into(),
+        Job::Reload => "reloaded".into(),
+        job => format!("{}ed", verb(ServiceOperation::Job(job))),
+    });
+    Ok(())
 }
 
 /// An operation that systemd performs.
