@@ -20,12 +20,14 @@ use crate::telemetry::Registry;
 use remoor_cluster::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
 use remoor_cluster::raft::RaftError;
 use remoor_cluster::rpc::identity::{Credentials, IdentityError};
+use remoor_cluster::rpc::join::PeerInfo;
 use remoor_cluster::rpc::server::Limits;
 use remoor_cluster::rpc::unix;
-use remoor_host::disk::{DataDir, DiskError};
+use remoor_host::disk::{AgentLock, DataDir, DiskError, Identity};
 use remoor_host::files::LoadedFiles;
 use remoor_model::{Epoch, Inventory, RaftId, Report};
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -104,24 +106,107 @@ impl DaemonError {
 /// Runs until SIGTERM or SIGINT, then leaves gossip cleanly. `registry` may already contain counts;
 /// the metrics show it.
 pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), DaemonError> {
-    let layout = Layout(options.dir.clone());
     let data = DataDir::open(&options.dir)?;
     let agent_lock = data.agent_lock()?;
-    if let Some(founded) = super::rebuild::finish(&data)? {
+    let (node, peers) = open_node(&options.dir, &data).await?;
+    let (stop, stopped) = watch::channel(false);
+    let (fatal_tx, mut fatal) = mpsc::channel(1);
+    let ends = EndSignals { stopped, fatal: fatal_tx };
+    keep_own_binary(&node.layout);
+    let api = address::listen(&node.config).await?;
+    let (membership, inputs) = start_membership(&node, &peers, &ends).await?;
+    let agent = start_agent(&node, peers, &membership, inputs, registry.clone(), &ends).await?;
+    let manage = start_manager_lifecycle(data, &node, &membership, &agent, registry, &ends).await?;
+    spawn_background_tasks(&node, &membership, &agent.own, &manage, &ends);
+    let listeners = Listeners { api, address: membership.address, metrics: agent.metrics_listener };
+    serve(&options.socket, &node, listeners, agent.metrics, &manage, &ends).await?;
+    let (name, cluster) = (&node.identity.name, &node.identity.cluster);
+    tracing::info!(node = %name, cluster = %cluster, manager = agent.own.manages(), "up");
+
+    let ended = wait_for_end(&mut fatal).await;
+    shut_down(&ended, membership.gossip, &stop, agent.task, agent_lock, &manage).await;
+    ended
+}
+
+/// The content of an opened data directory.
+struct OpenNode {
+    layout: Layout,
+    identity: Identity,
+    credentials: Credentials,
+    keyring: Keyring,
+    /// The address in `node.json`; that in `config` may differ.
+    own_address: IpAddr,
+    config: NodeConfig,
+    /// Validity of the certificates that this node issues as a manager.
+    certificate_life: Duration,
+    /// The log file of this manager that is gone. No manager service is started without it.
+    lost_log: Option<PathBuf>,
+}
+
+/// The two directions of the daemon's end.
+struct EndSignals {
+    /// Every task stops once it is true.
+    stopped: watch::Receiver<bool>,
+    /// An error that ends the daemon.
+    fatal: mpsc::Sender<DaemonError>,
+}
+
+/// This node as a member of gossip.
+struct Membership {
+    gossip: Gossip,
+    keys: KeyBook,
+    /// The current address of this node.
+    address: watch::Receiver<IpAddr>,
+    /// A manager service sends here where it receives gossip's events.
+    ears: mpsc::Sender<MemberEventSender>,
+}
+
+/// The values that the agent takes over from the start of the membership.
+struct AgentInputs {
+    record: RecordKeeper,
+    report: Report,
+    rejoin: RejoinLoop,
+    events: mpsc::UnboundedReceiver<MemberEvent>,
+    address_follower: address::AddressFollower,
+}
+
+/// The running agent.
+struct RunningAgent {
+    own: AgentState,
+    task: tokio::task::JoinHandle<()>,
+    metrics: Metrics,
+    metrics_listener: Option<TcpListener>,
+    /// The peers and managers that were saved before this start.
+    saved: (Vec<PeerInfo>, Vec<PeerInfo>),
+}
+
+/// The bound ports.
+struct Listeners {
+    api: TcpListener,
+    /// The API follows this address.
+    address: watch::Receiver<IpAddr>,
+    metrics: Option<TcpListener>,
+}
+
+/// Completes what an interrupted command left in the data directory, then loads it. Returns the
+/// saved peers as well.
+async fn open_node(dir: &Path, data: &DataDir) -> Result<(OpenNode, PeerBook), DaemonError> {
+    let layout = Layout(dir.to_owned());
+    if let Some(founded) = super::rebuild::finish(data)? {
         tracing::warn!(epoch = %founded.epoch, "a recovery that was interrupted was finished");
     }
-    let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
-    let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
-    let written = NodeConfig::load(&options.dir).map_err(DaemonError::NodeFile)?;
-    super::incomplete_init::end(&options.dir)?;
+    let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(dir.to_owned()))?;
+    let credentials = Credentials::load(dir)?.ok_or_else(|| DaemonError::NoIdentity(dir.to_owned()))?;
+    let written = NodeConfig::load(dir).map_err(DaemonError::NodeFile)?;
+    super::incomplete_init::end(dir)?;
     if identity.raft.is_none() {
         archive_leftovers(&layout, identity.retired);
     }
-    let saved = PeerBook::load(layout.peers())?;
-    let lost = match begin_log(&data, &layout, &mut identity) {
+    let peers = PeerBook::load(layout.peers())?;
+    let lost_log = match begin_log(data, &layout, &mut identity) {
         // If there are other managers, they remove this one's vote and later give it a new one.
         Err(DaemonError::Raft(RaftError::Gone { file, .. }))
-            if saved.managers.iter().any(|m| m.id != identity.node) =>
+            if peers.managers.iter().any(|m| m.id != identity.node) =>
         {
             Some(file)
         }
@@ -129,35 +214,40 @@ pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), Daem
     };
     let (own_address, certificate_life) = (written.advertise, written.certificate_life());
     let config = address::at_start(written, &layout).await;
-    let keyring = Keyring::new(options.dir.clone(), credentials.clone())?;
-    let (stop, stopped) = watch::channel(false);
-    keep_own_binary(&layout);
+    let keyring = Keyring::new(dir.to_owned(), credentials.clone())?;
+    let node = OpenNode { layout, identity, credentials, keyring, own_address, config, certificate_life, lost_log };
+    Ok((node, peers))
+}
 
+async fn start_membership(
+    node: &OpenNode,
+    peers: &PeerBook,
+    ends: &EndSignals,
+) -> Result<(Membership, AgentInputs), DaemonError> {
+    let OpenNode { layout, identity, credentials, config, .. } = node;
     let keys = KeyBook::default();
-    keys.set(saved.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
-    let listener = address::listen(&config).await?;
-
-    let record = begin_record(&layout)?;
+    keys.set(peers.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
+    let record = begin_record(layout)?;
     let report = Report {
         boot: record.record().boot.clone(),
         instance: record.record().instance.clone(),
         isolation: record.record().isolation,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        epoch: keyring.certificate_epoch(),
+        epoch: node.keyring.certificate_epoch(),
         api: config.api().port(),
         ..Report::default()
     };
     let is_manager = identity.raft.is_some();
     let timing = if is_manager { gossip::GossipTiming::default() } else { gossip::GossipTiming::for_worker() };
-    let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone(), timing).await?;
+    let (gossip, events) = start_gossip(credentials, config, &keys, report.clone(), timing).await?;
     let others: Vec<_> = credentials.gossip_others.iter().map(|key| key.0).collect();
     gossip.set_keys(credentials.gossip_key.0, &others)?;
     let rejoin =
         RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::GossipTiming::default());
-    rejoin.set_known(saved.addresses());
+    rejoin.set_known(peers.addresses());
     let (now, address) = watch::channel(config.advertise);
-    let follow = address::AddressFollower {
-        own: own_address,
+    let address_follower = address::AddressFollower {
+        own: node.own_address,
         config: config.clone(),
         layout: layout.clone(),
         gossip: gossip.clone(),
@@ -166,91 +256,147 @@ pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), Daem
     };
     let (agent_tx, agent_rx) = mpsc::unbounded_channel();
     let (ears, ear) = mpsc::channel(1);
-    let (fatal_tx, mut fatal) = mpsc::channel(1);
-    tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, fatal_tx.clone()));
+    tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, ends.fatal.clone()));
+    let inputs = AgentInputs { record, report, rejoin, events: agent_rx, address_follower };
+    Ok((Membership { gossip, keys, address, ears }, inputs))
+}
 
+async fn start_agent(
+    node: &OpenNode,
+    peers: PeerBook,
+    membership: &Membership,
+    inputs: AgentInputs,
+    registry: Registry,
+    ends: &EndSignals,
+) -> Result<RunningAgent, DaemonError> {
+    let (identity, dir, stopped) = (&node.identity, &node.layout.0, &ends.stopped);
     let own = AgentState::new(NodeIdentity {
         id: identity.node,
         name: identity.name.clone(),
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
-        dir: options.dir.clone(),
+        dir: dir.clone(),
     });
-    own.set_certified(keyring.certificate_epoch());
-    tokio::spawn(follow_address(follow, own.clone(), stopped.clone()));
-    let metrics = Metrics::new(registry.clone(), own.clone());
-    let scraped = listen_metrics(&config).await?;
-    let agent_config = AgentConfig {
+    own.set_certified(node.keyring.certificate_epoch());
+    tokio::spawn(follow_address(inputs.address_follower, own.clone(), stopped.clone()));
+    let metrics = Metrics::new(registry, own.clone());
+    let metrics_listener = listen_metrics(&node.config).await?;
+    let config = AgentConfig {
         name: identity.name.clone(),
-        state_dir: options.dir.clone(),
-        tls: keyring.client(),
-        keys: keys.clone(),
+        state_dir: dir.clone(),
+        tls: node.keyring.client(),
+        keys: membership.keys.clone(),
         own: own.clone(),
         worked: watch::Sender::new(0),
     };
-    start_memory_trimming(agent_config.worked.subscribe(), own.clone());
-    let named = (saved.peers.clone(), saved.managers.clone());
-    let agent = tokio::spawn(
-        AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
-    );
+    start_memory_trimming(config.worked.subscribe(), own.clone());
+    let saved = (peers.peers.clone(), peers.managers.clone());
+    let AgentInputs { record, report, rejoin, events, .. } = inputs;
+    let task = AgentTask::new(config, peers, membership.gossip.clone(), rejoin, record, report);
+    let task = tokio::spawn(task.run(events, stopped.clone()));
+    Ok(RunningAgent { own, task, metrics, metrics_listener, saved })
+}
 
+/// Starts the manager service if this node is a manager.
+async fn start_manager_lifecycle(
+    data: DataDir,
+    node: &OpenNode,
+    membership: &Membership,
+    agent: &RunningAgent,
+    registry: Registry,
+    ends: &EndSignals,
+) -> Result<ManagerLifecycle, DaemonError> {
+    let OpenNode { identity, keyring, .. } = node;
+    let RunningAgent { own, metrics, saved: (peers, managers), .. } = agent;
     let leaving = agent::LeaveService { own: own.clone(), tls: keyring.client() }.routes();
     // Comes before the start of the manager service: managers of an older epoch would otherwise
     // make decisions that are lost once they hear of the newer one.
     if identity.raft.is_some()
-        && let Some(epoch) = epochs::newer_epoch_at_start(&named.0, &named.1, &keyring.client(), identity.epoch).await
+        && let Some(epoch) = epochs::newer_epoch_at_start(peers, managers, &keyring.client(), identity.epoch).await
     {
         own.hear_epoch(epoch);
     }
     let claims = Epochs {
-        gossip: gossip.clone(),
+        gossip: membership.gossip.clone(),
         own: own.clone(),
         tls: keyring.client(),
-        key: hex::encode(credentials.key()?.public()),
-        fatal: fatal_tx.clone(),
+        key: hex::encode(node.credentials.key()?.public()),
+        fatal: ends.fatal.clone(),
     };
-    tokio::spawn(claims.follow(stopped.clone()));
-    let ground = ManagerResources {
+    tokio::spawn(claims.follow(ends.stopped.clone()));
+    let resources = ManagerResources {
         data,
-        layout,
+        layout: node.layout.clone(),
         keyring: keyring.clone(),
-        certificate_life,
+        certificate_life: node.certificate_life,
         own: own.clone(),
         counts: registry,
-        ears,
-        fatal: fatal_tx,
+        ears: membership.ears.clone(),
+        fatal: ends.fatal.clone(),
         agent_routes: agent::routes(own.clone(), metrics.clone(), wall).merge(leaving.clone()),
         worker_routes: agent::worker(own.clone(), metrics.clone(), wall).merge(leaving),
     };
-    let operator = ground.layout.operator();
-    let manage = ManagerLifecycle::new(ground, identity.clone());
-    match lost {
+    let manage = ManagerLifecycle::new(resources, identity.clone());
+    match &node.lost_log {
         None => manage.begin().await?,
-        Some(file) => manage.begin_without(&file, &identity),
+        Some(file) => manage.begin_without(file, identity),
     }
+    Ok(manage)
+}
+
+/// Starts the tasks that need both the agent and the manager lifecycle.
+fn spawn_background_tasks(
+    node: &OpenNode,
+    membership: &Membership,
+    own: &AgentState,
+    manage: &ManagerLifecycle,
+    ends: &EndSignals,
+) {
+    let (name, keyring, stopped) = (&node.identity.name, &node.keyring, &ends.stopped);
+    let Membership { gossip, keys, .. } = membership;
     tokio::spawn(gossip_key::follow(keyring.clone(), gossip.clone(), own.clone(), stopped.clone()));
-    let farewell = gossip.clone();
-    tokio::spawn(follow_keys(manage.clone(), keys, gossip, stopped.clone()));
+    tokio::spawn(follow_keys(manage.clone(), keys.clone(), gossip.clone(), stopped.clone()));
     tokio::spawn(authority::follow_former(manage.clone(), keyring.clone(), stopped.clone()));
+    let operator = node.layout.operator();
     tokio::spawn(authority::follow(keyring.clone(), own.clone(), manage.clone(), operator, stopped.clone()));
     let (managing, ring) = (own.clone(), keyring.clone());
-    super::expiry::warn_in_log(&identity.name, move || ring.ends(), move || managing.manages(), stopped.clone());
-    let served = (keyring.server(), manage.port());
-    let name = identity.name.clone();
-    tokio::spawn(renewal::run(name, keyring, own.clone(), manage.clone(), stopped.clone()));
-    tokio::spawn(address::serve(listener, config, address, served, stopped.clone()));
-    serve_socket(&options.socket, manage.socket(), stopped.clone()).await?;
-    if let Some(listener) = scraped {
+    super::expiry::warn_in_log(name, move || ring.ends(), move || managing.manages(), stopped.clone());
+    tokio::spawn(renewal::run(name.clone(), keyring.clone(), own.clone(), manage.clone(), stopped.clone()));
+}
+
+/// Serves the API, the local socket and, if enabled, the metrics.
+async fn serve(
+    socket: &Path,
+    node: &OpenNode,
+    listeners: Listeners,
+    metrics: Metrics,
+    manage: &ManagerLifecycle,
+    ends: &EndSignals,
+) -> Result<(), DaemonError> {
+    let (config, stopped) = (node.config.clone(), &ends.stopped);
+    let served = (node.keyring.server(), manage.port());
+    tokio::spawn(address::serve(listeners.api, config, listeners.address, served, stopped.clone()));
+    serve_socket(socket, manage.socket(), stopped.clone()).await?;
+    if let Some(listener) = listeners.metrics {
         let manage = manage.clone();
         let text = move || metrics.render(wall()) + &manage.shared().map(|s| api::metrics(&s)).unwrap_or_default();
         tokio::spawn(scrape::serve(listener, Arc::new(text), wait_for_stop(stopped.clone())));
     }
-    tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = own.manages(), "up");
+    Ok(())
+}
 
-    let ended = wait_for_end(&mut fatal).await;
-    if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = &ended {
+/// Stops everything, within [`END_MAX`].
+async fn shut_down(
+    ended: &Result<(), DaemonError>,
+    gossip: Gossip,
+    stop: &watch::Sender<bool>,
+    agent: tokio::task::JoinHandle<()>,
+    agent_lock: AgentLock,
+    manage: &ManagerLifecycle,
+) {
+    if let Err(DaemonError::CopiedIdentity(_) | DaemonError::RebuiltElsewhere { .. }) = ended {
         // A goodbye would be attributed to the other daemon of this node.
-        farewell.shutdown().await;
+        gossip.shutdown().await;
     }
     let _ = stop.send(true);
     let goodbye = async {
@@ -261,7 +407,6 @@ pub async fn run(options: &DaemonOptions, registry: Registry) -> Result<(), Daem
     if tokio::time::timeout(END_MAX, ending).await.is_err() {
         tracing::warn!("the shutdown took too long; exiting without waiting further");
     }
-    ended
 }
 
 /// A removed node does not gossip any more, so it does not follow its address.
@@ -315,11 +460,7 @@ async fn listen_metrics(config: &NodeConfig) -> Result<Option<TcpListener>, Daem
     listener.map(Some).map_err(|source| DaemonError::Listen { what: format!("{addr} (metrics)"), source })
 }
 
-async fn serve_socket(
-    path: &std::path::Path,
-    router: axum::Router,
-    stopped: watch::Receiver<bool>,
-) -> Result<(), DaemonError> {
+async fn serve_socket(path: &Path, router: axum::Router, stopped: watch::Receiver<bool>) -> Result<(), DaemonError> {
     if let Some(parent) = path.parent() {
         let _ = std::fs::create_dir_all(parent); // the bind below reports the error
     }
@@ -329,7 +470,7 @@ async fn serve_socket(
 }
 
 /// The file in which a panicking daemon writes the reason.
-pub fn panic_file(dir: &std::path::Path) -> std::path::PathBuf {
+pub fn panic_file(dir: &Path) -> PathBuf {
     dir.join(crate::agent::LAST_WORDS)
 }
 
