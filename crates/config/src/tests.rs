@@ -1,7 +1,7 @@
 //! Whole fleets: faults of `remoor.yml` as users see them, and lookups in a valid fleet.
 
 use super::{Fleet, INVENTORY_FILE, Notify, NotifyOn, NotifyTo, Provisioner};
-use expect_test::{Expect, expect};
+use expect_test::{Expect, expect, expect_file};
 use remoor_model::{FileSet, Limits, Policy, ServiceName, Trigger};
 use serde_json::json;
 use std::fs;
@@ -62,9 +62,13 @@ fn load(config: &str, inventory: &str) -> Fleet {
     Fleet::load(directory(config, inventory).path()).unwrap_or_else(|faults| panic!("{faults:#?}"))
 }
 
-fn check_refused(config: &str, inventory: &str, want: Expect) {
+fn faults_of(config: &str, inventory: &str) -> String {
     let faults = Fleet::load(directory(config, inventory).path()).expect_err("faults were expected");
-    want.assert_eq(&faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn check_refused(config: &str, inventory: &str, want: Expect) {
+    want.assert_eq(&faults_of(config, inventory));
 }
 
 fn check_validate(config: &str, inventory: &str, want: Expect) {
@@ -160,120 +164,12 @@ fn variables_have_origins() {
 
 #[test]
 fn all_faults_are_reported_in_one_pass() {
-    let config = r#"version: 2
-inventroy: x
-inventory: inventory.yml
-vars: {a-b: 1}
-ssh: {port: 0, user: "", identity: ~/.ssh/id, sudo: yes, connect-timeout: 5, timeout: 1s}
-groups:
-  manager: {services: []}
-  all: {}
-  "a b": {}
-  web:
-    services: [nginx, nginx, ngnix]
-    provision: ../provision.yml
-    cleanup: playbooks/clean.yml
-    provisioner: puppet
-    policy: {network: chek, power: report, live: true}
-    quorum: 1
-    scope: node
-    parallel: 0
-services:
-  nginx:
-    file: []
-    files: [etc/x, /etc/../x, "/etc/[x", /]
-    units: [nginx]
-    depends-on: nginx
-    tags: [1, {}]
-  a: {depends-on: [b]}
-  b: {depends-on: [c, x]}
-  c: {depends-on: [a]}
-limits: {settle: 1 min, retry: 5m, flap-count: 1, fleet-percent: 101, probe: 0s, phase-timeout: 31d, flap_window: 1m}
-notify:
-  - {command: [page]}
-  - {on: [helt], webhook: ftp://x}
-  - {command: [/x], webhook: http://x, text: "{{ x"}
-  - {}
-"#;
-    check_refused(
-        config,
-        "web: {hosts: {w1: }}\ndb: {hosts: {d1: }}\n",
-        expect![[r#"
-            remoor.yml:1:10: version 2 is not known to this program
-              hint: it reads version 1
-            remoor.yml:2:1: unknown field `inventroy`
-              hint: did you mean `inventory`?
-            remoor.yml:4:8: `a-b` is not a variable name
-              hint: letters, digits and `_`, a letter first
-            remoor.yml:5:13: `ssh.port` takes a whole number from 1 to 65535, not `0`
-            remoor.yml:5:22: `ssh.user` is empty
-            remoor.yml:5:36: `ssh.identity` can't begin with `~`: it would be another directory on each manager
-              hint: write an absolute path, or one of the fleet directory
-            remoor.yml:5:53: `ssh.sudo` takes true or false, not `yes`
-              hint: write true
-            remoor.yml:5:75: `ssh.connect-timeout` takes a time, not `5`
-              hint: a time needs its unit: 5s or 5ms
-            remoor.yml:5:78: unknown field `timeout` in `ssh`
-              hint: known here: user, port, identity, connect-timeout, config, sudo
-            remoor.yml:6:1: the host `d1` is in no group of `groups:`
-              hint: its groups in the inventory: db
-            remoor.yml:7:3: a group must not be named `manager`, which is a cluster role
-            remoor.yml:8:3: a group must not be named `all`, which is a built-in group of Ansible
-            remoor.yml:9:3: `a b` can't be a name
-              hint: at most 63 letters, digits, `_`, `-` and `.`, a letter or digit first
-            remoor.yml:11:23: `nginx` appears here a second time
-            remoor.yml:11:30: there is no service `ngnix`
-              hint: did you mean `nginx`?
-            remoor.yml:12:16: `groups.web.provision` must be a path below the fleet directory
-            remoor.yml:13:5: there is no file `playbooks/clean.yml` in the fleet directory
-              hint: did you mean `playbooks/cleanup.yml`?
-            remoor.yml:14:18: `puppet` is not a value of `groups.web.provisioner`
-              hint: known here: remoor, ansible
-            remoor.yml:15:23: `chek` is not a value of `groups.web.policy.network`
-              hint: did you mean `check`?
-            remoor.yml:15:29: unknown field `power` in `groups.web.policy`
-              hint: known here: network, reboot, agent, left, live, apply
-            remoor.yml:15:50: `true` is not a value of `groups.web.policy.live`
-              hint: known here: report, check, resetup
-            remoor.yml:16:13: `groups.web.quorum` takes true or false, not `1`
-            remoor.yml:17:12: `node` is not a value of `groups.web.scope`
-              hint: known here: service, group
-            remoor.yml:18:15: `groups.web.parallel` takes a whole number from 1 to 1000, not `0`
-            remoor.yml:21:5: unknown field `file` in `services.nginx`
-              hint: did you mean `files`?
-            remoor.yml:22:13: `etc/x` is not an absolute path
-              hint: write /etc/x, if that is meant
-            remoor.yml:22:20: `/etc/../x` contains `.` or `..`
-            remoor.yml:22:31: `/etc/[x` is not a valid glob: unclosed character class; missing ']'
-            remoor.yml:22:42: the whole file system can't be declared
-            remoor.yml:23:13: `nginx` is not a full unit name
-              hint: write nginx.service
-            remoor.yml:24:17: `services.nginx.depends-on` takes a list, not `nginx`
-              hint: write it as [a, b], also for one
-            remoor.yml:25:15: `services.nginx.tags.1` takes text, not a mapping
-            remoor.yml:26:7: services that depend on themselves: a > b > c > a
-            remoor.yml:27:23: there is no service `x`
-              hint: known here: a, b, c, nginx
-            remoor.yml:29:18: `limits.settle` takes a time, not `1 min`
-              hint: write it as 500ms, 60s, 15m or 2h
-            remoor.yml:29:32: `limits.retry` takes a list, not `5m`
-              hint: write it as [a, b], also for one
-            remoor.yml:29:48: `limits.flap-count` takes a whole number from 2 to 1000, not `1`
-            remoor.yml:29:66: `limits.fleet-percent` takes a whole number from 1 to 100, not `101`
-            remoor.yml:29:78: `limits.probe` is shorter than 100ms
-            remoor.yml:29:97: `limits.phase-timeout` is longer than 30 days
-            remoor.yml:29:102: unknown field `flap_window` in `limits`
-              hint: did you mean `flap-window`?
-            remoor.yml:31:15: `page` is not an absolute path
-              hint: the command runs on whichever manager leads, without a shell
-            remoor.yml:32:11: `helt` is not a value of `notify.1.on`
-              hint: did you mean `held`?
-            remoor.yml:32:27: `ftp://x` is not an http or https address
-            remoor.yml:33:30: `command` and `webhook` exclude each other
-              hint: write two entries
-            remoor.yml:33:46: `notify.2.text` is not a valid Tera template: Unexpected end of input
-            remoor.yml:34:5: neither `command` nor `webhook` is given"#]],
-    );
+    let faults = faults_of(include_str!("tests/all_faults.yml"), "web: {hosts: {w1: }}\ndb: {hosts: {d1: }}\n");
+    expect_file!["tests/all_faults.txt"].assert_eq(&(faults + "\n"));
+}
+
+#[test]
+fn an_incomplete_or_invalid_file_is_refused() {
     check_refused(
         "",
         INVENTORY,
