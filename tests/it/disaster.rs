@@ -260,21 +260,9 @@ fn a_manager_with_an_older_copy_of_its_log_is_rejected_and_the_others_continue()
     cluster.votes(victim, 3);
 }
 
-/// WipedState: all managers are lost, and a backup exists.
-#[test]
-fn a_backup_is_restored_as_the_cluster_at_another_address() {
-    let mut cluster = Cluster::start();
-    let file = cluster.path("b");
-    let path = file.to_str().expect("UTF-8");
-    let told = assert_success(&cluster.managers[1].ask(&["backup", path]));
-    assert!(told.contains("read back and verified") && told.contains("contains the keys"), "{told}");
-    assert_rejected(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
-    let whole = assert_success(&run_successfully(remoor().args(["backup", "--verify", path])));
-    assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
-    assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
-
-    // The scheduled backup is made without an order. The manager that was asked reports it even if
-    // another one leads.
+/// The scheduled backup is made without an order. The manager that was asked reports it even if
+/// another one leads.
+fn assert_scheduled_backup_is_made(cluster: &Cluster) {
     let leader = wait_until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         leader[1..].parse::<usize>().ok().map(|n| n - 1)
@@ -301,20 +289,11 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     fs::remove_dir(&gone).expect("removed");
     let failed = format!("warning: {by}: the scheduled backup failed: ");
     wait_until("it is reported", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
+}
 
-    // A node that is in no backup.
-    let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
-    join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
-    run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
-    let later = Daemon::start(&cluster.path("w3"));
-    wait_until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
-
-    // All managers are lost. An incomplete backup is rejected, and so is a directory that belongs
-    // to a node.
-    for lost in 0..3 {
-        cluster.managers[lost].kill();
-    }
-    let bytes = fs::read(&file).expect("a backup");
+/// An incomplete backup is rejected, and so is a directory that belongs to a node.
+fn assert_restore_is_refused(cluster: &Cluster, path: &str) {
+    let bytes = fs::read(path).expect("a backup");
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 2] ^= 4;
     let newer = [&b"remoor backup 9"[..], &bytes[15..]].concat();
@@ -338,6 +317,35 @@ fn a_backup_is_restored_as_the_cluster_at_another_address() {
     restore = remoor();
     restore.args(["restore", path, "--dir"]).arg(cluster.manager(0));
     assert_rejected(&restore.output().expect("remoor runs"), &["already belongs to node"]);
+}
+
+/// WipedState: all managers are lost, and a backup exists.
+#[test]
+fn a_backup_is_restored_as_the_cluster_at_another_address() {
+    let mut cluster = Cluster::start();
+    let file = cluster.path("b");
+    let path = file.to_str().expect("UTF-8");
+    let told = assert_success(&cluster.managers[1].ask(&["backup", path]));
+    assert!(told.contains("read back and verified") && told.contains("contains the keys"), "{told}");
+    assert_rejected(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
+    let whole = assert_success(&run_successfully(remoor().args(["backup", "--verify", path])));
+    assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
+    assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
+
+    assert_scheduled_backup_is_made(&cluster);
+
+    // A node that is in no backup.
+    let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
+    join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
+    run_successfully(join.arg(cluster.path("w3")).arg("--token-file").arg(cluster.path("worker")));
+    let later = Daemon::start(&cluster.path("w3"));
+    wait_until("w3 has contacted a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
+
+    // All managers are lost.
+    for lost in 0..3 {
+        cluster.managers[lost].kill();
+    }
+    assert_restore_is_refused(&cluster, path);
 
     let elsewhere = (cluster.host)(9);
     let new = cluster.path("new");

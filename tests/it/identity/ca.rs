@@ -92,6 +92,20 @@ fn order_successfully(of: &Daemon, args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {}", output_text(&out));
 }
 
+/// The order succeeds, and this text is in its output.
+#[track_caller]
+fn assert_accepted(of: &Daemon, args: &[&str], said: &str) {
+    let out = of.ask(args);
+    assert!(out.status.success() && output_text(&out).contains(said), "{args:?}: {}", output_text(&out));
+}
+
+/// The order exits with 4, and this text is in its output.
+#[track_caller]
+fn assert_refused(of: &Daemon, args: &[&str], said: &str) {
+    let out = of.ask(args);
+    assert!(out.status.code() == Some(4) && output_text(&out).contains(said), "{args:?}: {}", output_text(&out));
+}
+
 /// Waits until these nodes trust the same single CA, and not `old`.
 fn all_trust_another(dir: &std::path::Path, names: &[&str], old: &str) -> String {
     wait_until(&format!("{names:?} trust only the new CA"), || {
@@ -108,6 +122,50 @@ fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>>
     Some(files)
 }
 
+/// The managers .1, .2 and .3 accept the certificate `after`, of the same node, and not `before`.
+fn assert_only_renewed_is_accepted(at: impl Fn(u8) -> Ipv4Addr, before: &Credentials, after: &Credentials) {
+    assert_eq!((after.node, &after.key_pem, &after.gossip_key), (before.node, &before.key_pem, &before.gossip_key));
+    let peers = |as_of: &Credentials, last: u8| {
+        let tls = ClientTls::member(&as_of.tls()).expect("TLS");
+        wait(Client::tls(format!("{}:7947", at(last)), &tls, None).get::<PeersReply>("/agent/v1/peers"))
+    };
+    for last in [1, 2, 3] {
+        peers(after, last).expect("the same node as before");
+        let refused = peers(before, last).expect_err("the old one opens nothing");
+        assert_eq!(refused.code(), Some("credential-expired"), "{refused:?}");
+    }
+}
+
+/// No key appears where it does not belong.
+fn assert_no_key_is_shown(dir: &std::path::Path, manager: &Daemon, all: &[&str]) {
+    let history = manager.json("history").to_string();
+    assert!(history.contains("the new CA is the only one") && !history.contains("PRIVATE KEY"));
+    for name in all {
+        let log = fs::read_to_string(dir.join(name).join("log")).expect("a log");
+        assert!(!log.contains("PRIVATE KEY"), "{name}");
+    }
+    for name in ["w1", "w5"] {
+        assert!(!dir.join(name).join("ca").exists(), "only managers have keys of CAs");
+    }
+}
+
+fn wait_until_managers_are_ready(managers: &[Daemon]) {
+    wait_until_alive(&managers[0], &["m1", "m2", "m3"]);
+    all_vote(&managers[0], 3);
+    wait_until("m2 answers, and knows who leads", || {
+        managers[1].ask(&["key", "status"]).status.success().then_some(())
+    });
+}
+
+/// The rotation waits for w2 alone, and both `key status` and `status` say so.
+fn assert_shown_to_wait_for_w2(of: &Daemon) {
+    waits_for_w2_alone(of);
+    let text = output_text(&of.ask(&["key", "status"]));
+    assert!(text.contains("away, and waited for: w2") && text.contains("remoor key rotate ca --finish"), "{text}");
+    let status = output_text(&of.ask(&["status"]));
+    assert!(status.contains("the new CA waits for w2"), "{status}");
+}
+
 /// Leaders are killed at two of the three steps, a manager is absent at the beginning, a worker
 /// misses the first step, and a machine joins at each step.
 #[test]
@@ -115,11 +173,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
     let dir = dir.path();
     let mut managers = three_managers(dir, at);
-    wait_until_alive(&managers[0], &["m1", "m2", "m3"]);
-    all_vote(&managers[0], 3);
-    wait_until("m2 answers, and knows who leads", || {
-        managers[1].ask(&["key", "status"]).status.success().then_some(())
-    });
+    wait_until_managers_are_ready(&managers);
     let join = |name: &str, last: u8, via: u8, token: &str| join_worker(dir, name, at(last), at(via), token);
     let worker = |name: &str, last: u8, via: u8| {
         let out = join(name, last, via, "worker");
@@ -141,30 +195,16 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     let m2 = &managers[1];
     wait_until_away(m2, "m3");
     wait_until("a manager other than m3 leads", || (leader_index(m2) != 2).then_some(()));
-    let out = m2.ask(&["key", "rotate", "ca"]);
-    assert!(
-        out.status.success() && output_text(&out).contains("m3 can't be reached, and the rotation can't end without"),
-        "{}",
-        output_text(&out)
-    );
-    let out = m2.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(
-        out.status.code() == Some(4) && output_text(&out).contains("m3 is a manager and is away"),
-        "{}",
-        output_text(&out)
-    );
+    let said = "m3 can't be reached, and the rotation can't end without";
+    assert_accepted(m2, &["key", "rotate", "ca"], said);
+    assert_refused(m2, &["key", "rotate", "ca", "--finish", "--yes"], "m3 is a manager and is away");
     managers[2] = Daemon::start(&dir.join("m3"));
     let m2 = &managers[1];
     for again in ["ca", "gossip"] {
-        let out = m2.ask(&["key", "rotate", again]);
-        assert!(out.status.code() == Some(4) && output_text(&out).contains("in progress"), "{}", output_text(&out));
+        assert_refused(m2, &["key", "rotate", again], "in progress");
     }
-    waits_for_w2_alone(m2);
+    assert_shown_to_wait_for_w2(m2);
     assert!(["m1", "m2", "m3", "w1"].iter().all(|n| trust(dir, n) == (2, old.1.clone())), "the old one issues");
-    let text = output_text(&m2.ask(&["key", "status"]));
-    assert!(text.contains("away, and waited for: w2") && text.contains("remoor key rotate ca --finish"), "{text}");
-    let status = output_text(&m2.ask(&["status"]));
-    assert!(status.contains("the new CA waits for w2"), "{status}");
     let _w3 = worker("w3", 13, 2);
     assert_eq!(trust(dir, "w3"), (2, old.1.clone()));
 
@@ -177,8 +217,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     fs::copy(dir.join("worker"), dir.join("old-worker")).expect("copied");
     managers[leader] = Daemon::start(&dir.join(format!("m{}", leader + 1)));
     wait_until_alive(&managers[1], &["m1", "m2", "m3", "w1", "w3"]);
-    let out = managers[1].ask(&["key", "rotate", "ca", "--finish"]);
-    assert!(out.status.code() == Some(4) && output_text(&out).contains("not waited for:"), "{}", output_text(&out));
+    assert_refused(&managers[1], &["key", "rotate", "ca", "--finish"], "not waited for:");
 
     // The next step is taken without a follower, because that manager has confirmed the step
     // before. But the rotation does not end without it.
@@ -188,8 +227,7 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     managers[killed].kill();
     let (at_other, m) = (other as u8 + 1, &managers[other]);
     wait_until_away(m, &format!("m{}", killed + 1));
-    let out = m.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.success() && output_text(&out).contains("w2"), "{}", output_text(&out));
+    assert_accepted(m, &["key", "rotate", "ca", "--finish", "--yes"], "w2");
     wait_for_step(m, "issue");
     // Meanwhile a node returns that missed all of this, and a machine joins with a token from
     // before the rotation.
@@ -220,36 +258,14 @@ fn the_ca_is_replaced_despite_failures_and_nodes_that_missed_a_step_catch_up() {
     for manager in &managers {
         wait_until("each knows a leader", || (manager.json("status")["as_of"]["stale"] == false).then_some(()));
     }
-    let after = credentials(dir, "w1");
-    assert_eq!((after.node, &after.key_pem, &after.gossip_key), (before.node, &before.key_pem, &before.gossip_key));
-    let peers = |as_of: &Credentials, last: u8| {
-        let tls = ClientTls::member(&as_of.tls()).expect("TLS");
-        wait(Client::tls(format!("{}:7947", at(last)), &tls, None).get::<PeersReply>("/agent/v1/peers"))
-    };
-    for last in [1, 2, 3] {
-        peers(&after, last).expect("the same node as before");
-        let refused = peers(&before, last).expect_err("the old one opens nothing");
-        assert_eq!(refused.code(), Some("credential-expired"), "{refused:?}");
-    }
+    assert_only_renewed_is_accepted(at, &before, &credentials(dir, "w1"));
     let out = join("w6", 16, 2, "old-worker");
-    assert!(
-        !out.status.success() && output_text(&out).contains("a CA that was replaced since"),
-        "{}",
-        output_text(&out)
-    );
+    let why = output_text(&out);
+    assert!(!out.status.success() && why.contains("a CA that was replaced since"), "{why}");
     write_entry(m2, dir);
     assert!(fs::read_to_string(dir.join("worker")).expect("a token").contains(&new), "new tokens name the new one");
     assert_eq!(join("w6", 16, 3, "worker").status.code(), Some(0));
-    // No key appears where it does not belong.
-    let history = m2.json("history").to_string();
-    assert!(history.contains("the new CA is the only one") && !history.contains("PRIVATE KEY"));
-    for name in all {
-        let log = fs::read_to_string(dir.join(name).join("log")).expect("a log");
-        assert!(!log.contains("PRIVATE KEY"), "{name}");
-    }
-    for name in ["w1", "w5"] {
-        assert!(!dir.join(name).join("ca").exists(), "only managers have keys of CAs");
-    }
+    assert_no_key_is_shown(dir, m2, &all);
 }
 
 /// Also what depends on the CA's key: the gossip key, the operator's credentials, a manager that
@@ -264,21 +280,14 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     w2.kill();
     w3.kill();
     wait_until_away(&cluster.m1, "w2");
-    let out = cluster.m1.ask(&["remove", "w3", "--force", "--yes"]);
-    assert!(out.status.success(), "{}", output_text(&out));
+    order_successfully(&cluster.m1, &["remove", "w3", "--force", "--yes"]);
     let (old, before) = (trust(&dir, "w2"), cluster.credentials("w2"));
     let copy = dir.join("copy.json");
     fs::copy(dir.join("m1/operator.json"), &copy).expect("copied");
-    let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(
-        out.status.code() == Some(4) && output_text(&out).contains("no CA rotation is in progress"),
-        "{}",
-        output_text(&out)
-    );
-    let out = cluster.m1.ask(&["key", "rotate", "ca"]);
-    assert!(out.status.success(), "{}", output_text(&out));
-    let out = cluster.m1.ask(&["key", "rotate", "ca", "--finish", "--yes"]);
-    assert!(out.status.success(), "{}", output_text(&out));
+    let finish = ["key", "rotate", "ca", "--finish", "--yes"];
+    assert_refused(&cluster.m1, &finish, "no CA rotation is in progress");
+    order_successfully(&cluster.m1, &["key", "rotate", "ca"]);
+    order_successfully(&cluster.m1, &finish);
     let first = wait_until_rotated(&cluster.m1, 0);
     wait_until("w1 trusts only the new CA", || {
         let now = trust(&dir, "w1");
@@ -304,17 +313,12 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
 
     // New credentials are made, and are revoked by an order.
     let zoe = dir.join("zoe.json");
-    let out = cluster.m1.ask(&["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
-    assert!(out.status.success(), "{}", output_text(&out));
+    order_successfully(&cluster.m1, &["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
     assert!(operator(&zoe).status.success());
-    let out = cluster.m1.ask(&["key", "operator", "zoe", "--revoke"]);
-    assert!(out.status.success(), "{}", output_text(&out));
+    order_successfully(&cluster.m1, &["key", "operator", "zoe", "--revoke"]);
     let out = operator(&zoe);
-    assert!(
-        out.status.code() == Some(4) && output_text(&out).contains("of zoe were revoked at"),
-        "{}",
-        output_text(&out)
-    );
+    let why = output_text(&out);
+    assert!(out.status.code() == Some(4) && why.contains("of zoe were revoked at"), "{why}");
     assert_eq!(keys(&cluster.m1)["operators"][0]["state"], "revoked");
 
     // A removed node learns that it was removed, and not that its certificate is void.
@@ -328,8 +332,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     let waits = wait_until("w2 waits", || cluster.pending_machines().into_iter().next());
     assert_eq!((&waits["name"], &waits["why"]), (&"w2".into(), &"certificate".into()));
     assert_eq!(trust(&dir, "w2"), old, "nothing without a yes");
-    let out = cluster.m1.ask(&["accept", "w2"]);
-    assert!(out.status.success(), "{}", output_text(&out));
+    order_successfully(&cluster.m1, &["accept", "w2"]);
     wait_until("w2 is the same node as before", || cluster.peers_as("w2").ok());
     let after = cluster.credentials("w2");
     assert_eq!((after.node, after.key_pem, trust(&dir, "w2")), (before.node, before.key_pem, trust(&dir, "w1")));
@@ -338,8 +341,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
     // From now on the gossip key is derived from the new CA's key. It is rotated once more,
     // followed by a restart.
     let gossips = |serial: u64| {
-        let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
-        assert!(out.status.success(), "{}", output_text(&out));
+        order_successfully(&cluster.m1, &["key", "rotate", "gossip"]);
         wait_until("all have the new gossip key", || {
             let held = ["m1", "w1", "w2"].map(|name| cluster.credentials(name));
             let same = held.iter().all(|c| c.gossip_others.is_empty() && c.gossip_key == held[0].gossip_key);
@@ -348,8 +350,7 @@ fn a_worker_that_missed_a_rotation_is_accepted_again_and_a_second_rotation_follo
         })
     };
     let serial = gossips(0);
-    let out = cluster.m1.ask(&["key", "rotate", "ca"]);
-    assert!(out.status.success(), "{}", output_text(&out));
+    order_successfully(&cluster.m1, &["key", "rotate", "ca"]);
     wait_until_rotated(&cluster.m1, first);
     cluster.m1.kill();
     cluster.m1 = Daemon::start(&dir.join("m1"));
@@ -405,11 +406,8 @@ fn a_worker_that_left_and_a_forcibly_removed_manager_come_back_after_a_rotation(
 
     // The old token names a CA that is gone. The current token works with the old directory.
     let out = join_worker(dir, "w1", at(11), at(2), "worker");
-    assert!(
-        !out.status.success() && output_text(&out).contains("a CA that was replaced since"),
-        "{}",
-        output_text(&out)
-    );
+    let why = output_text(&out);
+    assert!(!out.status.success() && why.contains("a CA that was replaced since"), "{why}");
     write_entry(m1, dir);
     let out = join_worker(dir, "w1", at(11), at(2), "worker");
     assert!(out.status.success(), "{}", output_text(&out));
