@@ -1,6 +1,6 @@
 //! Faults: one at a time, chosen by the seed, each with an end.
 
-use super::host::{Cut, Sshd, services};
+use super::host::{Cut, Host, SimService, Sshd, services};
 use super::planted::Planted;
 use super::world::{Due, World};
 
@@ -39,21 +39,9 @@ impl World {
                 self.leave(at, ms);
             }
             8 => self.edit(at),
-            9 => {
-                self.fire("file deleted");
-                let service = self.service(at);
-                self.hosts[at].part(service).version = None;
-            }
-            10 => {
-                self.fire("unit stopped");
-                let service = self.service(at);
-                self.hosts[at].part(service).running = false;
-            }
-            11 => {
-                self.fire("unit disabled");
-                let service = self.service(at);
-                self.hosts[at].part(service).enabled = false;
-            }
+            9 => self.damage(at, "file deleted", |part| part.version = None),
+            10 => self.damage(at, "unit stopped", |part| part.running = false),
+            11 => self.damage(at, "unit disabled", |part| part.enabled = false),
             12 => {
                 self.fire("sshd down");
                 self.ssh_off(at, Sshd::Down);
@@ -66,18 +54,8 @@ impl World {
                 self.fire("host key changed");
                 self.hosts[at].key += 1;
             }
-            15 => {
-                self.fire("checks hang");
-                self.hosts[at].checks_hang = true;
-                let ms = self.rng.in_range(3_000, 25_000);
-                self.schedule(ms, Due::ChecksOn { host: at });
-            }
-            16 => {
-                self.fire("file unreadable");
-                self.hosts[at].set_unreadable(true);
-                let ms = self.rng.in_range(3_000, 25_000);
-                self.schedule(ms, Due::ChecksOn { host: at });
-            }
+            15 => self.disturb_checks(at, "checks hang", |host| host.checks_hang = true),
+            16 => self.disturb_checks(at, "file unreadable", |host| host.set_unreadable(true)),
             17 => {
                 self.hosts[at].failing = self.rng.in_range(1, 4) as u32;
                 self.hosts[at].leftovers = self.rng.chance(300);
@@ -114,6 +92,21 @@ impl World {
             }
             _ => self.disaster(),
         }
+    }
+
+    /// Changes one of the host's services.
+    fn damage(&mut self, at: usize, name: &'static str, change: impl FnOnce(&mut SimService)) {
+        self.fire(name);
+        let service = self.service(at);
+        change(self.hosts[at].part(service));
+    }
+
+    /// Changes the host so that its checks fail to run for some time.
+    fn disturb_checks(&mut self, at: usize, name: &'static str, change: impl FnOnce(&mut Host)) {
+        self.fire(name);
+        change(&mut self.hosts[at]);
+        let ms = self.rng.in_range(3_000, 25_000);
+        self.schedule(ms, Due::ChecksOn { host: at });
     }
 
     /// The host is cut off and comes back with another address, often one that another host has
