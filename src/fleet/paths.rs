@@ -77,7 +77,7 @@ mod tests {
     fn what_is_no_path_of_this_host_is_named() {
         for (path, word) in [
             ("{{ other }}/x", "no variable other"),
-            ("/x/{{ n }}", "no text"),
+            ("/x/{{ n }}", "not a text"),
             ("{{ glob }}", "a special meaning"),
             ("{{ rel }}/x", "not an absolute path"),
             ("{{ up }}/x", "/a/../x"),

@@ -258,8 +258,8 @@ fn a_template_that_a_later_task_edits_is_recorded_only() {
     let context = context(&fleet, "w1", &ClusterContext::default()).unwrap();
     assert!(expected_files(&fleet, "w1", &context, &Map::new(), &JobVars::new()).unwrap().is_empty());
     expect_test::expect![[r#"
-        playbooks/provision.yml:4:1: warning: /etc/app.conf is edited here after a template made it, so what it is to be is not known beforehand
-          hint: put the line into the template; as it is, drift of the file is reported, not repaired
+        playbooks/provision.yml:4:1: warning: /etc/app.conf is edited here after a template made it, so its final content cannot be predicted
+          hint: put the line into the template; otherwise drift of the file is reported, but not repaired
     "#]]
     .assert_eq(&lint_output(&more));
 }
@@ -323,7 +323,7 @@ fn what_would_be_taken_down_and_left_down_is_refused_before() {
     .assert_eq(&lint_output(&alone));
     assert!(summary(&fleet(&alone), &ClusterContext::default()).is_err());
     let (phase, why) = first_rejected_phase(&fleet(&alone), &[]).unwrap();
-    assert!(phase == Phase::Provision && why.contains("group web names no provision playbook"), "{why}");
+    assert!(phase == Phase::Provision && why.contains("group web has no provision playbook"), "{why}");
 
     let idle = "- hosts: all\n  tasks: [{debug: {msg: hello}}]\n  handlers: [{name: h, command: x}]\n";
     let idle = [("playbooks/provision.yml", idle)];

@@ -39,7 +39,7 @@ fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
     });
     expect![[r#"
         error: the check files have 1 fault; nothing was run
-        caused by: DIR/plain.yml:2:11: nothing is called `files` in `.Vars`
+        caused by: DIR/plain.yml:2:11: `.Vars` has no field `files`
           hint: variables come from --vars and --vars-inline
         error: the check files have 1 fault; nothing was run
         caused by: DIR/other.yml: no check of it applies to this machine
